@@ -1,0 +1,41 @@
+# make demo     create .venv, install, build an index of the sample corpus, ask it a question
+# make test     create .venv, install, run the tests
+# make test-slow  the tests that take minutes
+# make lint     ruff and mypy
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+DEMO := demo
+
+.PHONY: install demo test test-slow lint clean
+
+install: $(INSTALLED)
+
+# torch comes first and pinned: an unpinned torch pulls gigabytes of CUDA.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[pipeline,dev]"
+	touch $(INSTALLED)
+
+demo: install
+	rm -rf $(DEMO)
+	$(BIN)/indexmill init $(DEMO)
+	cd $(DEMO) && ../$(BIN)/indexmill build
+	cd $(DEMO) && ../$(BIN)/indexmill query "Which composer studied at the school that the Countess of Varrow founded?" -k 3 --explain
+
+test: install
+	$(BIN)/python -m pytest -n 2
+
+test-slow: install
+	$(BIN)/python -m pytest -m slow
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) $(DEMO) build dist *.egg-info

@@ -1,0 +1,113 @@
+"""The Dask side: a local cluster of processes or a running one, and the executor that stages hand their calls to.
+
+Keys, jobs and receipts travel; tables do not. One thread per worker process, so that native code has a core to itself.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster, as_completed
+from distributed.scheduler import KilledWorker
+
+from indexmill.errors import BadInput, IndexmillError
+from tasks.environment import code_digest, environment_fingerprint
+from tasks.executor import Call
+
+__all__ = ["DaskExecutor", "open_cluster"]
+
+_SETTINGS = {
+    "distributed.worker.daemon": True,  # workers die with the process that started them
+    "distributed.scheduler.allowed-failures": 1,
+    "distributed.comm.timeouts.connect": "30s",
+    "distributed.worker.memory.target": False,  # parts live in the store; nothing is worth spilling
+    "distributed.worker.memory.spill": False,
+    "distributed.admin.tick.limit": "60s",  # native code holds a worker's loop for longer than the default
+    "distributed.worker.multiprocessing-method": "spawn",
+}
+
+
+class DaskExecutor:
+    """Runs calls on a Dask client, yielding results as they come."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def run(self, calls: Iterable[Call], *, priority: int = 0) -> Iterator[tuple[Call, Any]]:
+        """Submit every call at once. Raises what a call raised; a call that kills its workers is named."""
+        by_key = {call.key: call for call in calls}
+        futures = [
+            self._client.submit(call.function, *call.arguments, key=call.key, priority=priority, pure=True, retries=0)
+            for call in by_key.values()
+        ]
+        try:
+            for future in as_completed(futures):
+                try:
+                    result = future.result()
+                except KilledWorker as error:
+                    raise IndexmillError(
+                        f"the work {future.key} ended {error.allowed_failures + 1} worker processes (out of memory, or "
+                        "a crash in native code); what was finished is kept: run the build again, with fewer workers "
+                        "if memory is short"
+                    ) from error
+                yield by_key[future.key], result
+        finally:
+            for future in futures:
+                future.release()
+
+
+@contextmanager
+def open_cluster(address: str | None, workers: int | None, store: Path) -> Iterator[Client]:
+    """A client of a running scheduler, or of a private local cluster that ends with the block.
+
+    Raises BadInput where a worker does not see the store, or runs other code or libraries than this process.
+    """
+    if address is None:
+        count = workers or os.cpu_count() or 1
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the workers
+        with (
+            tempfile.TemporaryDirectory(prefix="indexmill-dask-") as scratch,
+            dask.config.set(_SETTINGS | {"temporary-directory": scratch}),
+            LocalCluster(
+                n_workers=count,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                memory_limit=0,
+                silence_logs=50,
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            yield client
+        return
+    try:
+        client = Client(address, timeout="30s")
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--dask {address}: no scheduler answers there: {error}") from error
+    with client:
+        _prove_workers(client, store)
+        yield client
+
+
+def _prove_workers(client: Client, store: Path) -> None:
+    """Every worker sees this store and runs this code on these libraries, or the run does not start."""
+    here = (True, code_digest(), environment_fingerprint())
+    answers = client.run(_describe_worker, str(store.resolve()))
+    if not answers:
+        raise BadInput("the Dask scheduler has no workers; start some, then run the build again")
+    for worker, answer in sorted(answers.items()):
+        for what, found, expected in zip(("sees the store", "code", "environment"), answer, here, strict=True):
+            if found != expected:
+                raise BadInput(
+                    f"worker {worker} is not fit for this run: {what}: found {found!r}, expected {expected!r}"
+                )
+
+
+def _describe_worker(store: str) -> tuple[bool, str, dict[str, str]]:
+    return (Path(store) / "store.json").is_file(), code_digest(), environment_fingerprint()

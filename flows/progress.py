@@ -1,0 +1,70 @@
+"""Progress on standard error: one line that moves on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TextIO
+
+__all__ = ["Lines", "TerminalBars"]
+
+
+class Lines:
+    """One line when a stage ends, and one every ten seconds while it works: what a log wants."""
+
+    interval = 10.0
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._lock = threading.Lock()
+        self._total: dict[str, int] = {}
+        self._done: dict[str, int] = {}
+        self._began: dict[str, float] = {}
+        self._said: dict[str, float] = {}
+
+    def begin(self, stage: str, parts: int) -> None:
+        with self._lock:
+            self._total[stage] = self._total.get(stage, 0) + parts
+            self._done.setdefault(stage, 0)
+            self._began.setdefault(stage, time.monotonic())
+            self._said[stage] = time.monotonic()
+
+    def advance(self, stage: str, parts: int = 1) -> None:
+        with self._lock:
+            self._done[stage] = self._done.get(stage, 0) + parts
+            if time.monotonic() - self._said.get(stage, 0.0) >= self.interval:
+                self._said[stage] = time.monotonic()
+                self._write(f"{stage}: {self._done[stage]} of {self._total.get(stage, 0)}")
+
+    def end(self, stage: str, summary: str) -> None:
+        with self._lock:
+            seconds = time.monotonic() - self._began.get(stage, time.monotonic())
+            self._write(f"{stage}: {summary} in {seconds:.1f} s")
+
+    def _write(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+class TerminalBars(Lines):
+    """The stages at work on one line that is written over, and a line that stays for each stage that ends."""
+
+    interval = 0.1
+    _width = 24
+
+    def end(self, stage: str, summary: str) -> None:
+        self._stream.write("\r\x1b[K")
+        super().end(stage, summary)
+        self._total.pop(stage, None)
+
+    def _write(self, line: str) -> None:
+        if " of " in line and " in " not in line:
+            shown = []
+            for stage, total in self._total.items():
+                done = self._done.get(stage, 0)
+                filled = self._width * done // max(total, 1)
+                shown.append(f"{stage} {'█' * filled}{'·' * (self._width - filled)} {done}/{total}")
+            self._stream.write("\r\x1b[K" + "  ".join(shown[-2:]))
+            self._stream.flush()
+            return
+        super()._write(line)

@@ -1,0 +1,214 @@
+"""A run from its first record to its last: the lease, the parent, the stages, the commit.
+
+Whatever happens in between, the run's record says how it ended and the lease is given back. A run that is killed
+leaves neither; the next one takes the lease over and finds every finished part by its receipt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+
+from pydantic import JsonValue
+
+from indexmill.canonical import digest_of
+from indexmill.errors import IndexmillError
+from indexmill.manifest import Manifest, Ref
+from schemas.config import Configuration
+from storage import lineage, refs, runs
+from storage.clock import Clock, timestamp
+from storage.folder import FolderStore, init_store
+from storage.lease import Lease, acquire
+from storage.publish import publish
+from tasks.build import Build, Parent
+from tasks.executor import Executor, InlineExecutor
+from tasks.report import Progress
+
+__all__ = ["Outcome", "build_inline", "build_under_prefect", "run_build"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a build ended well: what scripts read from `build --json`."""
+
+    published: bool
+    version: int
+    manifest: str
+    run: str
+    documents: int
+    passages: int
+    parts_made: int
+    parts_reused: int
+    parts_differing: int
+    vectors_made: int
+    vectors_reused: int
+    llm_calls: int
+    llm_tokens: int
+    quarantined: int
+    seconds: float
+
+
+def run_build(
+    configuration: Configuration,
+    executor: Executor,
+    stages: Callable[[Build], Manifest],
+    *,
+    progress: Progress,
+    cold: bool = False,
+    note: str = "",
+    clock: Clock = time.time,
+) -> Outcome:
+    """Bring the store of a configuration up to date with its corpus.
+
+    `stages` runs a build's stages in their order, by hand or under Prefect. Raises LeaseLost where another run is at
+    work or committed first, and whatever a stage raised; the run's record then says so.
+    """
+    began = time.monotonic()
+    store = init_store(configuration.store)
+    run_id = runs.make_run_id(clock)
+    with acquire(store, run_id, clock=clock, duration=float(configuration.run.lease_seconds)) as lease:
+        parent = _parent(store)
+        details: dict[str, JsonValue] = {
+            "configuration": configuration.model_dump(mode="json"),
+            "cold": cold,
+            "note": note,
+        }
+        runs.start(store, run_id, "build", clock=clock, parent=parent.version if parent else None, details=details)
+        build = Build(store, configuration, executor, run_id, parent=parent, progress=progress, cold=cold)
+        with _recorded(store, build, clock) as ending:
+            manifest = stages(build)
+            ref = _commit(store, lease, build, manifest, clock, note)
+            ending.version, ending.manifest = ref.version, ref.manifest
+            ending.published = ref.run_id == run_id
+        report = build.report
+        store.sweep(clock())
+    return Outcome(
+        published=ending.published,
+        version=ref.version,
+        manifest=ref.manifest,
+        run=run_id,
+        documents=manifest.corpus.documents,
+        passages=manifest.corpus.passages,
+        parts_made=report.parts_made,
+        parts_reused=report.parts_reused,
+        parts_differing=sum(stage.parts_differing for stage in report.stages.values()),
+        vectors_made=report.total("vectors_made"),
+        vectors_reused=report.total("vectors_reused"),
+        llm_calls=report.total("llm_calls"),
+        llm_tokens=report.total("llm_tokens"),
+        quarantined=report.total("quarantined"),
+        seconds=round(time.monotonic() - began, 3),
+    )
+
+
+def build_inline(configuration: Configuration, *, progress: Progress, cold: bool = False) -> Outcome:
+    """A build in this process alone, stage after stage, without Prefect or Dask: for tests and debugging."""
+    return run_build(configuration, InlineExecutor(), Build.run, progress=progress, cold=cold)
+
+
+def build_under_prefect(
+    configuration: Configuration, *, progress: Progress, cold: bool = False, dask: str | None = None, note: str = ""
+) -> Outcome:
+    """A build as the command runs it: a flow on a private Prefect server, its tasks on Dask worker processes.
+
+    The server and the workers start at the same time, and the run waits for both.
+    """
+    from flows.cluster import DaskExecutor, open_cluster
+    from flows.server import private_prefect, wait_for_server
+
+    with _stoppable(), contextlib.ExitStack() as stack:
+        stack.enter_context(private_prefect())
+        workers = configuration.run.workers
+        init_store(configuration.store)
+        client = stack.enter_context(open_cluster(dask, workers, configuration.store))
+
+        def stages(build: Build) -> Manifest:
+            from flows.build import build_flow
+
+            wait_for_server()
+            return build_flow(build)
+
+        return run_build(configuration, DaskExecutor(client), stages, progress=progress, cold=cold, note=note)
+
+
+_ENDINGS: dict[int, runs.Ending] = {3: "refused", 4: "budget", 5: "superseded"}
+
+
+@dataclass
+class _Ending:
+    published: bool = False
+    version: int | None = None
+    manifest: str | None = None
+
+
+@contextlib.contextmanager
+def _recorded(store: FolderStore, build: Build, clock: Clock) -> Iterator[_Ending]:
+    """Write the run's end record, whatever ends it."""
+    ending = _Ending()
+    state: runs.Ending = "failed"
+    code, message = 1, None
+    try:
+        yield ending
+        state, code = ("published" if ending.published else "unchanged"), 0
+    except IndexmillError as error:
+        code, message = error.exit_code, str(error)
+        state = _ENDINGS.get(code, "failed")
+        raise
+    except BaseException as error:
+        message = f"{type(error).__name__}: {error}"
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        raise
+    finally:
+        runs.end(
+            store,
+            runs.RunEnd(
+                run_id=build.run_id,
+                state=state,
+                exit_code=code,
+                ended=timestamp(clock()),
+                version=ending.version,
+                manifest=ending.manifest,
+                error=message,
+                report={name: stage.to_json() for name, stage in build.report.stages.items()},
+            ),
+        )
+
+
+def _parent(store: FolderStore) -> Parent | None:
+    ref = refs.newest(store)
+    if ref is None:
+        return None
+    manifest = Manifest.from_bytes(store.get_blob(ref.manifest), f"{store.url}, version {ref.version}")
+    return Parent(ref.version, ref.manifest, manifest, lineage.read(store, manifest.lineage))
+
+
+def _commit(store: FolderStore, lease: Lease, build: Build, manifest: Manifest, clock: Clock, note: str) -> Ref:
+    """Publish the manifest, unless it is the parent's own: then there was nothing to do."""
+    parent = build.parent
+    if parent is not None and digest_of(manifest.to_bytes()) == parent.digest:
+        return refs.read(store, parent.version)
+    cost = {name: build.report.total(name) for name in ("vectors_made", "llm_calls", "llm_tokens")}
+    version = parent.version if parent else None
+    return publish(store, lease, manifest, version, created=timestamp(clock()), cost=dict(cost), note=note)
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: recorded, the lease given back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,127 @@
+"""The ``indexmill`` command. Each command is loaded when it is called, so that ``indexmill --help`` is immediate.
+
+The pipeline's commands live in the application (``flows.command``), which is not part of the installed reader: they
+are found by name, and say what is missing where it is not there. This is the one place that looks up a room.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from indexmill.command.options import Options, shared_options
+from indexmill.errors import ConfigurationError, IndexmillError
+
+__all__ = ["cli", "main"]
+
+_READER = {
+    "evaluate": "Evidence recall of retrieval methods on a set of questions.",
+    "query": "Retrieve the passages that answer a question.",
+    "show": "What a snapshot holds: its families, their parameters, its artifacts.",
+    "snapshots": "List the versions of the index.",
+    "verify": "Check every byte of a snapshot against its digest.",
+}
+
+_PIPELINE = {
+    "build": "Bring the index up to date with the corpus and publish it.",
+    "init": "Write a configuration file and a small sample corpus.",
+    "quarantine": "The rows of the corpus that were refused, and why.",
+    "runs": "The runs of the pipeline and how they ended.",
+}
+
+
+class _Lazy(click.Group):
+    """A group that knows its commands' names and one line about each before it loads any."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({**_READER, **_PIPELINE})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _READER:
+            return _command(importlib.import_module(f"indexmill.command.{cmd_name}").command)
+        commands = _pipeline_commands()
+        if commands is not None and cmd_name in commands:
+            return _command(commands[cmd_name])
+        return _absent(cmd_name) if cmd_name in _PIPELINE else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in (("Reading", _READER), ("The pipeline", _PIPELINE)):
+            with formatter.section(title):
+                formatter.write_dl(sorted(commands.items()))
+
+
+def _command(found: object) -> click.Command:
+    if not isinstance(found, click.Command):
+        raise TypeError(f"{found!r} is no click command")
+    return found
+
+
+def _pipeline_commands() -> dict[str, Any] | None:
+    """The application's commands by name, None where the application is not there."""
+    try:
+        if importlib.util.find_spec("flows.command") is None:
+            return None
+    except ModuleNotFoundError:
+        return None
+    commands: dict[str, Any] = importlib.import_module("flows.command").commands
+    return commands
+
+
+def _absent(name: str) -> click.Command:
+    @click.command(name, context_settings={"ignore_unknown_options": True}, help=_PIPELINE[name])
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def absent(arguments: tuple[str, ...]) -> None:
+        raise ConfigurationError(
+            f"indexmill {name}: this is the pipeline's command: run it from a checkout of the application"
+        )
+
+    return absent
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="indexmill", prog_name="indexmill")
+@shared_options
+def cli() -> None:
+    """Versioned graph-RAG indexes of a growing corpus: built every night, published atomically, opened read-only."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; an expected error is one line on standard error."""
+    options = Options()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 still shows what it can
+    try:
+        done = cli.main(
+            args=None if argv is None else list(argv), prog_name="indexmill", standalone_mode=False, obj=options
+        )
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:  # the reader of a pipe has left: the rest of the output is not wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except IndexmillError as error:
+        if options.debug:
+            traceback.print_exc()
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except Exception as error:
+        if options.debug:
+            traceback.print_exc()
+        else:
+            click.echo(f"error: {type(error).__name__}: {error} (--debug shows where)", err=True)
+        return 1
+    return done if isinstance(done, int) else 0

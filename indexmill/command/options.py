@@ -1,0 +1,179 @@
+"""The options that every command accepts, and how a command prints.
+
+    @click.command()
+    @common
+    def query(options: Options) -> None: ...
+
+The options stand before or after the command's name; what stands after it wins.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from indexmill.errors import ConfigurationError
+
+__all__ = ["CONFIGURATION_FILE", "Options", "common", "pinned", "printable", "shared_options", "table"]
+
+CONFIGURATION_FILE = "indexmill.yaml"
+"""Read from the current folder where ``--config`` is not given."""
+
+DEFAULT_STORE = "store"
+
+
+@dataclass(slots=True)
+class Options:
+    """What the shared options say. One object per invocation, filled by the options' callbacks."""
+
+    store: str | None = None
+    config: Path | None = None
+    corpus: tuple[str, ...] = ()
+    json: bool = False
+    debug: bool = False
+
+    def configuration_path(self) -> Path | None:
+        """The configuration file: ``--config``, else ``indexmill.yaml`` in the current folder, else None.
+
+        Raises ConfigurationError where ``--config`` names no file.
+        """
+        if self.config is not None:
+            if not self.config.is_file():
+                raise ConfigurationError(
+                    f"{self.config}: there is no such configuration file; `indexmill init` writes one"
+                )
+            return self.config
+        default = Path(CONFIGURATION_FILE)
+        return default if default.is_file() else None
+
+    def store_path(self) -> str:
+        """Where the store is: ``--store``, else the configuration file's ``store:``, else ``store`` here.
+
+        A relative path in the configuration file starts at the file's folder. Raises ConfigurationError where that
+        file cannot be read.
+        """
+        if self.store is not None:
+            return self.store
+        path = self.configuration_path()
+        if path is None:
+            return DEFAULT_STORE
+        store = _read_yaml(path).get("store", DEFAULT_STORE)
+        if not isinstance(store, str) or not store:
+            raise ConfigurationError(f"{path}: store: is {store!r}; expected a path")
+        return store if "://" in store else str(path.parent / store)
+
+    def print_json(self, value: Any) -> None:
+        """The one JSON object of a command with ``--json``: UTF-8 whatever the terminal's encoding."""
+        click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace"))
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        import yaml
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"{path}: reading it needs PyYAML (pip install pyyaml); or give --store") from error
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigurationError(
+            f"{path}: holds a {type(content).__name__}; expected settings, one `name: value` a line"
+        )
+    return content
+
+
+def _keep(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value not in (None, False, ()) and parameter.name is not None:
+        setattr(ctx.ensure_object(Options), parameter.name, value)
+
+
+_SHARED: list[Callable[[Any], Any]] = [
+    click.option("--store", metavar="DIR", callback=_keep, expose_value=False, help="The store or exported folder."),
+    click.option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        callback=_keep,
+        expose_value=False,
+        help=f"The configuration file; {CONFIGURATION_FILE} here by default.",
+    ),
+    click.option(
+        "--corpus",
+        metavar="PATH",
+        multiple=True,
+        callback=_keep,
+        expose_value=False,
+        help="A corpus file, folder or glob; may be repeated.",
+    ),
+    click.option(
+        "--json",
+        is_flag=True,
+        callback=_keep,
+        expose_value=False,
+        help="Print one JSON object on standard output and nothing else there.",
+    ),
+    click.option(
+        "--debug", is_flag=True, callback=_keep, expose_value=False, help="Show the traceback of an unexpected error."
+    ),
+]
+
+
+def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the shared options to a command or group without handing them over."""
+    for option in reversed(_SHARED):
+        function = option(function)
+    return function
+
+
+def common(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the shared options to a command and hand it an ``Options`` as its first argument."""
+
+    @functools.wraps(function)
+    def command(*arguments: Any, **settings: Any) -> Any:
+        return function(click.get_current_context().ensure_object(Options), *arguments, **settings)
+
+    return shared_options(command)
+
+
+def pinned(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--snapshot`` and ``--alias``, which choose the version a command reads."""
+    function = click.option("--alias", metavar="NAME", help="Read the version that this alias points to.")(function)
+    return click.option(
+        "--snapshot",
+        "version",
+        metavar="N",
+        type=click.IntRange(min=1),
+        help="Read this version; the newest by default.",
+    )(function)
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which a terminal would obey: corpus text is data."""
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs") else "\ufffd" for c in text)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Rows under a header, columns aligned: numbers to the right, the rest to the left."""
+    cells = [[printable(str(cell)).replace("\n", " ") for cell in row] for row in rows]
+    widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
+    numeric = [bool(rows) and all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        padded = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line(header), *(line(row) for row in cells)])

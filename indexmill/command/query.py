@@ -1,0 +1,99 @@
+"""``indexmill query``: passages that answer a question."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import click
+
+import indexmill
+from indexmill.command.options import Options, common, pinned, printable
+from indexmill.hits import Hit
+
+__all__ = ["command"]
+
+WIDTH = 100
+
+
+@click.command("query")
+@click.argument("question")
+@click.option("--method", "-m", metavar="NAME", help="How to retrieve; the best that the snapshot holds by default.")
+@click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="How many hits.")
+@click.option("--explain", is_flag=True, help="Show why each hit was found.")
+@pinned
+@common
+def command(
+    options: Options,
+    question: str,
+    method: str | None,
+    k: int,
+    explain: bool,
+    version: int | None,
+    alias: str | None,
+) -> None:
+    """Retrieve the passages that answer QUESTION.
+
+    An empty question has no hits.
+    """
+    with indexmill.open(options.store_path(), version=version, alias=alias) as snapshot:
+        method = method or snapshot.default_method
+        hits = snapshot.retrieve(question, method=method, k=k)
+        if options.json:
+            options.print_json(
+                {
+                    "version": snapshot.version,
+                    "question": question,
+                    "method": method,
+                    "hits": [hit.to_dict() for hit in hits],
+                }
+            )
+            return
+        if not hits:
+            click.echo("nothing found")
+            return
+        for rank, hit in enumerate(hits, start=1):
+            click.echo(_shown(rank, hit, explain))
+
+
+def _shown(rank: int, hit: Hit, explain: bool) -> str:
+    heading = f"{rank:>2}. {hit.score:.4f}  {hit.title or '(no title)'}  [{', '.join(hit.document_ids)}]"
+    lines = [printable(heading)]
+    lines += _wrapped(hit.text, "    ")
+    if explain:
+        for name, reasons in (hit.explanation or {}).items():
+            lines += _reasons(name, reasons)
+    return "\n".join([*lines, ""])
+
+
+def _reasons(name: str, reasons: Any) -> list[str]:
+    """One part of an explanation: a heading, and a line for every reason with what it says about itself."""
+    if not isinstance(reasons, list):
+        return _wrapped(f"{name}: {reasons}", "      ")
+    lines = [f"      {name}:"]
+    for reason in reasons:
+        if not isinstance(reason, dict):
+            lines += _wrapped(f"- {reason}", "        ")
+            continue
+        said = [_value(key, value) for key, value in reason.items() if key not in ("id", "entity_id", "sentence")]
+        lines += _wrapped("- " + "  ".join(part for part in said if part), "        ")
+        if reason.get("sentence"):
+            lines += _wrapped(f"“{reason['sentence']}”", "            ")
+    return lines
+
+
+def _value(key: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{key} {value:.3f}"
+    return str(value) if key in ("surface", "name") else f"{key} {value}"
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    paragraphs = [part for part in printable(text).splitlines() if part.strip()]
+    return [
+        line
+        for part in paragraphs
+        for line in textwrap.wrap(part, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False)
+    ]

@@ -1,0 +1,100 @@
+"""``indexmill show``: what a snapshot is made of."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import indexmill
+from indexmill.command.options import Options, common, printable, table
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["command", "summary"]
+
+
+@click.command("show")
+@click.argument("version", metavar="[N]", required=False, type=click.IntRange(min=1))
+@click.option("--alias", metavar="NAME", help="Show the version that this alias points to.")
+@common
+def command(options: Options, version: int | None, alias: str | None) -> None:
+    """Show snapshot N, the newest by default: its families with counts and parameters, its artifacts."""
+    with indexmill.open(options.store_path(), version=version, alias=alias) as snapshot:
+        shown = summary(snapshot)
+    if options.json:
+        options.print_json(shown)
+        return
+    click.echo(_text(shown))
+
+
+def summary(snapshot: Snapshot) -> dict[str, Any]:
+    """The snapshot as ``show --json`` prints it: the manifest's fields, under the ref that published it."""
+    from indexmill.canonical import digest_of
+
+    manifest, ref = snapshot.manifest, snapshot.ref
+    record = manifest.model_dump(mode="json", by_alias=True)
+    return {
+        "version": snapshot.version,
+        "manifest": digest_of(manifest.to_bytes()) if ref is None else ref.manifest,
+        "published": None if ref is None else ref.model_dump(mode="json", exclude={"version", "manifest"}),
+        "methods": list(snapshot.methods),
+        **record,
+    }
+
+
+def _text(shown: dict[str, Any]) -> str:
+    version = "exported snapshot" if shown["version"] is None else f"version {shown['version']}"
+    lines = [f"{version}  manifest {shown['manifest'][:12]}"]
+    published = shown["published"]
+    if published is not None:
+        lines.append(f"published {published['created']} by run {published['run_id']}")
+        if published["note"]:
+            lines.append(printable(published["note"]))
+    corpus = shown["corpus"]
+    counts = {"documents": corpus["documents"], "passages": corpus["passages"], **corpus["counts"]}
+    lines.append("corpus    " + _counted(counts))
+    lines.append("methods   " + ", ".join(shown["methods"]))
+    for name, model in sorted(shown["models"].items()):
+        lines.append(f"{name:<9} {_value(model)}")
+    for name, family in sorted(shown["families"].items()):
+        lines += ["", f"{name}  {_counted(family['counts'])}"]
+        if family["history_dependent"]:
+            lines.append("  depends on the snapshot before it")
+        lines += [f"  {parameter} = {_value(value)}" for parameter, value in sorted(family["parameters"].items())]
+    rows = [
+        [
+            one["name"],
+            one["kind"],
+            "-" if one["rows"] is None else f"{one['rows']:,}",
+            _size(one["bytes"]),
+            one["digest"][:12],
+        ]
+        for one in shown["artifacts"]
+    ]
+    total = sum(one["bytes"] for one in shown["artifacts"])
+    lines += [
+        "",
+        table(["artifact", "kind", "rows", "size", "digest"], rows),
+        "",
+        f"{len(rows)} artifacts, {_size(total)}",
+    ]
+    return "\n".join(lines)
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items())
+
+
+def _value(value: Any) -> str:
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
+
+
+def _size(size: int) -> str:
+    amount, units = float(size), ["B", "kB", "MB", "GB", "TB"]
+    while amount >= 999.5 and len(units) > 1:
+        amount /= 1000
+        units.pop(0)
+    return f"{amount:.3g} {units[0]}"

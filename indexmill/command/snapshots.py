@@ -1,0 +1,89 @@
+"""``indexmill snapshots``: the versions of the index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from indexmill.command.options import Options, common, table
+
+if TYPE_CHECKING:
+    from indexmill.folder import FolderReader
+
+__all__ = ["command", "listed"]
+
+
+@click.command("snapshots")
+@common
+def command(options: Options) -> None:
+    """List the versions of the index, the newest first."""
+    from indexmill.folder import FolderReader
+
+    store = FolderReader(options.store_path())
+    found = listed(store)
+    aliases = store.aliases()
+    if options.json:
+        options.print_json({"snapshots": found, "aliases": aliases})
+        return
+    if not found:
+        click.echo("no snapshots yet: `indexmill build` publishes the first", err=True)
+        return
+    rows = [
+        [
+            one["version"],
+            (one["created"] or "-")[:19].replace("T", " "),
+            "-" if one["documents"] is None else f"{one['documents']:,}",
+            "-" if one["passages"] is None else f"{one['passages']:,}",
+            (one["manifest"] or "-")[:12],
+            one["run"] or "-",
+            " ".join([*(f"<{name}>" for name in one["aliases"]), one["damaged"] or one["note"]]).strip(),
+        ]
+        for one in found
+    ]
+    click.echo(table(["version", "created (UTC)", "documents", "passages", "manifest", "run", "note"], rows))
+
+
+def listed(store: FolderReader) -> list[dict[str, Any]]:
+    """Every version, the newest first, as ``snapshots --json`` prints it.
+
+    A version whose ref or manifest cannot be read stands in the list with what is wrong with it under ``damaged``.
+    """
+    aliases = store.aliases()
+    return [
+        _version(store, version, sorted(name for name, target in aliases.items() if target == version))
+        for version in reversed(store.versions())
+    ]
+
+
+def _version(store: FolderReader, version: int, aliases: list[str]) -> dict[str, Any]:
+    from indexmill.errors import StoreError
+
+    shown: dict[str, Any] = {
+        "version": version,
+        "created": None,
+        "documents": None,
+        "passages": None,
+        "families": None,
+        "manifest": None,
+        "parent": None,
+        "run": None,
+        "note": "",
+        "cost": {},
+        "aliases": aliases,
+        "damaged": None,
+    }
+    try:
+        ref = store.ref(version)
+        shown.update(
+            created=ref.created, manifest=ref.manifest, parent=ref.parent, run=ref.run_id, note=ref.note, cost=ref.cost
+        )
+        manifest = store.manifest(ref.manifest)
+        shown.update(
+            documents=manifest.corpus.documents,
+            passages=manifest.corpus.passages,
+            families=sorted(manifest.families),
+        )
+    except StoreError as error:
+        shown["damaged"] = str(error)
+    return shown

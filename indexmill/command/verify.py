@@ -1,0 +1,57 @@
+"""``indexmill verify``: every byte of a snapshot against its digest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from indexmill.command.options import Options, common, printable
+
+__all__ = ["command"]
+
+
+@click.command("verify")
+@click.argument("version", metavar="[N]", required=False, type=click.IntRange(min=1))
+@common
+def command(options: Options, version: int | None) -> None:
+    """Check every byte of snapshot N, the newest by default, against the digests of its manifest.
+
+    Exits with 1 where something is damaged or missing, naming it.
+    """
+    report = _checked(Path(options.store_path()), version)
+    if options.json:
+        options.print_json(report)
+    else:
+        for problem in report["problems"]:
+            click.echo(printable(f"damaged: {problem['what']}: {problem['detail']}"))
+        what = "exported snapshot" if report["version"] is None else f"version {report['version']}"
+        state = "whole" if report["ok"] else f"{len(report['problems'])} problems"
+        click.echo(f"{what}: {state}; {report['artifacts']} artifacts, {report['bytes']:,} bytes checked")
+    if not report["ok"]:
+        click.get_current_context().exit(1)
+
+
+def _checked(path: Path, version: int | None) -> dict[str, Any]:
+    """The report of a store's version, or of an exported folder."""
+    from indexmill.canonical import digest_of
+    from indexmill.errors import SnapshotNotFound
+    from indexmill.exported import ExportedFolder, is_exported
+    from indexmill.folder import FolderReader
+    from indexmill.verify import check_artifacts, verify
+
+    if not is_exported(path):
+        return verify(FolderReader(path), version).to_json()
+    if version is not None:
+        raise SnapshotNotFound(f"{path}: is an exported folder, which holds one snapshot and no other versions")
+    folder = ExportedFolder(path)
+    checked, problems = check_artifacts(folder.manifest, folder.open_local)
+    return {
+        "version": None,
+        "manifest": digest_of(folder.manifest.to_bytes()),
+        "ok": not problems,
+        "artifacts": len(checked),
+        "bytes": sum(artifact.bytes for artifact in checked),
+        "problems": [{"what": problem.what, "detail": problem.detail} for problem in problems],
+    }

@@ -1,0 +1,57 @@
+"""The encoder of questions: the one the snapshot carries, else the model it names where that is installed."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from indexmill.errors import ModelUnavailable
+
+if TYPE_CHECKING:
+    from indexmill.models.embedder import Embedder
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["open_encoder"]
+
+_ADVICE = "or pass the questions' vectors with vectors="
+
+
+def open_encoder(snapshot: Snapshot) -> Embedder:
+    """Open the encoder that made the snapshot's vectors.
+
+    It is, in this order, the artifacts ``encoder/*`` that the snapshot carries, or the deterministic double, or the
+    model that the manifest names, if its files are installed here and are the same to the digest. Raises
+    ModelUnavailable where there is none, telling how to do without.
+    """
+    named = snapshot.manifest.models.get("encoder")
+    made_by: dict[str, Any] = named if isinstance(named, dict) else {}
+    carried = {artifact.name.partition("/")[2]: artifact for artifact in snapshot.manifest.under("encoder")}
+    # bf16 agrees with f32 to four digits, so a processor without it may still encode questions.
+    precision = "f32" if made_by.get("precision") == "f32" else "auto"
+    try:
+        if carried:
+            from indexmill.models.openvino_encoder import OpenVINOEmbedder
+
+            files = {name: snapshot.file(artifact.name) for name, artifact in carried.items()}
+            return OpenVINOEmbedder.open(files, precision=precision)
+        if made_by.get("backend") == "hash":
+            from indexmill.models.embedder import HashEmbedder
+
+            return HashEmbedder(max_tokens=int(made_by["max_tokens"]))
+        return _installed(str(made_by.get("model", "")), str(made_by.get("weights", "")), precision)
+    except ModelUnavailable as error:
+        raise ModelUnavailable(f"{snapshot.path}: questions cannot be encoded here: {error}; {_ADVICE}") from error
+
+
+def _installed(model: str, weights: str, precision: str) -> Embedder:
+    """The model of this name, if it is installed and has these weights."""
+    from indexmill.models.convert import find_model
+
+    files = find_model(model)
+    with files.weights.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != weights:
+        raise ModelUnavailable(f"{files.weights} has the SHA-256 {digest}; the snapshot was made with {weights}")
+    from indexmill.models.torch_encoder import TorchEmbedder  # imports torch, which only this back-end needs
+
+    return TorchEmbedder.open(files.folder, precision=precision)

@@ -1,0 +1,121 @@
+"""The errors a user can meet, each with the exit code of its kind.
+
+    IndexmillError                      1
+    ├── ConfigurationError              2   settings that contradict themselves or do not exist
+    ├── BadInput                        2   a corpus, question file or argument that cannot be used
+    ├── ModelUnavailable                2   a model or optional package that is not installed
+    ├── StoreError                      1   the store cannot be read or written
+    │   ├── StoreNotWritable            2   no permission, no space, read-only
+    │   ├── NotFound                    1   a name the store does not hold (also KeyError)
+    │   ├── UnsupportedFormat           2   written by a newer indexmill
+    │   └── CorruptBlob                 1   bytes that do not match their digest, or are missing
+    ├── SnapshotNotFound                2   no such version or alias (also FileNotFoundError)
+    ├── FamilyNotFound                  2   the snapshot does not hold what a method needs
+    ├── GateRefused                     3   too many failures, quality or size below the bound
+    ├── BudgetReached                   4   stopped cleanly, resumable
+    └── LeaseLost                       5   another run holds the lease, or committed first
+
+A message names the path or key, what was found, what was expected, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "BadInput",
+    "BudgetReached",
+    "ConfigurationError",
+    "CorruptBlob",
+    "FamilyNotFound",
+    "GateRefused",
+    "IndexmillError",
+    "LeaseLost",
+    "ModelUnavailable",
+    "NotFound",
+    "SnapshotNotFound",
+    "StoreError",
+    "StoreNotWritable",
+    "UnsupportedFormat",
+]
+
+
+class IndexmillError(Exception):
+    """The base of everything that indexmill raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigurationError(IndexmillError):
+    """Settings that contradict themselves or do not exist."""
+
+    exit_code = 2
+
+
+class BadInput(IndexmillError):
+    """A corpus, a question file or an argument that cannot be used."""
+
+    exit_code = 2
+
+
+class ModelUnavailable(IndexmillError):
+    """A model, or the optional package that runs it, is not installed."""
+
+    exit_code = 2
+
+
+class StoreError(IndexmillError):
+    """The store cannot be read or written."""
+
+
+class StoreNotWritable(StoreError):
+    """The store's folder has no permission, no space, or is read-only."""
+
+    exit_code = 2
+
+
+class NotFound(StoreError, KeyError):
+    """A name the store does not hold."""
+
+    def __str__(self) -> str:  # KeyError would print the message's repr
+        return str(self.args[0]) if self.args else ""
+
+
+class UnsupportedFormat(StoreError):
+    """A store or manifest written by a newer indexmill than this one."""
+
+    exit_code = 2
+
+
+class CorruptBlob(StoreError):
+    """Bytes that are missing or do not match the digest that names them."""
+
+
+class SnapshotNotFound(IndexmillError, FileNotFoundError):
+    """The store has no such version or alias, or no snapshot at all."""
+
+    exit_code = 2
+
+
+class FamilyNotFound(IndexmillError):
+    """The snapshot does not hold what a retrieval method needs."""
+
+    exit_code = 2
+
+
+class GateRefused(IndexmillError):
+    """A gate refused to publish: too many failures, or quality or size below the bound."""
+
+    exit_code = 3
+
+
+class BudgetReached(IndexmillError):
+    """The budget is used up; the run stopped cleanly and a later one continues."""
+
+    exit_code = 4
+
+
+class LeaseLost(IndexmillError):
+    """Another run holds the lease, or committed a version first."""
+
+    exit_code = 5

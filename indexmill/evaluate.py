@@ -1,0 +1,248 @@
+"""Evidence recall of retrieval methods on a set of questions whose evidence is known.
+
+Evidence recall@k of a question is the part of its gold documents among the first k distinct documents that a method
+returns; several passages of one document count once. A set's recall is the mean over its questions, as the papers
+of the index families report it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from indexmill.errors import BadInput
+from indexmill.hits import Hit
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.base import Vectors
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["Evaluation", "MethodResult", "Question", "evaluate", "read_questions", "recall"]
+
+BATCH = 256
+"""Questions retrieved at once, so that the memory of an evaluation does not grow with the set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A line of a question file: ``{"id", "question", "gold_ids", "type"}``; the type is optional."""
+
+    id: str
+    question: str
+    gold_ids: tuple[str, ...]
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MethodResult:
+    """How one method did on a set of questions.
+
+    recall: mean evidence recall by k. tokens_per_question: of the hits read until the largest k is reached, None where
+    the snapshot does not count them. milliseconds_per_question: retrieval in batches, without encoding.
+    """
+
+    questions: int
+    recall: dict[int, float]
+    tokens_per_question: float | None
+    milliseconds_per_question: float
+    encode_milliseconds_per_question: float
+    types: dict[str, tuple[int, dict[int, float]]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as ``evaluate --json`` prints it."""
+        fields: dict[str, Any] = {
+            **_named(self.recall),
+            "questions": self.questions,
+            "tokens_per_question": self.tokens_per_question,
+            "milliseconds_per_question": self.milliseconds_per_question,
+            "encode_milliseconds_per_question": self.encode_milliseconds_per_question,
+        }
+        if self.types:
+            fields["types"] = {kind: {**_named(means), "questions": n} for kind, (n, means) in self.types.items()}
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The results of all methods. unknown_gold_ids: gold documents that the snapshot lacks, which count as missed."""
+
+    version: int | None
+    methods: dict[str, MethodResult]
+    gold_ids: int
+    unknown_gold_ids: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The evaluation as ``evaluate --json`` prints it."""
+        return {
+            "version": self.version,
+            "methods": {name: result.to_dict() for name, result in self.methods.items()},
+            "gold_ids": self.gold_ids,
+            "unknown_gold_ids": self.unknown_gold_ids,
+        }
+
+
+def read_questions(path: str | Path) -> list[Question]:
+    """The questions of a JSON Lines file; raises BadInput naming the line that cannot be used."""
+    path = Path(path)
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot read the question file: {error.strerror or error}") from error
+    questions = [_question(f"{path}:{number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not questions:
+        raise BadInput(f"{path}: holds no questions; expected lines of " + '{"id", "question", "gold_ids"}')
+    return questions
+
+
+def _question(where: str, line: bytes) -> Question:
+    try:
+        record = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{where}: is not UTF-8 (byte {error.start})") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where}: is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise BadInput(f"{where}: is a JSON {type(record).__name__}; expected an object")
+    question, gold, kind = record.get("question"), record.get("gold_ids"), record.get("type")
+    if not isinstance(question, str) or not question.strip():
+        raise BadInput(f'{where}: "question" is {question!r}; expected a text')
+    if any("\ud800" <= character <= "\udfff" for character in question):
+        raise BadInput(f'{where}: "question" holds half of a surrogate pair, which is no text: {question!r}')
+    if not isinstance(gold, list) or not gold or not all(isinstance(one, str) for one in gold):
+        raise BadInput(f'{where}: "gold_ids" is {gold!r}; expected a list of at least one document id')
+    if kind is not None and not isinstance(kind, str):
+        raise BadInput(f'{where}: "type" is {kind!r}; expected a text')
+    return Question(str(record.get("id", "")), question, tuple(dict.fromkeys(gold)), kind)
+
+
+def recall(gold_ids: Sequence[str], documents: Sequence[str], k: int) -> float:
+    """The part of the gold documents among the first k of these distinct documents."""
+    return len(set(gold_ids).intersection(documents[:k])) / len(set(gold_ids))
+
+
+def evaluate(
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    methods: Sequence[str] | None = None,
+    ks: Sequence[int] = (5, 10),
+    vectors: Vectors | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Evaluation:
+    """Evidence recall of each method (all that the snapshot holds by default) on the questions.
+
+    vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. Raises BadInput
+    for no questions or a k below 1, FamilyNotFound for a method that the snapshot does not hold.
+    """
+    from indexmill.retrieve.base import check_k
+
+    if not questions:
+        raise BadInput("there are no questions to evaluate")
+    if not ks:
+        raise BadInput("there is no k to evaluate at")
+    ks = sorted({check_k(k) for k in ks})
+    names = list(dict.fromkeys(methods)) if methods else list(snapshot.methods)
+    encoded_in = 0.0
+    if vectors is None and any(snapshot.retriever(name).uses_vectors for name in names):
+        snapshot.encode([questions[0].question])  # loads the encoder, which is not the questions' cost
+        started = clock()
+        vectors = snapshot.encode([question.question for question in questions])
+        encoded_in = clock() - started
+    gold = {one for question in questions for one in question.gold_ids}
+    known = set(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
+    return Evaluation(
+        version=snapshot.version,
+        methods={name: _measure(snapshot, questions, name, ks, vectors, encoded_in, clock) for name in names},
+        gold_ids=len(gold),
+        unknown_gold_ids=len(gold - known),
+    )
+
+
+def _measure(
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    method: str,
+    ks: Sequence[int],
+    vectors: Vectors | None,
+    encoded_in: float,
+    clock: Callable[[], float],
+) -> MethodResult:
+    depth = ks[-1]
+    uses_vectors = snapshot.retriever(method).uses_vectors
+
+    def retrieve(chosen: Sequence[int], k: int) -> list[list[Hit]]:
+        given = vectors[list(chosen)] if uses_vectors and vectors is not None else None
+        texts = [questions[i].question for i in chosen]
+        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=given, explain=False)
+
+    retrieve(range(1), depth)  # maps the arrays and reads the tables, which is not the questions' cost
+    seconds = 0.0
+    contexts: list[list[Hit]] = []
+    for first in range(0, len(questions), BATCH):
+        chosen = range(first, min(first + BATCH, len(questions)))
+        started = clock()
+        found = retrieve(chosen, depth)
+        seconds += clock() - started
+        contexts.extend(_deepened(retrieve, chosen, found, depth))
+    documents = [_documents(hits) for hits in contexts]
+    recalls = {
+        k: [recall(question.gold_ids, found, k) for question, found in zip(questions, documents, strict=True)]
+        for k in ks
+    }
+    by_type: dict[str, list[int]] = {}
+    for i, question in enumerate(questions):
+        if question.type is not None:
+            by_type.setdefault(question.type, []).append(i)
+    counted = [[hit.tokens for hit in hits] for hits in contexts]
+    tokens = [sum(n for n in row if n is not None) for row in counted]
+    return MethodResult(
+        questions=len(questions),
+        recall={k: _mean(values) for k, values in recalls.items()},
+        tokens_per_question=None if any(None in row for row in counted) else _mean(tokens),
+        milliseconds_per_question=1000 * seconds / len(questions),
+        encode_milliseconds_per_question=1000 * encoded_in / len(questions) if uses_vectors else 0.0,
+        types={
+            kind: (len(rows), {k: _mean([values[i] for i in rows]) for k, values in recalls.items()})
+            for kind, rows in sorted(by_type.items())
+        },
+    )
+
+
+def _deepened(
+    retrieve: Callable[[Sequence[int], int], list[list[Hit]]], chosen: Sequence[int], found: list[list[Hit]], depth: int
+) -> list[list[Hit]]:
+    """Each question's hits up to the one that brings its ``depth``-th document, asking deeper where they fall short."""
+    contexts = dict(zip(chosen, found, strict=True))
+    asked = depth
+    short = list(chosen)
+    while short:
+        short = [i for i in short if len(contexts[i]) == asked and len(_documents(contexts[i])) < depth]
+        if short:
+            asked *= 2
+            contexts.update(zip(short, retrieve(short, asked), strict=True))
+    return [_until(contexts[i], depth) for i in chosen]
+
+
+def _until(hits: list[Hit], documents: int) -> list[Hit]:
+    seen: set[str] = set()
+    for i, hit in enumerate(hits):
+        seen.update(hit.document_ids)
+        if len(seen) >= documents:
+            return hits[: i + 1]
+    return hits
+
+
+def _documents(hits: Sequence[Hit]) -> list[str]:
+    """The distinct documents of hits, in the order they are first met."""
+    return list(dict.fromkeys(document for hit in hits for document in hit.document_ids))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _named(means: dict[int, float]) -> dict[str, float]:
+    return {f"recall@{k}": mean for k, mean in means.items()}

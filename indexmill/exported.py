@@ -1,0 +1,68 @@
+"""An exported snapshot: a plain folder that any tool can read.
+
+    manifest.json
+    tables/<artifact>.parquet      tables
+    <artifact>                     arrays and files, under their own names
+
+The names come from the manifest's artifacts, which are plain relative paths, and the bytes are those of the blobs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from pathlib import Path
+
+from indexmill.errors import CorruptBlob
+from indexmill.manifest import Artifact, Manifest
+
+__all__ = ["MANIFEST_FILE", "ExportedFolder", "exported_name", "is_exported"]
+
+MANIFEST_FILE = "manifest.json"
+
+
+def exported_name(artifact: Artifact) -> str:
+    """Where an artifact lies below the exported folder."""
+    return f"tables/{artifact.name}.parquet" if artifact.kind == "table" else artifact.name
+
+
+def is_exported(path: Path) -> bool:
+    """Whether a folder is an exported snapshot, not a store."""
+    return (path / MANIFEST_FILE).is_file()
+
+
+class ExportedFolder:
+    """The reader's side of an exported folder; never writes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        where = path / MANIFEST_FILE
+        try:
+            data = where.read_bytes()
+        except OSError as error:
+            raise CorruptBlob(f"{where}: cannot be read: {error.strerror or error}") from error
+        self.manifest = Manifest.from_bytes(data, str(where))
+        self._checked: set[str] = set()
+        self._lock = threading.Lock()
+
+    def open_local(self, artifact: Artifact) -> Path:
+        """The artifact's file, checked against size and digest on first use; raises CorruptBlob."""
+        path = self._path / exported_name(artifact)
+        with self._lock:
+            if artifact.name not in self._checked:
+                self._check(path, artifact)
+                self._checked.add(artifact.name)
+        return path
+
+    def _check(self, path: Path, artifact: Artifact) -> None:
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise CorruptBlob(
+                f"{path}: cannot be read: {error.strerror or error}; export the snapshot again"
+            ) from error
+        if digest != artifact.digest:
+            raise CorruptBlob(
+                f"{path}: has the SHA-256 {digest}; the manifest says {artifact.digest}: export the snapshot again"
+            )

@@ -1,0 +1,234 @@
+"""Reading a store in a folder: refs, aliases, manifests, and blobs that are verified before anything parses them.
+
+Nothing here writes, locks or leaves a trace: a store on a read-only mount, or one that a build is extending at this
+moment, reads the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from indexmill.canonical import digest_of
+from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError, UnsupportedFormat
+from indexmill.layout import (
+    BRANCH,
+    FORMAT_VERSION,
+    STORE_FILE,
+    alias_name,
+    alias_prefix,
+    blob_path,
+    check_name,
+    number_of,
+    ref_name,
+    ref_prefix,
+)
+from indexmill.manifest import Alias, Manifest, Ref
+
+__all__ = ["FolderReader", "blob_bytes", "check_store", "hash_file", "read_name", "verified_blob"]
+
+_verified: dict[str, tuple[int, int, int]] = {}
+_verifying = threading.Lock()
+
+
+def check_store(root: Path) -> None:
+    """Raise unless a folder is a store that this indexmill can read.
+
+    SnapshotNotFound: it is no store. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob: `store.json` is
+    damaged.
+    """
+    path = root / STORE_FILE
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise SnapshotNotFound(
+            f"{root} is not an index store: it has no {STORE_FILE}; give the folder that a build wrote"
+        ) from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}; check its permissions") from error
+    try:
+        version = json.loads(data)["format_version"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        version = None
+    if type(version) is not int or version < 1:
+        raise CorruptBlob(f'{path} is damaged: expected {{"format_version": {FORMAT_VERSION}}}, found {data[:80]!r}')
+    if version > FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"{root} is a store of format {version}; this indexmill knows formats up to {FORMAT_VERSION}: "
+            "install a newer indexmill"
+        )
+
+
+def read_name(root: Path, name: str) -> bytes:
+    """The bytes of a named record; NotFound if there is none, StoreError if it cannot be read."""
+    path = root / check_name(name)
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"{root} holds no {name}") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def hash_file(path: Path) -> tuple[str, int]:
+    """The SHA-256 and the length of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return digest, file.tell()
+
+
+def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bool = False) -> Path:
+    """The path of a blob whose bytes have been checked against its digest (once per process, or `again`).
+
+    Raises CorruptBlob if it is missing, has another size than the given one, or other bytes.
+    """
+    path = root / blob_path(digest)
+    try:
+        status = path.stat()
+        if size is not None and status.st_size != size:
+            raise CorruptBlob(f"{path} is damaged: it has {status.st_size} bytes, expected {size}; {_ADVICE}")
+        identity = (status.st_dev, status.st_ino, status.st_size)
+        key = str(path)
+        if not again and _verified.get(key) == identity:
+            return path
+        found, _ = hash_file(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise CorruptBlob(f"{path} is missing; {_ADVICE}") from None
+    except OSError as error:
+        raise CorruptBlob(f"{path} cannot be read: {error.strerror}; {_ADVICE}") from error
+    with _verifying:
+        if found == digest:
+            _verified[key] = identity
+        else:
+            _verified.pop(key, None)
+    if found != digest:
+        raise CorruptBlob(f"{path} is damaged: its SHA-256 is {found}; {_ADVICE}")
+    return path
+
+
+def blob_bytes(root: Path, digest: str) -> bytes:
+    """The bytes of a small blob, checked against its digest; CorruptBlob if they are missing or damaged."""
+    path = root / blob_path(digest)
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise CorruptBlob(f"{path} is missing; {_ADVICE}") from None
+    except OSError as error:
+        raise CorruptBlob(f"{path} cannot be read: {error.strerror}; {_ADVICE}") from error
+    found = digest_of(data)
+    if found != digest:
+        raise CorruptBlob(f"{path} is damaged: its SHA-256 is {found}; {_ADVICE}")
+    return data
+
+
+_ADVICE = "restore it from a copy of the store, or delete it and build again"
+
+
+class FolderReader:
+    """A store in a folder, read-only. Safe to use from many threads.
+
+    Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob as `check_store` does.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.root = Path(path).absolute()
+        check_store(self.root)
+
+    def __repr__(self) -> str:
+        return f"FolderReader({str(self.root)!r})"
+
+    def _numbers(self, prefix: str) -> Iterator[int]:
+        try:
+            names = [entry.name for entry in (self.root / prefix).iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise StoreError(f"{self.root / prefix} cannot be listed: {error.strerror}") from error
+        for name in sorted(names):
+            number = number_of(name)
+            if number is not None:
+                yield number
+
+    def versions(self, branch: str = BRANCH) -> list[int]:
+        """The versions that were published, oldest first."""
+        return list(self._numbers(ref_prefix(branch)))
+
+    def ref(self, version: int, branch: str = BRANCH) -> Ref:
+        """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
+        name = ref_name(branch, version) if version >= 1 else ""
+        try:
+            data = read_name(self.root, name) if name else b""
+        except NotFound:
+            name = ""
+        if not name:
+            known = self.versions(branch)
+            has = f"versions {known[0]} to {known[-1]}" if known else "no snapshot yet"
+            raise SnapshotNotFound(f"{self.root} has no version {version}: it has {has}")
+        found = Ref.from_bytes(data, str(self.root / name))
+        if found.version != version:
+            raise CorruptBlob(f"{self.root / name} says that it is version {found.version}, expected {version}")
+        return found
+
+    def newest(self, branch: str = BRANCH) -> Ref:
+        """The newest ref; SnapshotNotFound if nothing was published yet."""
+        versions = self.versions(branch)
+        if not versions:
+            raise SnapshotNotFound(f"{self.root} has no snapshot yet: run `indexmill build` first")
+        return self.ref(versions[-1], branch)
+
+    def history(self, branch: str = BRANCH) -> list[Ref]:
+        """Every ref, oldest first."""
+        return [self.ref(version, branch) for version in self.versions(branch)]
+
+    def aliases(self) -> dict[str, int]:
+        """Where each alias points now, ordered by name."""
+        try:
+            entries = list((self.root / alias_prefix()).iterdir())
+            names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as error:
+            raise StoreError(f"{self.root / alias_prefix()} cannot be listed: {error.strerror}") from error
+        pointed = {}
+        for alias in names:
+            numbers = list(self._numbers(alias_prefix(alias)))
+            if numbers:
+                name = alias_name(alias, numbers[-1])
+                version = Alias.from_bytes(read_name(self.root, name), str(self.root / name)).version
+                if version is not None:
+                    pointed[alias] = version
+        return pointed
+
+    def resolve(self, version: int | None = None, alias: str | None = None) -> Ref:
+        """The ref of a version, or the one an alias points to, or the newest.
+
+        Raises SnapshotNotFound if there is no such version or alias, ValueError if both are given.
+        """
+        if version is not None and alias is not None:
+            raise ValueError("give a version or an alias, not both")
+        if version is not None:
+            return self.ref(version)
+        if alias is None:
+            return self.newest()
+        known = self.aliases()
+        if alias not in known:
+            raise SnapshotNotFound(f"{self.root} has no alias {alias!r}: it has {sorted(known) or 'none'}")
+        return self.ref(known[alias])
+
+    def blob_path_verified(self, digest: str, size: int | None = None) -> Path:
+        """The path of a blob, checked against its digest on first use in this process; CorruptBlob otherwise."""
+        return verified_blob(self.root, digest, size)
+
+    def blob_bytes(self, digest: str) -> bytes:
+        """The bytes of a small blob, checked against the digest."""
+        return blob_bytes(self.root, digest)
+
+    def manifest(self, digest: str) -> Manifest:
+        """The manifest of this digest.
+
+        Raises CorruptBlob if it is missing or damaged, UnsupportedFormat if it needs a newer reader.
+        """
+        return Manifest.from_bytes(self.blob_bytes(digest), f"{self.root / blob_path(digest)}")

@@ -1,0 +1,48 @@
+"""What a retrieval returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Hit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One piece of evidence, best first in the list that holds it.
+
+    kind: ``passage``, or what else a family returns (a summary, a unit).
+    id: the id of that thing in the snapshot's tables.
+    score: higher is better; comparable within one question and method only.
+    document_ids: the documents the text comes from, sorted for a summary.
+    tokens: of the text as the embedder counts them; None where the snapshot does not say.
+    version: the snapshot's version; None in an exported folder that does not name one.
+    explanation: why it was found, JSON-ready; None where the method has no more to say than the score.
+    """
+
+    kind: str
+    id: str
+    score: float
+    text: str
+    title: str
+    document_ids: tuple[str, ...]
+    tokens: int | None = None
+    version: int | None = None
+    explanation: dict[str, Any] | None = field(default=None, hash=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The hit as JSON holds it; ``explanation`` only where there is one."""
+        fields: dict[str, Any] = {
+            "kind": self.kind,
+            "id": self.id,
+            "score": self.score,
+            "title": self.title,
+            "text": self.text,
+            "document_ids": list(self.document_ids),
+            "tokens": self.tokens,
+            "version": self.version,
+        }
+        if self.explanation is not None:
+            fields["explanation"] = self.explanation
+        return fields

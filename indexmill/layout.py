@@ -1,0 +1,147 @@
+"""The names of a store: every path below its root is made here, and read back here.
+
+A name is a relative path of plain components, the same in a folder and in an object store. Numbers are written with
+twenty digits, so that the order of names is the order of numbers.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = [
+    "BRANCH",
+    "FORMAT_VERSION",
+    "STORE_FILE",
+    "TEMPORARY",
+    "alias_name",
+    "alias_prefix",
+    "attempt_name",
+    "blob_path",
+    "check_name",
+    "is_digest",
+    "lease_name",
+    "lease_prefix",
+    "number_of",
+    "receipt_name",
+    "receipt_prefix",
+    "ref_name",
+    "ref_prefix",
+    "release_name",
+    "renewal_name",
+    "run_name",
+    "run_prefix",
+]
+
+FORMAT_VERSION = 1
+"""What this indexmill writes, and the newest that it reads."""
+
+BRANCH = "main"
+"""The line of versions that a build extends and a reader opens."""
+
+STORE_FILE = "store.json"
+"""Holds the store's format version; a folder without it is not a store."""
+
+TEMPORARY = "tmp"
+"""Files on their way to a name, and the scratch folders of runs; never read."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+_NUMBERED = re.compile(r"([0-9]{20})\.json")
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text is a SHA-256 in 64 lower-case hex digits."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def blob_path(digest: str) -> str:
+    """Where a blob lies: `blobs/sha256/ab/ab12...`, made from the digest alone.
+
+    Raises ValueError for anything that is not a digest, so that no record can point outside the blobs.
+    """
+    if not is_digest(digest):
+        raise ValueError(f"{digest!r} is not a SHA-256 in 64 lower-case hex digits")
+    return f"blobs/sha256/{digest[:2]}/{digest}"
+
+
+def check_name(name: str) -> str:
+    """The name itself if each of its components is plain: letters, digits, `_`, `-` and inner dots.
+
+    Raises ValueError otherwise (empty, absolute, `..`, hidden, a component over 200 characters).
+    """
+    if not all(_COMPONENT.fullmatch(component) for component in name.split("/")):
+        raise ValueError(f"{name!r} is not a name of a store: use letters, digits, '_', '-', '.' and '/'")
+    return name
+
+
+def number_of(name: str) -> int | None:
+    """The number in the last component of `.../00000000000000000007.json`; None for any other name."""
+    matched = _NUMBERED.fullmatch(name.rpartition("/")[2])
+    return int(matched[1]) if matched else None
+
+
+def ref_prefix(branch: str) -> str:
+    """The prefix of the refs of a branch."""
+    if branch == "aliases":
+        raise ValueError("a branch cannot be called 'aliases': that is where aliases are kept")
+    return check_name(f"refs/{branch}") + "/"
+
+
+def ref_name(branch: str, version: int) -> str:
+    """The name of a ref; creating it is the one commit point of a store."""
+    return f"{ref_prefix(branch)}{version:020d}.json"
+
+
+def alias_prefix(alias: str = "") -> str:
+    """The prefix of the records of an alias, or of all aliases."""
+    return check_name(f"refs/aliases/{alias}") + "/" if alias else "refs/aliases/"
+
+
+def alias_name(alias: str, number: int) -> str:
+    """The name of the number-th record of an alias; the newest says where the alias points."""
+    return f"{alias_prefix(alias)}{number:020d}.json"
+
+
+def lease_prefix() -> str:
+    """The prefix of every lease, renewal and release."""
+    return "leases/"
+
+
+def lease_name(epoch: int) -> str:
+    """The name of the lease of an epoch; creating it is taking the lease."""
+    return f"leases/{epoch:020d}.json"
+
+
+def renewal_name(epoch: int, number: int) -> str:
+    """The name of the number-th renewal of a lease."""
+    return f"leases/{epoch:020d}.{number:020d}.json"
+
+
+def release_name(epoch: int) -> str:
+    """The name of the record that gives a lease back."""
+    return f"leases/{epoch:020d}.released.json"
+
+
+def receipt_prefix(stage: str) -> str:
+    """The prefix of the receipts of a stage."""
+    return check_name(f"work/{stage}") + "/"
+
+
+def receipt_name(stage: str, key: str) -> str:
+    """The name of the receipt of a complete part."""
+    return check_name(f"{receipt_prefix(stage)}{key}.json")
+
+
+def attempt_name(stage: str, key: str, attempt: str) -> str:
+    """The name of the receipt of a part with failed rows, made by one attempt (a run)."""
+    return check_name(f"{receipt_prefix(stage)}{key}.{attempt}.json")
+
+
+def run_prefix(run_id: str = "") -> str:
+    """The prefix of the records of a run, or of all runs."""
+    return check_name(f"runs/{run_id}") + "/" if run_id else "runs/"
+
+
+def run_name(run_id: str, record: str) -> str:
+    """The name of a record of a run: `start`, `end`, or the quarantine of a part."""
+    return check_name(f"{run_prefix(run_id)}{record}.json")

@@ -1,0 +1,1 @@
+"""The models that encode texts and find names, each behind a protocol. Importing this package loads no library."""

@@ -1,0 +1,386 @@
+"""What turns texts into vectors: the protocol, the pooling that every back-end shares, and a deterministic double.
+
+A text gets the same bits whatever stands beside it in a call. Two things see to that. A pass holds texts of one token
+count only, so nothing is padded and no mask is needed: a padded length changes which positions a kernel handles in
+full vector registers and which in the remainder, and with it the last bits. Pooling adds the rows of one text alone,
+in order. `self_test` shows whether a back-end keeps the promise on this processor; the fingerprint carries its answer.
+
+Special tokens (such as [CLS] and [SEP]) count towards a text's length, take part in the vector of the whole text as in
+sentence-transformers, and never in the vector of a span. The empty text has a vector too: that of its special tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+
+__all__ = ["Embedder", "EncoderFingerprint", "HashEmbedder", "Spans", "TokenEncoder", "self_test"]
+
+Spans = Sequence[Sequence[tuple[int, int]]]
+"""For each text, the (start, end) character offsets of its spans, the end excluded."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderFingerprint:
+    """Everything that shapes the numbers of an encoder; a part's key is a hash of it."""
+
+    model: str
+    weights: str  # SHA-256 of the published weights
+    tokenizer: str  # SHA-256 of tokenizer.json
+    graph: str  # SHA-256 of the converted graph and its constants; empty where nothing is converted
+    backend: str
+    precision: str  # the effective one: "f32" or "bf16"
+    instructions: str  # the processor features that the back-end uses
+    pooling: str
+    max_tokens: int
+    dimension: int
+    libraries: Mapping[str, str]  # versions
+    reproducible: bool  # a text has the same bits in any batch
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, fit for canonical JSON."""
+        return {**dataclasses.asdict(self), "libraries": dict(self.libraries)}
+
+
+class Embedder(Protocol):
+    """Turns texts into unit vectors. Every method may be called from several threads."""
+
+    @property
+    def fingerprint(self) -> EncoderFingerprint:
+        """What shapes the numbers. The first access runs the self-test (well under a second)."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """The length of a vector."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of a text that are read, special tokens included; the rest is cut off."""
+        ...
+
+    @property
+    def special_tokens(self) -> int:
+        """How many special tokens every text gets."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The unit vectors of some texts, (n, dimension) float32, in their order."""
+        ...
+
+    def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The vectors of some texts, and those of spans in them, pooled from the text's own pass.
+
+        A span's vector is the normalised mean of the last hidden states of the tokens that overlap it. A span
+        without a token, being blank or beyond the cut, gets the vector of a pass of its own characters. The second
+        array has a row per span, in the order of the texts and of the spans in each.
+        """
+        ...
+
+    def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens."""
+        ...
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """The length of each text in tokens: nothing cut off, special tokens included."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tokens:
+    """One text's tokens as the encoder reads them: cut to the maximum, special tokens included."""
+
+    ids: NDArray[Any]  # a tokenizer's numbers, or the words themselves
+    offsets: NDArray[np.int32]  # (n, 2), of the tokens from `first` on that are not special
+    first: int  # special tokens before the text's own
+
+
+class _Pooled(ABC):
+    """Batches of equal length, and the pooling of each text by itself."""
+
+    tokens_per_pass: int = 1024  # measured: the quickest with 1 and 2 threads, and small enough for a core's cache
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int: ...
+
+    @abstractmethod
+    def _tokenise(self, texts: Sequence[str], *, offsets: bool) -> Iterator[_Tokens]:
+        """The tokens of each text; empty offsets where they are not asked for."""
+
+    @abstractmethod
+    def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
+        """The last hidden states, (texts, tokens, dimension), of texts that have the same number of tokens."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The unit vectors of some texts, (n, dimension) float32, in their order."""
+        pooled = np.empty((len(texts), self.dimension), np.float32)
+        for rows, hidden, _ in self._passes(texts, offsets=False):
+            for row, states in zip(rows, hidden, strict=True):
+                pooled[row] = _mean(states)
+        return _normalised(pooled)
+
+    def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The vectors of some texts, and those of spans in them pooled from the text's own pass: see `Embedder`."""
+        if len(texts) != len(spans):
+            raise ValueError(f"{len(texts)} texts, but spans for {len(spans)}")
+        starts = np.cumsum([0, *map(len, spans)])
+        pooled = np.empty((len(texts), self.dimension), np.float32)
+        of_spans = np.zeros((int(starts[-1]), self.dimension), np.float32)
+        alone: list[int] = []
+        alone_texts: list[str] = []
+        for rows, hidden, tokens in self._passes(texts, offsets=True):
+            for row, states, of_text in zip(rows, hidden, tokens, strict=True):
+                pooled[row] = _mean(states)
+                bounds = np.asarray(spans[row], np.int64).reshape(-1, 2)
+                # Offsets never go back, so the tokens that overlap a span are a range of them.
+                begin = np.searchsorted(of_text.offsets[:, 1], bounds[:, 0], side="right") + of_text.first
+                end = np.searchsorted(of_text.offsets[:, 0], bounds[:, 1], side="left") + of_text.first
+                for at, (low, high) in enumerate(zip(begin.tolist(), end.tolist(), strict=True), int(starts[row])):
+                    if low < high:
+                        of_spans[at] = _mean(states[low:high])
+                    else:
+                        left, right = spans[row][at - int(starts[row])]
+                        alone.append(at)
+                        alone_texts.append(texts[row][left:right])
+        of_spans = _normalised(of_spans)
+        if alone:
+            of_spans[alone] = self.encode(alone_texts)
+        return _normalised(pooled), of_spans
+
+    def _passes(
+        self, texts: Sequence[str], *, offsets: bool
+    ) -> Iterator[tuple[list[int], NDArray[np.float32], list[_Tokens]]]:
+        """Passes over texts of one length each: their rows, hidden states and tokens."""
+        tokens = list(self._tokenise(texts, offsets=offsets))
+        by_length: dict[int, list[int]] = {}
+        for row, of_text in enumerate(tokens):
+            by_length.setdefault(len(of_text.ids), []).append(row)
+        for length, rows in sorted(by_length.items()):
+            size = max(1, self.tokens_per_pass // max(1, length))
+            for at in range(0, len(rows), size):
+                batch = rows[at : at + size]
+                chosen = [tokens[row] for row in batch]
+                yield batch, self._hidden(np.stack([of_text.ids for of_text in chosen])), chosen
+
+
+class TokenEncoder(_Pooled):
+    """An encoder whose tokens come from a tokenizer.json: the part that the torch and OpenVINO back-ends share."""
+
+    _CHUNK = 2048  # texts tokenised at once: an encoding takes far more memory than its ids
+
+    def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
+        self._max_tokens = max_tokens
+        self._whole = _tokenizer(tokenizer)
+        self._cut = _tokenizer(tokenizer)
+        self._cut.enable_truncation(max_tokens)
+        self._special = int(self._whole.num_special_tokens_to_add(False))
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of a text that are read, special tokens included."""
+        return self._max_tokens
+
+    @property
+    def special_tokens(self) -> int:
+        """How many special tokens every text gets."""
+        return self._special
+
+    def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens."""
+        return [
+            np.array(encoding.offsets, np.int32).reshape(-1, 2)
+            for chunk in _chunks(texts, self._CHUNK)
+            for encoding in self._whole.encode_batch(chunk, add_special_tokens=False)
+        ]
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """The length of each text in tokens: nothing cut off, special tokens included."""
+        counts = [
+            len(encoding) for chunk in _chunks(texts, self._CHUNK) for encoding in self._whole.encode_batch_fast(chunk)
+        ]
+        return np.array(counts, np.int64)
+
+    def _tokenise(self, texts: Sequence[str], *, offsets: bool) -> Iterator[_Tokens]:
+        nothing = np.empty((0, 2), np.int32)
+        for chunk in _chunks(texts, self._CHUNK):
+            if not offsets:
+                for encoding in self._cut.encode_batch_fast(chunk):
+                    yield _Tokens(np.array(encoding.ids, np.int64), nothing, 0)
+                continue
+            for encoding in self._cut.encode_batch(chunk):
+                own = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
+                first, last = (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
+                bounds = np.array(encoding.offsets, np.int32).reshape(-1, 2)[first:last]
+                yield _Tokens(np.array(encoding.ids, np.int64), bounds, first)
+
+
+def _tokenizer(data: bytes) -> Tokenizer:
+    # Its pool of threads would take the cores of other workers, and warns when a process forks.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from tokenizers import Tokenizer  # an optional library
+
+    tokenizer = Tokenizer.from_str(data.decode("utf-8"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _chunks(texts: Sequence[str], size: int) -> Iterator[list[str]]:
+    """The texts in groups; a lone surrogate, which has no UTF-8, is read as a question mark."""
+    for at in range(0, len(texts), size):
+        chunk = list(texts[at : at + size])
+        try:
+            "".join(chunk).encode("utf-8")
+        except UnicodeEncodeError:
+            chunk = [text.encode("utf-8", "replace").decode("utf-8") for text in chunk]
+        yield chunk
+
+
+def _mean(states: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The mean of one text's rows: added one after another, so that it depends on nothing but them."""
+    total: NDArray[np.float32] = np.add.reduce(states, axis=0, dtype=np.float32)
+    return total / np.float32(len(states))
+
+
+def _normalised(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The rows at length 1."""
+    lengths = np.sqrt(np.add.reduce(np.square(rows, dtype=np.float64), axis=1, keepdims=True))
+    return (rows / np.maximum(lengths, 1e-12)).astype(np.float32)
+
+
+class HashEmbedder(_Pooled):
+    """A deterministic double: bags of hashed words and character trigrams, so that similar texts have similar vectors.
+
+    It needs NumPy alone. A little of every vector hashes the text around it, so that a span's vector differs from one
+    passage to another as a model's does. All sums are of multiples of 1/256, hence exact: the same bits everywhere.
+    """
+
+    _PATTERN = re.compile(r"\w{1,16}|[^\w\s]")
+    _DIMENSION = 64
+
+    def __init__(self, max_tokens: int = 256) -> None:
+        self._max_tokens = max_tokens
+
+    @cached_property
+    def fingerprint(self) -> EncoderFingerprint:
+        """What shapes the numbers: nothing but this class."""
+        return EncoderFingerprint(
+            model="hash-1",
+            weights="",
+            tokenizer="",
+            graph="",
+            backend="hash",
+            precision="f32",
+            instructions="",
+            pooling="mean",
+            max_tokens=self.max_tokens,
+            dimension=self.dimension,
+            libraries={},
+            reproducible=True,
+        )
+
+    @property
+    def dimension(self) -> int:
+        """The length of a vector."""
+        return self._DIMENSION
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of a text that are read, special tokens included."""
+        return self._max_tokens
+
+    @property
+    def special_tokens(self) -> int:
+        """Two, as most models have."""
+        return 2
+
+    def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """For each text, the (n, 2) character offsets of its tokens."""
+        return [
+            np.array([match.span() for match in self._PATTERN.finditer(text)], np.int32).reshape(-1, 2)
+            for text in texts
+        ]
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """The length of each text in tokens, special tokens included."""
+        return np.array([len(self._PATTERN.findall(text)) + 2 for text in texts], np.int64)
+
+    def _tokenise(self, texts: Sequence[str], *, offsets: bool) -> Iterator[_Tokens]:
+        for text in texts:
+            words = list(itertools.islice(self._PATTERN.finditer(text), max(0, self.max_tokens - 2)))
+            bounds = np.array([word.span() for word in words], np.int32).reshape(-1, 2)
+            yield _Tokens(np.array(["", *(word.group() for word in words), ""]), bounds, 1)
+
+    def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
+        texts = ids.tolist()
+        states = np.array([[_features(word) for word in words] for words in texts], np.float32)
+        around = np.array([_signs("\0".join(words)) for words in texts], np.float32)
+        states += around[:, None, :] / np.float32(64)
+        return states
+
+
+@lru_cache(maxsize=1 << 16)
+def _features(word: str) -> NDArray[np.float32]:
+    """The hashed word and its trigrams; a special token is a constant that keeps every sum from being zero."""
+    if not word:
+        return np.full(HashEmbedder._DIMENSION, 1 / 256, np.float32)
+    vector = np.zeros(HashEmbedder._DIMENSION, np.float32)
+    framed = f"^{word.lower()}$"
+    for feature in (framed, framed, *(framed[at : at + 3] for at in range(len(framed) - 2))):
+        vector[:] += _signs(feature) * _places(feature)
+    return vector
+
+
+def _signs(text: str) -> NDArray[np.float32]:
+    """64 signs from a text."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return np.unpackbits(np.frombuffer(digest, np.uint8)).astype(np.float32) * 2 - 1
+
+
+def _places(text: str) -> NDArray[np.float32]:
+    """Which eighth of the dimensions a feature uses."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=24, person=b"places").digest()
+    thirds = np.unpackbits(np.frombuffer(digest, np.uint8)).reshape(3, -1)
+    return thirds.all(axis=0).astype(np.float32)
+
+
+_SAMPLE = (
+    "The quick brown fox jumps over the lazy dog.",
+    "Ermengarde of Tours (c. 804 - 20 March 851) was the wife of Lothair I, and the bridge she paid for still stands.",
+    "Returns zero.",
+)
+
+
+def self_test(embedder: Embedder) -> bool:
+    """Whether a text gets the same bits in any company: alone, among others, in another order, spans included.
+
+    Lengths from a few tokens to the maximum, passes of one row and of many; well under a second.
+    """
+    long = " ".join(_SAMPLE * 8)
+    texts = [*_SAMPLE, "", long, *(" ".join(["bridge"] * n) for n in (3, 15, 16, 17, 40)), *(_SAMPLE[1],) * 9]
+    spans = [[(0, len(text) // 2), (len(text) // 2, len(text))] for text in texts]
+    together, of_spans = embedder.encode_with_spans(texts, spans)
+    if not np.array_equal(together[::-1], embedder.encode(texts[::-1])):
+        return False
+    for row in range(10):
+        alone, alone_spans = embedder.encode_with_spans(texts[row : row + 1], spans[row : row + 1])
+        if not np.array_equal(alone[0], together[row]):
+            return False
+        if not np.array_equal(alone_spans, of_spans[2 * row : 2 * row + 2]):
+            return False
+    return bool(np.isfinite(together).all())

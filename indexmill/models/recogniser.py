@@ -1,0 +1,542 @@
+"""Recognisers: from a document to the spans that name its entities (LinearRAG, section 3.1).
+
+``RulesRecogniser`` needs no model: entities of a proper text are written in a regular way (capitals, quotation marks,
+digits, identifiers), and a handful of compiled patterns find them at more than ten times the speed of a statistical
+tagger. ``SpacyRecogniser`` wraps any installed spaCy pipeline; ``WordListRecogniser`` is the deterministic double for tests.
+All are pure functions of one document, so that mentions can be kept under the document's digest.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from indexmill.errors import ModelUnavailable
+from indexmill.names import canonical_words
+
+__all__ = [
+    "Candidate",
+    "Field",
+    "Kind",
+    "Mention",
+    "Recogniser",
+    "RulesRecogniser",
+    "SpacyRecogniser",
+    "WordListRecogniser",
+    "open_recogniser",
+    "question_candidates",
+]
+
+Field = Literal["title", "text"]
+Kind = Literal["title", "name", "part", "work", "code", "date", "number"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mention:
+    """One span that names an entity.
+
+    ``start`` and ``end`` are character offsets in the field (``title`` or ``text``). ``kind`` is ``title`` for what the
+    whole document is about, ``name`` for a proper name, ``part`` for a name inside a longer one (the owner in a
+    possessive, a name without its rank), ``work`` for a quoted title, ``code`` for an identifier or file name, ``date``
+    and ``number`` for the rest. Mentions may overlap.
+    """
+
+    field: Field
+    start: int
+    end: int
+    kind: Kind
+
+
+class Recogniser(Protocol):
+    """Finds the mentions of a document; a pure function of title and text."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What determines the output: name, version, and digest of whatever model stands behind it."""
+        ...
+
+    def recognise(self, title: str, text: str) -> list[Mention]:
+        """Return the mentions of title and text, sorted by field, start and end, without duplicates."""
+        ...
+
+
+# --- the rules -------------------------------------------------------------------------------------------------------
+
+_UPPER = "".join(c for c in map(chr, [*range(0x0600), *range(0x10A0, 0x1100), *range(0x1E00, 0x2000)]) if c.isupper())
+_UPPER_SET = frozenset(_UPPER)
+
+_MONTHS = (
+    "January|February|March|April|May|June|July|August|September|October|November|December"
+    "|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept|Sep|Oct|Nov|Dec"
+)
+_MONTH_SET = frozenset(_MONTHS.split("|"))
+_WEEKDAYS = frozenset("Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split())
+
+# Words that connect the parts of a name when capitalised words stand on both sides.
+_CONNECTIVES = (
+    "of|the|de|du|des|del|della|di|da|das|do|dos|degli|delle|la|le|les|los|las|lo|von|van|vom|zu|zum|zur|der|den|dem|ter|ten|op"
+    "|af|av|y|e|et|und|al|el|ul|ud|bin|ibn|bint|abu|ben|bar|no|na|ni|ng|&|'t|d'|l'"
+)
+_ABBREVIATIONS = "St|Ste|Dr|Mr|Mrs|Ms|Jr|Sr|Lt|Col|Gen|Prof|Rev|Sgt|Capt|Cmdr|Mt|Ft|Vol|No|Hon|Gov|Sen|Rep|Bros|Messrs|Mme|Mlle|Op"
+
+_CAP = (
+    rf"(?:(?:{_ABBREVIATIONS})\.(?=\s*[{_UPPER}\d])"  # St. Louis
+    rf"|[{_UPPER}]\.(?:\s?[{_UPPER}]\.)*(?=\s?[{_UPPER}]|\W)"  # J. R. R., U.S.
+    rf"|[{_UPPER}]\w{{0,60}}(?:['’]\w{{1,30}}|[-‐‑]\w{{1,30}}|[-‐‑] (?:\w{{1,3}}[-‐‑] ?)?(?=[{_UPPER}])\w{{1,30}}){{0,4}}(?:['’](?=[ ]))?)"
+)
+_NAME = re.compile(
+    rf"(?<![\w.@#/\\-]){_CAP}"
+    rf"(?: {{1,2}}(?:(?:{_CONNECTIVES}) {{1,2}}){{0,3}}{_CAP}| \d{{1,4}}(?![\w,.%-]|\s?[–-])){{0,11}}"
+)
+_WORD = re.compile(r"\S+")
+
+# Capitalised only because they open a sentence; never a name on their own, never the first word of one there.
+_OPENERS = frozenset(
+    """
+    a about above according across actually additionally after afterwards again against all almost along already also although always am
+    among amongst an and another any anyone anything apart are around as aside at away back based be became because been before began behind being
+    below beneath beside besides better between beyond both born briefly but by came can cannot click compared concerning consequently
+    considering contrary currently depending describes described despite did died directed do does during each early
+    either eventually even ever every everyone everything except few finally first firstly following for former formerly
+    founded four from further furthermore generally get given had half has have having he hence her here hers herself him himself his historically
+    how however i if in include includes including indeed initially inside instead into is it its itself just known last lastly
+    late later latter let like likewise located made mainly many may maybe meanwhile might more moreover most mostly much
+    must my named near nearly neither never nevertheless next no nobody none nonetheless nor not note nothing notable notably now of off often on once one
+    only onto opposite or originally other others otherwise our out outside over overall own part partly per perhaps please possibly
+    presently previously prior probably produced published rather read recent recently regarding released returns same second secondly see set several
+    she should similarly since situated so some someone something sometimes soon specifically specifies starring still subsequently such surely
+    than that the their theirs them themselves then there thereafter therefore these they third this those though three through
+    throughout thus to today together too toward towards traditionally two type typically under underneath unless unlike until up upon us use used uses
+    using usually value very via was we well were what whatever when whenever where whereas wherever whether which while who whoever whole
+    whom whose why will with within without would written yes yet you young your
+    """.split()
+)
+# Pronouns and the like end a name that an initial's full stop seemed to continue ("Daniel K. He was").
+_BREAKERS = frozenset(
+    "He She It They His Her Its Their We In On At The A An This These Those That There After Before During When While As By For From With And But Or"
+    " However Although Since I If He's She's It's".split()
+)
+# Ranks and forms of address: the name also counts without them.
+_RANKS = frozenset(
+    """
+    Admiral Archbishop Archduchess Archduke Ayatollah Baron Baroness Bishop Blessed Brigadier Brother Captain Cardinal Chancellor Chief Colonel
+    Commander Commodore Count Countess Dame Detective Dr Dr. Duchess Duke Earl Emperor Empress Father Gen. General Governor Grand Infanta Inspector
+    Judge Justice King Lady Lieutenant Lord Lt. Madame Mademoiselle Major Marquess Marquis Mayor Miss Monsieur Mother Mr Mr. Mrs Mrs. Ms Ms. Officer
+    Pope President Prime Minister Prince Princess Private Professor Prof. Queen Rabbi Rev. Reverend Saint Senator Sergeant Sheikh Shah Sir Sister
+    St. Sultan Tsar Vice Viscount
+    """.split()
+)
+# A rank with a place, after a comma, belongs to the name before it: "Beatrice I, Countess of Burgundy".
+_STYLE_OF = re.compile(
+    r"(?:(?:\d+\w\w|First|Second|Third|Fourth|Fifth|Dowager|Hereditary|Grand|Crown) )?(?:Archduchess|Archduke|Baron|Baroness|Burgrave|Count|Countess"
+    r"|Dauphin|Duchess|Duke|Earl|Elector|Electress|Emperor|Empress|Infanta|Infante|King|Lady|Landgrave|Landgravine|Lord|Marchioness|Margrave|Margravine"
+    r"|Marquess|Marquis|Prince|Princess|Queen|Viscount|Viscountess) (?:of|de|von|zu) "
+)
+_QUALIFIER = re.compile(r"\s*\(([^()]{1,80})\)\s*$")
+
+_WORK = re.compile(
+    rf"\"\s?([{_UPPER}\d][^\"\n]{{1,80}}?)[\s,.;]?\""
+    rf"|[“„«]\s?([{_UPPER}\d][^“”„«»\"\n]{{1,80}}?)[\s,.;]?[”“»]"
+    rf"|[《「『]([^《》「」『』\n]{{1,60}})[》」』]"
+    rf"|(?<![\w*])\*([{_UPPER}\d][^*\n]{{1,80}})\*(?![\w*])"
+)
+_QUOTING = frozenset("\"“„«《「『*")
+
+_UNITS = (
+    "%|percent|per cent|°C|°F|km²|km2|mi²|km/h|mph|km|cm|mm|nm|m²|m|kg|mg|g|t|lb|lbs|oz|ft|in|mi|mile|miles|metre|metres|meter|meters|kilometre|kilometres"
+    "|kilometer|kilometers|feet|foot|inches|inch|acres|acre|hectares|ha|square miles|square kilometres|square kilometers|tonnes|tons|kilograms|pounds"
+    "|litres|liters|gallons|MW|GW|kW|W|V|kV|Hz|kHz|MHz|GHz|bits?|bytes?|KB|MB|GB|TB|KiB|MiB|GiB|ms|seconds|minutes|hours|days|weeks|months|years|pixels"
+    "|dpi|million|billion|trillion|thousand|people|inhabitants|episodes|dollars|euros"
+)
+_DIGITS = re.compile(
+    r"(?<![\w.,:/\\-])\d"
+    r"(?:"
+    rf"\d?(?:st|nd|rd|th)? (?:of )?(?:{_MONTHS})\b(?:,? \d{{3,4}}\b)?"  # 20 March 851
+    r"|\d{3}-\d\d-\d\d(?![\w-])"  # 2020-01-31
+    r"|\d\d\d(?:s\b|(?![\w,.:%°$/-]\d|\w|\s?%))"  # 1956, 1990s
+    rf"|[\d,.]{{0,14}}(?: (?:million|billion|thousand))?[ -]?(?:{_UNITS})(?!\w)"  # 40.108 mi², 9.5 million people
+    r"|\d{0,2}(?:,\d{3}){1,4}(?!\w)"  # 9,984
+    r")"
+)
+_MONTH_DATE = re.compile(rf"(?:{_MONTHS})\b\.?(?: \d{{1,2}}(?:st|nd|rd|th)?\b(?!,\d|:))?(?:,? \d{{3,4}}\b)?")
+
+_EXTENSIONS = (
+    "dll|exe|sys|h|hpp|c|cc|cpp|cs|py|pyi|js|ts|tsx|jsx|json|jsonl|xml|yaml|yml|toml|ini|cfg|conf|txt|md|rst|csv|tsv|html|htm|css|sh|bat|cmd|ps1|lib|obj|pdb|idl"
+    "|inf|reg|msi|zip|gz|tar|tgz|zst|jar|war|java|kt|go|rs|rb|php|pl|sql|db|sqlite|log|lock|so|dylib|a|o|bin|dat|png|jpg|jpeg|gif|svg|bmp|ico|pdf|doc|docx|xls"
+    "|xlsx|ppt|pptx|wav|mp3|mp4|avi|vb|vbs|asp|aspx|hlsl|glsl|proto|parquet|ipynb|rc|manifest|wasm|swift|m|mm|lua|tf|env"
+)
+_CODE = re.compile(
+    r"(?<![\w.:/-])(?:"
+    r"--?[A-Za-z][\w-]{1,40}(?![\w/])"  # --flag
+    r"|(?=[\w~]{1,64}(?:\\?_|::|\(\)|\.\w|->|[A-Z]))"  # only words that go on like code
+    r"(?:"
+    rf"[A-Za-z0-9][\w-]{{0,60}}(?:\.[\w-]{{1,30}}){{0,3}}\.(?:{_EXTENSIONS})\b(?![\w(])"  # foo.dll
+    r"|~?[A-Za-z_]\w{0,60}(?:(?:::|\\?_\w?|->)~?\w{1,60}){1,8}(?:\(\))?"  # IADs::get_Class, WM\_PAINT
+    r"|[A-Z][A-Za-z]\w{0,60}(?:\.[A-Z][a-z]\w{0,60}){1,8}(?:\.\w{1,60})?"  # Microsoft.Isam.Esent
+    r"|[A-Za-z_]\w{0,60}(?:\.\w{1,60}){0,4}\(\)"  # open(), os.path.join()
+    r"|[a-z]{1,20}[A-Z]\w{1,60}"  # sAMAccountName
+    r"|(?!Ma?c[A-Z]|De[A-Z]|Di[A-Z]|Le[A-Z]|La[A-Z]|Van[A-Z]|Von[A-Z]|Fitz[A-Z]|O[A-Z]|D[A-Z])"
+    r"[A-Z]{1,8}[a-z0-9]{1,40}(?:[A-Z]{1,8}[a-z0-9]{1,40}|[A-Z]{2,8}\b){1,8}"  # GetMessage, IDirect3DDevice
+    r")"
+    r"|0x[0-9A-Fa-f]{2,16}\b"
+    r")"
+)
+_CODE_SIGN = re.compile(r"[a-z0-9][A-Z]|_|::|->|\(\)|\.[a-z]\w|(?<!\w)--?[A-Za-z]|0x")
+_SPAN = re.compile(r"`([^`\n]{2,80})`")
+
+# Text that holds no names: code fences, link and image targets, tags, addresses.
+_MASKED = re.compile(
+    r"(?P<fence>^```[^\n]*\n.{0,20000}?^```[^\n]*$)"
+    r"|\]\([^()\s]{0,500}(?:\s\"[^\"\n]{0,200}\")?\)"
+    r"|</?[A-Za-z][^<>\n]{0,500}>"
+    r"|&(?:lt|gt|amp|nbsp|quot|#\d{1,5});"
+    r"|\b(?:https?|ftp|file)://[^\s<>\"')\]]{1,2000}"
+    r"|\b[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}",
+    re.DOTALL | re.MULTILINE,
+)
+_MASK_SIGNS = ("](", "<", "://", "```", "@", "&")
+
+_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff々〆"
+_EAST_ASIAN = re.compile(rf"[\u30a0-\u30ff]{{2,30}}(?:[・＝][\u30a0-\u30ff]{{1,30}}){{0,4}}|(?<![{_HAN}])[{_HAN}]{{2,8}}(?![{_HAN}])")
+
+_RAW_WORD = re.compile(r"\w[\w'’.]*")
+FUNCTION_WORDS = frozenset(
+    """
+    a about after all also an and any are as at be because been before being both but by can could did do does during each either few
+    first for from had has have he her here him his how i if in into is it its just last many may me more most much my no nor not now of
+    on once one only or other our out over own s same she should since so some such than that the their them then there these they
+    this those through to too two under until up very was we were what when where whether which while who whom whose why will with
+    within without would you your
+    """.split()
+)
+
+_SENTENCE_END = frozenset(".!?:;\n•|#>…。！？")
+_LONGEST = 120  # characters of a mention
+
+
+class RulesRecogniser:
+    """Names by the way they are written: no model, no lexicon beyond function words, months and ranks.
+
+    A capitalised word that opens a sentence counts when it is no function word and the document does not also write it
+    in lower case. The title is a mention as a whole and again without a qualifier in parentheses, so that *Philippe
+    Chevallier (actor)* meets *Philippe Chevallier* elsewhere. Every pattern is bounded: time is linear in the text.
+    """
+
+    fingerprint = "rules/1"
+
+    def recognise(self, title: str, text: str) -> list[Mention]:
+        """Return the mentions of a document, sorted by field, start and end; see ``Recogniser``."""
+        found: dict[tuple[Field, int, int], Kind] = {}
+        for start, end, kind in _title_spans(title):
+            found.setdefault(("title", start, end), kind)
+        for start, end, kind in _text_spans(text):
+            found.setdefault(("text", start, end), kind)
+        return sorted(Mention(field, start, end, kind) for (field, start, end), kind in found.items())
+
+
+def _title_spans(title: str) -> Iterator[tuple[int, int, Kind]]:
+    start, end = _trim(title, 0, len(title))
+    if start == end:
+        return
+    if end - start <= _LONGEST:
+        yield start, end, "title"
+        qualifier = _QUALIFIER.search(title, start, end)
+        if qualifier and qualifier.start() > start:
+            yield start, qualifier.start(), "title"
+    for s, e, kind in _text_spans(title):
+        if kind not in ("date", "number"):
+            yield s, e, "part" if kind == "name" else kind
+
+
+def _text_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
+    """Yield the spans of a running text; earlier ones win where the same span is found twice."""
+    masked = _mask(text) if any(sign in text for sign in _MASK_SIGNS) else text
+    taken: list[tuple[int, int]] = []
+    if not text.isascii():
+        for match in _EAST_ASIAN.finditer(masked):
+            yield match.start(), match.end(), "name"
+    if not _QUOTING.isdisjoint(masked):
+        for match in _WORK.finditer(masked):
+            start, end = match.span(match.lastindex or 0)
+            if _looks_like_a_title(masked[start:end]):
+                taken.append((start, end))
+                yield start, end, "work"
+    if _CODE_SIGN.search(text):
+        code = list(_code_spans(masked))
+        taken = _merge(taken, code)
+        for start, end in code:
+            yield start, end, "code"
+    for start, end, kind in _name_spans(masked):
+        if not _inside(taken, start, end):
+            yield start, end, kind
+    for match in _DIGITS.finditer(masked):
+        digits = match[0]
+        dated = len(digits) == 4 and digits.isdigit() or digits.endswith("s") and digits[:4].isdigit() and len(digits) == 5
+        dated = dated or any(c.isalpha() for c in digits) and _MONTH_DATE.search(digits) is not None or digits.count("-") == 2
+        yield match.start(), match.end(), "date" if dated else "number"
+
+
+def _name_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
+    """Yield proper names with the names inside them."""
+    before: tuple[int, int] | None = None
+    for match in _NAME.finditer(text):
+        for start, end in _cut(text, match.start(), match.end()):
+            first = text[start:end].partition(" ")[0]
+            if first in _MONTH_SET:
+                date = _MONTH_DATE.match(text, start)
+                if date and (date.end() >= end or any(c.isdigit() for c in date[0])):
+                    if any(c.isdigit() for c in date[0]):
+                        yield start, date.end(), "date"
+                    continue
+            if end - start > _LONGEST:
+                continue
+            yield start, end, "name"
+            if before and text[before[1] : start] == ", " and _STYLE_OF.match(text, start):
+                yield before[0], end, "name"
+            before = (start, end)
+            yield from _parts(text, start, end)
+
+
+def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Take from a run of capitalised words what only opens a sentence, and cut it where a new sentence begins."""
+    if _opens_sentence(text, start):
+        while True:
+            word_end = text.find(" ", start, end)
+            word = text[start : end if word_end < 0 else word_end]
+            bare = word.rstrip("'’.").lower()
+            if bare not in _OPENERS and bare.partition("'")[0].partition("’")[0] not in _OPENERS:
+                break
+            if word_end < 0:
+                return
+            start = word_end + 1
+            while start < end and text[start] not in _UPPER_SET:  # "In the United States": on to the next capital
+                word_end = text.find(" ", start, end)
+                if word_end < 0:
+                    return
+                start = word_end + 1
+        if " " not in text[start:end].rstrip() and _common(text, start, end):
+            return
+    elif text[start:end] in _BREAKERS or text[start:end].lower() in _OPENERS:
+        return
+    for word in _WORD.finditer(text, start, end):
+        if word[0] in _BREAKERS and word.start() > start and text[word.start() - 2] == ".":
+            yield from ((s, e) for s, e in [_trim(text, start, word.start())] if e > s)
+            yield from _cut(text, word.start(), end)
+            return
+    start, end = _trim(text, start, end)
+    if end - start > 1 or end > start and text[start] not in "AI":
+        yield start, end
+
+
+def _common(text: str, start: int, end: int) -> bool:
+    """Say whether a word that opens a sentence is an ordinary one: the document has it in lower case too, or an adverb."""
+    word = text[start:end].rstrip(".'’")
+    lower = word.lower()
+    if word.isupper() and len(word) > 1:
+        return False
+    if lower.endswith(("ly", "ing")) and len(lower) > 4 and text.count(word) < 2:
+        return True
+    return re.search(rf"(?<!\w){re.escape(lower)}(?!\w)", text[max(0, start - 4000) : end + 4000]) is not None
+
+
+def _opens_sentence(text: str, start: int) -> bool:
+    at = start - 1
+    while at >= 0 and start - at < 12 and text[at] in " \t\"“”'‘’()[]*_-–—":
+        at -= 1
+    if at < 0 or start - at >= 12:
+        return True
+    return text[at] in _SENTENCE_END
+
+
+def _parts(text: str, start: int, end: int) -> Iterator[tuple[int, int, Kind]]:
+    """Yield names inside a name: without its rank, owner and owned, and with the year that an article announces."""
+    surface = text[start:end]
+    words = surface.split(" ")
+    if len(words) > 1:
+        skip = 0
+        for word in words[:-1]:
+            if word not in _RANKS:
+                break
+            skip += len(word) + 1
+        if 0 < skip < len(surface) and surface[skip] in _UPPER_SET:
+            yield start + skip, end, "part"
+        for sign in ("'s ", "’s "):
+            at = surface.find(sign)
+            if at > 0:
+                yield start, start + at, "part"
+                if surface[at + 3 : at + 4] in _UPPER_SET:
+                    yield start + at + 3, end, "part"
+    if start > 9 and text[start - 1] == " " and text[start - 5 : start - 1].isdigit() and text[start - 9 : start - 5].lower() == "the ":
+        yield start - 5, end, "name"
+
+
+def _code_spans(text: str) -> Iterator[tuple[int, int]]:
+    for match in _CODE.finditer(text):
+        yield match.start(), match.end()
+    if "`" in text:
+        for match in _SPAN.finditer(text):
+            if " " not in match[1]:
+                yield match.start(1), match.end(1)
+
+
+def _looks_like_a_title(quoted: str) -> bool:
+    """Tell a quoted title from a quoted sentence: few words, and the long ones capitalised."""
+    words = quoted.split()
+    if len(words) > 12:
+        return False
+    long_words = [word for word in words if len(word) > 3]
+    capitalised = sum(not word[0].islower() for word in long_words)
+    return 2 * capitalised >= len(long_words)
+
+
+def _mask(text: str) -> str:
+    """Blank what holds no names, keeping every offset; identifiers in a code fence stay."""
+    return _MASKED.sub(_blank, text)
+
+
+def _blank(match: re.Match[str]) -> str:
+    if match["fence"] is None:
+        return " " * len(match[0])
+    kept = list(" " * len(match[0]))
+    for start, end in _code_spans(match[0]):
+        kept[start:end] = match[0][start:end]
+    return "".join(kept)
+
+
+def _trim(text: str, start: int, end: int) -> tuple[int, int]:
+    while start < end and text[start] in " \t\n,;:'’\"":
+        start += 1
+    while start < end and text[end - 1] in " \t\n,;:\"'’-":
+        end -= 1
+    return start, end
+
+
+def _merge(some: list[tuple[int, int]], more: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return sorted([*some, *more])
+
+
+def _inside(spans: list[tuple[int, int]], start: int, end: int) -> bool:
+    return any(s <= start and end <= e for s, e in spans)
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A run of a question's words that may be the name of an entity.
+
+    ``start`` and ``end`` count canonical words. ``capital`` says that a word which is no function word is written with
+    a capital or a digit, or stands in quotation marks, where a sentence alone would not ask for it.
+    """
+
+    name: str
+    start: int
+    end: int
+    capital: bool
+
+
+_LONGEST_NAME = 16  # words
+
+
+def question_candidates(question: str) -> list[Candidate]:
+    """Return every run of words of a question that may name an entity, the longest first, then from left to right.
+
+    A question is matched against the names that the corpus has: people write questions in any casing (``Lothair Ii's
+    mother``, ``God'S Gift To Women``), and what is a name and what is not stands in the corpus, not in the question.
+    """
+    words = canonical_words(question)
+    shown: set[str] = set()
+    for i, raw in enumerate(_RAW_WORD.findall(question)):
+        if raw[0].isupper() or raw[0].isdigit() or any(c.isupper() for c in raw):
+            folded = canonical_words(raw)
+            if i or not folded or folded[0] not in _OPENERS:
+                shown.update(folded)
+    plain = [word in FUNCTION_WORDS for word in words]
+    bold = [word in shown and not empty for word, empty in zip(words, plain, strict=True)]
+    found = []
+    for length in range(min(_LONGEST_NAME, len(words)), 0, -1):
+        for start in range(len(words) - length + 1):
+            end = start + length
+            if words[start] == "the" or all(plain[start:end]):
+                continue
+            found.append(Candidate(" ".join(words[start:end]), start, end, any(bold[start:end])))
+    return found
+
+
+# --- spaCy -----------------------------------------------------------------------------------------------------------
+
+
+class SpacyRecogniser:
+    """The entities of an installed spaCy pipeline, by name or path.
+
+    Raises ``ModelUnavailable`` where spaCy or the pipeline is not installed.
+    """
+
+    def __init__(self, name: str) -> None:
+        try:
+            import spacy
+        except ImportError as error:
+            raise ModelUnavailable(f"recogniser {name!r}: spaCy is not installed; install it, or set the recogniser to 'rules'") from error
+        try:
+            self._pipeline: Any = spacy.load(name)
+        except (OSError, ValueError) as error:
+            raise ModelUnavailable(
+                f"recogniser {name!r}: no spaCy pipeline of this name or path; install it with `python -m spacy download`, "
+                "or set the recogniser to 'rules'"
+            ) from error
+        meta = self._pipeline.meta
+        self.fingerprint = f"spacy/{spacy.__version__}/{meta.get('lang')}_{meta.get('name')}/{meta.get('version')}"
+
+    def recognise(self, title: str, text: str) -> list[Mention]:
+        """Return the pipeline's entities and the title as a whole; see ``Recogniser``."""
+        found: dict[tuple[Field, int, int], Kind] = {}
+        for start, end, kind in _title_spans(title):
+            if kind == "title":
+                found[("title", start, end)] = kind
+        fields: tuple[tuple[Field, str], ...] = (("title", title), ("text", text))
+        for field, content in fields:
+            for entity in self._pipeline(content).ents:
+                found.setdefault((field, entity.start_char, entity.end_char), _SPACY_KINDS.get(entity.label_, "name"))
+        return sorted(Mention(field, start, end, kind) for (field, start, end), kind in found.items())
+
+
+_SPACY_KINDS: Mapping[str, Kind] = {
+    "DATE": "date",
+    "TIME": "date",
+    "PERCENT": "number",
+    "MONEY": "number",
+    "QUANTITY": "number",
+    "ORDINAL": "number",
+    "CARDINAL": "number",
+    "WORK_OF_ART": "work",
+}
+
+
+# --- the double ------------------------------------------------------------------------------------------------------
+
+
+class WordListRecogniser:
+    """The deterministic double for tests: finds the given names, whole words, as written."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = sorted(set(names))
+        self.fingerprint = "wordlist/" + "\0".join(self._names)
+
+    def recognise(self, title: str, text: str) -> list[Mention]:
+        """Return every occurrence of a listed name in title and text; see ``Recogniser``."""
+        fields: tuple[tuple[Field, str], ...] = (("title", title), ("text", text))
+        return sorted(
+            Mention(field, match.start(), match.end(), "title" if match[0] == title else "name")
+            for field, content in fields
+            for name in self._names
+            for match in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", content)
+        )
+
+
+def open_recogniser(name: str) -> Recogniser:
+    """Return the recogniser of this name: ``rules``, or an installed spaCy pipeline by name or path.
+
+    Raises ``ModelUnavailable`` where it is not installed.
+    """
+    return RulesRecogniser() if name == "rules" else SpacyRecogniser(name)

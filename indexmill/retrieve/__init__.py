@@ -1,0 +1,1 @@
+"""Retrieval from a snapshot: one module per method, found by name in ``registry``."""

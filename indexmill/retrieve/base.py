@@ -1,0 +1,63 @@
+"""What every retrieval method is, and the checks on what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import BadInput
+from indexmill.hits import Hit
+
+__all__ = ["Retriever", "Vectors", "check_k", "check_question", "check_vectors"]
+
+Vectors = npt.NDArray[np.float32]
+
+
+class Retriever(Protocol):
+    """A method of retrieval over one snapshot. Thread-safe; holds no state of a question."""
+
+    uses_vectors: bool
+    """Whether ``search`` needs the questions' vectors."""
+
+    def search(self, questions: Sequence[str], vectors: Vectors, k: int, explain: bool) -> list[list[Hit]]:
+        """At most k hits for every question, best first, ties by row.
+
+        questions: checked and not empty. vectors: ``(n_questions, d) float32``, parallel to them; d is 0 for a method
+        that uses none. explain: whether hits say why, where the method can. A question's hits do not depend on its
+        neighbours, to the bit.
+        """
+        ...
+
+
+def check_k(k: object) -> int:
+    """``k`` as an int; raises BadInput for anything but a whole number of at least 1."""
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        raise BadInput(f"k is {k!r}; expected a whole number of at least 1")
+    return int(k)
+
+
+def check_question(question: object) -> str:
+    """The question without white space around it; raises BadInput where it is no valid Unicode text."""
+    if not isinstance(question, str):
+        raise BadInput(f"a question is {question!r}; expected a str")
+    try:
+        question.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadInput(f"a question is not valid Unicode text (character {error.start}): {question!r}") from error
+    return question.strip()
+
+
+def check_vectors(vectors: object, questions: int, dimensions: int | None) -> Vectors:
+    """Question vectors as ``(n_questions, d) float32``, of any d for None; raises BadInput for another shape or NaN."""
+    try:
+        array = np.ascontiguousarray(vectors, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"vectors= is no array of numbers: {error}") from error
+    if array.ndim != 2 or array.shape[0] != questions or dimensions not in (None, array.shape[1]):
+        raise BadInput(f"vectors= has the shape {array.shape}; expected ({questions}, {dimensions or 'd'})")
+    if not np.isfinite(array).all():
+        raise BadInput("vectors= holds NaN or infinity")
+    return array

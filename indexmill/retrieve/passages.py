@@ -1,0 +1,87 @@
+"""The passages of a snapshot by row: what turns the rows that a method found into hits.
+
+A row is a passage's place in the whole corpus: the shards in the order of their labels, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import CorruptBlob
+from indexmill.hits import Hit
+from indexmill.retrieve.rows import Rows
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["Passages"]
+
+
+class Passages:
+    """Rows of the whole corpus, and the hits made of them."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._path = snapshot.path
+        self._version = snapshot.version
+        self._rows = Rows(snapshot, "passages", ["passage_id", "document_id", "text", "tokens"])
+        self._documents = Rows(snapshot, "documents", ["document_id", "title"])
+        if [_label(one.name) for one in self._rows.tables] != [_label(one.name) for one in self._documents.tables]:
+            raise CorruptBlob(f"{snapshot.path}: documents and passages are not in the same shards")
+        self._titles: dict[int, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def hits(
+        self,
+        rows: npt.NDArray[np.int64],
+        scores: npt.NDArray[np.floating],
+        explanations: Sequence[dict[str, Any]] | None = None,
+    ) -> list[Hit]:
+        """The passages of these rows as hits, in the order given."""
+        reasons: Sequence[dict[str, Any] | None] = [None] * len(rows) if explanations is None else explanations
+        return [
+            self._hit(row, score, reason)
+            for row, score, reason in zip(rows.tolist(), scores.tolist(), reasons, strict=True)
+        ]
+
+    def text(self, row: int) -> str:
+        """The text of one passage."""
+        return str(self._rows.value(row, "text"))
+
+    def _hit(self, row: int, score: float, explanation: dict[str, Any] | None) -> Hit:
+        number, place = self._rows.locate(row)
+        shard = self._rows.shard(number)
+        return Hit(
+            kind="passage",
+            id=shard["passage_id"][place].as_py(),
+            score=score,
+            text=shard["text"][place].as_py(),
+            title=self._documents.shard(number)["title"][self._document_rows(number)[place]].as_py(),
+            document_ids=(shard["document_id"][place].as_py(),),
+            tokens=shard["tokens"][place].as_py(),
+            version=self._version,
+            explanation=explanation,
+        )
+
+    def _document_rows(self, number: int) -> list[int]:
+        """For each passage of a shard, the row of its document there."""
+        rows = self._titles.get(number)
+        if rows is None:
+            import pyarrow.compute as pc
+
+            found = pc.index_in(
+                self._rows.shard(number)["document_id"], value_set=self._documents.shard(number)["document_id"]
+            )
+            if found.null_count:
+                raise CorruptBlob(f"{self._path}: {self._rows.tables[number].name!r} has passages of unknown documents")
+            rows = self._titles[number] = found.to_pylist()
+        return rows
+
+
+def _label(name: str) -> str:
+    return name.partition("/")[2]

@@ -1,0 +1,280 @@
+"""A snapshot, opened read-only: its tables and arrays, and retrieval from them.
+
+Nothing is read before it is needed. A blob's bytes are checked against their digest when it is first used; tables are
+read once per shard and only in the columns that retrieval needs; arrays are mapped. Every public call is thread-safe.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import BadInput, CorruptBlob, NotFound, SnapshotNotFound, StoreError
+from indexmill.hits import Hit
+from indexmill.manifest import Artifact, Manifest, Ref
+from indexmill.retrieve.base import Retriever, Vectors, check_k, check_question, check_vectors
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from indexmill.folder import FolderReader
+    from indexmill.models.embedder import Embedder
+    from indexmill.retrieve.passages import Passages
+
+__all__ = ["Blobs", "Snapshot", "open_snapshot", "read_table"]
+
+T = TypeVar("T")
+
+
+class Blobs(Protocol):
+    """Where a snapshot's artifacts lie as verified local files."""
+
+    def open_local(self, artifact: Artifact) -> Path:
+        """The artifact's file, its bytes checked on first use; raises CorruptBlob."""
+        ...
+
+
+class Snapshot:
+    """One version of an index. Open it with ``indexmill.open``; a context manager."""
+
+    def __init__(self, path: Path, blobs: Blobs, manifest: Manifest, ref: Ref | None) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.ref = ref
+        """The record that published it; None in an exported folder."""
+        self._blobs = blobs
+        self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
+        self._lock = threading.RLock()
+        self._made: dict[object, Any] = {}
+        self._closed = False
+
+    @property
+    def version(self) -> int | None:
+        """The version it was published as; None in an exported folder, which does not say."""
+        return None if self.ref is None else self.ref.version
+
+    # Retrieval
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The retrieval methods that this snapshot holds the artifacts for, the best first."""
+        from indexmill.retrieve.registry import available
+
+        return available(self.manifest)
+
+    @property
+    def default_method(self) -> str:
+        """The method of a retrieval that names none: the best that the snapshot holds."""
+        return self.methods[0]
+
+    def retrieve(self, question: str, method: str | None = None, k: int = 5, explain: bool = True) -> list[Hit]:
+        """At most k hits for a question, best first. An empty question has none.
+
+        method: the best that the snapshot holds by default. explain: False saves the time of making explanations.
+        Raises BadInput for a k below 1 or a question that is no text, FamilyNotFound for a method that the snapshot
+        does not hold, ModelUnavailable where the encoder cannot be opened here.
+        """
+        return self.retrieve_batch([question], method=method, k=k, explain=explain)[0]
+
+    def retrieve_batch(
+        self,
+        questions: Sequence[str],
+        method: str | None = None,
+        k: int = 5,
+        vectors: npt.ArrayLike | None = None,
+        explain: bool = True,
+    ) -> list[list[Hit]]:
+        """The hits of many questions at once: to the bit what each gets alone.
+
+        vectors: ``(n_questions, d) float32``, made by the snapshot's encoder elsewhere, so that none is needed here.
+        Raises as ``retrieve`` does.
+        """
+        if isinstance(questions, str):
+            raise BadInput("questions is one text; expected a sequence of questions")
+        k = check_k(k)
+        asked = [check_question(question) for question in questions]
+        retriever = self.retriever(method)
+        chosen = [i for i, question in enumerate(asked) if question]
+        given = None if vectors is None else check_vectors(vectors, len(asked), self.dimensions)
+        hits: list[list[Hit]] = [[] for _ in asked]
+        if not chosen:
+            return hits
+        texts = [asked[i] for i in chosen]
+        if not retriever.uses_vectors:
+            used: Vectors = np.empty((len(texts), 0), dtype=np.float32)
+        elif given is None:
+            used = self.encode(texts)
+        else:
+            used = given[chosen]
+        for i, found in zip(chosen, retriever.search(texts, used, k, explain), strict=True):
+            hits[i] = found
+        return hits
+
+    def encode(self, questions: Sequence[str]) -> Vectors:
+        """The questions' vectors ``(n_questions, d) float32``, of unit length, from the encoder the snapshot carries.
+
+        Raises ModelUnavailable where that encoder cannot be opened here.
+        """
+        texts = [check_question(question) for question in questions]
+        if not texts:
+            return np.empty((0, self.dimensions or 0), dtype=np.float32)
+        return check_vectors(self.encoder().encode(texts), len(texts), self.dimensions)
+
+    def encoder(self) -> Embedder:
+        """The encoder of questions; raises ModelUnavailable where it cannot be opened here."""
+        from indexmill.encoder import open_encoder
+
+        return self._once("encoder", lambda: open_encoder(self))
+
+    def retriever(self, method: str | None = None) -> Retriever:
+        """The retriever of a method; raises FamilyNotFound where the snapshot does not hold what it needs."""
+        from indexmill.retrieve.registry import make
+
+        name = method or self.default_method
+        return self._once(("retriever", name), lambda: make(name, self))
+
+    # Artifacts
+
+    def artifact(self, name: str) -> Artifact:
+        """The manifest's entry for an artifact; raises NotFound."""
+        self._check_open()
+        try:
+            return self._artifacts[name]
+        except KeyError:
+            raise NotFound(f"{self.path}: the snapshot has no artifact {name!r}; `indexmill show` lists them") from None
+
+    def shards(self, name: str) -> tuple[Artifact, ...]:
+        """The artifacts ``name/<shard>`` in the order of their labels, else the one called ``name``; may be empty."""
+        self._check_open()
+        whole = self._artifacts.get(name)
+        return self.manifest.under(name) if whole is None else (whole,)
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A table, its shards one after the other; all columns unless some are named. Raises NotFound, CorruptBlob."""
+        import pyarrow as pa
+
+        shards = [shard for shard in self.shards(name) if shard.kind == "table"]
+        if not shards:
+            known = sorted({one.name.split("/")[0] for one in self.manifest.artifacts if one.kind == "table"})
+            raise NotFound(f"{self.path}: the snapshot has no table {name!r}; it has {', '.join(known) or 'none'}")
+        return pa.concat_tables([read_table(self.file(shard.name), shard.name, columns) for shard in shards])
+
+    def arrays(self, name: str) -> Mapping[str, npt.NDArray[Any]]:
+        """The arrays of one artifact by name, mapped read-only. Raises NotFound, CorruptBlob."""
+        from indexmill.packs import open_pack
+
+        artifact = self.artifact(name)
+        if artifact.kind != "arrays":
+            raise NotFound(f"{self.path}: the artifact {name!r} is of the kind {artifact.kind!r}; expected arrays")
+        return self._once(("arrays", name), lambda: open_pack(self.file(name)))
+
+    def file(self, name: str) -> Path:
+        """The verified local file of an artifact. Raises NotFound, CorruptBlob."""
+        return self._blobs.open_local(self.artifact(name))
+
+    def vectors(self, name: str, array: str) -> list[Vectors]:
+        """The same array of every shard ``name/<shard>``: ``(n, d)`` maps, rows numbered one after the other."""
+        shards = []
+        for artifact in self.shards(name):
+            arrays = self.arrays(artifact.name)
+            if array not in arrays:
+                raise CorruptBlob(f"{self.path}: the artifact {artifact.name!r} has no array {array!r}")
+            shards.append(cast(Vectors, arrays[array]))
+        return shards
+
+    @property
+    def dimensions(self) -> int | None:
+        """The length of a passage's vector; None where the snapshot holds no vectors."""
+        shards = self.vectors("vectors", "passages")
+        return int(shards[0].shape[1]) if shards else None
+
+    @property
+    def passages(self) -> Passages:
+        """The passages by their row in the whole corpus."""
+        from indexmill.retrieve.passages import Passages
+
+        return self._once("passages", lambda: Passages(self))
+
+    # Life
+
+    def close(self) -> None:
+        """Let go of everything read; arrays handed out stay valid. Later calls raise StoreError."""
+        with self._lock:
+            self._closed = True
+            self._made.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Snapshot version {self.version} of {str(self.path)!r}>"
+
+    def _once(self, key: object, make: Callable[[], T]) -> T:
+        """What ``make`` returned the first time it was called for this key."""
+        made = self._made.get(key)
+        if made is None:
+            with self._lock:
+                self._check_open()
+                made = self._made.get(key)
+                if made is None:
+                    made = self._made[key] = make()
+        return cast(T, made)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.path}: the snapshot is closed; open it again with indexmill.open")
+
+
+def open_snapshot(path: str | os.PathLike[str], version: int | None = None, alias: str | None = None) -> Snapshot:
+    """Open a snapshot: see ``indexmill.open``."""
+    from indexmill.exported import ExportedFolder, is_exported
+    from indexmill.folder import FolderReader
+
+    if version is not None and alias is not None:
+        raise BadInput(f"version={version} and alias={alias!r} are given; expected one of them at most")
+    where = Path(path)
+    if is_exported(where):
+        if version is not None or alias is not None:
+            raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
+        exported = ExportedFolder(where)
+        return Snapshot(where, exported, exported.manifest, None)
+    store = FolderReader(where)
+    ref = store.resolve(version=version, alias=alias)
+    return Snapshot(where, _StoreBlobs(store), store.manifest(ref.manifest), ref)
+
+
+class _StoreBlobs:
+    """The blobs of a store, found by their digest."""
+
+    def __init__(self, store: FolderReader) -> None:
+        self._store = store
+
+    def open_local(self, artifact: Artifact) -> Path:
+        return self._store.blob_path_verified(artifact.digest, artifact.bytes)
+
+
+def read_table(path: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a Parquet file, all columns or some; raises CorruptBlob where it is none or lacks a column."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            missing = [column for column in columns or () if column not in file.schema_arrow.names]
+            if missing:
+                raise CorruptBlob(f"{path}: the table {name!r} lacks the columns {missing}")
+            return file.read(columns=None if columns is None else list(columns))
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptBlob(f"{path}: the table {name!r} cannot be read as Parquet: {error}") from error

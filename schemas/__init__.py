@@ -1,0 +1,1 @@
+"""What the data is: one Arrow schema per table, and the configuration model."""

@@ -1,0 +1,158 @@
+"""The configuration: every setting of a build, validated, with the reason for its default.
+
+Two kinds of settings live here. Those that shape the index (`split`, `recognise`, `embed`, `resolve`, `families`) are
+written into the manifest and into the keys of the parts they shape. Those that say where and how a run works
+(`store`, `corpus.paths`, `run`) never reach a published byte.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from indexmill.errors import ConfigurationError
+from schemas.corpus import CorpusSettings
+
+__all__ = [
+    "Configuration",
+    "EmbedSettings",
+    "FamilySettings",
+    "RecogniseSettings",
+    "ResolveSettings",
+    "RunSettings",
+    "SplitSettings",
+    "TriGraphSettings",
+    "load_configuration",
+]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SplitSettings(_Settings):
+    """How documents are cut into passages. Sizes are tokens of the embedder's own tokenizer."""
+
+    tokens: int = Field(256, ge=32, le=8192, description="size of a passage, title and special tokens included")
+    overlap: int = Field(0, ge=0, description="tokens of whole trailing sentences repeated in the next passage")
+    title_in_passage: bool = Field(True, description="embed the document's title before each of its passages")
+
+    @model_validator(mode="after")
+    def _overlap_fits(self) -> SplitSettings:
+        if self.overlap * 2 > self.tokens:
+            raise ValueError(f"overlap {self.overlap} is more than half of tokens {self.tokens}")
+        return self
+
+
+class RecogniseSettings(_Settings):
+    """Which recogniser finds the entities of a document."""
+
+    recogniser: str = Field("rules", min_length=1, description="'rules', or the name or path of a spaCy pipeline")
+
+
+class EmbedSettings(_Settings):
+    """Which encoder makes the vectors, and how."""
+
+    model: str = Field("all-MiniLM-L6-v2", min_length=1, description="a path, or the name of an installed model")
+    backend: Literal["openvino", "torch"] = Field("openvino", description="what runs the model")
+    precision: Literal["auto", "bf16", "f32"] = Field("auto", description="auto: bf16 where the processor has it")
+    sentences: Literal["pooled", "separate"] = Field(
+        "pooled", description="pooled: from the passage's own pass, free; separate: a pass of its own, twice the work"
+    )
+    allow_hub: bool = Field(False, description="fetch the model from the hub when it is not installed")
+
+
+class ResolveSettings(_Settings):
+    """How mentions become entities."""
+
+    entities_per_shard: int = Field(16_384, ge=64, description="an entity shard splits above this many entities")
+
+
+class TriGraphSettings(_Settings):
+    """Settings of the tri_graph family that shape its artifacts (LinearRAG, section 3.1)."""
+
+    enabled: bool = True
+    parameters: dict[str, float | int | bool | str] = Field(
+        default_factory=dict, description="retrieval defaults written into the snapshot; a query can override each"
+    )
+
+
+class FamilySettings(_Settings):
+    """The index families of a snapshot."""
+
+    tri_graph: TriGraphSettings = TriGraphSettings()
+
+
+class RunSettings(_Settings):
+    """How a run works; nothing of this reaches the index."""
+
+    workers: Annotated[int, Field(ge=1)] | None = Field(None, description="worker processes; default: the cores")
+    shard_tokens: int = Field(256_000, ge=1_000, description="a shard splits above this many estimated tokens")
+    lease_seconds: int = Field(120, ge=10, description="a lease not renewed for this long may be taken over")
+    strict: bool = Field(False, description="a refused row ends the run with exit code 2")
+
+
+class Configuration(_Settings):
+    """Everything `indexmill.yaml` may say."""
+
+    store: Path = Field(Path("store"), description="the folder that holds the index")
+    corpus: CorpusSettings | None = Field(None, description="what the index is built from; `--corpus` overrides it")
+    split: SplitSettings = SplitSettings()
+    recognise: RecogniseSettings = RecogniseSettings()
+    embed: EmbedSettings = EmbedSettings()
+    resolve: ResolveSettings = ResolveSettings()
+    families: FamilySettings = FamilySettings()
+    run: RunSettings = RunSettings()
+
+    def published(self) -> dict[str, Any]:
+        """The settings that shape the index, as the manifest records them."""
+        shaping = self.model_dump(mode="json", include={"split", "recognise", "embed", "resolve", "families"})
+        shaping["embed"].pop("allow_hub")
+        shaping["embed"].pop("model")  # where the model was found; its digest is in the models' fingerprints
+        shaping["shard_tokens"] = self.run.shard_tokens
+        return shaping
+
+
+def load_configuration(path: Path | None, overrides: dict[str, Any] | None = None) -> Configuration:
+    """The configuration of a YAML file (none: the defaults), with overrides laid over it.
+
+    `overrides` is nested like the file; relative paths in the file are taken from the file's folder. Raises
+    ConfigurationError naming the file and each setting that is wrong.
+    """
+    content: Any = {}
+    if path is not None:
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        except FileNotFoundError as error:
+            raise ConfigurationError(f"{path}: no such configuration file; `indexmill init` writes one") from error
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ConfigurationError(f"{path}: cannot be read as YAML: {error}") from error
+        if not isinstance(content, dict):
+            raise ConfigurationError(f"{path}: expected settings by name, found {type(content).__name__}")
+        _anchor_paths(content, path.parent)
+    try:
+        return Configuration.model_validate(_merged(content, overrides or {}))
+    except ValidationError as error:
+        where = path if path is not None else "the settings given"
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors())
+        raise ConfigurationError(f"{where}: {wrong}") from error
+
+
+def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
+    """Make the file's relative paths relative to the file, wherever the command is run."""
+    if isinstance(content.get("store"), str):
+        content["store"] = str(folder / content["store"])
+    corpus = content.get("corpus")
+    if isinstance(corpus, dict) and isinstance(corpus.get("paths"), list):
+        corpus["paths"] = [str(folder / p) if isinstance(p, str) else p for p in corpus["paths"]]
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in over.items():
+        below = merged.get(name)
+        merged[name] = _merged(below, value) if isinstance(value, dict) and isinstance(below, dict) else value
+    return merged

@@ -1,0 +1,72 @@
+"""What a corpus is and how its records are read: the settings that the ingest stage reads, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+__all__ = ["EVERYTHING_ELSE", "CorpusSettings", "FieldNames"]
+
+EVERYTHING_ELSE = "*"
+"""The value of `FieldNames.metadata` that keeps every field which is not an id, title, text or source."""
+
+
+def _as_tuple(value: object) -> object:
+    """One string stands for a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+
+
+class FieldNames(BaseModel):
+    """Which field of a record holds what: keys of a JSON object, columns of a CSV or Parquet file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(default="id", min_length=1)
+    title: str | None = Field(
+        default="title", description="None for a corpus without titles; a record without one has ''"
+    )
+    text: str = Field(default="text", min_length=1)
+    source: Names = Field(default=("source", "url"), description="The first of these that holds a text is the source")
+    metadata: str | tuple[str, ...] = Field(
+        default=EVERYTHING_ELSE,
+        description="'*' keeps every other field, the keys of an object called `metadata` lifted among them; "
+        "a list keeps these fields; a name keeps what the object in this field holds",
+    )
+
+    @model_validator(mode="after")
+    def _one_role_each(self) -> FieldNames:
+        roles = [name for name in (self.id, self.title, self.text) if name is not None]
+        if len(set(roles)) < len(roles):
+            raise ValueError(f"id, title and text must be different fields; they are {roles}")
+        return self
+
+
+class CorpusSettings(BaseModel):
+    """Where the corpus lies and how it is read. Every text is UTF-8; there is no setting for another encoding."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    paths: Names = Field(min_length=1, description="Files, folders and globs")
+    include: Names = Field(default=(), description="Globs below a folder; empty means every file of a known format")
+    exclude: Names = Field(default=(), description="Globs below a folder, stronger than include")
+    fields: FieldNames = FieldNames()
+    max_document_bytes: int = Field(
+        default=10_000_000, ge=1, le=500_000_000, description="Title, text and metadata of one document, as UTF-8"
+    )
+    csv_delimiter: str = Field(default=",", min_length=1, max_length=1)
+
+    @field_validator("csv_delimiter")
+    @classmethod
+    def _can_delimit(cls, value: str) -> str:
+        if value in '"\r\n \0' or not value.isascii():
+            raise ValueError(f"{value!r} cannot delimit CSV columns; use a comma, semicolon, tab or |")
+        return value
+
+    @property
+    def max_line_bytes(self) -> int:
+        """The longest line that is held in memory: a text whose letters are all escaped triples its size."""
+        return 3 * self.max_document_bytes + 65_536

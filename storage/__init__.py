@@ -1,0 +1,1 @@
+"""Where it lives: blobs, receipts, refs, leases, publishing."""

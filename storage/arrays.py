@@ -1,0 +1,32 @@
+"""Packs as blobs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from indexmill.packs import Pack, open_pack, write_pack
+from storage.protocol import Store
+
+__all__ = ["put_pack", "read_pack"]
+
+
+def put_pack(store: Store, run_id: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[str, int]:
+    """Keep arrays as one blob; returns its digest and length.
+
+    The file is written in a folder of its own in the run's scratch folder, so that two tasks, or a retried one, never
+    meet; it becomes the blob without a copy.
+    """
+    with tempfile.TemporaryDirectory(dir=store.scratch(run_id), prefix="pack-") as folder:
+        path = Path(folder) / "pack"
+        size = write_pack(path, arrays)
+        return store.put_blob(path), size
+
+
+def read_pack(store: Store, digest: str) -> Pack:
+    """The arrays of a blob, mapped; CorruptBlob if it is missing, damaged or not a pack."""
+    return open_pack(store.open_local(digest))

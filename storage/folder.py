@@ -1,0 +1,390 @@
+"""A store in a folder of a file system with hard links.
+
+A record or blob is written in full to a file in `tmp/`, synced, and then linked to its name: `link` fails if the name
+exists, on every process and host that shares the folder, and no reader ever sees a part of a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from indexmill.canonical import canonical_json, digest_of
+from indexmill.errors import (
+    ConfigurationError,
+    CorruptBlob,
+    IndexmillError,
+    SnapshotNotFound,
+    StoreError,
+    StoreNotWritable,
+)
+from indexmill.folder import blob_bytes, check_store, hash_file, read_name, verified_blob
+from indexmill.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name
+from storage.faults import fault_point, write_all
+from storage.processes import Process, alive, this_process
+from storage.protocol import Names
+
+__all__ = ["FolderStore", "init_store", "open_store"]
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
+_PIECE = 1 << 20
+_OLD = 24 * 3600.0  # seconds after which a temporary file of another machine is nobody's
+_counter = itertools.count()
+
+
+def init_store(path: Path | str) -> FolderStore:
+    """Make a folder a store, or open the store it is; safe to call from many processes at once.
+
+    Raises ConfigurationError if the folder holds other things, StoreNotWritable if it cannot be made.
+    """
+    root = _root(path)
+    with contextlib.suppress(SnapshotNotFound):
+        return FolderStore(root)
+    with _writing(root):
+        _make_folders(Path(root.anchor), root)
+        others = [
+            entry.name
+            for entry in root.iterdir()
+            if entry.name not in (TEMPORARY, STORE_FILE, "lost+found") and not entry.name.startswith(".")
+        ]
+    if not others:
+        with _writing(root):
+            _create(root, STORE_FILE, canonical_json({"format_version": FORMAT_VERSION}))
+    try:
+        return FolderStore(root)  # also when another process has just made it, and filled it
+    except SnapshotNotFound:
+        raise ConfigurationError(
+            f"{root} is neither empty nor a store: it holds {sorted(others)[0]!r}; give a new folder"
+        ) from None
+
+
+def open_store(url: str | Path) -> FolderStore:
+    """Open the store at a path or a `file:` URL.
+
+    Raises SnapshotNotFound if there is none, UnsupportedFormat if a newer indexmill wrote it, ConfigurationError for
+    another kind of URL.
+    """
+    return FolderStore(_root(url))
+
+
+def _root(url: str | Path) -> Path:
+    text = str(url)
+    if text.startswith("file:"):
+        text = unquote(urlsplit(text).path)
+    elif "://" in text:
+        raise ConfigurationError(f"{text} is not a folder: stores live in a folder of a local or shared file system")
+    return Path(text).absolute()
+
+
+class FolderStore:
+    """A store in a folder; see `storage.protocol.Store` for what each method promises."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.root = _root(path)
+        check_store(self.root)
+
+    def __reduce__(self) -> tuple[type[FolderStore], tuple[str]]:
+        return FolderStore, (self.url,)
+
+    def __repr__(self) -> str:
+        return f"FolderStore({self.url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FolderStore) and self.url == other.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    @property
+    def url(self) -> str:
+        """The absolute path of the folder."""
+        return str(self.root)
+
+    # Blobs
+
+    def put_blob(self, data: bytes | Path) -> str:
+        """Keep some bytes, or a file, for good; returns the digest."""
+        if isinstance(data, Path):
+            return self._put_file(data)
+        digest = digest_of(data)
+        if not self._refresh(digest):
+            with _writing(self.root / blob_path(digest)), _temporary(self.root) as (temporary, descriptor):
+                write_all(descriptor, data)
+                self._name_blob(temporary, descriptor, digest)
+        return digest
+
+    def _put_file(self, path: Path) -> str:
+        ours = path.absolute().is_relative_to(self.root / TEMPORARY)
+        if ours:
+            digest, _ = hash_file(path)
+            if not self._refresh(digest):
+                with _writing(self.root / blob_path(digest)):
+                    descriptor = os.open(path, os.O_RDONLY)
+                    try:
+                        os.fchmod(descriptor, path.stat().st_mode & 0o444)
+                        self._name_blob(path, descriptor, digest)
+                    finally:
+                        os.close(descriptor)
+            return digest
+        hashed = hashlib.sha256()
+        with path.open("rb") as source, _writing(self.root), _temporary(self.root) as (temporary, descriptor):
+            while piece := source.read(_PIECE):
+                hashed.update(piece)
+                write_all(descriptor, piece)
+            digest = hashed.hexdigest()
+            if not self._refresh(digest):
+                self._name_blob(temporary, descriptor, digest)
+        return digest
+
+    def _refresh(self, digest: str) -> bool:
+        """Give a blob that is there, and whole, a new time: garbage collection spares what is young."""
+        path = self.root / blob_path(digest)
+        with _writing(path):
+            try:
+                if not path.exists():
+                    return False
+                verified_blob(self.root, digest)
+                fault_point("refresh")
+                os.utime(path)
+            except (CorruptBlob, FileNotFoundError):  # damaged, or collected in between
+                return False
+            _sync_folder(path.parent)  # whoever linked it may not have come to that yet
+            fault_point("refreshed")
+        return True
+
+    def _name_blob(self, temporary: Path, descriptor: int, digest: str) -> None:
+        """Sync a written file and give it the name of its digest, over a damaged blob if there is one."""
+        path = self.root / blob_path(digest)
+        _sync_file(descriptor)
+        _make_folders(self.root, path.parent)
+        fault_point("blob")
+        try:
+            _link(temporary, path)
+        except FileExistsError:
+            try:
+                verified_blob(self.root, digest)
+            except CorruptBlob:
+                restored = _temporary_path(self.root)
+                _link(temporary, restored)
+                restored.replace(path)
+        fault_point("blob linked")
+        _sync_folder(path.parent)
+        fault_point("blob durable")
+
+    def blob_size(self, digest: str) -> int | None:
+        """The length of a blob, or None if it is not there; does not look at its bytes."""
+        path = self.root / blob_path(digest)
+        try:
+            return path.stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+
+    def open_local(self, digest: str) -> Path:
+        """The blob's own file, verified on first use per process."""
+        return verified_blob(self.root, digest)
+
+    def get_blob(self, digest: str) -> bytes:
+        """The verified bytes of a small blob."""
+        return blob_bytes(self.root, digest)
+
+    # Records
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Publish a record under a name: True if this call made it, False if the name exists."""
+        with _writing(self.root / check_name(name)):
+            return _create(self.root, name, data)
+
+    def get(self, name: str) -> bytes:
+        """The record of a name; NotFound if there is none."""
+        return read_name(self.root, name)
+
+    def list(self, prefix: str) -> Names:
+        """The names that begin with a prefix, sorted."""
+        folder = prefix.rpartition("/")[0]
+        top = self.root / check_name(folder) if folder else self.root
+        names = []
+        try:
+            for parent, folders, files in os.walk(top, onerror=_unless_gone):
+                below = Path(parent).relative_to(self.root)
+                hidden = (TEMPORARY,) if below == Path() else ()
+                folders[:] = [name for name in folders if name not in hidden and not name.startswith(".")]
+                # A leading dot is no name of ours: network file systems and desktops leave such files.
+                names += [(below / name).as_posix() for name in files if not name.startswith(".")]
+        except OSError as error:
+            raise StoreError(f"{top} cannot be listed: {error.strerror}") from error
+        return sorted(name for name in names if name.startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        """Remove a record; nothing happens if there is none."""
+        path = self.root / check_name(name)
+        with _writing(path):
+            fault_point("delete")
+            path.unlink(missing_ok=True)
+            fault_point("deleted")
+
+    # Temporary files
+
+    def scratch(self, run_id: str) -> Path:
+        """A folder for the files of a run, on the same disk as the blobs."""
+        folder = self.root / check_name(f"{TEMPORARY}/run-{run_id}")
+        with _writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def drop_scratch(self, run_id: str) -> None:
+        """Remove the scratch folder of a run, and all in it."""
+        shutil.rmtree(self.root / check_name(f"{TEMPORARY}/run-{run_id}"), ignore_errors=True)
+
+    def sweep(self, now: float, keep: str = "") -> int:
+        """Remove what dead processes left half-written, and the scratch folders of runs other than `keep`."""
+        swept = 0
+        try:
+            entries = sorted((self.root / TEMPORARY).iterdir())
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise StoreError(f"{self.root / TEMPORARY} cannot be listed: {error.strerror}") from error
+        for entry in entries:
+            if entry.name.startswith("run-"):
+                if entry.name != f"run-{keep}":
+                    shutil.rmtree(entry, ignore_errors=True)
+                    swept += 1
+            else:
+                with contextlib.suppress(OSError):
+                    if _abandoned(entry.name) or entry.stat().st_mtime < now - _OLD:
+                        entry.unlink()
+                        swept += 1
+        return swept
+
+
+def _create(root: Path, name: str, data: bytes) -> bool:
+    path = root / name
+    if os.path.lexists(path):
+        _sync_folder(path.parent)  # the winner may not have come to that yet
+        return False
+    with _temporary(root) as (temporary, descriptor):
+        write_all(descriptor, data)
+        _sync_file(descriptor)
+        _make_folders(root, path.parent)
+        fault_point(f"create {name}")
+        try:
+            _link(temporary, path)
+        except FileExistsError:
+            made = False
+        else:
+            made = True
+        fault_point(f"linked {name}")
+        _sync_folder(path.parent)
+        fault_point(f"durable {name}")
+    return made
+
+
+@contextlib.contextmanager
+def _temporary(root: Path) -> Iterator[tuple[Path, int]]:
+    """A new file in the store's own folder for temporary files, removed at the end whatever happens."""
+    path = _temporary_path(root)
+    fault_point("temporary")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
+    try:
+        yield path, descriptor
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _temporary_path(root: Path) -> Path:
+    """A name that no other process and no other thread uses, and that tells whose file it is."""
+    folder = root / TEMPORARY
+    folder.mkdir(exist_ok=True)
+    process = this_process()
+    return folder / f"{_machine(process)}.{process.pid}.{process.started or 0}.{next(_counter)}"
+
+
+def _abandoned(name: str) -> bool:
+    """Whether the process that made a temporary file is known to be dead."""
+    here = this_process()
+    machine, pid, started, *_ = [*name.split("."), "", "", ""]
+    if machine != _machine(here) or not pid.isdecimal():
+        return False
+    maker = Process(host=here.host, space=here.space, pid=int(pid), started=started if here.space else "")
+    return alive(maker) is False
+
+
+def _machine(process: Process) -> str:
+    return digest_of(f"{process.host} {process.space}".encode())[:16]
+
+
+def _make_folders(root: Path, folder: Path) -> None:
+    missing = []
+    while folder != root and not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for new in reversed(missing):
+        new.mkdir(exist_ok=True)
+        _sync_folder(new.parent)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            raise StoreNotWritable(
+                f"{target} cannot be linked ({error.strerror}): a store needs a file system with hard links; "
+                "put it on another disk"
+            ) from error
+        raise
+
+
+def _sync_file(descriptor: int) -> None:
+    fault_point("sync")
+    os.fsync(descriptor)
+    fault_point("synced")
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot, nor need to
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say what a failed write means for the user."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, IndexmillError):  # some are builtins, too
+            raise
+        if error.errno in _NO_SPACE:
+            raise StoreNotWritable(
+                f"{path} cannot be written: {error.strerror}; free some space and run again, nothing is lost"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+            raise StoreNotWritable(
+                f"{path} cannot be written: {error.strerror}; give a store that this user may write to"
+            ) from error
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error

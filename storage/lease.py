@@ -1,0 +1,224 @@
+"""The lease: one run writes to a store at a time.
+
+Taking the lease is creating the record of the next epoch. The holder renews it from a thread of its own, and commits
+only while no higher epoch exists; so a holder that was cut off finds out before it publishes. A lease is free when it
+was released, when its process is known to be dead (same machine), or when it ran out and a margin for clocks that
+differ has passed.
+
+    leases/<epoch>.json               the lease, with its holder
+    leases/<epoch>.<n>.json           renewals: the newest says when it runs out
+    leases/<epoch>.released.json      given back
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from indexmill.errors import CorruptBlob, IndexmillError, LeaseLost, NotFound, StoreError
+from indexmill.layout import lease_name, lease_prefix, number_of, release_name, renewal_name
+from indexmill.manifest import Record, Timestamp, Word
+from storage.clock import Clock, from_timestamp, timestamp
+from storage.processes import Process, alive, this_process
+from storage.protocol import Store
+from storage.refs import highest_epoch
+
+__all__ = ["DURATION", "MARGIN", "Holding", "Lease", "acquire", "holding"]
+
+DURATION = 120.0
+"""Seconds a lease lasts without a renewal; it is renewed four times as often."""
+
+MARGIN = 15.0
+"""Seconds that others wait beyond the end of a lease: clocks of two machines differ."""
+
+
+class _Lease(Record):
+    epoch: Annotated[int, Field(ge=1)]
+    run_id: Word
+    holder: Process
+    acquired: Timestamp
+    expires: Timestamp
+
+
+class _Renewal(Record):
+    run_id: Word
+    expires: Timestamp
+
+
+class _Release(Record):
+    run_id: Word
+    released: Timestamp
+
+
+class Holding(Record):
+    """Who holds the lease, or held it last."""
+
+    epoch: int
+    run_id: str
+    holder: Process
+    acquired: str
+    expires: str
+    released: bool
+
+    def free(self, now: float) -> bool:
+        """Whether another run may take the lease over."""
+        if self.released:
+            return True
+        living = alive(self.holder)
+        return living is False or now >= from_timestamp(self.expires) + MARGIN
+
+    def __str__(self) -> str:
+        return f"run {self.run_id} ({self.holder}) holds epoch {self.epoch} until {self.expires}"
+
+
+def holding(store: Store) -> Holding | None:
+    """The lease with the highest epoch, or None before the first; CorruptBlob if its record is damaged."""
+    names = store.list(lease_prefix())
+    epoch = max((number for name in names if (number := number_of(name)) is not None), default=0)
+    if not epoch:
+        return None
+    where = f"{store.url}/{lease_name(epoch)}"
+    lease = _Lease.from_bytes(store.get(lease_name(epoch)), where)
+    stem = lease_name(epoch).removesuffix("json")
+    expires = lease.expires
+    for name in reversed(names):  # renewals sort by number; the newest may be taken away by a newer one
+        if name.startswith(stem) and name != release_name(epoch) and name != lease_name(epoch):
+            with contextlib.suppress(NotFound, CorruptBlob):
+                expires = max(expires, _Renewal.from_bytes(store.get(name), name).expires)
+                break
+    return Holding(
+        epoch=epoch,
+        run_id=lease.run_id,
+        holder=lease.holder,
+        acquired=lease.acquired,
+        expires=expires,
+        released=release_name(epoch) in names,
+    )
+
+
+def acquire(
+    store: Store,
+    run_id: str,
+    *,
+    clock: Clock = time.time,
+    duration: float = DURATION,
+    process: Process | None = None,
+) -> Lease:
+    """Take the lease for a run, and sweep what dead runs left half-written.
+
+    Use it as a context manager: inside, a thread renews it; at the end it is given back. Raises LeaseLost, naming the
+    holder and the end of its lease, if another run holds it.
+    """
+    process = process or this_process()
+    while True:
+        current = holding(store)
+        now = clock()
+        if current is not None and not current.free(now):
+            raise LeaseLost(
+                f"another run is writing to {store.url}: {current}; wait for it to end (a run that died on another "
+                f"machine is taken over {MARGIN:g} seconds after that time)"
+            )
+        lease = _Lease(
+            epoch=(current.epoch if current is not None else 0) + 1,
+            run_id=run_id,
+            holder=process,
+            acquired=timestamp(now),
+            expires=timestamp(now + duration),
+        )
+        if store.create(lease_name(lease.epoch), lease.to_bytes()):
+            store.sweep(now, keep=run_id)
+            return Lease(store, lease.epoch, run_id, clock, duration, now + duration)
+
+
+class Lease:
+    """A lease that this process holds."""
+
+    def __init__(self, store: Store, epoch: int, run_id: str, clock: Clock, duration: float, expires: float) -> None:
+        self.store, self.epoch, self.run_id = store, epoch, run_id
+        self._clock, self._duration, self._expires = clock, duration, expires
+        self._renewals = 0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._lost: LeaseLost | None = None
+        self._thread: threading.Thread | None = None
+
+    def check(self) -> None:
+        """Raise LeaseLost unless this is still the newest lease; call it before anything is published."""
+        if self._lost is None and (latest := highest_epoch(self.store)) > self.epoch:
+            with contextlib.suppress(StoreError):
+                current = holding(self.store)
+                self._lost = LeaseLost(
+                    f"another run took over the lease of {self.store.url} from run {self.run_id} (epoch {self.epoch}): "
+                    f"{current}; nothing more is published by this run"
+                )
+            if self._lost is None:
+                self._lost = LeaseLost(
+                    f"epoch {latest} of {self.store.url} has followed epoch {self.epoch} of this run"
+                )
+        if self._lost is not None:
+            raise self._lost
+
+    def renew(self) -> None:
+        """Make the lease last `duration` from now; LeaseLost if another run has taken it over."""
+        with self._lock:
+            self.check()
+            if self._ended.is_set():
+                return
+            expires = self._clock() + self._duration
+            renewal = _Renewal(run_id=self.run_id, expires=timestamp(expires))
+            self.store.create(renewal_name(self.epoch, self._renewals + 1), renewal.to_bytes())
+            self._renewals += 1
+            self._expires = expires
+            if self._renewals > 1:
+                self.store.delete(renewal_name(self.epoch, self._renewals - 1))
+            self.check()
+
+    def start(self, on_lost: Callable[[], None] | None = None) -> None:
+        """Renew from a thread until the lease is released or lost; `on_lost` is called from there."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._keep, args=(on_lost,), name=f"lease {self.epoch} of {self.store.url}", daemon=True
+            )
+            self._thread.start()
+
+    def _keep(self, on_lost: Callable[[], None] | None) -> None:
+        while not self._ended.wait(self._duration / 4):
+            try:
+                self.renew()
+            except LeaseLost:
+                if on_lost is not None:
+                    on_lost()
+                return
+            except IndexmillError:
+                continue  # a full disk, a network share that is away: try again until another run takes over
+
+    def release(self) -> None:
+        """Remove the run's scratch folder and give the lease back; harmless if it is lost or was given back before."""
+        already = self._ended.is_set()
+        self._ended.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        if already:
+            return
+        with contextlib.suppress(StoreError):
+            self.store.drop_scratch(self.run_id)
+        record = _Release(run_id=self.run_id, released=timestamp(self._clock()))
+        with self._lock, contextlib.suppress(StoreError):  # without the record it ends by itself, at the latest by time
+            self.store.create(release_name(self.epoch), record.to_bytes())
+            if self._renewals:
+                self.store.delete(renewal_name(self.epoch, self._renewals))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

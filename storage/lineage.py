@@ -1,0 +1,67 @@
+"""Lineage: which parts a snapshot was made from, kept as a blob that its manifest names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from indexmill.layout import blob_path
+from indexmill.manifest import Digest, Record, Word
+from storage.protocol import Store
+from storage.receipts import Receipt, overlap
+
+__all__ = ["Lineage", "LineageEntry", "put", "read"]
+
+
+class LineageEntry(Record):
+    """One part of a snapshot: what a stage made for a shard, and under which key."""
+
+    stage: Word
+    shard: str
+    key: Word
+    outputs: dict[str, Digest]
+    row_space: str = ""
+
+    @classmethod
+    def of(cls, receipt: Receipt) -> LineageEntry:
+        """The part that a receipt describes."""
+        return cls(
+            stage=receipt.stage,
+            shard=receipt.shard,
+            key=receipt.key,
+            outputs=receipt.outputs,
+            row_space=receipt.row_space,
+        )
+
+
+class Lineage(Record):
+    """The parts of a snapshot, ordered by stage, shard and key."""
+
+    entries: Annotated[tuple[LineageEntry, ...], Field(strict=False)] = ()
+
+    @field_validator("entries", mode="after")
+    @classmethod
+    def _order(cls, entries: Iterable[LineageEntry]) -> tuple[LineageEntry, ...]:
+        return tuple(sorted(entries, key=lambda entry: (entry.stage, entry.shard, entry.key)))
+
+    def candidates(self, stage: str, row_space: str, shard: str) -> list[LineageEntry]:
+        """The parts that may hold rows for a shard: same row space, overlapping prefix, the nearest first."""
+        ranked = []
+        for entry in self.entries:
+            distance = overlap(shard, entry.shard)
+            if entry.stage == stage and entry.row_space == row_space and distance is not None:
+                ranked.append((distance, entry.shard, entry.key, entry))
+        ranked.sort(key=lambda found: found[:3])
+        return [found[3] for found in ranked]
+
+
+def put(store: Store, lineage: Lineage) -> str:
+    """Keep a lineage; returns the digest for the manifest."""
+    return store.put_blob(lineage.to_bytes())
+
+
+def read(store: Store, digest: str) -> Lineage:
+    """The lineage of this digest; CorruptBlob if it is missing or damaged."""
+    return Lineage.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")

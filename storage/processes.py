@@ -1,0 +1,67 @@
+"""Who is at work: a process of a host, named so that another process can tell whether it still lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from indexmill.manifest import Record
+
+__all__ = ["Process", "alive", "this_process"]
+
+
+class Process(Record):
+    """A process, and the machine it runs on as exactly as the system tells.
+
+    `space` names the boot and the process-id namespace: ids compare only within one. `started` is the kernel's tick of
+    its start, which tells it from a later process with the same id. Both are empty where there is no /proc.
+    """
+
+    host: str
+    space: str
+    pid: int
+    started: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def this_process() -> Process:
+    """The process that asks."""
+    pid = os.getpid()
+    return Process(host=socket.gethostname(), space=_space(), pid=pid, started=_start(pid)[1])
+
+
+def alive(process: Process) -> bool | None:
+    """Whether a process still runs; None if that cannot be told from here (another machine, or no /proc)."""
+    if process.host != socket.gethostname() or process.space != _space():
+        return None
+    state, started = _start(process.pid)
+    if state:
+        # Without its start time a process of this number counts as the one that is meant.
+        return state not in ("Z", "X") and process.started in ("", started)
+    try:
+        os.kill(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return None  # the number is taken, but /proc does not show by whom
+
+
+def _space() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _start(pid: int) -> tuple[str, str]:
+    """State letter and start tick of a process; two empty texts if there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return fields[0], fields[19]
+    except (OSError, IndexError):
+        return "", ""

@@ -1,0 +1,82 @@
+"""What everything above asks of a place that keeps bytes.
+
+The protocol knows one way to publish: `create`, which fails if the name exists. No record is ever overwritten, so a
+folder and an object store can behave alike.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+__all__ = ["Names", "Store"]
+
+Names: TypeAlias = list[str]
+
+
+class Store(Protocol):
+    """Blobs named by their content, and small records with create-only names.
+
+    A store can be pickled; the copy in another process is opened from its `url`. Every method raises StoreNotWritable
+    where space or permission is missing, StoreError for other failures of the system below.
+    """
+
+    @property
+    def url(self) -> str:
+        """What `open_store` opens it from."""
+        ...
+
+    def put_blob(self, data: bytes | Path) -> str:
+        """Keep some bytes, or a file, for good; returns the digest.
+
+        On return they survive a loss of power. A blob that is there already gets a new time, and its bytes are
+        restored if they were damaged. A file in the store's own scratch folder becomes the blob: do not write to it
+        after.
+        """
+        ...
+
+    def blob_size(self, digest: str) -> int | None:
+        """The length of a blob, or None if it is not there; does not look at its bytes."""
+        ...
+
+    def open_local(self, digest: str) -> Path:
+        """A local, read-only file with a blob's bytes, verified on first use per process; CorruptBlob otherwise."""
+        ...
+
+    def get_blob(self, digest: str) -> bytes:
+        """The verified bytes of a small blob; CorruptBlob if it is missing or damaged."""
+        ...
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Publish a record under a name: True if this call made it, False if the name exists (its record stays).
+
+        Readers see the whole record or none. In both cases the record that is there survives a loss of power.
+        """
+        ...
+
+    def get(self, name: str) -> bytes:
+        """The record of a name; NotFound if there is none."""
+        ...
+
+    def list(self, prefix: str) -> Names:
+        """The names that begin with a prefix, sorted."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove a record; nothing happens if there is none."""
+        ...
+
+    def scratch(self, run_id: str) -> Path:
+        """A local folder for the files of a run, on the same disk as the blobs; made if it is not there."""
+        ...
+
+    def drop_scratch(self, run_id: str) -> None:
+        """Remove the scratch folder of a run, and all in it."""
+        ...
+
+    def sweep(self, now: float, keep: str = "") -> int:
+        """Remove what dead processes left half-written, and the scratch folders of runs other than `keep`.
+
+        For the holder of the lease, who is the only run at work. Returns how many files and folders went.
+        """
+        ...

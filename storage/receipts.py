@@ -1,0 +1,141 @@
+"""Receipts: which part was made for which key. If a complete one is there, the work is done.
+
+A key hashes everything the part was made from, so a part is made once, whatever run asks for it. The first writer of a
+receipt wins and later ones use its outputs. A part with failed rows gets a receipt under the name of the attempt: it
+says what could be made, and never stands in the way of a complete one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Annotated
+
+from pydantic import Field
+
+from indexmill.errors import CorruptBlob, NotFound
+from indexmill.layout import attempt_name, receipt_name, receipt_prefix
+from indexmill.manifest import Digest, Record, Word
+from storage.protocol import Store
+
+__all__ = ["Receipt", "candidates", "find", "find_attempt", "overlap", "record", "scan"]
+
+_LABEL = re.compile(r"([a-z])([01]*)")
+
+
+class Receipt(Record):
+    """The small record of a finished part."""
+
+    stage: Word
+    key: Word
+    shard: str
+    outputs: dict[str, Digest]
+    rows: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    bytes: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    complete: bool = True
+    failed: Annotated[int, Field(ge=0)] = 0
+    row_space: str = ""
+    """What the rows' own keys hash apart from the text: parts of one row space may share rows."""
+    run_id: Word
+    seconds: float | None = None
+
+
+def find(store: Store, stage: str, key: str) -> Receipt | None:
+    """The receipt of a complete part whose outputs are all there; None if the part is still to be made.
+
+    A receipt whose blob was lost counts as none: making the part again restores the blob.
+    """
+    return _usable(store, receipt_name(stage, key))
+
+
+def find_attempt(store: Store, stage: str, key: str, run_id: str) -> Receipt | None:
+    """What one run made of a part with failed rows, for that run itself to use; None if there is no such receipt."""
+    return _usable(store, attempt_name(stage, key, run_id))
+
+
+def record(store: Store, receipt: Receipt) -> Receipt:
+    """Publish a receipt; returns the one to use: this one, or that of an earlier writer of the same key.
+
+    An incomplete one is named after its run, and a complete one that appeared meanwhile is returned in its place.
+    """
+    complete = receipt_name(receipt.stage, receipt.key)
+    if not receipt.complete:
+        winner = _usable(store, complete)
+        if winner is not None:
+            return winner
+    name = complete if receipt.complete else attempt_name(receipt.stage, receipt.key, receipt.run_id)
+    while not store.create(name, receipt.to_bytes()):
+        winner = _usable(store, name)
+        if winner is not None:
+            return winner
+        store.delete(name)  # damaged, or its blobs were lost: this one takes its place
+    return receipt
+
+
+def scan(store: Store, stage: str) -> list[Receipt]:
+    """Every receipt of a stage, ordered by name; damaged ones are left out, since making the part again is safe."""
+    found = (_read(store, name) for name in store.list(receipt_prefix(stage)))
+    return [receipt for receipt in found if receipt is not None]
+
+
+def overlap(shard: str, other: str) -> int | None:
+    """How many bits two shards are apart if they can hold the same document, otherwise None.
+
+    `p01` and `p0110` are 2 apart; `p01` and `p00` hold different documents. A label that is not a letter and bits
+    overlaps only itself.
+    """
+    if shard == other:
+        return 0
+    one, two = _LABEL.fullmatch(shard), _LABEL.fullmatch(other)
+    if one is None or two is None or one[1] != two[1]:
+        return None
+    if not (one[2].startswith(two[2]) or two[2].startswith(one[2])):
+        return None
+    return abs(len(one[2]) - len(two[2]))
+
+
+def candidates(
+    store: Store,
+    stage: str,
+    row_space: str,
+    shard: str,
+    *,
+    exclude: Collection[str] = (),
+    runs: Collection[str] | None = None,
+    receipts: Iterable[Receipt] | None = None,
+) -> list[Receipt]:
+    """The receipts that may hold rows for a shard, complete or not: same row space, overlapping prefix.
+
+    The nearest prefix comes first, then the fuller part. `exclude` are keys to leave out, `runs` the only makers to
+    look at, `receipts` the result of an earlier `scan`. Their blobs are there.
+    """
+    ranked = []
+    for receipt in scan(store, stage) if receipts is None else receipts:
+        distance = overlap(shard, receipt.shard)
+        if distance is None or receipt.row_space != row_space or receipt.key in exclude:
+            continue
+        if runs is not None and receipt.run_id not in runs:
+            continue
+        ranked.append((distance, -sum(receipt.rows.values()), receipt.key, receipt.run_id, receipt))
+    ranked.sort(key=lambda entry: entry[:4])
+    return [entry[4] for entry in ranked if _has_outputs(store, entry[4])]
+
+
+def _read(store: Store, name: str) -> Receipt | None:
+    try:
+        return Receipt.from_bytes(store.get(name), name)
+    except (NotFound, CorruptBlob):
+        return None
+
+
+def _has_outputs(store: Store, receipt: Receipt) -> bool:
+    for output, digest in receipt.outputs.items():
+        size = store.blob_size(digest)
+        if size is None or size != receipt.bytes.get(output, size):
+            return False
+    return True
+
+
+def _usable(store: Store, name: str) -> Receipt | None:
+    receipt = _read(store, name)
+    return receipt if receipt is not None and _has_outputs(store, receipt) else None

@@ -1,0 +1,128 @@
+"""Committing a version: creating its ref, and nothing else, publishes a snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from indexmill.errors import CorruptBlob, LeaseLost, NotFound, SnapshotNotFound, StoreError
+from indexmill.layout import BRANCH, alias_name, alias_prefix, lease_prefix, number_of, ref_name, ref_prefix
+from indexmill.manifest import Alias, Ref
+from storage.protocol import Store
+
+__all__ = ["commit", "highest_epoch", "history", "newest", "promote", "read"]
+
+
+def read(store: Store, version: int, branch: str = BRANCH) -> Ref:
+    """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
+    name = ref_name(branch, version)
+    try:
+        ref = Ref.from_bytes(store.get(name), f"{store.url}/{name}")
+    except NotFound:
+        raise SnapshotNotFound(f"{store.url} has no version {version}") from None
+    if ref.version != version:
+        raise CorruptBlob(f"{store.url}/{name} says that it is version {ref.version}, expected {version}")
+    return ref
+
+
+def _versions(store: Store, branch: str) -> list[int]:
+    numbers = (number_of(name) for name in store.list(ref_prefix(branch)))
+    return [number for number in numbers if number is not None]
+
+
+def newest(store: Store, branch: str = BRANCH) -> Ref | None:
+    """The newest ref, or None before the first one."""
+    versions = _versions(store, branch)
+    return read(store, versions[-1], branch) if versions else None
+
+
+def history(store: Store, branch: str = BRANCH) -> list[Ref]:
+    """Every ref, oldest first."""
+    return [read(store, version, branch) for version in _versions(store, branch)]
+
+
+def highest_epoch(store: Store) -> int:
+    """The highest epoch under which a lease was ever taken; 0 before the first."""
+    numbers = (number_of(name) for name in store.list(lease_prefix()))
+    return max((number for number in numbers if number is not None), default=0)
+
+
+def commit(
+    store: Store,
+    manifest_digest: str,
+    parent: int | None,
+    epoch: int,
+    run_id: str,
+    created: str,
+    cost: Mapping[str, JsonValue],
+    note: str,
+    *,
+    branch: str = BRANCH,
+) -> Ref:
+    """Publish a manifest as the version after its parent; returns the ref that is now the newest.
+
+    Committing the same again is a success, also after a crash or an error that left the outcome unknown: the ref with
+    our run id and manifest is ours. Raises LeaseLost if another run took a newer lease or this version, ValueError if
+    the parent does not exist.
+    """
+    ref = Ref(
+        version=(parent or 0) + 1,
+        manifest=manifest_digest,
+        parent=parent,
+        epoch=epoch,
+        run_id=run_id,
+        created=created,
+        cost=dict(cost),
+        note=note,
+    )
+    versions = _versions(store, branch)
+    if ref.version in versions:
+        return _ours(read(store, ref.version, branch), ref, store)
+    if parent != (versions[-1] if versions else None):
+        raise ValueError(f"{store.url} is at version {versions[-1] if versions else 0}; {parent} cannot be the parent")
+    latest = highest_epoch(store)
+    if latest > epoch:
+        raise LeaseLost(
+            f"another run took the lease of {store.url} (epoch {latest}, this run's is {epoch}) before version "
+            f"{ref.version} was published; nothing was published by this run: run it again"
+        )
+    try:
+        store.create(ref_name(branch, ref.version), ref.to_bytes())
+    except StoreError:
+        # It may have happened none the less. A second attempt makes sure that what is there lasts.
+        with contextlib.suppress(StoreError):
+            store.create(ref_name(branch, ref.version), ref.to_bytes())
+        try:
+            found = read(store, ref.version, branch)
+        except SnapshotNotFound:
+            found = None
+        if found is None:
+            raise
+        return _ours(found, ref, store)
+    return _ours(read(store, ref.version, branch), ref, store)
+
+
+def _ours(found: Ref, ref: Ref, store: Store) -> Ref:
+    if (found.run_id, found.manifest, found.parent) == (ref.run_id, ref.manifest, ref.parent):
+        return found
+    raise LeaseLost(
+        f"run {found.run_id} published version {found.version} of {store.url} at {found.created}, before this run "
+        f"({ref.run_id}) could; nothing is lost: run it again to build on that version"
+    )
+
+
+def promote(store: Store, alias: str, version: int | None, created: str, note: str = "") -> Alias:
+    """Point an alias to a version from now on, or remove it with None; returns the record.
+
+    Raises SnapshotNotFound for a version that does not exist, LeaseLost if the alias moved at the same moment.
+    """
+    if version is not None:
+        read(store, version)
+    numbers = (number_of(name) for name in store.list(alias_prefix(alias)))
+    number = max((number for number in numbers if number is not None), default=0) + 1
+    moved = Alias(alias=alias, number=number, version=version, created=created, note=note)
+    if not store.create(alias_name(alias, number), moved.to_bytes()):
+        raise LeaseLost(f"the alias {alias!r} of {store.url} was moved at the same moment; look at it and try again")
+    return moved

@@ -1,0 +1,250 @@
+"""Runs: what was started, how it ended, and which rows it refused.
+
+    runs/<run id>/start.json              made at the start, once the run holds the lease
+    runs/<run id>/quarantine.<part>.json  the rows a part refused, as a Parquet blob
+    runs/<run id>/end.json                made at the end, whatever the outcome
+
+Each is created once. A run without an end was killed, or is still at work: the lease tells which. Whether a run
+published is told by the refs, never by these records.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import Field, JsonValue
+
+from indexmill.canonical import digest_of
+from indexmill.errors import SnapshotNotFound, StoreError
+from indexmill.layout import run_name, run_prefix
+from indexmill.manifest import Digest, Name, Record, Timestamp, Word
+from schemas.tables import QUARANTINE
+from storage.clock import Clock, timestamp
+from storage.lease import holding
+from storage.processes import Process, this_process
+from storage.protocol import Store
+from storage.refs import history
+from storage.tables import put_table, read_table
+
+__all__ = [
+    "Ending",
+    "Run",
+    "RunEnd",
+    "RunStart",
+    "State",
+    "add_quarantine",
+    "end",
+    "list_runs",
+    "make_run_id",
+    "published_runs",
+    "quarantine_of",
+    "read_run",
+    "start",
+]
+
+Ending = Literal["published", "unchanged", "failed", "refused", "budget", "superseded"]
+"""How a run ends: exit code 0, 0 with nothing to do, 1 or 2, 3, 4 and 5."""
+
+State = Literal[Ending, "running", "killed"]
+"""How a run stands: its ending, or, without one, `running` while it holds the lease and `killed` after that."""
+
+
+class RunStart(Record):
+    """What was asked of a run, and by which process."""
+
+    run_id: Word
+    command: str
+    started: Timestamp
+    process: Process
+    parent: Annotated[int, Field(ge=1)] | None = None
+    details: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class RunEnd(Record):
+    """How a run ended. The report holds what the run wants to tell: its stages, counts and cost."""
+
+    run_id: Word
+    state: Ending
+    exit_code: Annotated[int, Field(ge=0)]
+    ended: Timestamp
+    version: Annotated[int, Field(ge=1)] | None = None
+    manifest: Digest | None = None
+    error: str | None = None
+    report: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class _Quarantined(Record):
+    part: Name
+    digest: Digest
+    rows: Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as its records, the refs and the lease tell it."""
+
+    start: RunStart
+    end: RunEnd | None
+    state: State
+    version: int | None
+    quarantined: int
+
+    @property
+    def run_id(self) -> str:
+        """Its name."""
+        return self.start.run_id
+
+    @property
+    def started(self) -> str:
+        """When it began, ISO 8601."""
+        return self.start.started
+
+    @property
+    def exit_code(self) -> int | None:
+        """What its process exited with; None without an end."""
+        return None if self.end is None else self.end.exit_code
+
+    def to_json(self) -> dict[str, Any]:
+        """All about the run as one flat JSON object; the entries of its report stand beside the fixed ones."""
+        told: dict[str, Any] = {} if self.end is None else dict(self.end.report)
+        return {
+            **told,
+            "run_id": self.run_id,
+            "command": self.start.command,
+            "state": self.state,
+            "exit_code": self.exit_code,
+            "version": self.version,
+            "parent": self.start.parent,
+            "started": self.started,
+            "ended": None if self.end is None else self.end.ended,
+            "process": str(self.start.process),
+            "quarantined": self.quarantined,
+            "error": None if self.end is None else self.end.error,
+        }
+
+
+def make_run_id(clock: Clock = time.time, process: Process | None = None) -> str:
+    """A name for a run: its time, and a word that tells processes of the same second apart."""
+    process = process or this_process()
+    now = timestamp(clock())
+    word = digest_of(f"{process.host} {process.space} {process.pid} {process.started} {now}".encode())[:8]
+    return f"{now[:19].replace('-', '').replace(':', '')}Z-{word}"
+
+
+def start(
+    store: Store,
+    run_id: str,
+    command: str,
+    *,
+    clock: Clock = time.time,
+    parent: int | None = None,
+    details: Mapping[str, JsonValue] | None = None,
+) -> RunStart:
+    """Record that a run begins; StoreError if its id is taken."""
+    record = RunStart(
+        run_id=run_id,
+        command=command,
+        started=timestamp(clock()),
+        process=this_process(),
+        parent=parent,
+        details=dict(details or {}),
+    )
+    if not store.create(run_name(run_id, "start"), record.to_bytes()):
+        raise StoreError(f"{store.url} has a run {run_id} already; start the run again")
+    return record
+
+
+def end(store: Store, record: RunEnd) -> RunEnd:
+    """Record how a run ended; returns the record that stands (the first one)."""
+    name = run_name(record.run_id, "end")
+    if store.create(name, record.to_bytes()):
+        return record
+    return RunEnd.from_bytes(store.get(name), f"{store.url}/{name}")
+
+
+def add_quarantine(store: Store, run_id: str, part: str, table: pa.Table) -> str:
+    """Keep the rows that a part of a run refused (schema QUARANTINE); returns the blob's digest.
+
+    Also for no rows: that the run looked is worth knowing. The first record of a part stands, so that a retried task
+    does not count its rows twice.
+    """
+    digest, _ = put_table(store, table, QUARANTINE)
+    name = run_name(run_id, f"quarantine.{part.replace('/', '.')}")
+    record = _Quarantined(part=part, digest=digest, rows=table.num_rows)
+    if not store.create(name, record.to_bytes()):
+        return _Quarantined.from_bytes(store.get(name), f"{store.url}/{name}").digest
+    return digest
+
+
+def quarantine_of(store: Store, run_id: str | None = None) -> tuple[str | None, pa.Table]:
+    """The rows a run refused (schema QUARANTINE), also one that was killed; parts in the order of their names.
+
+    Without a run id, of the last run that looked for refusals; (None, no rows) if none has. Raises SnapshotNotFound if
+    there is no such run.
+    """
+    if run_id is None:
+        for name in reversed(_by_run(store)):
+            if any("/quarantine." in record for record in store.list(run_prefix(name))):
+                return quarantine_of(store, name)
+        return None, QUARANTINE.empty_table()
+    names = store.list(run_prefix(run_id))
+    if not names:
+        raise SnapshotNotFound(f"{store.url} knows no run {run_id}; `indexmill runs` lists them")
+    tables = [read_table(store, record.digest, QUARANTINE) for record in _quarantined(store, run_id, names)]
+    return run_id, pa.concat_tables([QUARANTINE.empty_table(), *tables]).combine_chunks()
+
+
+def read_run(store: Store, run_id: str, *, clock: Clock = time.time) -> Run:
+    """One run as it stands now; SnapshotNotFound if there is no such run."""
+    for run in list_runs(store, clock=clock, only=run_id):
+        return run
+    raise SnapshotNotFound(f"{store.url} knows no run {run_id}; `indexmill runs` lists them")
+
+
+def list_runs(store: Store, *, clock: Clock = time.time, only: str | None = None) -> list[Run]:
+    """Every run as it stands now, oldest first."""
+    current = holding(store)
+    working = current.run_id if current is not None and not current.free(clock()) else None
+    published = {ref.run_id: ref.version for ref in history(store)}
+    runs = []
+    for run_id, names in _by_run(store).items():
+        if only not in (None, run_id):
+            continue
+        began = RunStart.from_bytes(store.get(run_name(run_id, "start")), f"{store.url}/{run_name(run_id, 'start')}")
+        ended = None
+        if run_name(run_id, "end") in names:
+            ended = RunEnd.from_bytes(store.get(run_name(run_id, "end")), f"{store.url}/{run_name(run_id, 'end')}")
+        state: State = "killed"
+        if ended is not None:
+            state = ended.state
+        elif working == run_id:
+            state = "running"
+        elif run_id in published:
+            state = "published"
+        version = published.get(run_id, None if ended is None else ended.version)
+        quarantined = sum(record.rows for record in _quarantined(store, run_id, names))
+        runs.append(Run(start=began, end=ended, state=state, version=version, quarantined=quarantined))
+    return sorted(runs, key=lambda run: (run.started, run.run_id))
+
+
+def published_runs(store: Store) -> frozenset[str]:
+    """The runs that published a version. What the others made is in no lineage: its rows may be used again."""
+    return frozenset(ref.run_id for ref in history(store))
+
+
+def _by_run(store: Store) -> dict[str, list[str]]:
+    """The names of the records of every run that was started, in the order of the run ids."""
+    found: dict[str, list[str]] = {}
+    for name in store.list(run_prefix()):
+        if name.count("/") == 2:
+            found.setdefault(name.split("/")[1], []).append(name)
+    return {run_id: names for run_id, names in found.items() if run_name(run_id, "start") in names}
+
+
+def _quarantined(store: Store, run_id: str, names: list[str]) -> list[_Quarantined]:
+    stem = run_prefix(run_id) + "quarantine."
+    return [_Quarantined.from_bytes(store.get(name), f"{store.url}/{name}") for name in names if name.startswith(stem)]

@@ -1,0 +1,64 @@
+"""Tables as blobs: Parquet whose bytes depend on the rows and the schema alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from indexmill.errors import StoreError
+from schemas.tables import conform
+from storage.protocol import Store
+
+__all__ = ["ROWS_PER_GROUP", "put_table", "read_table", "table_bytes"]
+
+ROWS_PER_GROUP = 65_536
+
+
+def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
+    """A table as Parquet (zstd, fixed row groups, no metadata but the schema), after `conform` if a schema is given.
+
+    Equal rows give equal bytes, however the table is cut into chunks. Raises ValueError if it does not conform.
+    """
+    if schema is not None:
+        table = conform(table, schema)
+    plain = table.replace_schema_metadata(None).combine_chunks()
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        plain,
+        sink,
+        row_group_size=ROWS_PER_GROUP,
+        version="2.6",
+        data_page_version="1.0",
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=True,
+        write_statistics=True,
+        store_schema=True,
+    )
+    return sink.getvalue().to_pybytes()
+
+
+def put_table(store: Store, table: pa.Table, schema: pa.Schema | None = None) -> tuple[str, int]:
+    """Keep a table as a blob; returns its digest and length. ValueError if it does not conform to the schema."""
+    data = table_bytes(table, schema)
+    return store.put_blob(data), len(data)
+
+
+def read_table(
+    store: Store, digest: str, schema: pa.Schema | None = None, *, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """A table from its blob, checked against its digest and its declared schema; some columns of it if asked.
+
+    Raises CorruptBlob if the blob is missing or damaged, StoreError if it is not a table with this schema.
+    """
+    path = store.open_local(digest)
+    if schema is not None and columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            table = file.read(columns=None if columns is None else list(columns))
+        return table if schema is None else conform(table, schema)
+    except (ValueError, OSError) as error:  # Arrow's errors are ValueErrors
+        raise StoreError(f"{path} is not a table with the expected columns: {error}") from error

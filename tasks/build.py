@@ -1,0 +1,414 @@
+"""One run's work: bring the index up to date with the corpus, stage by stage.
+
+Every run computes the corpus minus what is already there. A `Build` decides which parts a stage needs, finds those
+that have receipts, hands the others to an executor and keeps the digests for the next stage. It knows neither Prefect
+nor Dask, and it commits nothing: `manifest` returns what `storage.publish` may commit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from indexmill.canonical import canonical_json, digest_of
+from indexmill.errors import BadInput, ConfigurationError
+from indexmill.manifest import Artifact, Corpus, Family, Manifest
+from indexmill.packs import open_pack
+from schemas.config import Configuration
+from storage import lineage as lineages
+from storage import runs
+from storage.lineage import Lineage, LineageEntry
+from storage.protocol import Store
+from storage.publish import describe
+from storage.receipts import Receipt, candidates, find, scan
+from tasks import check, embed, embed_names, encoder, recognise, resolve, split, tri_graph
+from tasks.encoder import EncoderChoice, choose_encoder
+from tasks.environment import environment_fingerprint
+from tasks.executor import Call, Executor
+from tasks.ingest import part as ingest_part
+from tasks.ingest import spill
+from tasks.ingest.sources import batches, expand
+from tasks.report import Progress, Report
+from tasks.stage import Job, Made, Stage, make_part, part_key
+
+__all__ = ["STAGES", "WHOLE", "Build", "Parent"]
+
+Parts = dict[str, Receipt]  # by shard label
+
+_PRIORITY = {"scan": 50, "ingest": 40, "encoder": 60, "split": 20, "recognise": 10, "resolve": 10, "embed_names": 5}
+_TABLES = frozenset({"documents", "passages", "sentences", "mentions", "entities", "surfaces"})
+STAGES = ("encoder", "ingest", "split", "recognise", "embed", "resolve", "embed_names", "tri_graph", "check")
+"""The methods of a build that are stages, in an order that satisfies each."""
+
+WHOLE = "all"
+"""The shard label of a part that is made from the whole corpus."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The version a run starts from, and the parts it was made of."""
+
+    version: int
+    digest: str  # of the manifest
+    manifest: Manifest
+    lineage: Lineage
+
+
+@dataclass(frozen=True)
+class _Want:
+    """A part that a stage needs: the shard, what it is made from, and the settings that shape it."""
+
+    shard: str
+    inputs: Mapping[str, str]
+    settings: Mapping[str, Any]
+    extra: Mapping[str, Any] | None = None  # what the worker needs and the key must not depend on
+    row_space: str = ""
+
+
+class Build:
+    """The stages of one run, each a method; they may be called by hand, in threads, or by a flow."""
+
+    def __init__(
+        self,
+        store: Store,
+        configuration: Configuration,
+        executor: Executor,
+        run_id: str,
+        *,
+        parent: Parent | None = None,
+        progress: Progress,
+        cold: bool = False,
+    ) -> None:
+        self.store = store
+        self.configuration = configuration
+        self.executor = executor
+        self.run_id = run_id
+        self.parent = parent
+        self.progress = progress
+        self.cold = cold
+        self.report = Report()
+        self.parts: dict[str, Parts] = {}
+        self.corpus: spill.ShardPlan | None = None
+        self._described = {artifact.name: artifact for artifact in (parent.manifest.artifacts if parent else ())}
+        self._choice: EncoderChoice | None = None
+        self._scanned: dict[str, list[Receipt]] = {}
+        self._lock = threading.Lock()
+
+    # Stages, in the order of the flow of data.
+
+    def encoder(self) -> None:
+        """Find the model and, for a back-end that runs converted files, convert it once."""
+        choice = choose_encoder(self.configuration.embed, self.store)
+        if choice.backend == "openvino" and choice.model is not None:
+            shaping = {"weights": choice.weights, "name": choice.model.name}
+            made = self._make(encoder.STAGE, [_Want(WHOLE, {}, shaping, {"path": str(choice.model.folder)})])
+            choice = dataclasses.replace(choice, files=made[WHOLE].outputs)
+        self._choice = choice
+
+    def ingest(self) -> None:
+        """Read the corpus, refuse what cannot be used, and cut the rest into shards."""
+        settings = self.configuration.corpus
+        if settings is None:
+            raise ConfigurationError(
+                "no corpus: give --corpus FILE_OR_FOLDER, or `corpus: {paths: [...]}` in indexmill.yaml"
+            )
+        groups = list(batches(expand(settings)))
+        folder = self.store.scratch(self.run_id) / "spill"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.progress.begin("ingest", len(groups))
+        calls = [
+            Call(f"scan-{self.run_id}-{number}", spill.scan, (group, settings, folder))
+            for number, group in enumerate(groups)
+        ]
+        scanned = []
+        for _, result in self.executor.run(calls, priority=_PRIORITY["scan"]):
+            scanned.append(result)
+            self.progress.advance("ingest")
+        self.corpus = spill.plan(scanned, folder, self.configuration.run.shard_tokens)
+        refused = spill.quarantine_of(self.corpus, folder)
+        runs.add_quarantine(self.store, self.run_id, "ingest", refused)
+        counts = self.report.stage("ingest").counts
+        counts.update(documents=self.corpus.documents, quarantined=refused.num_rows, repeats=self.corpus.repeats)
+        counts.update(changed_while_read=len(self.corpus.changed))
+        if refused.num_rows and self.configuration.run.strict:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in self.corpus.refused.items())
+            raise BadInput(
+                f"{refused.num_rows} rows were refused ({reasons}) and --strict is on; see `indexmill quarantine`"
+            )
+        if not self.corpus.documents and self.parent is None:
+            raise BadInput(
+                f"the corpus holds no document that can be indexed; {refused.num_rows} rows were refused, see "
+                "`indexmill quarantine`"
+            )
+        self._make(
+            ingest_part.STAGE,
+            [
+                _Want(
+                    shard.label,
+                    {"documents": shard.digest},
+                    {},
+                    {"spill": str(folder), "shard": dataclasses.asdict(shard)},
+                )
+                for shard in self.corpus.shards
+            ],
+        )
+
+    def split(self) -> None:
+        """Cut documents into passages and sentences."""
+        settings = {**self.configuration.split.model_dump(), "tokenizer": self.choice.tokenizer}
+        self._make(
+            split.STAGE,
+            [
+                _Want(
+                    shard,
+                    {"documents": receipt.outputs["documents"]},
+                    settings,
+                    {"opening": self.choice.opening()},
+                )
+                for shard, receipt in self.parts["ingest"].items()
+            ],
+        )
+
+    def recognise(self) -> None:
+        """Find the entities that documents mention."""
+        settings = {"recogniser": self.configuration.recognise.recogniser, "fingerprint": self.recogniser_fingerprint}
+        self._make(recognise.STAGE, [_Want(shard, self._texts(shard), settings) for shard in self.parts["split"]])
+
+    def embed(self) -> None:
+        """Make the vectors of passages and sentences that no earlier part holds."""
+        shaping = {
+            "encoder": self.choice.fingerprint,
+            "sentences": self.configuration.embed.sentences,
+            "title_in_passage": self.configuration.split.title_in_passage,
+        }
+        self._make(
+            embed.STAGE,
+            [
+                _Want(
+                    shard,
+                    self._texts(shard),
+                    shaping,
+                    {"opening": self.choice.opening()},
+                    row_space=_row_space(self.choice.fingerprint, self.configuration.embed.sentences),
+                )
+                for shard in self.parts["split"]
+            ],
+        )
+
+    def resolve(self) -> None:
+        """Make the entity table of the whole corpus."""
+        inputs = {
+            **{f"mentions/{shard}": receipt.outputs["mentions"] for shard, receipt in self.parts["recognise"].items()},
+            **{f"passages/{shard}": receipt.outputs["passages"] for shard, receipt in self.parts["split"].items()},
+        }
+        self._make(resolve.STAGE, [_Want(WHOLE, inputs, self.configuration.resolve.model_dump())])
+
+    def embed_names(self) -> None:
+        """Make the vectors of canonical names that no earlier part holds."""
+        wants = [
+            _Want(
+                name.removeprefix("names/"),
+                {"names": digest},
+                {"encoder": self.choice.fingerprint},
+                {"opening": self.choice.opening()},
+                row_space=_row_space(self.choice.fingerprint, "names"),
+            )
+            for name, digest in sorted(self.parts["resolve"][WHOLE].outputs.items())
+            if name.startswith("names/")
+        ]
+        self._make(embed_names.STAGE, wants)
+
+    def tri_graph(self) -> None:
+        """Build the entity / sentence / passage graph (LinearRAG)."""
+        if self.configuration.families.tri_graph.enabled:
+            inputs = self._everything("passages", "sentences", "mentions", "entities")
+            self._make(tri_graph.STAGE, [_Want(WHOLE, inputs, {})])
+
+    def check(self) -> None:
+        """Hold the artifacts against each other before anything is published; raises where they disagree."""
+        families = [name for name in ("tri_graph",) if name in self.parts]
+        inputs = self._everything(
+            "documents", "passages", "sentences", "mentions", "entities", "surfaces", "vectors", "names"
+        )
+        for family in families:
+            inputs |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
+        self._make(check.STAGE, [_Want(WHOLE, inputs, {})])
+
+    def run(self) -> Manifest:
+        """Every stage in order, and the manifest they add up to."""
+        for stage in STAGES:
+            getattr(self, stage)()
+        return self.manifest()
+
+    def manifest(self) -> Manifest:
+        """The manifest of what the stages made: a function of corpus, settings, code and environment alone."""
+        assert self.corpus is not None  # noqa: S101 - `ingest` has run, or there would be no parts
+        artifacts = list(self._artifacts())
+        families: dict[str, Family] = {}
+        if "tri_graph" in self.parts:
+            families["tri_graph"] = Family(
+                parameters=dict(self.configuration.families.tri_graph.parameters),
+                counts=tri_graph.counts(
+                    open_pack(self.store.open_local(self.parts["tri_graph"][WHOLE].outputs["matrices"]))
+                ),
+            )
+        lineage = Lineage(
+            entries=tuple(
+                # A receipt names the shard that it was first made for.
+                LineageEntry.of(receipt).model_copy(update={"shard": shard})
+                for parts in self.parts.values()
+                for shard, receipt in parts.items()
+            )
+        )
+        return Manifest(
+            corpus=Corpus(
+                fingerprint=self.corpus.fingerprint,
+                documents=self.corpus.documents,
+                passages=sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith("passages/")),
+                counts={
+                    table: sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith(table + "/"))
+                    for table in ("sentences", "mentions", "entities")
+                },
+            ),
+            configuration=self.configuration.published(),
+            environment=dict(environment_fingerprint()),
+            models={
+                "encoder": self.choice.fingerprint,
+                "recogniser": {
+                    "name": self.configuration.recognise.recogniser,
+                    "fingerprint": self.recogniser_fingerprint,
+                },
+            },
+            artifacts=tuple(artifacts),
+            families=families,
+            lineage=lineages.put(self.store, lineage),
+        )
+
+    # What the stages share.
+
+    @property
+    def choice(self) -> EncoderChoice:
+        """The encoder of this run; `encoder` has found it."""
+        if self._choice is None:
+            raise RuntimeError("the stage `encoder` has not run")
+        return self._choice
+
+    @property
+    def recogniser_fingerprint(self) -> str:
+        """What determines the output of the recogniser that the settings name."""
+        return recognise.recogniser_of(self.configuration.recognise.recogniser).fingerprint
+
+    def _texts(self, shard: str) -> dict[str, str]:
+        """The inputs of a stage that reads a shard's texts."""
+        split = self.parts["split"][shard].outputs
+        return {
+            "documents": self.parts["ingest"][shard].outputs["documents"],
+            "passages": split["passages"],
+            "sentences": split["sentences"],
+        }
+
+    def _everything(self, *names: str) -> dict[str, str]:
+        """The digests of some tables and vectors, all shards, by `<name>/<shard>`."""
+        return {
+            f"{name}/{shard}": digest
+            for parts in self.parts.values()
+            for label, receipt in parts.items()
+            for output, digest in receipt.outputs.items()
+            for name, shard in [output.split("/", 1) if "/" in output else (output, label)]
+            if name in names and (label != WHOLE or "/" in output)
+        }
+
+    def _artifacts(self) -> Iterable[Artifact]:
+        """What the snapshot publishes; an artifact that the parent has is described as it was there."""
+        for stage, parts in self.parts.items():
+            for label, receipt in parts.items():
+                for output, digest in receipt.outputs.items():
+                    if (stage, output.split("/")[0]) == ("resolve", "names") or stage == "check":
+                        continue  # inputs of other stages, not of a reader
+                    name = _artifact_name(stage, label, output)
+                    known = self._described.get(name)
+                    if known is not None and known.digest == digest:
+                        yield known
+                        continue
+                    kind: Literal["table", "arrays", "file"]
+                    kind = "table" if name.split("/")[0] in _TABLES else "file" if stage == "encoder" else "arrays"
+                    yield describe(self.store, name, kind, digest)
+
+    def _make(self, stage: Stage, wants: Iterable[_Want]) -> Parts:
+        """Find or make the parts a stage needs; the receipts by shard, also kept in `parts`."""
+        report = self.report.stage(stage.name)
+        wanted = list(wants)
+        self.progress.begin(stage.name, len(wanted))
+        receipts: Parts = {}
+        calls: list[Call] = []
+        for want in wanted:
+            key = part_key(stage, want.settings, want.inputs)
+            found = None if self.cold else find(self.store, stage.name, key)
+            if found is not None:
+                receipts[want.shard] = found
+                report.parts_reused += 1
+                self.progress.advance(stage.name)
+                continue
+            job = Job(
+                stage=stage.module,
+                key=key,
+                shard=want.shard,
+                store_url=self.store.url,
+                run_id=self.run_id,
+                inputs=want.inputs,
+                settings={**want.settings, **(want.extra or {})},
+                row_space=want.row_space,
+                reuse=self._reuse(stage.name, want) if want.row_space and not self.cold else (),
+                cold=self.cold,
+            )
+            calls.append(Call(f"{stage.name}-{key}", make_part, (job,)))
+        shard_of = {call.key: call.arguments[0].shard for call in calls}
+        for call, made in self.executor.run(calls, priority=_PRIORITY.get(stage.name, 0)):
+            receipts[shard_of[call.key]] = self._count(report, made)
+            self.progress.advance(stage.name)
+        self.parts[stage.name] = dict(sorted(receipts.items()))
+        self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused")
+        return self.parts[stage.name]
+
+    def _count(self, report: Any, made: Made) -> Receipt:
+        with self._lock:
+            if made.reused:
+                report.parts_reused += 1
+            else:
+                report.parts_made += 1
+                report.parts_differing += made.differs
+            report.seconds += made.seconds
+            report.counts.update(made.counts)
+        return made.receipt
+
+    def _reuse(self, stage: str, want: _Want) -> tuple[str, ...]:
+        """Packs whose rows may be copied: the parent's first, then those of runs that never published."""
+        parent = self.parent.lineage.candidates(stage, want.row_space, want.shard) if self.parent else []
+        exclude = {part.key for part in parent}
+        others = candidates(
+            self.store, stage, want.row_space, want.shard, exclude=exclude, receipts=self._unpublished(stage)
+        )
+        outputs = [*(part.outputs for part in parent), *(receipt.outputs for receipt in others)]
+        return tuple(dict.fromkeys(digest for part in outputs for digest in part.values()))
+
+    def _unpublished(self, stage: str) -> list[Receipt]:
+        """A stage's receipts by runs that never published, as this run found them: listed once."""
+        with self._lock:
+            if stage not in self._scanned:
+                published = runs.published_runs(self.store)
+                self._scanned[stage] = [one for one in scan(self.store, stage) if one.run_id not in published]
+            return self._scanned[stage]
+
+
+def _artifact_name(stage: str, label: str, output: str) -> str:
+    """Where an output stands in the snapshot: `<table>/<shard>`, `<family>/<name>` or `encoder/<file>`."""
+    if label != WHOLE:
+        return f"{output}/{label}"
+    return output if stage == "resolve" else f"{stage}/{output}"
+
+
+def _row_space(fingerprint: Mapping[str, Any], kind: str) -> str:
+    return digest_of(canonical_json({"encoder": dict(fingerprint), "rows": kind}))

@@ -1,0 +1,166 @@
+"""Stages `embed` and `embed_names`: vectors, copied from where they are known and computed where they are not.
+
+Vectors are the expensive rows of a build. Each has a row key that hashes everything its function reads beside the
+model: a passage vector its embedded text, a pooled sentence vector that text and the span, a separate one its own
+text. The model stands in the `row_space` of the receipt, so two models never share a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.models.embedder import Embedder
+from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
+from tasks.encoder import encoder_of
+from tasks.split import embedded_text
+from tasks.stage import Inputs, Outputs, Stage
+
+__all__ = ["KEY_BYTES", "STAGE", "Floats", "Keys", "Vectors", "embed_passages", "embed_texts", "keys_array", "row_key"]
+
+Floats = NDArray[np.float32]
+Keys = NDArray[np.uint8]
+KEY_BYTES = 16
+
+
+class Vectors:
+    """Rows that earlier parts hold, found by key; the vectors stay on disk until one is copied.
+
+    `sources` are pairs of keys (n, 16) uint8 and vectors (n, d) float32; the first that holds a key wins.
+    """
+
+    def __init__(self, sources: Iterable[tuple[Keys, Floats]]) -> None:
+        self._where: dict[bytes, tuple[Floats, int]] = {}
+        for keys, vectors in sources:
+            for row, key in enumerate(_as_bytes(keys)):
+                self._where.setdefault(key, (vectors, row))
+
+    def copy_into(self, keys: Sequence[bytes], vectors: Floats) -> NDArray[np.bool_]:
+        """Fill the rows of `vectors` (n, d) whose key is known; returns which those are."""
+        known = np.zeros(len(keys), dtype=bool)
+        for row, key in enumerate(keys):
+            found = self._where.get(key)
+            if found is not None:
+                vectors[row] = found[0][found[1]]
+                known[row] = True
+        return known
+
+
+def row_key(*parts: str) -> bytes:
+    """The key of a vector: 16 bytes of SHA-256 over the length-prefixed texts it is a function of."""
+    hashed = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8")
+        hashed.update(len(data).to_bytes(8, "little"))
+        hashed.update(data)
+    return hashed.digest()[:KEY_BYTES]
+
+
+def embed_texts(
+    texts: Sequence[str], encode: Callable[[list[str]], Floats], known: Vectors, dimension: int
+) -> tuple[Floats, list[bytes], int]:
+    """Vectors (n, d) of some texts, their row keys, and how many were computed. Equal texts are computed once."""
+    keys = [row_key(text) for text in texts]
+    vectors = np.empty((len(texts), dimension), dtype=np.float32)
+    missing = np.flatnonzero(~known.copy_into(keys, vectors))
+    first_row: dict[bytes, int] = {}
+    for row in missing:
+        first_row.setdefault(keys[row], int(row))
+    computed = encode([texts[row] for row in first_row.values()]) if first_row else vectors[:0]
+    at = {key: position for position, key in enumerate(first_row)}
+    if len(missing):
+        vectors[missing] = computed[[at[keys[row]] for row in missing]]
+    return vectors, keys, len(first_row)
+
+
+def embed_passages(
+    texts: Sequence[str],
+    spans: Sequence[Sequence[tuple[int, int]]],
+    embedder: Embedder,
+    known_passages: Vectors,
+    known_sentences: Vectors,
+) -> tuple[Floats, list[bytes], Floats, list[bytes], int]:
+    """Vectors of passages and, pooled from the same pass, of their sentences.
+
+    `spans[i]` are the sentences of `texts[i]`, as offsets in it. A passage is encoded when its own vector or one of
+    its sentences' is missing. Returns passage vectors, their keys, sentence vectors in order, their keys, and the
+    number of vectors computed.
+    """
+    keys = [row_key(text) for text in texts]
+    span_keys = [row_key(text, f"{start}:{end}") for text, own in zip(texts, spans, strict=True) for start, end in own]
+    vectors = np.empty((len(texts), embedder.dimension), dtype=np.float32)
+    span_vectors = np.empty((len(span_keys), embedder.dimension), dtype=np.float32)
+    bounds = np.cumsum([0, *(len(own) for own in spans)])
+    known = known_passages.copy_into(keys, vectors)
+    span_known = known_sentences.copy_into(span_keys, span_vectors)
+    missing = [
+        row for row in range(len(texts)) if not known[row] or not span_known[bounds[row] : bounds[row + 1]].all()
+    ]
+    if missing:
+        made, made_spans = embedder.encode_with_spans([texts[row] for row in missing], [spans[row] for row in missing])
+        vectors[missing] = made
+        rows = np.concatenate([np.arange(bounds[row], bounds[row + 1]) for row in missing])
+        span_vectors[rows] = made_spans
+    made_count = len(missing) + sum(len(spans[row]) for row in missing)
+    return vectors, keys, span_vectors, span_keys, made_count
+
+
+def keys_array(keys: Sequence[bytes]) -> Keys:
+    """Row keys as an array (n, 16) uint8."""
+    return np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
+
+
+def _as_bytes(keys: Keys) -> list[bytes]:
+    data = np.ascontiguousarray(keys).tobytes()
+    return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
+
+
+def _known(inputs: Inputs, keys: str, vectors: str) -> Vectors:
+    packs = [inputs.pack(digest) for digest in inputs.job.reuse]
+    return Vectors((pack[keys], pack[vectors]) for pack in packs)
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    documents = inputs.table("documents", DOCUMENTS)
+    passages = inputs.table("passages", PASSAGES)
+    sentences = inputs.table("sentences", SENTENCES)
+    embedder = encoder_of(inputs)
+    titled = inputs.settings["title_in_passage"]
+    owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
+    titles = documents["title"].combine_chunks().take(owner.combine_chunks()).to_pylist()
+    bodies = passages["text"].to_pylist()
+    texts = [embedded_text(title, body) if titled else body for title, body in zip(titles, bodies, strict=True)]
+    shifts = [len(text) - len(body) for text, body in zip(texts, bodies, strict=True)]
+
+    position = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks()).to_pylist()
+    starts, ends = sentences["start"].to_pylist(), sentences["end"].to_pylist()
+    known_passages = _known(inputs, "passage_keys", "passages")
+    known_sentences = _known(inputs, "sentence_keys", "sentences")
+    if inputs.settings["sentences"] == "pooled":
+        spans: list[list[tuple[int, int]]] = [[] for _ in texts]
+        for row, start, end in zip(position, starts, ends, strict=True):
+            spans[row].append((start + shifts[row], end + shifts[row]))
+        vectors, keys, span_vectors, span_keys, made = embed_passages(
+            texts, spans, embedder, known_passages, known_sentences
+        )
+    else:
+        vectors, keys, made = embed_texts(texts, embedder.encode, known_passages, embedder.dimension)
+        own = [bodies[row][start:end] for row, start, end in zip(position, starts, ends, strict=True)]
+        span_vectors, span_keys, more = embed_texts(own, embedder.encode, known_sentences, embedder.dimension)
+        made += more
+    arrays: dict[str, NDArray[Any]] = {
+        "passages": vectors,
+        "passage_keys": keys_array(keys),
+        "sentences": span_vectors,
+        "sentence_keys": keys_array(span_keys),
+    }
+    total = len(vectors) + len(span_vectors)
+    return Outputs(packs={"vectors": arrays}, counts={"vectors_made": made, "vectors_reused": total - made})
+
+
+STAGE = Stage("embed", version=1, compute=_compute, libraries=("numpy",))

@@ -1,0 +1,384 @@
+"""Streaming readers: a file becomes an iterator of rows and refusals, in memory that does not grow with the file.
+
+No reader holds more than one line, one CSV row or a few Parquet rows; what is longer than the settings allow is passed
+over without being held, whether it is one line of ten gigabytes or a small .gz that swells to it. A file that breaks
+off (a truncated .gz, a broken Parquet page) yields what came before and a refusal for the rest.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import logging
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+import zstandard
+from frontmatter.default_handlers import YAMLHandler
+
+from indexmill.errors import ModelUnavailable
+from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
+from tasks.ingest.documents import Refusal, Row, clip
+from tasks.ingest.sources import Kind, SourceFile
+
+__all__ = ["read"]
+
+_CHUNK = 1 << 20
+_ZSTD_INPUT = 1 << 8  # four bytes of zstd can stand for 128 KiB, so these swell to 8 MiB at worst
+_ZSTD_WINDOW = 1 << 27
+_HEAD = 300
+_BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+Rows = Iterator[Row | Refusal]
+
+
+def read(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """The rows of one file, and a refusal for each that cannot be read.
+
+    A text file makes one row with the fields of documents.FILE_FIELDS; a record has those of its file.
+    """
+    try:
+        yield from _READERS[source.kind](source, settings)
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, UnicodeError) as error:
+        yield Refusal(None, None, "unreadable-file", f"{type(error).__name__}: {error}")
+
+
+def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
+    first = True
+    with _opened(source) as stream:
+        for number, line, beyond in _lines(stream, settings.max_line_bytes):
+            if beyond is not None:
+                yield _overlong(number, line, settings)
+                continue
+            stripped = line.strip()
+            if not stripped:
+                continue
+            if first and stripped.startswith(_UTF16):
+                yield Refusal(None, None, "not-utf8", "the file looks like UTF-16; convert it to UTF-8")
+                return
+            if first and stripped in (b"[", b"{"):
+                found = "the file holds one JSON value over several lines; write one object a line"
+                yield Refusal(None, None, "not-json", found)
+                return
+            first = False
+            yield _json_row(number, stripped)
+
+
+def _json_row(number: int, line: bytes) -> Row | Refusal:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return _not_utf8(number, line, error)
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Refusal(number, None, "not-json", f"{error}; the line begins {clip(text, 120)}")
+    if not isinstance(record, dict):
+        return Refusal(number, None, "not-an-object", f"found {type(record).__name__}: {clip(text, 120)}")
+    return Row(number, record)
+
+
+class _TooLargeError(Exception):
+    """A CSV row over the limit."""
+
+
+class _CsvLines:
+    """The physical lines of the rows that csv.reader asks for.
+
+    A row over the limit is passed over to its end, which is where its quotes are even in number.
+    """
+
+    def __init__(self, lines: Iterator[tuple[int, bytes, int | None]], limit: int) -> None:
+        self._lines, self._limit = lines, limit
+        self.begin()
+
+    def begin(self) -> None:
+        """The next line is the first of a row."""
+        self.row_line: int | None = None
+        self.head = b""
+        self._held = self._quotes = 0
+
+    def __iter__(self) -> _CsvLines:
+        return self
+
+    def __next__(self) -> str:
+        number, line, beyond = next(self._lines)
+        if self.row_line is None:
+            self.row_line, self.head = number, line[:_HEAD]
+        self._held += len(line)
+        self._quotes += line.count(b'"') + (beyond or 0)
+        if beyond is not None or self._held > self._limit:
+            while self._quotes % 2 and (following := next(self._lines, None)) is not None:
+                self._quotes += following[1].count(b'"') + (following[2] or 0)
+            raise _TooLargeError
+        return line.decode("utf-8", "surrogateescape")
+
+
+def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """Columns by the names of the first row; every value is a text, as CSV knows no types."""
+    csv.field_size_limit(max(csv.field_size_limit(), settings.max_line_bytes))
+    columns: list[str] | None = None
+    with _opened(source) as stream:
+        lines = _CsvLines(_lines(stream, settings.max_line_bytes), settings.max_line_bytes)
+        reader = csv.reader(lines, delimiter=settings.csv_delimiter, strict=True)
+        while True:
+            lines.begin()
+            try:
+                values = next(reader)
+            except StopIteration:
+                return
+            except _TooLargeError:
+                yield _overlong(lines.row_line, lines.head, settings)
+                continue
+            except csv.Error as error:
+                head = lines.head.decode("utf-8", "backslashreplace")
+                yield Refusal(lines.row_line, None, "not-csv", f"{error}; the row begins {clip(head, 120)}")
+                continue
+            if not values:
+                continue
+            if any("\udc80" <= letter <= "\udcff" for value in values if not value.isascii() for letter in value):
+                yield Refusal(lines.row_line, None, "not-utf8", f"the row begins {lines.head!r}")
+            elif columns is None:
+                columns = values
+                if (problem := _column_problem(columns, settings)) is not None:
+                    yield Refusal(lines.row_line, None, "bad-columns", problem)
+                    return
+            elif len(values) != len(columns):
+                found = f"{len(values)} columns where the first row has {len(columns)}: {clip(str(values), 200)}"
+                yield Refusal(lines.row_line, None, "bad-columns", found)
+            else:
+                yield Row(lines.row_line, dict(zip(columns, values, strict=True)))
+
+
+def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
+    # Without a buffer of its own Arrow reads a whole column of a row group at once.
+    with pq.ParquetFile(source.path, pre_buffer=False, buffer_size=_CHUNK, page_checksum_verification=True) as file:
+        names = file.schema_arrow.names
+        if (problem := _column_problem(names, settings)) is not None:
+            yield Refusal(None, None, "bad-columns", problem)
+            return
+        metadata = file.metadata
+        bytes_ = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+        rows = max(1, min(64, (4 << 20) * metadata.num_rows // max(1, bytes_)))
+        number = 0
+        for batch in file.iter_batches(rows, columns=_columns_read(names, settings), use_threads=False):
+            for record in _records(batch):
+                number += 1
+                if isinstance(record, Exception):
+                    reason = "not-utf8" if isinstance(record, UnicodeDecodeError) else "bad-metadata"
+                    yield Refusal(number, None, reason, f"{type(record).__name__}: {record}")
+                else:
+                    yield Row(number, record)
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
+    """The rows of a batch; for one whose values Python cannot hold, the error."""
+    columns = {name: _to_microseconds(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+    for row in range(batch.num_rows):
+        try:
+            yield {name: column[row].as_py(maps_as_pydicts="strict") for name, column in columns.items()}
+        except (ValueError, KeyError, OverflowError) as error:
+            yield error
+
+
+def _to_microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Python's datetime has no nanoseconds, and Arrow refuses to drop them by itself."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return column.cast(pa.timestamp("us", kind.tz), safe=False)
+    if pa.types.is_time64(kind) and kind.unit == "ns":
+        return column.cast(pa.time64("us"), safe=False)
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return column.cast(pa.duration("us"), safe=False)
+    return column
+
+
+def _columns_read(names: list[str], settings: CorpusSettings) -> list[str] | None:
+    fields = settings.fields
+    if fields.metadata == EVERYTHING_ELSE or any("." in name for name in names):  # a dot means a nested column
+        return None
+    metadata = (fields.metadata,) if isinstance(fields.metadata, str) else fields.metadata
+    wanted = {fields.id, fields.title, fields.text, *fields.source, *metadata}
+    return [name for name in names if name in wanted]
+
+
+def _column_problem(columns: list[str], settings: CorpusSettings) -> str | None:
+    fields = settings.fields
+    named = fields.metadata if isinstance(fields.metadata, tuple) else ()
+    missing = [name for name in (fields.id, fields.text, *named) if name not in columns]
+    if missing:
+        return f"no column {', '.join(missing)}; there are {clip(', '.join(columns), 200)}: set the corpus fields"
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    return f"columns of the same name: {', '.join(twice)}" if twice else None
+
+
+def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
+    text = _whole(source, settings.max_document_bytes)
+    yield text if isinstance(text, Refusal) else _file_row(source, "", text, {})
+
+
+def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """YAML front matter becomes title and metadata; without a title there, the first heading is it."""
+    text = _whole(source, settings.max_document_bytes)
+    if isinstance(text, Refusal):
+        yield text
+        return
+    metadata: dict[Any, Any] = {}
+    handler = YAMLHandler()
+    if handler.detect(text) and len(parts := re.split(r"^-{3,}[ \t]*$\n?", text, maxsplit=2, flags=re.MULTILINE)) == 3:
+        try:
+            front = handler.load(parts[1])
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            yield Refusal(None, source.document_name, "bad-metadata", f"front matter: {error}")
+            return
+        if front is None or isinstance(front, dict):  # else two rules with a text between them
+            metadata, text = front or {}, parts[2]
+    title = metadata.pop("title", None)
+    yield _file_row(source, title if title not in (None, "") else _first_heading(text), text, metadata)
+
+
+def _first_heading(markdown: str) -> str:
+    """The first heading in either of Markdown's notations, outside code."""
+    fence = previous = ""
+    for line in markdown.splitlines():
+        mark = re.match(r" {0,3}(`{3,}|~{3,})", line)
+        if fence:
+            fence = "" if mark and mark[1].startswith(fence) else fence
+        elif mark:
+            fence = mark[1]
+        elif heading := re.match(r" {0,3}#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$", line):
+            return heading[1]
+        elif previous.strip() and re.match(r" {0,3}(=+|-+)[ \t]*$", line):
+            return previous.strip()
+        previous = "" if fence else line
+    return ""
+
+
+def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """The main text and the title as trafilatura finds them; all of the text where it finds no main one."""
+    try:
+        import trafilatura  # a second of imports that other corpora need not wait for
+    except ImportError as error:
+        raise ModelUnavailable(f"HTML needs trafilatura ({error}): pip install 'indexmill[pipeline]'") from error
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it complains of is a refusal here
+    page = _whole(source, settings.max_line_bytes)
+    if not isinstance(page, Refusal) and "\x00" in page:
+        page = Refusal(None, source.document_name, "nul", f"at character {page.index(chr(0))}")
+    if isinstance(page, Refusal):
+        yield page
+        return
+    if not re.search("<(html|body)", page[:4096], re.IGNORECASE):
+        page = f"<html><body>{page}</body></html>"  # trafilatura refuses a fragment
+    try:
+        found = trafilatura.bare_extraction(page, with_metadata=True, include_comments=False)
+        text = getattr(found, "text", None) or trafilatura.html2txt(page)
+    except Exception as error:  # pages are anybody's; whatever the parser stumbles over is one page's trouble
+        yield Refusal(None, source.document_name, "unreadable-file", f"{type(error).__name__}: {error}")
+        return
+    # Only the title: trafilatura's dates depend on the day it runs.
+    yield _file_row(source, getattr(found, "title", None), text, {})
+
+
+def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[Any, Any]) -> Row:
+    name = source.document_name
+    return Row(None, {"id": name, "title": title, "text": text, "source": name, "metadata": metadata})
+
+
+def _whole(source: SourceFile, most_bytes: int) -> str | Refusal:
+    with Path(source.path).open("rb") as stream:
+        data = stream.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        return Refusal(None, source.document_name, "too-large", f"the file has more than {most_bytes} bytes")
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        return _not_utf8(None, data, error, source.document_name)
+
+
+def _opened(source: SourceFile) -> BinaryIO:
+    if source.compression == "gzip":
+        return cast("BinaryIO", gzip.open(source.path, "rb"))
+    raw = Path(source.path).open("rb")  # noqa: SIM115 - the caller closes it
+    return raw if source.compression is None else cast("BinaryIO", io.BufferedReader(_ZstdStream(raw), _CHUNK))
+
+
+class _ZstdStream(io.RawIOBase):
+    """Decompressed bytes of a .zst file, frame after frame. Unlike the library's own reader it tells a truncated
+    file from a whole one."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._ready = memoryview(b"")
+        self._unused = b""
+        self._frame: Any = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._unused or self._raw.read(_ZSTD_INPUT)
+            self._unused = b""
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("the compressed file ended before its end marker")
+                return 0
+            if self._frame is None:
+                self._frame = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+            self._ready = memoryview(self._frame.decompress(data))
+            if self._frame.eof:
+                self._unused, self._frame = self._frame.unused_data, None
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _lines(stream: BinaryIO, limit: int) -> Iterator[tuple[int, bytes, int | None]]:
+    """(number, line, None), or for a line over the limit (number, its beginning, the quotes in what is left out)."""
+    number = 0
+    while line := stream.readline(limit + 1):
+        number += 1
+        if number == 1:
+            line = line.removeprefix(_BOM)
+        if len(line) <= limit or line.endswith(b"\n"):
+            yield number, line, None
+            continue
+        head, quotes = line[:_HEAD], line[_HEAD:].count(b'"')
+        while line and not line.endswith(b"\n"):
+            line = stream.readline(_CHUNK)
+            quotes += line.count(b'"')
+        yield number, head, quotes
+
+
+def _overlong(number: int | None, head: bytes, settings: CorpusSettings) -> Refusal:
+    found = f"more than {settings.max_line_bytes} bytes; it begins {head[:120].decode('utf-8', 'backslashreplace')}"
+    return Refusal(number, None, "too-large", found)
+
+
+def _not_utf8(number: int | None, data: bytes, error: UnicodeDecodeError, name: str | None = None) -> Refusal:
+    found = data[max(0, error.start - 20) : error.start + 20]
+    return Refusal(number, name, "not-utf8", f"{error.reason} at byte {error.start}: {found!r}")
+
+
+_READERS: dict[Kind, Callable[[SourceFile, CorpusSettings], Rows]] = {
+    "json-lines": _json_lines,
+    "parquet": _parquet,
+    "csv": _csv,
+    "text": _text,
+    "markdown": _markdown,
+    "html": _html,
+}

@@ -1,0 +1,107 @@
+"""Shards: the leaves of a binary trie over the SHA-256 of ids, a function of the set alone.
+
+A node of the trie holds the ids whose hash begins with its bits. It splits while it holds more than `limit` tokens and
+more than one id; what does not split is a leaf, and a leaf with ids is a shard. Its label is a letter and its bits:
+"p" is the root, "p01" the ids whose hash begins with 01. A set that grows splits leaves and one that shrinks joins
+them, each leaf by what itself holds, so that the rest of the shards stay as they were.
+
+Documents are weighed by an estimate of their tokens and labelled "p"; entities use the same trie with the letter "e".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SHARD_TOKENS", "assign", "estimate_tokens", "hash_order", "id_hash", "id_hashes", "leaves", "overlaps"]
+
+SHARD_TOKENS = 256_000
+"""The tokens that a shard holds at most, unless one document alone has more."""
+
+Hashes = NDArray[np.uint8]
+Rows = NDArray[np.int64]
+
+
+def id_hash(identifier: str) -> bytes:
+    """SHA-256 of an id, 32 bytes: its path in the trie."""
+    return hashlib.sha256(identifier.encode("utf-8")).digest()
+
+
+def id_hashes(identifiers: Iterable[str]) -> Hashes:
+    """The hashes of many ids, (n, 32) uint8."""
+    joined = b"".join(id_hash(identifier) for identifier in identifiers)
+    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, 32)
+
+
+def estimate_tokens(utf8_bytes: int) -> int:
+    """About the tokens of a title and a text of so many bytes: a pure function of the document, no tokenizer's."""
+    return utf8_bytes // 4 + 1
+
+
+def assign(hashes: Hashes, tokens: NDArray[np.int64], limit: int = SHARD_TOKENS, letter: str = "p") -> dict[str, Rows]:
+    """The rows of each shard, by label: labels sorted, the rows of a label in the order of their hashes.
+
+    `hashes` is (n, 32) uint8 without repeats, `tokens` (n,) int64, not negative. Raises ValueError otherwise.
+    """
+    if hashes.ndim != 2 or hashes.shape[1] != 32 or hashes.dtype != np.uint8 or tokens.shape != hashes.shape[:1]:
+        raise ValueError(f"expected hashes (n, 32) uint8 and tokens (n,); found {hashes.shape} and {tokens.shape}")
+    order = hash_order(hashes)
+    return {label: order[low:high] for label, low, high in leaves(hashes, order, tokens, limit, letter)}
+
+
+def hash_order(hashes: Hashes) -> Rows:
+    """The stable order of the rows by hash, as bytes."""
+    first = _words(hashes, 0)
+    order = np.argsort(first, kind="stable")
+    ties = np.flatnonzero(first[order[1:]] == first[order[:-1]])
+    if ties.size and (hashes[order[ties]] != hashes[order[ties + 1]]).any():
+        order = np.lexsort([_words(hashes, word) for word in (3, 2, 1)] + [first])
+    return order.astype(np.int64, copy=False)
+
+
+def leaves(
+    hashes: Hashes, order: Rows, tokens: NDArray[np.int64], limit: int, letter: str = "p"
+) -> list[tuple[str, int, int]]:
+    """The shards as (label, low, high): slices of `order`, which sorts the hashes; labels sorted.
+
+    Rows with the same hash are not for the trie to tell apart. Raises ValueError for them.
+    """
+    if limit < 1 or len(letter) != 1:
+        raise ValueError(f"expected a limit of 1 or more and one letter; found {limit} and {letter!r}")
+    before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(tokens[order], dtype=np.int64)])
+    columns: dict[int, Hashes] = {}  # bytes of the sorted hashes; a trie seldom needs more than three
+    found: list[tuple[str, int, int]] = []
+    pending = [("", 0, len(order))]
+    while pending:
+        bits, low, high = pending.pop()
+        if low == high:
+            continue
+        if high - low == 1 or before[high] - before[low] <= limit:
+            found.append((letter + bits, low, high))
+            continue
+        depth = len(bits)
+        if depth == 256:
+            raise ValueError(f"{high - low} rows have the same hash, first row {order[low]}")
+        position, bit = divmod(depth, 8)
+        if position not in columns:
+            columns[position] = hashes[order, position]
+        column = columns[position][low:high]
+        prefix = int(column[0]) & (0xFF00 >> bit) & 0xFF
+        middle = low + int(np.searchsorted(column, np.uint8(prefix | (0x80 >> bit))))
+        pending.append((bits + "1", middle, high))
+        pending.append((bits + "0", low, middle))
+    return found
+
+
+def overlaps(label: str, other: str) -> bool:
+    """Whether two shards, of the tries of two corpora or of one, can hold the same id: one label begins the other."""
+    return label.startswith(other) or other.startswith(label)
+
+
+def _words(hashes: Hashes, word: int) -> NDArray[np.uint64]:
+    """Eight bytes of each hash as a number that sorts like them."""
+    part = np.ascontiguousarray(hashes[:, 8 * word : 8 * word + 8])
+    return part.view(">u8").reshape(-1).astype(np.uint64)

@@ -1,0 +1,210 @@
+"""The files of a corpus: paths, folders and globs expanded to a sorted list of what can be read.
+
+The list is a function of what lies there, not of the order in which the paths are given. Hidden files and folders
+below a folder are passed over, and links to folders are not followed, so that a walk ends.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from indexmill.errors import BadInput
+from schemas.corpus import CorpusSettings
+
+__all__ = ["SUFFIXES", "TEXT_KINDS", "Compression", "Kind", "SourceFile", "batches", "expand", "kind_of"]
+
+Kind = Literal["json-lines", "parquet", "csv", "text", "markdown", "html"]
+Compression = Literal["gzip", "zstd"]
+
+SUFFIXES: dict[str, Kind] = {
+    ".jsonl": "json-lines",
+    ".ndjson": "json-lines",
+    ".json": "json-lines",
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".txt": "text",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+}
+"""The formats by file name; JSON Lines and CSV may end in .gz or .zst as well."""
+
+TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html"})
+"""Formats whose file is one document."""
+
+_COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
+_COMPRESSIBLE: frozenset[Kind] = frozenset({"json-lines", "csv"})
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file of the corpus."""
+
+    path: str
+    name: str  # for people: the path below the corpus folder, or the whole path where two files share that
+    document_name: str  # the path below the corpus folder, POSIX and NFC: the id of a text file's document
+    kind: Kind
+    compression: Compression | None
+    size: int  # bytes
+
+
+def expand(settings: CorpusSettings) -> list[SourceFile]:
+    """The corpus files, sorted by name.
+
+    Raises BadInput for a path that is not there, a folder that cannot be listed, a file of no known format that was
+    named itself, and a corpus without a file: all of them would otherwise read as the deletion of documents.
+    """
+    found: dict[str, SourceFile] = {}
+    passed_over: list[str] = []
+    for given in settings.paths:
+        for path, root in _candidates(given, settings):
+            file = _source_file(path, root)
+            if file is None:
+                passed_over.append(path)
+                continue
+            known = found.get(file.path)
+            # A file reached from two roots is named from the outer one, whichever was given first.
+            if known is None or (len(file.document_name), file.name) > (len(known.document_name), known.name):
+                found[file.path] = file
+    if not found:
+        seen = f"; {len(passed_over)} other files are there, such as {passed_over[0]}" if passed_over else ""
+        raise BadInput(
+            f"no corpus file found in {', '.join(settings.paths)}{seen}. "
+            f"Known are {' '.join(SUFFIXES)}, and JSON Lines or CSV with .gz or .zst; see also include and exclude"
+        )
+    names: dict[str, int] = {}
+    for file in found.values():
+        names[file.name] = names.get(file.name, 0) + 1
+    files = [replace(f, name=_printable(f.path)) if names[f.name] > 1 else f for f in found.values()]
+    return sorted(files, key=lambda file: (file.name, file.path))
+
+
+def batches(
+    files: Iterable[SourceFile], *, most_bytes: int = 64 << 20, most_files: int = 2_000
+) -> Iterator[tuple[SourceFile, ...]]:
+    """The files in groups of a worthwhile size, in order: a folder of small texts is not a task for each."""
+    group: list[SourceFile] = []
+    size = 0
+    for file in files:
+        if group and (size + file.size > most_bytes or len(group) >= most_files):
+            yield tuple(group)
+            group, size = [], 0
+        group.append(file)
+        size += file.size
+    if group:
+        yield tuple(group)
+
+
+def kind_of(name: str) -> tuple[Kind, Compression | None] | None:
+    """Format and compression by the file's name; None for a name of no known format."""
+    stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
+    compression = _COMPRESSIONS.get(suffix)
+    if compression is not None:
+        suffix = os.path.splitext(stem)[1]  # noqa: PTH122
+    kind = SUFFIXES.get(suffix)
+    if kind is None or (compression is not None and kind not in _COMPRESSIBLE):
+        return None
+    return kind, compression
+
+
+def _candidates(given: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
+    """(file, corpus folder) pairs of one path as given; files of unknown formats included."""
+    path = str(Path(os.path.abspath(Path(given).expanduser())))  # noqa: PTH100 - resolve() would follow links
+    if Path(path).is_dir():
+        yield from _walk(path, path, settings)
+    elif Path(path).exists():
+        if not Path(path).is_file():
+            raise BadInput(f"{given} is neither a file nor a folder")
+        if kind_of(path) is None:
+            raise BadInput(
+                f"{given} is of no known format. Known are {' '.join(SUFFIXES)}, and JSON Lines or CSV with .gz or .zst"
+            )
+        yield path, str(Path(path).parent)
+    elif _MAGIC.search(given):
+        root = _fixed_part(path)
+        for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 - absolute, and hidden names stay out
+            if Path(match).is_dir():
+                if "**" not in path:  # which lists the files below by itself
+                    yield from _walk(match, root, settings)
+            elif _chosen(_below(match, root), settings):
+                yield match, root
+    else:
+        raise BadInput(f"corpus path {given} does not exist")
+
+
+def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
+    def refuse(error: OSError) -> None:
+        raise BadInput(f"cannot list the corpus folder {error.filename}: {error.strerror}") from error
+
+    for parent, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            path = os.path.join(parent, name)  # noqa: PTH118 - a Path for each of a million files is slow
+            if not name.startswith(".") and _chosen(_below(path, root), settings):
+                yield path, root
+
+
+def _source_file(path: str, root: str) -> SourceFile | None:
+    known = kind_of(path)
+    try:
+        status = Path(path).stat()
+    except OSError:  # a link to nowhere, a folder without permission: the reader will say what is wrong
+        size = 0
+    else:
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        size = status.st_size
+    if known is None:
+        return None
+    below = _below(path, root)
+    name = unicodedata.normalize("NFC", below)
+    return SourceFile(path, _printable(below), name, known[0], known[1], size)
+
+
+def _below(path: str, root: str) -> str:
+    return Path(path).relative_to(root).as_posix()
+
+
+def _fixed_part(pattern: str) -> str:
+    """The folder before the first wildcard of a glob."""
+    fixed: list[str] = []
+    for part in Path(pattern).parts[:-1]:
+        if _MAGIC.search(part):
+            break
+        fixed.append(part)
+    return str(Path(*fixed))
+
+
+def _chosen(name: str, settings: CorpusSettings) -> bool:
+    if settings.include and not any(_matches(name, pattern) for pattern in settings.include):
+        return False
+    return not any(_matches(name, pattern) for pattern in settings.exclude)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Glob over a relative path: ** crosses folders, * and ? do not; without a slash it matches the last part."""
+    if "/" not in pattern:
+        name = name.rpartition("/")[2]
+    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern.removeprefix("/"))
+    translated = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    wanted = "".join(
+        translated.get(piece) or (re.sub(r"^\[!", "[^", piece) if piece.startswith("[") else re.escape(piece))
+        for piece in pieces
+        if piece
+    )
+    return re.fullmatch(wanted, name, re.DOTALL) is not None
+
+
+def _printable(path: str) -> str:
+    """The path as text: bytes of a file name that are not UTF-8 as escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

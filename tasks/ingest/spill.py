@@ -1,0 +1,502 @@
+"""Two passes over a corpus of any size: scan the files, plan the shards, then take each shard's documents.
+
+`scan` reads some files and spills their documents to disk; it runs on any worker, many at once. `plan` reads ids,
+hashes and sizes alone, about a hundred bytes a document: it decides which row of an id is the document and which
+documents make a shard. `documents_of` takes one shard's winners out of the mapped spill, again on any worker.
+
+**One id, several rows.** Rows with the same id and content are one document, however often and wherever they stand. Of
+rows with the same id and different contents one is the document and the others are refused as `duplicate-id`. The
+smallest content hash wins: a choice without merit, but a function of the set of rows. Neither the order of the rows nor
+of the files can change it, so that the same corpus makes the same index.
+
+A scan leaves three Arrow IPC files: `<scan>.documents.arrow`, `<scan>.index.arrow` (the same rows in the same batches,
+without the texts) and `<scan>.quarantine.arrow`. A batch is a few megabytes, its rows in the order of their id hashes,
+and a shard is a range of hashes: what `documents_of` reads lies together. `plan` adds `winners.arrow`, one batch a
+shard, and `refused.arrow`. All names are relative to the spill folder, which may be mounted anywhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.errors import StoreError, StoreNotWritable
+from schemas.corpus import CorpusSettings
+from schemas.tables import DOCUMENTS, QUARANTINE, conform
+from tasks.ingest.documents import FILE_FIELDS, Document, Refusal, clip, document_of
+from tasks.ingest.readers import read
+from tasks.ingest.shards import SHARD_TOKENS, estimate_tokens, hash_order, id_hash, leaves
+from tasks.ingest.sources import TEXT_KINDS, SourceFile
+
+__all__ = [
+    "INDEX",
+    "SOURCES",
+    "ScanResult",
+    "Shard",
+    "ShardPlan",
+    "digest_of_documents",
+    "documents_of",
+    "plan",
+    "quarantine_of",
+    "scan",
+    "sources_of",
+]
+
+_INDEX_FIELDS: list[pa.Field[Any]] = [
+    pa.field("document_id", pa.string(), nullable=False),
+    pa.field("id_hash", pa.binary(32), nullable=False),
+    pa.field("content_hash", pa.binary(32), nullable=False),
+    pa.field("tokens", pa.int64(), nullable=False),  # estimated
+    pa.field("size", pa.int64(), nullable=False),  # bytes of title and text
+    pa.field("file", pa.string(), nullable=False),
+    pa.field("line", pa.int64()),
+]
+INDEX = pa.schema(_INDEX_FIELDS)
+"""What `scan` keeps of a document beside the document itself."""
+
+_SOURCES_FIELDS: list[pa.Field[Any]] = [
+    pa.field("document_id", pa.string(), nullable=False),
+    pa.field("file", pa.string(), nullable=False),
+    pa.field("line", pa.int64()),  # null for a text file
+]
+SOURCES = pa.schema(_SOURCES_FIELDS)
+"""Where each document stands in the corpus: the first place of several. For the run's record, never in a part."""
+
+_WINNERS_FIELDS: list[pa.Field[Any]] = [
+    *_SOURCES_FIELDS,
+    pa.field("content_hash", pa.binary(32), nullable=False),
+    pa.field("scan", pa.string(), nullable=False),
+    pa.field("batch", pa.int32(), nullable=False),
+    pa.field("row", pa.int32(), nullable=False),
+]
+_WINNERS = pa.schema(_WINNERS_FIELDS)
+_WINNERS_FILE = "winners.arrow"
+_REFUSED_FILE = "refused.arrow"
+_BATCH_BYTES = 16 << 20
+_BATCH_ROWS = 50_000
+_GATHERED = 50_000  # winners whose ids are in memory at a time
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """What a scan left in the spill folder: small, so that it travels from a worker."""
+
+    name: str
+    files: tuple[str, ...]
+    documents: int  # rows that are documents, repeated ids among them
+    tokens: int
+    refused: dict[str, int]  # by reason
+    changed: tuple[str, ...]  # warning: files that changed while they were read; what was read is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A shard of the corpus as it is now."""
+
+    label: str
+    ordinal: int  # its batch among the winners
+    documents: int
+    tokens: int  # estimated
+    digest: str  # digest_of_documents of its documents
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """All shards of a corpus, sorted by label, and what became of the rows."""
+
+    shards: tuple[Shard, ...]
+    fingerprint: str  # digest_of_documents of the whole corpus
+    documents: int
+    tokens: int
+    repeats: int  # rows that repeat a document's id and content
+    refused: dict[str, int]  # by reason, duplicate-id included
+    changed: tuple[str, ...]
+    scans: tuple[str, ...] = field(repr=False)
+
+
+def scan(
+    files: SourceFile | Sequence[SourceFile], settings: CorpusSettings, spill_folder: str | os.PathLike[str]
+) -> ScanResult:
+    """Read some files into the spill folder; a second scan of the same files replaces the first.
+
+    Holds about 50 MB and the longest line. Raises StoreNotWritable when the spill folder is full or not writable; a
+    file that cannot be read is a row of the quarantine.
+    """
+    chosen = (files,) if isinstance(files, SourceFile) else tuple(files)
+    paths = "\n".join(file.path for file in chosen)
+    name = "scan-" + hashlib.sha256(os.fsencode(paths)).hexdigest()[:24]
+    folder = Path(spill_folder)
+    changed: list[str] = []
+    refused: Counter[str] = Counter()
+    with (
+        _spilled(folder / f"{name}.documents.arrow", DOCUMENTS) as documents,
+        _spilled(folder / f"{name}.index.arrow", INDEX) as index,
+        _spilled(folder / f"{name}.quarantine.arrow", QUARANTINE) as quarantine,
+    ):
+        rows = _Rows(documents, index)
+        refusals: list[dict[str, Any]] = []
+        for file in chosen:
+            before = _state(file)
+            fields = FILE_FIELDS if file.kind in TEXT_KINDS else settings.fields
+            for row in read(file, settings):
+                made = row if isinstance(row, Refusal) else document_of(row, fields, settings.max_document_bytes)
+                if isinstance(made, Document):
+                    rows.add(made, file.name, row.line)
+                    continue
+                refused[made.reason] += 1
+                refusals.append(_quarantined(file.name, made.line, made.document_id, made.reason, made.detail))
+                if len(refusals) >= 4096:
+                    quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
+                    refusals = []
+            if _state(file) != before:
+                changed.append(file.name)
+        rows.flush()
+        quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
+    names = tuple(file.name for file in chosen)
+    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), tuple(changed))
+
+
+def plan(
+    results: Iterable[ScanResult], spill_folder: str | os.PathLike[str], shard_tokens: int = SHARD_TOKENS
+) -> ShardPlan:
+    """Decide the documents and the shards of all scans together; the order of the results does not matter.
+
+    Raises StoreNotWritable as `scan` does.
+    """
+    scans = sorted(results, key=lambda result: (result.files, result.name))
+    folder = Path(spill_folder)
+    place = _Places([_mapped(folder / f"{result.name}.index.arrow") for result in scans])
+    hashes, tokens = place.hashes_and_tokens()
+    order = hash_order(hashes)
+    winners, losers, keepers = _winners(hashes, order, place)
+    repeats = len(order) - len(winners) - len(losers)
+    found = leaves(hashes, winners, tokens, shard_tokens)
+    sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(tokens[winners])])
+    del hashes, tokens, order
+    shards: list[Shard] = []
+    corpus = hashlib.sha256()
+    names = [result.name for result in scans]
+    with _spilled(folder / _WINNERS_FILE, _WINNERS) as spilled:
+        for group in _grouped(found):
+            first = group[0][1]
+            rows = place.rows(winners[first : group[-1][2]], names)
+            for label, low, high in group:
+                batch = rows.slice(low - first, high - low).combine_chunks().to_batches()[0]
+                pairs = _pairs(_values(batch, "document_id"), _values(batch, "content_hash"))
+                corpus.update(pairs)
+                digest = hashlib.sha256(pairs).hexdigest()
+                shards.append(Shard(label, len(shards), high - low, int(sums[high] - sums[low]), digest))
+                spilled.write_batch(batch)
+    with _spilled(folder / _REFUSED_FILE, QUARANTINE) as spilled:
+        for batch in _duplicates(losers, keepers, place, names):
+            spilled.write_batch(batch)
+    refused = sum((Counter(result.refused) for result in scans), Counter({"duplicate-id": len(losers)}))
+    changed = tuple(name for result in scans for name in result.changed)
+    return ShardPlan(
+        tuple(shards),
+        corpus.hexdigest(),
+        len(winners),
+        int(sums[-1]),
+        repeats,
+        dict(sorted((+refused).items())),
+        changed,
+        tuple(names),
+    )
+
+
+def documents_of(shard: Shard, spill_folder: str | os.PathLike[str]) -> pa.Table:
+    """The documents of a shard: schemas.tables.DOCUMENTS, sorted by id, as Unicode code points.
+
+    Raises StoreError when the spill is not the one that the shard was planned from.
+    """
+    folder = Path(spill_folder)
+    try:
+        table = _taken(_winners_of(shard, folder), folder)
+        found = digest_of_documents(_values(table, "document_id"), _values(table, "content_hash"))
+    except (pa.ArrowException, ValueError, IndexError) as error:
+        found = f"{type(error).__name__}: {error}"
+    if found != shard.digest:
+        raise StoreError(
+            f"the spill folder {folder} does not hold shard {shard.label} as it was planned "
+            f"(found {found}, expected {shard.digest}): scan and plan again"
+        )
+    return table
+
+
+def sources_of(shard: Shard, spill_folder: str | os.PathLike[str]) -> pa.Table:
+    """Where the documents of a shard stand in the corpus: SOURCES, sorted by document id."""
+    winners = pa.Table.from_batches([_winners_of(shard, Path(spill_folder))]).select(SOURCES.names)
+    return conform(winners.take(pc.sort_indices(winners.column("document_id"))), SOURCES)
+
+
+def quarantine_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
+    """Every refused row: schemas.tables.QUARANTINE, sorted by file, line, reason and id."""
+    folder = Path(spill_folder)
+    files = [folder / _REFUSED_FILE, *(folder / f"{name}.quarantine.arrow" for name in planned.scans)]
+    table = pa.concat_tables(_mapped(file).read_all() for file in files)
+    return conform(
+        table.sort_by([(name, "ascending") for name in ("file", "line", "reason", "document_id")]), QUARANTINE
+    )
+
+
+def digest_of_documents(document_ids: Sequence[str], content_hashes: Sequence[str]) -> str:
+    """SHA-256 over the (document id, content hash) pairs in the order of SHA-256(id): what a set of documents is.
+
+    A pair is the length of the id's UTF-8 as 8 bytes little-endian, the id, and the 32 bytes of the hash. In this order
+    the pairs of a corpus are those of its shards one after the other.
+    """
+    pairs = sorted(zip(document_ids, content_hashes, strict=True), key=lambda pair: id_hash(pair[0]))
+    return hashlib.sha256(_pairs([name for name, _ in pairs], [bytes.fromhex(hash_) for _, hash_ in pairs])).hexdigest()
+
+
+def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
+    pieces: list[bytes] = []
+    for document_id, content_hash in zip(document_ids, content_hashes, strict=True):
+        name = document_id.encode("utf-8")
+        pieces += (len(name).to_bytes(8, "little"), name, content_hash)
+    return b"".join(pieces)
+
+
+def _taken(winners: pa.RecordBatch, folder: Path) -> pa.Table:
+    """The documents of some winners, sorted by UTF-8 bytes, which is the order of code points."""
+    places: dict[str, dict[int, list[int]]] = {}
+    for scanned, batch, row in zip(*(_values(winners, name) for name in ("scan", "batch", "row")), strict=True):
+        places.setdefault(scanned, {}).setdefault(batch, []).append(row)
+    pieces: list[pa.RecordBatch] = []
+    for scanned, in_batches in sorted(places.items()):
+        with _mapped(folder / f"{scanned}.documents.arrow") as file:
+            for batch, rows in sorted(in_batches.items()):
+                pieces.append(file.get_batch(batch).take(pa.array(rows, pa.int32())))
+    table = conform(pa.Table.from_batches(pieces, DOCUMENTS), DOCUMENTS)
+    return table.take(pc.sort_indices(table.column("document_id"))).combine_chunks()
+
+
+class _Rows:
+    """Documents on their way to the spill, a few megabytes at a time, each time in the order of their id hashes."""
+
+    def __init__(self, documents: pa.ipc.RecordBatchFileWriter, index: pa.ipc.RecordBatchFileWriter) -> None:
+        self._writers = documents, index
+        self._held: list[tuple[bytes, Document, str, int | None]] = []
+        self._size = 0
+        self.documents = self.tokens = 0
+
+    def add(self, document: Document, file: str, line: int | None) -> None:
+        self._held.append((id_hash(document.document_id), document, file, line))
+        self._size += document.size + len(document.metadata)
+        self.documents += 1
+        self.tokens += estimate_tokens(document.size)
+        if self._size >= _BATCH_BYTES or len(self._held) >= _BATCH_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._held:
+            return
+        held = sorted(self._held, key=lambda row: row[0])  # stable: rows of one id stay in their order
+        self._held, self._size = [], 0
+        made = [document for _, document, _, _ in held]
+        documents = {name: [getattr(document, name) for document in made] for name in DOCUMENTS.names}
+        index = {
+            "document_id": documents["document_id"],
+            "id_hash": [hashed for hashed, _, _, _ in held],
+            "content_hash": [bytes.fromhex(document.content_hash) for document in made],
+            "tokens": [estimate_tokens(document.size) for document in made],
+            "size": [document.size for document in made],
+            "file": [file for _, _, file, _ in held],
+            "line": [line for _, _, _, line in held],
+        }
+        for writer, columns, schema in zip(self._writers, (documents, index), (DOCUMENTS, INDEX), strict=True):
+            writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=schema))
+
+
+class _Places:
+    """The rows of all scans under one number each: scan after scan, batch after batch, row after row."""
+
+    def __init__(self, files: list[pa.ipc.RecordBatchFileReader]) -> None:
+        self._files = files
+        self._batches = [(scan, batch) for scan, file in enumerate(files) for batch in range(file.num_record_batches)]
+        sizes = [files[scan].get_batch(batch).num_rows for scan, batch in self._batches]
+        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+    def hashes_and_tokens(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        total = int(self._starts[-1])
+        hashes, tokens = np.empty((total, 32), dtype=np.uint8), np.empty(total, dtype=np.int64)
+        for (scan, batch), start in zip(self._batches, self._starts.tolist(), strict=False):
+            read = self._files[scan].get_batch(batch)
+            hashes[start : start + read.num_rows] = _bytes(read.column("id_hash"))
+            tokens[start : start + read.num_rows] = read.column("tokens").to_numpy()
+        return hashes, tokens
+
+    def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        hashes = np.empty((len(rows), 32), dtype=np.uint8)
+        for scan, batch, at, within in self._by_batch(rows):
+            hashes[at] = _bytes(self._files[scan].get_batch(batch).column("content_hash"))[within]
+        return hashes
+
+    def rows(self, rows: NDArray[np.int64], names: list[str]) -> pa.Table:
+        """The _WINNERS of some rows, in their order."""
+        pieces: list[pa.Table] = []
+        taken: list[NDArray[np.int64]] = []
+        for scan, batch, at, within in self._by_batch(rows):
+            known = (
+                self._files[scan]
+                .get_batch(batch)
+                .select([*SOURCES.names, "content_hash"])
+                .take(pa.array(within, pa.int64()))
+            )
+            place = {
+                "scan": pa.array([names[scan]] * len(at), pa.string()),
+                "batch": pa.array([batch] * len(at), pa.int32()),
+                "row": pa.array(within, pa.int32()),
+            }
+            columns = {name: known.column(name) for name in known.schema.names}
+            pieces.append(pa.table({**columns, **place}, schema=_WINNERS))
+            taken.append(at)
+        if not pieces:
+            return _WINNERS.empty_table()
+        back = np.empty(len(rows), dtype=np.int64)
+        back[np.concatenate(taken)] = np.arange(len(rows))
+        return pa.concat_tables(pieces).take(pa.array(back, pa.int64()))
+
+    def _by_batch(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]]:
+        """(scan, batch, positions in `rows`, rows of the batch) for each batch that some of the rows lie in."""
+        batches = np.searchsorted(self._starts, rows, side="right") - 1
+        order = np.argsort(batches, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(batches[order])) + 1):
+            if len(group):
+                number = int(batches[group[0]])
+                yield *self._batches[number], group, rows[group] - self._starts[number]
+
+
+def _winners(
+    hashes: NDArray[np.uint8], order: NDArray[np.int64], place: _Places
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(winners, losers, keepers): of each id the first row with the smallest content, in the order of the id hashes;
+    the rows with another content; and for each of those the winner.
+    """
+    same = np.zeros(len(order), dtype=bool)  # the row has the id of the row before
+    step = 1 << 20
+    for low in range(1, len(order), step):
+        high = min(low + step, len(order))
+        same[low:high] = (hashes[order[low:high]] == hashes[order[low - 1 : high - 1]]).all(axis=1)
+    several = same.copy()
+    several[:-1] |= same[1:]
+    positions = np.flatnonzero(several)
+    if not positions.size:
+        return order, order[:0], order[:0]
+    contents = place.content_hashes(order[positions])
+    ids = np.cumsum(~same[positions])  # the rows of an id share a number
+    words = [np.ascontiguousarray(contents[:, at : at + 8]).view(">u8").reshape(-1) for at in (24, 16, 8, 0)]
+    by_content = np.lexsort([order[positions], *words, ids])
+    firsts = np.ones(len(positions), dtype=bool)
+    firsts[1:] = np.diff(ids[by_content]) > 0
+    best = by_content[np.maximum.accumulate(np.where(firsts, np.arange(len(positions)), 0))]
+    other = (contents[by_content] != contents[best]).any(axis=1)
+    kept = ~several
+    kept[positions[~same[positions]]] = True  # one place for each id, in order ...
+    winners = order.copy()
+    winners[positions[~same[positions]]] = order[positions[by_content[firsts]]]  # ... taken by its winner
+    return winners[kept], order[positions[by_content[other]]], order[positions[best[other]]]
+
+
+def _duplicates(
+    losers: NDArray[np.int64], keepers: NDArray[np.int64], place: _Places, names: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """The quarantine rows of ids with several contents."""
+    for low in range(0, len(losers), _GATHERED):
+        lost, kept = (place.rows(rows[low : low + _GATHERED], names).to_pylist() for rows in (losers, keepers))
+        refused = [
+            _quarantined(
+                row["file"],
+                row["line"],
+                clip(row["document_id"]),
+                "duplicate-id",
+                f"kept is {other['file']}"
+                + (f", line {other['line']}" if other["line"] is not None else "")
+                + ", with another content: the smallest content hash stays",
+            )
+            for row, other in zip(lost, kept, strict=True)
+        ]
+        yield pa.RecordBatch.from_pylist(refused, schema=QUARANTINE)
+
+
+def _grouped(found: list[tuple[str, int, int]]) -> Iterator[list[tuple[str, int, int]]]:
+    """The leaves in runs of about _GATHERED rows."""
+    group: list[tuple[str, int, int]] = []
+    for leaf in found:
+        group.append(leaf)
+        if leaf[2] - group[0][1] >= _GATHERED:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _winners_of(shard: Shard, folder: Path) -> pa.RecordBatch:
+    file = _mapped(folder / _WINNERS_FILE)
+    if shard.ordinal >= file.num_record_batches:
+        raise StoreError(f"the spill folder {folder} has no shard {shard.label}: scan and plan again")
+    return file.get_batch(shard.ordinal)
+
+
+def _quarantined(file: str, line: int | None, document_id: str | None, reason: str, detail: str) -> dict[str, Any]:
+    return {"file": file, "line": line, "document_id": document_id, "reason": reason, "detail": detail}
+
+
+def _values(table: pa.Table | pa.RecordBatch, name: str) -> list[Any]:
+    return list(table.column(name).to_pylist())
+
+
+def _bytes(column: pa.Array[Any]) -> NDArray[np.uint8]:
+    """The (n, 32) uint8 of a column of hashes, without a copy."""
+    data: NDArray[np.uint8] = np.frombuffer(memoryview(column.buffers()[1] or b""), dtype=np.uint8)
+    return data[32 * column.offset : 32 * (column.offset + len(column))].reshape(-1, 32)
+
+
+def _state(file: SourceFile) -> tuple[int, int] | None:
+    try:
+        status = Path(file.path).stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def _mapped(path: Path) -> pa.ipc.RecordBatchFileReader:
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path)))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StoreError(f"the spill file {path} cannot be read ({error}): scan and plan again") from error
+
+
+@contextmanager
+def _spilled(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
+    """A writer whose file appears under its name when it is whole; nothing of it is left after an error."""
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")
+        with os.fdopen(handle, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            yield writer
+        Path(temporary).replace(path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT):
+            raise StoreNotWritable(
+                f"cannot spill documents to {path.parent}: {error.strerror or error}. "
+                "Free space or permission is needed there; about the size of the corpus, uncompressed"
+            ) from error
+        raise
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                Path(temporary).unlink()

@@ -1,0 +1,152 @@
+"""Stage `recognise`: the mentions of a shard's documents, placed in passages and sentences (LinearRAG, section 3.1).
+
+A recogniser reads a whole document, so that what it finds does not depend on where passages are cut; each mention is
+then placed in the sentence in which it starts. A mention in the title belongs to every passage of the document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.models.recogniser import Mention, Recogniser, open_recogniser
+from indexmill.names import canonical_name, entity_id
+from schemas.tables import DOCUMENTS, MENTIONS, PASSAGES, SENTENCES, TITLE_SENTENCE, conform
+from tasks.stage import Inputs, Outputs, Stage
+
+__all__ = ["STAGE", "place_mentions", "recognise", "recogniser_of"]
+
+_FAR = 1 << 32  # further than any offset in a document: separates documents in one sorted key
+
+
+def recognise(documents: pa.Table, passages: pa.Table, sentences: pa.Table, recogniser: Recogniser) -> pa.Table:
+    """The mentions table (`schemas.tables.MENTIONS`) of some documents, ordered as their passages and sentences are."""
+    titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
+    found = [recogniser.recognise(title, text) for title, text in zip(titles, texts, strict=True)]
+    return place_mentions(documents, passages, sentences, found)
+
+
+def place_mentions(
+    documents: pa.Table, passages: pa.Table, sentences: pa.Table, found: Sequence[Sequence[Mention]]
+) -> pa.Table:
+    """Put document-level mentions into sentences: `found[i]` are the mentions of document i.
+
+    A mention that a passage's end cuts is dropped there; with overlapping passages it may stand in two.
+    """
+    titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
+    rows = [
+        (
+            document,
+            mention.start,
+            mention.end,
+            text[mention.start : mention.end],
+            mention.kind,
+            mention.field == "title",
+        )
+        for document, (title_text, body, mentions) in enumerate(zip(titles, texts, found, strict=True))
+        for mention in mentions
+        for text in (title_text if mention.field == "title" else body,)
+    ]
+    document, start, end, surface, kind, in_title = (
+        (list(column) for column in zip(*rows, strict=True)) if rows else [[]] * 6
+    )
+    names = _names(surface)
+    keep = np.array([bool(name) for name in names], dtype=bool)
+    doc_of = np.array(document, dtype=np.int64)
+    starts, ends = np.array(start, dtype=np.int64), np.array(end, dtype=np.int64)
+    titled = np.array(in_title, dtype=bool)
+
+    row_of_document = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
+    passage_document = row_of_document.to_numpy(zero_copy_only=False).astype(np.int64)
+    passage_start = passages["start"].to_numpy().astype(np.int64)
+    passage_end = passages["end"].to_numpy().astype(np.int64)
+
+    # Text mentions: those that start in [sentence start, sentence end) of the same document, for every sentence.
+    in_text = np.flatnonzero(keep & ~titled)
+    in_text = in_text[np.lexsort((ends[in_text], starts[in_text], doc_of[in_text]))]
+    key = doc_of[in_text] * _FAR + starts[in_text]
+    sentence_passage = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks())
+    sentence_passage = sentence_passage.to_numpy(zero_copy_only=False).astype(np.int64)
+    base = passage_document[sentence_passage] * _FAR + passage_start[sentence_passage]
+    first = np.searchsorted(key, base + sentences["start"].to_numpy())
+    last = np.searchsorted(key, base + sentences["end"].to_numpy())
+    sentence_row, position = _ranges(first, last)
+    mention = in_text[position]
+    passage = sentence_passage[sentence_row]
+    whole = ends[mention] <= passage_end[passage]
+    sentence_row, mention, passage = sentence_row[whole], mention[whole], passage[whole]
+    ordinal = sentences["ordinal"].to_numpy()[sentence_row].astype(np.int64)
+    offset = passage_start[passage]
+
+    # Title mentions: once for every passage of the document.
+    in_title_rows = np.flatnonzero(keep & titled)
+    in_title_rows = in_title_rows[np.lexsort((ends[in_title_rows], starts[in_title_rows], doc_of[in_title_rows]))]
+    first = np.searchsorted(doc_of[in_title_rows], passage_document, side="left")
+    last = np.searchsorted(doc_of[in_title_rows], passage_document, side="right")
+    title_passage, position = _ranges(first, last)
+    title_mention = in_title_rows[position]
+
+    all_mentions = np.concatenate([title_mention, mention])
+    all_passages = np.concatenate([title_passage, passage])
+    all_ordinals = np.concatenate([np.full(len(title_mention), TITLE_SENTENCE), ordinal])
+    all_offsets = np.concatenate([np.zeros(len(title_mention), dtype=np.int64), offset])
+    order = np.lexsort((ends[all_mentions], starts[all_mentions], all_ordinals, all_passages))
+    all_mentions, all_passages = all_mentions[order], all_passages[order]
+    name = pa.array(names, pa.string()).take(pa.array(all_mentions))
+    unique = name.dictionary_encode()
+    ids = pa.array([entity_id(text) for text in unique.dictionary.to_pylist()], pa.string()).take(unique.indices)
+    return conform(
+        pa.table(
+            {
+                "passage_id": passages["passage_id"].combine_chunks().take(pa.array(all_passages)),
+                "sentence": all_ordinals[order],
+                "start": starts[all_mentions] - all_offsets[order],
+                "end": ends[all_mentions] - all_offsets[order],
+                "surface": pa.array(surface, pa.string()).take(pa.array(all_mentions)),
+                "name": name,
+                "entity_id": ids,
+                "kind": pa.array(kind, pa.string()).take(pa.array(all_mentions)),
+            }
+        ),
+        MENTIONS,
+    )
+
+
+def _names(surfaces: Sequence[str]) -> list[str]:
+    """Canonical names, each distinct surface once."""
+    known = {surface: canonical_name(surface) for surface in dict.fromkeys(surfaces)}
+    return [known[surface] for surface in surfaces]
+
+
+def _ranges(first: NDArray[np.int64], last: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For ranges [first_i, last_i): the i of every element, and the elements themselves."""
+    lengths = np.maximum(last - first, 0)
+    owner = np.repeat(np.arange(len(first)), lengths)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return owner, first[owner] + within
+
+
+@cache
+def recogniser_of(name: str) -> Recogniser:
+    """The recogniser of this name, loaded once per process."""
+    return open_recogniser(name)
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    settings: Mapping[str, Any] = inputs.settings
+    mentions = recognise(
+        inputs.table("documents", DOCUMENTS),
+        inputs.table("passages", PASSAGES),
+        inputs.table("sentences", SENTENCES),
+        recogniser_of(settings["recogniser"]),
+    )
+    return Outputs(tables={"mentions": mentions})
+
+
+STAGE = Stage("recognise", version=1, compute=_compute)

@@ -1,0 +1,167 @@
+"""The one rule: a part's key is the hash of what made it, and a part that has a receipt is never made again.
+
+A stage is a name, a code version, the libraries that shape its output and a pure `compute`. `part_key` turns these,
+the settings and the digests of the inputs into a key; `make_part` is the thin shell that every stage shares: look for
+the receipt, read the inputs, compute, put the blobs, record the receipt.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from indexmill.canonical import canonical_json, digest_of
+from indexmill.packs import open_pack, write_pack
+from storage.folder import open_store
+from storage.protocol import Store
+from storage.receipts import Receipt, find, record
+from storage.tables import put_table, read_table
+from tasks.environment import library_versions
+
+__all__ = ["Inputs", "Job", "Made", "Outputs", "Stage", "make_part", "part_key"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the pipeline. `version` changes whenever the output changes for the same input."""
+
+    name: str
+    version: int
+    compute: Callable[[Inputs], Outputs]
+    libraries: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """Where a worker finds this stage: the module that defines its `compute`, as `STAGE`."""
+        return self.compute.__module__
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One part to make: everything a worker needs, and nothing that is not small."""
+
+    stage: str  # the module that defines STAGE
+    key: str
+    shard: str
+    store_url: str
+    run_id: str
+    inputs: Mapping[str, str]  # name -> digest
+    settings: Mapping[str, Any]
+    row_space: str = ""  # what the row keys of this stage's expensive rows are relative to
+    reuse: tuple[str, ...] = ()  # digests of packs whose rows may be copied
+    cold: bool = False  # ignore the receipt that is there
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a stage computed: tables and groups of arrays by name, and counts for the run's report."""
+
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    packs: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A part as the driver sees it: its receipt, and what making it took (nothing when it was there)."""
+
+    receipt: Receipt
+    reused: bool
+    counts: Mapping[str, int]
+    seconds: float
+    differs: bool = False  # a cold run made other bytes than the receipt's: the environment is not reproducible
+
+
+class Inputs:
+    """The inputs of one part, read and verified on first use."""
+
+    def __init__(self, store: Store, job: Job) -> None:
+        self._store = store
+        self.job = job
+        self.settings = job.settings
+
+    def table(self, name: str, schema: pa.Schema, *columns: str) -> pa.Table:
+        """The input table of this name, or some columns of it, checked against its schema."""
+        return read_table(self._store, self.job.inputs[name], schema, columns=columns or None)
+
+    def tables(self, prefix: str, schema: pa.Schema, *columns: str) -> pa.Table:
+        """All input tables named `<prefix>/<shard>`, one after the other in the order of their labels."""
+        names = sorted(name for name in self.job.inputs if name.startswith(prefix + "/"))
+        empty = schema.empty_table().select(list(columns or schema.names))
+        return pa.concat_tables([self.table(name, schema, *columns) for name in names] or [empty])
+
+    def pack(self, digest: str) -> Mapping[str, NDArray[Any]]:
+        """The arrays of a pack, memory-mapped."""
+        return open_pack(self.path(digest))
+
+    def path(self, digest: str) -> Path:
+        """The verified local file of a blob."""
+        return self._store.open_local(digest)
+
+    def scratch(self) -> Path:
+        """The run's temporary folder inside the store."""
+        return self._store.scratch(self.job.run_id)
+
+
+def part_key(stage: Stage, settings: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+    """SHA-256 of everything that shapes a part: 64 hex digits."""
+    return digest_of(
+        canonical_json(
+            {
+                "stage": stage.name,
+                "version": stage.version,
+                "settings": dict(settings),
+                "libraries": library_versions("pyarrow", *stage.libraries),
+                "inputs": dict(inputs),
+            }
+        )
+    )
+
+
+def make_part(job: Job) -> Made:
+    """Make the part of a job, or find that it is made. Runs on a worker; safe to run twice at the same time."""
+    started = time.perf_counter()
+    store = open_store(job.store_url)
+    stage: Stage = importlib.import_module(job.stage).STAGE
+    found = find(store, stage.name, job.key)
+    if found is not None and not job.cold:
+        return Made(found, reused=True, counts={}, seconds=time.perf_counter() - started)
+    outputs = stage.compute(Inputs(store, job))
+    digests: dict[str, str] = {}
+    rows: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for name, table in sorted(outputs.tables.items()):
+        digests[name], sizes[name] = put_table(store, table)
+        rows[name] = table.num_rows
+    for name, arrays in sorted(outputs.packs.items()):
+        path = store.scratch(job.run_id) / f"{job.key}.{name.replace('/', '.')}"
+        path.unlink(missing_ok=True)  # of an attempt that was interrupted
+        sizes[name] = write_pack(path, {key: np.ascontiguousarray(array) for key, array in arrays.items()})
+        digests[name] = store.put_blob(path)
+        rows[name] = max((len(array) for array in arrays.values()), default=0)
+    for name, data in sorted(outputs.files.items()):
+        digests[name] = store.put_blob(data)
+        sizes[name] = len(data)
+    seconds = time.perf_counter() - started
+    made = Receipt(
+        stage=stage.name,
+        key=job.key,
+        shard=job.shard,
+        rows=rows,
+        outputs=digests,
+        bytes=sizes,
+        row_space=job.row_space,
+        run_id=job.run_id,
+        seconds=round(seconds, 3),
+    )
+    winner = record(store, made)
+    return Made(winner, False, dict(outputs.counts), seconds, differs=winner.outputs != digests)

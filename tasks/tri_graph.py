@@ -1,0 +1,98 @@
+"""Stage `tri_graph`: the entity / sentence / passage graph as sparse matrices (LinearRAG, section 3.1, eqs. 1 and 2).
+
+Rows are numbered over the whole corpus: passages and sentences shard after shard in the order of their labels,
+entities in the order of their ids. The arrays of the pack `matrices` are these, each matrix by rows and by columns:
+
+    mentions.indptr, .indices             sentences x entities
+    mentioned_in.indptr, .indices         entities x sentences
+    contents.indptr, .indices, .counts    passages x entities, with occurrences
+    contained_in.indptr, .indices, .counts
+    entity_keys                           (n_entities,) the start of each entity id, to find it by
+    titled                                (n_entities,) whether the entity titles a document
+    sentence_passage                      (n_sentences,) the passage of each sentence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.names import NameIndex
+from indexmill.retrieve.tri_graph import Sparse, build_matrices
+from schemas.tables import ENTITIES, MENTIONS, PASSAGES, SENTENCES
+from tasks.stage import Inputs, Outputs, Stage
+
+__all__ = ["STAGE", "counts"]
+
+Integers = NDArray[np.int64]
+
+
+def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
+    """The sizes of a built graph, as the manifest states them."""
+    return {
+        "entities": len(pack["titled"]),
+        "sentences": len(pack["sentence_passage"]),
+        "passages": len(pack["contents.indptr"]) - 1,
+        "mention_links": len(pack["mentions.indices"]),
+        "content_links": len(pack["contents.indices"]),
+    }
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    labels = sorted(name.partition("/")[2] for name in inputs.job.inputs if name.startswith("passages/"))
+    entity_ids = inputs.tables("entities", ENTITIES, "entity_id").column("entity_id").combine_chunks()
+    columns: dict[str, list[NDArray[Any]]] = {"passage": [], "sentence": [], "entity": [], "kind": []}
+    sentence_passage: list[Integers] = []
+    passages = sentences = 0
+    for label in labels:
+        ids = inputs.table(f"passages/{label}", PASSAGES, "passage_id").column("passage_id").combine_chunks()
+        owners = _rows_of(inputs.table(f"sentences/{label}", SENTENCES, "passage_id").column("passage_id"), ids)
+        mentions = inputs.table(f"mentions/{label}", MENTIONS, "passage_id", "sentence", "entity_id", "kind")
+        passage = _rows_of(mentions.column("passage_id"), ids)
+        ordinal = mentions.column("sentence").to_numpy().astype(np.int64)
+        first_sentence = np.searchsorted(owners, np.arange(len(ids)))
+        columns["passage"].append(passage + passages)
+        columns["sentence"].append(np.where(ordinal < 0, -1, first_sentence[passage] + ordinal + sentences))
+        columns["entity"].append(_rows_of(mentions.column("entity_id"), entity_ids))
+        columns["kind"].append(mentions.column("kind").to_numpy(zero_copy_only=False).astype(np.str_))
+        sentence_passage.append(owners + passages)
+        passages += len(ids)
+        sentences += len(owners)
+
+    def joined(arrays: list[NDArray[Any]], kind: Any = np.int64) -> NDArray[Any]:
+        return np.concatenate([np.empty(0, dtype=kind), *arrays])
+
+    sentence_passages = joined(sentence_passage)
+    matrices = build_matrices(
+        joined(columns["passage"]),
+        joined(columns["sentence"]),
+        joined(columns["entity"]),
+        joined(columns["kind"], np.str_),
+        sentence_passage=sentence_passages,
+        passages=passages,
+        entities=len(entity_ids),
+    )
+    arrays: dict[str, NDArray[Any]] = {
+        "entity_keys": NameIndex.keys(entity_ids.to_pylist()),
+        "sentence_passage": sentence_passages.astype(np.int32),
+        "titled": matrices.titled,
+    }
+    for name in ("mentions", "mentioned_in", "contents", "contained_in"):
+        matrix: Sparse = getattr(matrices, name)
+        arrays[f"{name}.indptr"], arrays[f"{name}.indices"] = matrix.indptr, matrix.indices
+        if matrix.counts is not None:
+            arrays[f"{name}.counts"] = matrix.counts
+    return Outputs(packs={"matrices": arrays})
+
+
+def _rows_of(values: pa.ChunkedArray, ids: pa.Array) -> Integers:
+    rows: Integers = pc.index_in(values, ids).to_numpy().astype(np.int64)
+    return rows
+
+
+STAGE = Stage("tri_graph", version=1, compute=_compute, libraries=("numpy",))

@@ -1,0 +1,221 @@
+"""Small snapshots for the reader's tests, published in a store as a build would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import JsonValue
+
+from indexmill.canonical import content_id, digest_of
+from indexmill.layout import BRANCH, alias_name, ref_name
+from indexmill.manifest import Alias, Artifact, Corpus, Family, Manifest, Ref
+from indexmill.models.embedder import HashEmbedder
+from indexmill.models.recogniser import WordListRecogniser
+from indexmill.names import NameIndex, canonical_name, entity_id
+from indexmill.packs import write_pack
+from indexmill.retrieve.tri_graph import Sparse, build_matrices
+from schemas.tables import DOCUMENTS, ENTITIES, PASSAGES, SENTENCES
+from storage.folder import FolderStore, init_store
+from storage.lineage import Lineage
+from storage.lineage import put as put_lineage
+from storage.publish import describe
+from storage.tables import table_bytes
+
+EMBEDDER = HashEmbedder()
+RECOGNISER = WordListRecogniser(["Ada Venn", "Marrow Bridge", "Ilse", "Tallow", "Grey Hills"])
+
+
+@dataclass(frozen=True)
+class Text:
+    """A document of the test: its passages are the paragraphs of its text."""
+
+    id: str
+    title: str
+    text: str
+
+
+WORLD = {
+    "p0": (
+        Text("bridge", "Marrow Bridge", "The Marrow Bridge crosses the Ilse.\n\nAda Venn paid for the bridge."),
+        Text("venn", "Ada Venn", "Ada Venn was a clockmaker. She was born in Tallow."),
+    ),
+    "p1": (
+        Text("ilse", "Ilse", "The Ilse is a cold river. It rises in the Grey Hills."),
+        Text("tallow", "", "Tallow is a town of lamps."),
+    ),
+}
+
+
+class SnapshotWriter:
+    """Collects artifacts and publishes them as the next version of a store."""
+
+    def __init__(self, path: Path) -> None:
+        self.store: FolderStore = init_store(path)
+        self.artifacts: list[Artifact] = []
+        self.families: dict[str, Family] = {}
+        self.models: dict[str, object] = {"encoder": EMBEDDER.fingerprint.as_dict()}
+        self.documents = 0
+        self.passages = 0
+        self._mentions: list[tuple[int, int, str, str]] = []
+        self._sentence_passage: list[int] = []
+
+    def table(self, name: str, table: pa.Table, schema: pa.Schema) -> None:
+        self._keep(name, "table", table_bytes(table, schema))
+
+    def arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        self._keep(name, "arrays", write_pack(None, arrays))
+
+    def file(self, name: str, data: bytes) -> None:
+        self._keep(name, "file", data)
+
+    def _keep(self, name: str, kind: Literal["table", "arrays", "file"], data: bytes) -> None:
+        self.artifacts.append(describe(self.store, name, kind, self.store.put_blob(data)))
+
+    def shard(self, label: str, texts: Sequence[Text]) -> None:
+        """The documents, passages, sentences and vectors of one shard, ordered as a part is."""
+        texts = sorted(texts, key=lambda text: text.id)
+        documents = [
+            {
+                "document_id": text.id,
+                "title": text.title,
+                "text": text.text,
+                "source": None,
+                "metadata": "{}",
+                "content_hash": digest_of(text.text.encode()),
+            }
+            for text in texts
+        ]
+        passages, sentences, spoken = [], [], []
+        for text in texts:
+            start = 0
+            for ordinal, paragraph in enumerate(text.text.split("\n\n")):
+                start = text.text.index(paragraph, start)
+                passage_id = content_id("passage", text.id, paragraph, "0")
+                passages.append(
+                    {
+                        "passage_id": passage_id,
+                        "document_id": text.id,
+                        "ordinal": ordinal,
+                        "start": start,
+                        "end": start + len(paragraph),
+                        "text": paragraph,
+                        "tokens": len(paragraph.split()),
+                    }
+                )
+                at = 0
+                for number, sentence in enumerate(paragraph.split(". ")):
+                    at = paragraph.index(sentence, at)
+                    end = min(at + len(sentence) + 1, len(paragraph))
+                    sentences.append({"passage_id": passage_id, "ordinal": number, "start": at, "end": end})
+                    spoken.append(paragraph[at:end])
+        self.table(f"documents/{label}", pa.Table.from_pylist(documents, DOCUMENTS), DOCUMENTS)
+        self.table(f"passages/{label}", pa.Table.from_pylist(passages, PASSAGES), PASSAGES)
+        self.table(f"sentences/{label}", pa.Table.from_pylist(sentences, SENTENCES), SENTENCES)
+        self.arrays(
+            f"vectors/{label}",
+            {"passages": EMBEDDER.encode([one["text"] for one in passages]), "sentences": EMBEDDER.encode(spoken)},
+        )
+        self.documents += len(documents)
+        for passage in passages:
+            title = next(text.title for text in texts if text.id == passage["document_id"])
+            inside = [one for one in sentences if one["passage_id"] == passage["passage_id"]]
+            self._recognise(title, passage["text"], inside)
+            self._sentence_passage += [self.passages] * len(inside)
+            self.passages += 1
+
+    def _recognise(self, title: str, text: str, sentences: Sequence[dict[str, object]]) -> None:
+        """The mentions of one passage, by rows of the whole corpus."""
+        for mention in RECOGNISER.recognise(title, text):
+            surface = (title if mention.field == "title" else text)[mention.start : mention.end]
+            sentence = next((i for i, one in enumerate(sentences) if mention.start < int(str(one["end"]))), 0)
+            self._mentions.append(
+                (
+                    self.passages,
+                    -1 if mention.field == "title" else len(self._sentence_passage) + sentence,
+                    surface,
+                    mention.kind,
+                )
+            )
+
+    def tri_graph(self, **parameters: JsonValue) -> None:
+        """The tri_graph family over the shards written so far."""
+        surfaces = sorted({mention[2] for mention in self._mentions}, key=lambda one: entity_id(canonical_name(one)))
+        rows = [
+            {
+                "entity_id": entity_id(canonical_name(surface)),
+                "name": canonical_name(surface),
+                "surface": surface,
+                "mentions": sum(mention[2] == surface for mention in self._mentions),
+                "passages": len({mention[0] for mention in self._mentions if mention[2] == surface}),
+                "documents": 1,
+            }
+            for surface in surfaces
+        ]
+        half = len(rows) // 2
+        for label, some in (("e0", rows[:half]), ("e1", rows[half:])):
+            self.table(f"entities/{label}", pa.Table.from_pylist(some, ENTITIES), ENTITIES)
+        matrices = build_matrices(
+            np.array([mention[0] for mention in self._mentions], np.int64),
+            np.array([mention[1] for mention in self._mentions], np.int64),
+            np.array([surfaces.index(mention[2]) for mention in self._mentions], np.int64),
+            [mention[3] for mention in self._mentions],
+            sentence_passage=np.array(self._sentence_passage, np.int64),
+            passages=self.passages,
+            entities=len(surfaces),
+        )
+        arrays: dict[str, np.ndarray] = {
+            "entity_keys": NameIndex.keys([str(row["entity_id"]) for row in rows]),
+            "sentence_passage": np.array(self._sentence_passage, np.int32),
+            "titled": matrices.titled,
+        }
+        for name in ("mentions", "mentioned_in", "contents", "contained_in"):
+            matrix: Sparse = getattr(matrices, name)
+            arrays |= {f"{name}.indptr": matrix.indptr, f"{name}.indices": matrix.indices}
+            if matrix.counts is not None:
+                arrays[f"{name}.counts"] = matrix.counts
+        self.arrays("tri_graph/matrices", arrays)
+        self.families["tri_graph"] = Family(parameters=parameters, counts={"entities": len(surfaces)})
+
+    def manifest(self) -> Manifest:
+        return Manifest(
+            corpus=Corpus(fingerprint="f" * 64, documents=self.documents, passages=self.passages),
+            models=self.models,
+            artifacts=tuple(self.artifacts),
+            families=self.families,
+            lineage=put_lineage(self.store, Lineage()),
+        )
+
+    def publish(self, version: int = 1, note: str = "") -> Ref:
+        ref = Ref(
+            version=version,
+            manifest=self.store.put_blob(self.manifest().to_bytes()),
+            parent=version - 1 or None,
+            epoch=version,
+            run_id=f"run-{version}",
+            created=f"2026-01-{version:02d}T02:00:00Z",
+            note=note,
+        )
+        assert self.store.create(ref_name(BRANCH, version), ref.to_bytes())
+        return ref
+
+
+def point(store: FolderStore, alias: str, version: int, number: int = 1) -> None:
+    """Make an alias point to a version."""
+    record = Alias(alias=alias, number=number, version=version, created="2026-01-01T00:00:00Z")
+    assert store.create(alias_name(alias, number), record.to_bytes())
+
+
+def publish(
+    path: Path, world: Mapping[str, Sequence[Text]] = WORLD, version: int = 1, note: str = ""
+) -> SnapshotWriter:
+    """Publish the documents of these shards as a version with dense retrieval alone."""
+    writer = SnapshotWriter(path)
+    for label, texts in world.items():
+        writer.shard(label, texts)
+    writer.publish(version, note)
+    return writer

@@ -1,0 +1,260 @@
+"""The reader's commands: what they print, and how they fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indexmill import command
+from indexmill.command import main
+from indexmill.layout import blob_path, ref_name
+from tests.indexmill.small_snapshot import Text, point, publish
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    publish(tmp_path / "store")
+    return tmp_path / "store"
+
+
+class Run:
+    """Runs the command in this process and keeps what it printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def __call__(self, *argv: object) -> int:
+        code = main([str(word) for word in argv])
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def json(self, *argv: object) -> Any:
+        assert self(*argv, "--json") == 0
+        assert self.err == ""
+        assert self.out.count("\n") == 1
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return Run(capsys)
+
+
+def test_query_prints_the_passages_with_rank_score_title_and_document(run: Run, store: Path) -> None:
+    assert run("query", "Ada Venn paid for the bridge.", "-k", 2) == 0
+    first, text, *_ = run.out.splitlines()
+    assert first == " 1. 1.0000  Marrow Bridge  [bridge]"
+    assert text == "    Ada Venn paid for the bridge."
+    assert " 2. " in run.out
+    assert " 3. " not in run.out
+
+
+def test_query_as_json_is_one_object(run: Run, store: Path) -> None:
+    found = run.json("query", "Tallow is a town of lamps.", "--store", store, "--method", "dense")
+    assert (found["version"], found["method"]) == (1, "dense")
+    assert found["hits"][0] | {"score": 1, "id": ""} == {
+        "kind": "passage",
+        "id": "",
+        "score": 1,
+        "title": "",
+        "text": "Tallow is a town of lamps.",
+        "document_ids": ["tallow"],
+        "tokens": 6,
+        "version": 1,
+    }
+
+
+def test_an_empty_question_finds_nothing(run: Run, store: Path) -> None:
+    assert run.json("query", "  ")["hits"] == []
+    assert run("query", "") == 0
+    assert run.out == "nothing found\n"
+
+
+def test_corpus_text_cannot_command_the_terminal(run: Run, tmp_path: Path) -> None:
+    publish(tmp_path / "s", {"p": (Text("a", "T\x1b[2J", "one \x1b]0;owned\x07 two"),)})
+    assert run("query", "one", "--store", tmp_path / "s") == 0
+    assert "\x1b" not in run.out
+    assert "\x07" not in run.out
+    assert run.json("query", "one", "--store", tmp_path / "s")["hits"][0]["title"] == "T\x1b[2J"
+
+
+def test_shared_options_stand_before_or_after_the_name_and_the_later_wins(run: Run, store: Path) -> None:
+    assert run("--store", store, "--json", "show") == 0
+    assert json.loads(run.out)["version"] == 1
+    assert run("--store", "nowhere", "show", "--store", store, "--corpus", "any", "--corpus", "other") == 0
+
+
+def test_snapshots_lists_the_newest_first(run: Run, store: Path) -> None:
+    writer = publish(store, {"p": (Text("a", "A", "one"),)}, version=2, note="smaller")
+    point(writer.store, "prod", 1)
+    listed = run.json("snapshots")
+    assert listed["aliases"] == {"prod": 1}
+    assert [(one["version"], one["documents"], one["passages"], one["note"]) for one in listed["snapshots"]] == [
+        (2, 1, 1, "smaller"),
+        (1, 4, 5, ""),
+    ]
+    assert {len(one["manifest"]) for one in listed["snapshots"]} == {64}
+    assert run("snapshots") == 0
+    header, newest, oldest = run.out.splitlines()
+    assert header.split()[:2] == ["version", "created"]
+    assert newest.split()[0] == "2"
+    assert "2026-01-02 02:00:00" in newest
+    assert newest.endswith("smaller")
+    assert oldest.endswith("<prod>")
+
+
+def test_snapshots_still_lists_what_is_damaged(run: Run, store: Path) -> None:
+    publish(store, version=2)
+    (store / ref_name("main", 1)).unlink()
+    (store / ref_name("main", 1)).write_bytes(b'{"version": 1')
+    new, old = run.json("snapshots")["snapshots"]
+    assert new["damaged"] is None
+    assert "not a readable ref" in old["damaged"]
+    assert run("snapshots") == 0
+
+
+def test_show_says_what_a_snapshot_holds(run: Run, store: Path) -> None:
+    shown = run.json("show", 1)
+    assert shown["version"] == 1
+    assert len(shown["manifest"]) == 64
+    assert shown["corpus"]["documents"] == 4
+    assert shown["families"] == {}
+    assert shown["methods"] == ["dense"]
+    assert {"name", "digest", "bytes", "rows", "kind"} <= set(shown["artifacts"][0])
+    assert run("show") == 0
+    assert "4 documents, 5 passages" in run.out
+    assert "passages/p0" in run.out
+    assert "8 artifacts" in run.out
+
+
+def test_evaluate_prints_recall_by_method(run: Run, store: Path, tmp_path: Path) -> None:
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"id": "1", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow", "gone"]}\n')
+    found = run.json("evaluate", questions, "--method", "dense", "--k", "1,5")
+    assert found["version"] == 1
+    assert found["unknown_gold_ids"] == 1
+    assert found["methods"]["dense"]["recall@1"] == 0.5
+    assert {"recall@5", "questions", "tokens_per_question", "milliseconds_per_question"} <= set(
+        found["methods"]["dense"]
+    )
+    assert run("evaluate", questions, "-k", "5") == 0
+    assert "recall@5" in run.out
+    assert "1 of 2 gold documents are not in the snapshot" in run.err
+    for wrong in ("five", "", "0"):
+        assert run("evaluate", questions, "-k", wrong) == 2
+    assert run("evaluate", tmp_path / "none.jsonl") == 2
+    assert "none.jsonl" in run.err
+
+
+def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:
+    report = run.json("verify")
+    assert report["ok"] is True
+    assert run("verify", 1) == 0
+    digest = run.json("show")["artifacts"][0]["digest"]
+    path = store / blob_path(digest)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+    assert run("verify") == 1
+    assert digest in run.out
+    assert run("verify", "--json") == 1
+    report = json.loads(run.out)
+    assert report["ok"] is False
+    assert len(report["problems"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (("show", "7"), 2, "no version 7"),
+        (("query", "x", "--alias", "prod"), 2, "no alias 'prod'"),
+        (("query", "x", "--snapshot", "1", "--alias", "prod"), 2, "one of them"),
+        (("query", "x", "--store", "nowhere"), 2, "not an index store"),
+        (("query", "x", "--method", "tri_graph"), 2, "does not hold"),
+        (("query", "x", "--method", "magic"), 2, "no method"),
+        (("query", "x", "-k", "0"), 2, "-k"),
+        (("query",), 2, "QUESTION"),
+        (("nonsense",), 2, "No such command"),
+        (("show", "--config", "none.yaml"), 2, "none.yaml"),
+        (("query", "\udcff"), 2, "Unicode"),
+    ],
+)
+def test_an_error_is_a_line_on_standard_error_and_an_exit_code(
+    run: Run, store: Path, argv: tuple[str, ...], code: int, message: str
+) -> None:
+    assert run(*argv) == code
+    assert message in run.err
+    assert run.out == ""
+    assert "Traceback" not in run.err
+
+
+def test_the_store_is_named_by_the_configuration_file(run: Run, store: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    publish(elsewhere / "index", {"p": (Text("a", "A", "one"),)})
+    (elsewhere / "my.yaml").write_text("store: index\ncorpus: [x]\n")
+    assert run.json("show", "-c", elsewhere / "my.yaml")["corpus"]["documents"] == 1
+    (tmp_path / "indexmill.yaml").write_text("store: elsewhere/index\n")
+    assert run.json("show")["corpus"]["documents"] == 1
+    assert run.json("show", "--store", store)["corpus"]["documents"] == 4
+    for text in ("store: [1]", "- a", "store: {"):
+        (tmp_path / "indexmill.yaml").write_text(text)
+        assert run("show") == 2
+        assert "indexmill.yaml" in run.err
+    (tmp_path / "indexmill.yaml").write_text("")
+    assert run.json("show")["corpus"]["documents"] == 4
+
+
+def test_without_a_yaml_library_the_store_must_be_named(
+    run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (tmp_path / "indexmill.yaml").write_text("store: store\n")
+    assert run("show") == 2
+    assert "--store" in run.err
+    assert run("show", "--store", store) == 0
+
+
+def test_a_command_of_the_pipeline_says_where_it_runs(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_pipeline_commands", lambda: None)
+    for name in ("init", "build", "runs", "quarantine"):
+        assert run(name, "--corpus", "x", "--unheard-of", "--json") == 2
+        assert "this is the pipeline's command: run it from a checkout of the application" in run.err
+        assert run.out == ""
+    assert run("--help") == 0
+    assert "Bring the index up to date" in run.out
+
+
+def test_an_unexpected_error_shows_its_traceback_only_when_asked(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr("indexmill.folder.FolderReader.versions", fail)
+    assert run("snapshots") == 1
+    assert run.err == "error: RuntimeError: unforeseen (--debug shows where)\n"
+    assert run("snapshots", "--debug") == 1
+    assert "Traceback" in run.err
+
+
+def test_the_package_runs_as_a_module_and_json_is_utf8_anywhere(tmp_path: Path) -> None:
+    publish(tmp_path / "store", {"p": (Text("a", "Œuvre", "Où est l’Ilse ?"),)})
+    argv = [sys.executable, "-W", "error", "-m", "indexmill", "query", "Ilse", "--store", str(tmp_path / "store")]
+    latin = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([*argv, "--json"], capture_output=True, env=latin, check=True)
+    assert json.loads(done.stdout.decode("utf-8"))["hits"][0]["title"] == "Œuvre"
+    assert done.stderr == b""
+    shown = subprocess.run(argv, capture_output=True, env=latin, check=True)
+    assert "Où est l\\u2019Ilse".encode("latin-1") in shown.stdout
+    shown = subprocess.run([*argv[:5], "show", "7", *argv[-2:]], capture_output=True, check=False)
+    assert shown.returncode == 2

@@ -1,0 +1,81 @@
+"""Exact nearest passages: order, ties, and the same bits for a question alone and in a batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from indexmill.retrieve import dense
+from indexmill.retrieve.base import Vectors
+
+
+def some_vectors(rows: int, dimensions: int, seed: int = 0) -> Vectors:
+    vectors = np.random.default_rng(seed).standard_normal((rows, dimensions)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors
+
+
+def test_the_nearest_rows_come_first_across_shards() -> None:
+    shards = [np.float32([[1, 0], [0, 1]]), np.float32([[0.6, 0.8]]), np.float32([[-1, 0], [0.8, 0.6]])]
+    ((rows, found),) = dense.nearest(shards, np.float32([[1, 0]]), 3)
+    assert rows.tolist() == [0, 4, 2]
+    assert found.tolist() == pytest.approx([1.0, 0.8, 0.6])
+
+
+def test_ties_go_to_the_lower_row_even_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "ROW_TILE", 2)
+    monkeypatch.setattr(dense, "BLOCK_ROWS", 4)
+    same = np.tile(np.float32([[0, 1]]), (5, 1))
+    best = np.float32([[1, 0]])
+    ((rows, _),) = dense.nearest([same, best, same], np.float32([[1, 1]]), 4)
+    assert rows.tolist() == [0, 1, 2, 3]
+    ((rows, _),) = dense.nearest([same, best, same], np.float32([[1, 0.5]]), 4)
+    assert rows.tolist() == [5, 0, 1, 2]
+
+
+@pytest.mark.parametrize("k", [1, 5, 40, 1000])
+def test_top_k_is_what_a_full_sort_gives(k: int) -> None:
+    shards = [some_vectors(rows, 24, seed) for seed, rows in enumerate((7, 0, 33, 1))]
+    questions = some_vectors(20, 24, 9)
+    everything = dense.scores(shards, questions)
+    for values, (rows, found) in zip(everything, dense.nearest(shards, questions, k), strict=True):
+        expected = np.argsort(-values, kind="stable")[:k]
+        assert rows.tolist() == expected.tolist()
+        assert found.tobytes() == values[expected].tobytes()
+
+
+@pytest.mark.parametrize(("rows", "dimensions"), [(1, 8), (7, 33), (100, 64), (513, 384), (1300, 384), (8200, 96)])
+def test_a_question_gets_the_same_bits_alone_and_in_any_batch(rows: int, dimensions: int) -> None:
+    shards = [some_vectors(rows, dimensions), some_vectors(rows // 3 + 1, dimensions, 1)]
+    questions = some_vectors(37, dimensions, 2)
+    together = dense.scores(shards, questions)
+    backwards = dense.scores(shards, questions[::-1])[::-1]
+    assert together.tobytes() == np.ascontiguousarray(backwards).tobytes()
+    for i, question in enumerate(questions):
+        assert dense.scores(shards, question[None]).tobytes() == together[i].tobytes()
+    alone = [dense.nearest(shards, question[None], 10)[0] for question in questions]
+    for (rows_alone, found_alone), (rows_batch, found_batch) in zip(
+        alone, dense.nearest(shards, questions, 10), strict=True
+    ):
+        assert rows_alone.tolist() == rows_batch.tolist()
+        assert found_alone.tobytes() == found_batch.tobytes()
+
+
+def test_no_rows_and_no_questions_give_no_hits() -> None:
+    assert dense.nearest([some_vectors(3, 4)], np.empty((0, 4), np.float32), 5) == []
+    ((rows, found),) = dense.nearest([], some_vectors(1, 4), 5)
+    assert len(rows) == len(found) == 0
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    values=arrays.arrays(np.float32, st.integers(0, 40), elements=st.sampled_from([-1.0, -0.0, 0.0, 0.5, 1.0])),
+    k=st.integers(1, 50),
+)
+def test_top_breaks_ties_by_position(values: npt.NDArray[np.float32], k: int) -> None:
+    expected = sorted(range(len(values)), key=lambda i: (-values[i], i))[:k]
+    assert dense.top(values, k).tolist() == expected

@@ -1,0 +1,260 @@
+"""Opening a snapshot, reading its artifacts, and retrieving from it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import indexmill
+from indexmill import BadInput, CorruptBlob, FamilyNotFound, ModelUnavailable, NotFound, SnapshotNotFound, StoreError
+from indexmill.exported import exported_name
+from indexmill.layout import blob_path
+from indexmill.snapshot import Snapshot
+from tests.indexmill.small_snapshot import EMBEDDER, WORLD, SnapshotWriter, Text, point, publish
+
+QUESTIONS = ["Who paid for the bridge?", "Where does the Ilse rise?", "a town of lamps", "clockmaker"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    publish(tmp_path / "store")
+    return tmp_path / "store"
+
+
+def test_a_question_is_answered_with_the_passage_that_holds_the_evidence(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        best = snapshot.retrieve("Ada Venn paid for the bridge.", k=2)[0]
+    assert (best.kind, best.text) == ("passage", "Ada Venn paid for the bridge.")
+    assert (best.title, best.document_ids, best.version, best.tokens) == ("Marrow Bridge", ("bridge",), 1, 6)
+    assert best.score == pytest.approx(1.0, abs=1e-5)
+    assert best.to_dict()["document_ids"] == ["bridge"]
+    assert "explanation" not in best.to_dict()
+
+
+def test_rows_run_through_the_shards_in_the_order_of_their_labels(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        everything = snapshot.retrieve("the", k=100)
+        assert len(everything) == len(snapshot.passages) == 5
+        assert [snapshot.passages.text(row)[:12] for row in range(5)] == [
+            "The Marrow B",
+            "Ada Venn pai",
+            "Ada Venn was",
+            "The Ilse is ",
+            "Tallow is a ",
+        ]
+        assert snapshot.table("passages").column("document_id").to_pylist() == [
+            "bridge",
+            "bridge",
+            "venn",
+            "ilse",
+            "tallow",
+        ]
+        scores = [hit.score for hit in everything]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_a_batch_gives_each_question_what_it_gets_alone(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        alone = [snapshot.retrieve(question, k=3) for question in QUESTIONS]
+        assert snapshot.retrieve_batch(QUESTIONS, k=3) == alone
+        assert snapshot.retrieve_batch(QUESTIONS[::-1], k=3) == alone[::-1]
+        assert snapshot.retrieve_batch(QUESTIONS, k=3, vectors=snapshot.encode(QUESTIONS)) == alone
+        assert snapshot.retrieve_batch([], k=3) == []
+
+
+@pytest.mark.parametrize("question", ["", "   ", "\n\t"])
+def test_an_empty_question_has_no_hits(store: Path, question: str) -> None:
+    with indexmill.open(store) as snapshot:
+        assert snapshot.retrieve(question) == []
+        full = snapshot.retrieve(QUESTIONS[0])
+        assert snapshot.retrieve_batch([question, QUESTIONS[0], question]) == [[], full, []]
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.0, "5", None, True])
+def test_a_k_that_is_no_positive_whole_number_is_refused(store: Path, k: object) -> None:
+    with indexmill.open(store) as snapshot, pytest.raises(BadInput, match="k is"):
+        snapshot.retrieve("bridge", k=k)  # type: ignore[arg-type]
+
+
+def test_what_is_no_question_is_refused(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        with pytest.raises(BadInput, match="Unicode"):
+            snapshot.retrieve("bridge \udcff")
+        with pytest.raises(BadInput, match="expected a str"):
+            snapshot.retrieve_batch([b"bridge"])  # type: ignore[list-item]
+        with pytest.raises(BadInput, match="sequence of questions"):
+            snapshot.retrieve_batch("bridge")
+
+
+def test_vectors_of_another_shape_or_value_are_refused(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        for vectors in (np.zeros((1, 63)), np.zeros((2, 64)), np.zeros(64), [["a"]]):
+            with pytest.raises(BadInput, match="vectors="):
+                snapshot.retrieve_batch(["bridge"], vectors=vectors)
+        with pytest.raises(BadInput, match="NaN"):
+            snapshot.retrieve_batch(["bridge"], vectors=np.full((1, 64), np.nan))
+
+
+def test_methods_are_those_whose_family_the_snapshot_holds(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        assert snapshot.methods == ("dense",)
+        assert snapshot.default_method == "dense"
+        with pytest.raises(FamilyNotFound, match="does not hold 'tri_graph'"):
+            snapshot.retrieve("bridge", method="tri_graph")
+        with pytest.raises(BadInput, match="no method 'magic'"):
+            snapshot.retrieve("bridge", method="magic")
+
+
+def test_a_snapshot_of_no_documents_has_no_hits(tmp_path: Path) -> None:
+    for path, world in ((tmp_path / "none", {}), (tmp_path / "empty", {"p": ()})):
+        publish(path, world)
+        with indexmill.open(path) as snapshot:
+            assert snapshot.retrieve_batch(["bridge", ""], k=3) == [[], []]
+
+
+def test_the_newest_version_is_opened_unless_one_is_pinned(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    first = publish(path)
+    publish(path, {"p": (Text("only", "Only", "One text."),)}, version=2, note="smaller")
+    point(first.store, "prod", 1)
+    with (
+        indexmill.open(path) as newest,
+        indexmill.open(path, version=1) as old,
+        indexmill.open(path, alias="prod") as prod,
+    ):
+        assert (newest.version, old.version, prod.version) == (2, 1, 1)
+        assert newest.ref is not None
+        assert newest.ref.note == "smaller"
+        assert newest.manifest.corpus.documents == 1
+        publish(path, version=3)
+        assert newest.retrieve("text")[0].version == 2
+
+
+def test_what_is_not_there_is_named(tmp_path: Path, store: Path) -> None:
+    with pytest.raises(SnapshotNotFound, match="not an index store"):
+        indexmill.open(tmp_path / "nowhere")
+    with pytest.raises(SnapshotNotFound, match="no version 7"):
+        indexmill.open(store, version=7)
+    with pytest.raises(SnapshotNotFound, match="no alias 'prod'"):
+        indexmill.open(store, alias="prod")
+    with pytest.raises(BadInput, match="one of them"):
+        indexmill.open(store, version=1, alias="prod")
+    SnapshotWriter(tmp_path / "new")
+    with pytest.raises(SnapshotNotFound, match="no snapshot yet"):
+        indexmill.open(tmp_path / "new")
+
+
+def test_artifacts_are_found_by_name(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        assert [one.name for one in snapshot.shards("vectors")] == ["vectors/p0", "vectors/p1"]
+        assert snapshot.artifact("passages/p0").rows == 3
+        assert snapshot.table("passages/p1", columns=["text"]).column_names == ["text"]
+        vectors = snapshot.arrays("vectors/p0")["passages"]
+        assert vectors.shape == (3, 64)
+        assert not vectors.flags.writeable
+        assert snapshot.file("documents/p0").is_file()
+        assert snapshot.dimensions == 64
+        with pytest.raises(NotFound, match="no table 'summaries'"):
+            snapshot.table("summaries")
+        with pytest.raises(NotFound, match="no artifact 'passages'"):
+            snapshot.artifact("passages")
+        with pytest.raises(NotFound, match="expected arrays"):
+            snapshot.arrays("passages/p0")
+
+
+def test_a_closed_snapshot_says_so(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        vectors = snapshot.vectors("vectors", "passages")
+        snapshot.retrieve("bridge")
+    for use in (lambda: snapshot.retrieve("bridge"), lambda: snapshot.table("passages")):
+        with pytest.raises(StoreError, match="closed"):
+            use()
+    assert vectors[0].shape == (3, 64)  # what was handed out stays valid
+
+
+def test_a_flipped_byte_or_missing_blob_is_found_on_first_use(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        table = snapshot.artifact("passages/p0")
+        vectors = snapshot.artifact("vectors/p1")
+    path = store / blob_path(table.digest)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+    (store / blob_path(vectors.digest)).unlink()
+    with indexmill.open(store) as snapshot:
+        with pytest.raises(CorruptBlob, match=table.digest):
+            snapshot.table("passages")
+        with pytest.raises(CorruptBlob, match="missing"):
+            snapshot.retrieve("bridge")
+
+
+def test_a_table_that_is_none_or_lacks_a_column_is_corrupt(tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path / "store")
+    writer.shard("p", WORLD["p0"])
+    writer.file("note", b"not a table")
+    kept = writer.artifacts.pop()
+    writer.artifacts.append(kept.model_copy(update={"name": "broken/p", "kind": "table"}))
+    writer.publish()
+    with indexmill.open(tmp_path / "store") as snapshot:
+        with pytest.raises(CorruptBlob, match="cannot be read as Parquet"):
+            snapshot.table("broken")
+        with pytest.raises(CorruptBlob, match="lacks the columns"):
+            snapshot.table("passages", columns=["colour"])
+
+
+def test_many_threads_may_share_a_snapshot(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        expected = [snapshot.retrieve(question, k=3) for question in QUESTIONS]
+    with indexmill.open(store) as fresh, ThreadPoolExecutor(8) as pool:
+        barrier = threading.Barrier(8)
+
+        def ask(number: int) -> bool:
+            if number < 8:
+                barrier.wait()
+            i = number % len(QUESTIONS)
+            return fresh.retrieve(QUESTIONS[i], k=3) == expected[i]
+
+        assert all(pool.map(ask, range(64)))
+
+
+def test_an_exported_folder_opens_like_a_store(store: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "exported"
+    with indexmill.open(store) as snapshot:
+        expected = snapshot.retrieve_batch(QUESTIONS, k=3)
+        export(snapshot, folder)
+    with indexmill.open(folder) as snapshot:
+        assert snapshot.version is None
+        found = snapshot.retrieve_batch(QUESTIONS, k=3)
+    assert [[(hit.id, hit.score) for hit in hits] for hits in found] == [
+        [(hit.id, hit.score) for hit in hits] for hits in expected
+    ]
+    with pytest.raises(SnapshotNotFound, match="exported folder"):
+        indexmill.open(folder, version=1)
+    (folder / "tables" / "passages" / "p0.parquet").write_bytes(b"something else")
+    with indexmill.open(folder) as snapshot, pytest.raises(CorruptBlob, match="export the snapshot again"):
+        snapshot.table("passages")
+
+
+def export(snapshot: Snapshot, folder: Path) -> None:
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes(snapshot.manifest.to_bytes())
+    for artifact in snapshot.manifest.artifacts:
+        path = folder / exported_name(artifact)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(snapshot.file(artifact.name).read_bytes())
+
+
+def test_without_an_encoder_here_vectors_are_asked_for(tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path / "store")
+    writer.shard("p", WORLD["p0"])
+    writer.models = {"encoder": {"backend": "torch", "model": "nobody/has-this-model", "weights": "0" * 64}}
+    writer.publish()
+    with indexmill.open(tmp_path / "store") as snapshot:
+        with pytest.raises(ModelUnavailable, match="vectors="):
+            snapshot.retrieve("bridge")
+        assert len(snapshot.retrieve_batch(["bridge"], k=2, vectors=EMBEDDER.encode(["bridge"]))[0]) == 2

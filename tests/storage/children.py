@@ -1,0 +1,172 @@
+"""Functions run in child processes, forked from a clean server so that a process costs milliseconds."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from indexmill.errors import LeaseLost
+from indexmill.folder import FolderReader
+from indexmill.manifest import Corpus, Manifest, Ref
+from storage import faults, lineage, receipts
+from storage.arrays import put_pack
+from storage.folder import init_store, open_store
+from storage.lease import acquire
+from storage.lineage import Lineage, LineageEntry
+from storage.processes import this_process
+from storage.publish import describe, publish
+from storage.receipts import Receipt
+from storage.refs import commit, newest
+from storage.tables import put_table
+
+CREATED = "2026-01-31T02:00:00Z"
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["tests.storage.children"])
+
+
+def run(function: Callable[..., Any], *arguments: Any) -> int:
+    """Run a function in a child process; returns its exit code, negative for a signal."""
+    return run_all([(function, *arguments)])[0]
+
+
+def run_all(calls: list[tuple[Any, ...]]) -> list[int]:
+    """Run functions at the same time, each in a child process; returns their exit codes."""
+    processes: list[BaseProcess] = [context.Process(target=call[0], args=call[1:]) for call in calls]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    codes = [process.exitcode for process in processes]
+    return [-1000 if code is None else code for code in codes]
+
+
+def build(root: Path, version: int = 1) -> Ref:
+    """A whole run in small: init, lease, blobs, receipts, publish. Its manifest depends on the version alone."""
+    store = init_store(root)
+    latest = newest(store)
+    run_id = f"run-{this_process().pid}-{this_process().started}-{version}"
+    with acquire(store, run_id) as lease:
+        found = receipts.find(store, "split", f"key{version}")
+        if found is None:
+            rows = pa.table({"passage_id": [f"{version}-{number}" for number in range(5)]})
+            table, size = put_table(store, rows)
+            vectors, length = put_pack(store, run_id, {"passages": np.full((5, 4), version, "<f4")})
+            made = Receipt(
+                stage="split",
+                key=f"key{version}",
+                shard="p",
+                outputs={"passages": table, "vectors": vectors},
+                rows={"passages": 5},
+                bytes={"passages": size, "vectors": length},
+                run_id=run_id,
+            )
+            found = receipts.record(store, made)
+        parts = lineage.put(store, Lineage(entries=(LineageEntry.of(found),)))
+        manifest = Manifest(
+            corpus=Corpus(fingerprint="ab", documents=1, passages=5),
+            artifacts=(
+                describe(store, "passages/p", "table", found.outputs["passages"]),
+                describe(store, "vectors/p", "arrays", found.outputs["vectors"]),
+            ),
+            lineage=parts,
+        )
+        return publish(store, lease, manifest, latest.version if latest else None, created=CREATED)
+
+
+def build_with_fault(root: Path, at: int, mode: str) -> None:
+    faults.arm(at, mode)
+    build(root)
+
+
+def create_many(root: Path, names: list[str], word: str, barrier: Barrier, won: Path) -> None:
+    """Create every name with a long record made of one word; writes down which creates succeeded."""
+    store = open_store(root)
+    barrier.wait(30)
+    for name in names:
+        if store.create(name, (word * 100_000).encode()):
+            with won.open("a") as file:
+                file.write(f"{name} {word}\n")
+
+
+def watch(root: Path, names: list[str], barrier: Barrier) -> None:
+    """Read names while they are created; exits with 1 if a reader ever sees a part of a record."""
+    store = open_store(root)
+    barrier.wait(30)
+    left = set(names)
+    while left:
+        for name in store.list("work/"):
+            data = store.get(name).decode()
+            if len(data) != 100_000 or len(set(data)) != 1:
+                os._exit(1)
+            left.discard(name)
+
+
+def put_many(root: Path, barrier: Barrier) -> None:
+    store = open_store(root)
+    barrier.wait(30)
+    for number in range(30):
+        store.open_local(store.put_blob(f"blob {number}".encode() * 1000))
+
+
+def commit_one(root: Path, manifest: str, run_id: str, barrier: Barrier) -> None:
+    """Exits with 0 if this run published version 1, with 5 if another did."""
+    store = open_store(root)
+    barrier.wait(30)
+    try:
+        ref = commit(store, manifest, None, 1, run_id, CREATED, {}, "")
+    except LeaseLost:
+        os._exit(5)
+    os._exit(0 if ref.run_id == run_id else 1)
+
+
+def hold(root: Path, run_id: str, barrier: Barrier, seconds: float) -> None:
+    """Take the lease and keep it until killed; exits with 5 if another has it."""
+    store = open_store(root)
+    barrier.wait(30)
+    try:
+        lease = acquire(store, run_id, duration=seconds)
+    except LeaseLost:
+        os._exit(5)
+    (root / "held").write_text(f"{run_id} {lease.epoch}", encoding="utf-8")
+    barrier.wait(30)
+    os._exit(0)
+
+
+def take_and_die(root: Path, run_id: str) -> None:
+    acquire(open_store(root), run_id)
+    os.kill(os.getpid(), 9)
+
+
+def read_as_nobody(root: Path) -> None:
+    """Read a whole snapshot as a user that may not write; exits with 0 if all went well."""
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    reader = FolderReader(root)
+    manifest = reader.manifest(reader.newest().manifest)
+    for artifact in manifest.artifacts:
+        reader.blob_path_verified(artifact.digest, artifact.bytes)
+    reader.aliases()
+    os._exit(0)
+
+
+def write_as_nobody(root: Path) -> None:
+    """Exits with 2 if writing is refused the way a user can understand."""
+    from indexmill.errors import StoreNotWritable
+
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        open_store(root).create("work/split/ab.json", b"{}")
+    except StoreNotWritable as error:
+        os._exit(error.exit_code if str(root) in str(error) else 1)

@@ -1,0 +1,321 @@
+"""What a store promises, held against the folder: another store has to pass the same."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from indexmill.canonical import digest_of
+from indexmill.errors import (
+    ConfigurationError,
+    CorruptBlob,
+    IndexmillError,
+    NotFound,
+    SnapshotNotFound,
+    StoreError,
+    StoreNotWritable,
+    UnsupportedFormat,
+)
+from indexmill.layout import blob_path
+from storage import faults
+from storage.folder import FolderStore, init_store, open_store
+from storage.processes import this_process
+from tests.storage import children
+
+
+def blob_file(store: FolderStore, digest: str) -> Path:
+    return store.root / blob_path(digest)
+
+
+def temporary(store: FolderStore) -> list[str]:
+    folder = store.root / "tmp"
+    return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
+
+
+# Making and opening
+
+
+def test_init_makes_a_store_and_is_harmless_the_second_time(tmp_path: Path) -> None:
+    made = init_store(tmp_path / "deep" / "er")
+    digest = made.put_blob(b"kept")
+    assert init_store(tmp_path / "deep" / "er").get_blob(digest) == b"kept"
+    assert (made.root / "store.json").read_bytes() == b'{"format_version":1}\n'
+
+
+def test_init_refuses_a_folder_with_other_things(tmp_path: Path) -> None:
+    (tmp_path / "thesis.doc").write_text("mine")
+    with pytest.raises(ConfigurationError, match=r"thesis\.doc"):
+        init_store(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.doc"]
+
+
+def test_init_goes_on_where_a_killed_one_stopped(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp" / "0123.1.1.0").write_bytes(b"{")
+    (tmp_path / ".DS_Store").write_bytes(b"")
+    assert init_store(tmp_path).list("") == ["store.json"]
+
+
+def test_opening_what_is_no_store_says_so(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotNotFound, match=r"store\.json"):
+        open_store(tmp_path)
+    with pytest.raises(SnapshotNotFound, match="nowhere"):
+        open_store(tmp_path / "nowhere")
+    with pytest.raises(ConfigurationError, match="s3://"):
+        open_store("s3://bucket/prefix")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b'{"format_version":"1"}', b'{"format_version":0}', b"\xff"]
+)
+def test_a_damaged_store_file_is_named(store: FolderStore, content: bytes) -> None:
+    (store.root / "store.json").chmod(0o644)
+    (store.root / "store.json").write_bytes(content)
+    with pytest.raises(CorruptBlob, match=r"store\.json"):
+        open_store(store.url)
+
+
+def test_a_newer_store_is_refused_and_not_touched(store: FolderStore) -> None:
+    (store.root / "store.json").chmod(0o644)
+    (store.root / "store.json").write_bytes(b'{"format_version":2}')
+    for opened in (open_store, init_store):
+        with pytest.raises(UnsupportedFormat, match="format 2"):
+            opened(store.url)
+    assert sorted(entry.name for entry in store.root.iterdir()) == ["store.json", "tmp"]
+
+
+def test_a_store_travels_to_another_process_by_its_url(store: FolderStore) -> None:
+    assert pickle.loads(pickle.dumps(store)) == store  # noqa: S301
+    assert open_store(store.root.as_uri()) == store
+    assert len({store, open_store(store.url)}) == 1
+
+
+# Blobs
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"abc" * 1_000_000])
+def test_a_blob_is_named_by_its_content_and_read_only(store: FolderStore, data: bytes) -> None:
+    digest = store.put_blob(data)
+    assert digest == digest_of(data)
+    assert store.get_blob(digest) == data
+    assert store.open_local(digest).read_bytes() == data
+    assert store.blob_size(digest) == len(data)
+    assert blob_file(store, digest).stat().st_mode & 0o777 == 0o444
+    assert temporary(store) == []
+
+
+def test_a_file_becomes_a_blob_and_stays_the_callers(store: FolderStore, tmp_path: Path) -> None:
+    path = tmp_path / "vectors"
+    path.write_bytes(b"1" * 3_000_000)
+    digest = store.put_blob(path)
+    path.write_bytes(b"2")
+    assert store.get_blob(digest) == b"1" * 3_000_000
+
+
+def test_a_file_in_the_scratch_folder_is_taken_over_without_a_copy(store: FolderStore) -> None:
+    path = store.scratch("run") / "vectors"
+    path.write_bytes(b"1" * 1000)
+    digest = store.put_blob(path)
+    assert path.stat().st_ino == blob_file(store, digest).stat().st_ino
+    store.drop_scratch("run")
+    assert store.get_blob(digest) == b"1" * 1000
+    assert blob_file(store, digest).stat().st_mode & 0o222 == 0
+
+
+def test_a_blob_found_again_gets_a_new_time(store: FolderStore) -> None:
+    digest = store.put_blob(b"old")
+    os.utime(blob_file(store, digest), (1000, 1000))
+    inode = blob_file(store, digest).stat().st_ino
+    store.put_blob(b"old")
+    assert blob_file(store, digest).stat().st_mtime > 1_000_000
+    assert blob_file(store, digest).stat().st_ino == inode
+
+
+@pytest.mark.parametrize("damage", [b"", b"whole blob"[:-1], b"Whole blob", b"whole blob and more"])
+def test_damage_is_noticed_and_putting_the_blob_again_heals_it(store: FolderStore, damage: bytes) -> None:
+    digest = store.put_blob(b"whole blob")
+    path = blob_file(store, digest)
+    path.unlink()
+    path.write_bytes(damage)
+    for read in (store.open_local, store.get_blob):
+        with pytest.raises(CorruptBlob, match=digest):
+            read(digest)
+    store.put_blob(b"whole blob")
+    assert store.get_blob(digest) == b"whole blob"
+    assert store.open_local(digest).read_bytes() == b"whole blob"
+    assert temporary(store) == []
+
+
+def test_a_missing_blob_is_named(store: FolderStore) -> None:
+    digest = digest_of(b"never put")
+    assert store.blob_size(digest) is None
+    for read in (store.open_local, store.get_blob):
+        with pytest.raises(CorruptBlob, match=f"{digest} is missing"):
+            read(digest)
+
+
+@pytest.mark.parametrize("digest", ["", "../../etc/passwd", "AB" * 32, "0" * 63, "0" * 65, "g" * 64, "0" * 63 + "/"])
+def test_a_path_is_made_from_a_digest_only(store: FolderStore, digest: str) -> None:
+    with pytest.raises(ValueError, match="SHA-256"):
+        store.open_local(digest)
+
+
+# Records
+
+
+def test_the_first_record_of_a_name_stays(store: FolderStore) -> None:
+    assert store.create("work/split/ab.json", b"first")
+    assert not store.create("work/split/ab.json", b"second")
+    assert store.get("work/split/ab.json") == b"first"
+    assert temporary(store) == []
+
+
+def test_a_name_that_is_not_there_is_not_found(store: FolderStore) -> None:
+    with pytest.raises(NotFound, match=r"work/split/ab\.json"):
+        store.get("work/split/ab.json")
+    with pytest.raises(NotFound):
+        store.get("store.json/below")
+    store.delete("work/split/ab.json")
+
+
+def test_names_are_listed_by_prefix_in_order(store: FolderStore) -> None:
+    for name in ("work/split/b.json", "work/split/a.json", "work/splitter/a.json", "runs/x/start.json"):
+        store.create(name, b"{}")
+    store.put_blob(b"x")
+    (store.root / "work" / "split" / ".nfs000123").write_bytes(b"")
+    assert store.list("work/split/") == ["work/split/a.json", "work/split/b.json"]
+    assert store.list("work/split/b") == ["work/split/b.json"]
+    assert store.list("work/split") == ["work/split/a.json", "work/split/b.json", "work/splitter/a.json"]
+    assert store.list("nothing/here/") == []
+    store.delete("work/split/a.json")
+    assert store.list("work/split/") == ["work/split/b.json"]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", ".hidden", "a\0b", "a\nb", "a" * 201]
+)
+def test_a_name_stays_inside_the_store(store: FolderStore, name: str) -> None:
+    for call in (lambda: store.create(name, b""), lambda: store.get(name), lambda: store.delete(name)):
+        with pytest.raises(ValueError, match="not a name"):
+            call()
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(operations=st.lists(st.tuples(st.sampled_from(["create", "delete"]), st.integers(0, 3), st.binary(max_size=20))))
+def test_a_store_behaves_like_a_dictionary_of_first_writers(
+    tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, int, bytes]]
+) -> None:
+    store = init_store(tmp_path_factory.mktemp("property") / "store")
+    expected: dict[str, bytes] = {}
+    for operation, number, data in operations:
+        name = f"work/stage/{number}.json"
+        if operation == "create":
+            assert store.create(name, data) == (name not in expected)
+            expected.setdefault(name, data)
+        else:
+            store.delete(name)
+            expected.pop(name, None)
+        assert store.list("work/") == sorted(expected)
+    assert {name: store.get(name) for name in expected} == expected
+
+
+# Failures of the system below
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "word"),
+    [
+        ("enospc", StoreNotWritable, "free some space"),
+        ("erofs", StoreNotWritable, "may write"),
+        ("eacces", StoreNotWritable, "may write"),
+        ("short", StoreNotWritable, "free some space"),
+        ("eio", StoreError, "cannot be written"),
+    ],
+)
+def test_every_failing_write_is_a_clear_error_and_leaves_nothing_half(
+    tmp_path: Path, mode: str, kind: type[IndexmillError], word: str
+) -> None:
+    store = init_store(tmp_path / "store")
+
+    def put(number: int) -> str:
+        store.create(f"work/a/{number}.json", b"record")
+        return store.put_blob(b"data %d" % number)
+
+    faults.arm(0)
+    put(0)
+    total = faults.crossings()
+    assert total > 10
+    failed = 0
+    for at in range(1, total + 1):
+        faults.arm(at, mode)
+        try:
+            put(at)
+        except StoreError as error:
+            failed += 1
+            assert isinstance(error, kind), error
+            assert word in str(error)
+            assert str(store.root) in str(error)
+            assert error.exit_code == kind.exit_code
+        faults.arm(0)
+        assert temporary(store) == []
+        for name in store.list("work/"):
+            assert store.get(name) == b"record"
+        assert store.get_blob(put(at)) == b"data %d" % at
+    assert failed >= (total // 2 if mode == "short" else total)  # a short write needs a write to come
+
+
+def test_a_file_system_without_hard_links_is_named(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: object, target: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StoreNotWritable, match="hard links"):
+        store.create("work/a/b.json", b"")
+
+
+def test_a_user_without_permission_reads_everything_and_is_told_that_writing_is_refused(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    root = tmp_path_factory.mktemp("open") / "store"
+    for folder in (root.parent, *root.parent.parents):
+        if folder.owner() == root.parent.owner() and str(folder).startswith("/tmp/pytest"):  # noqa: S108
+            folder.chmod(0o755)
+    children.build(root)
+    folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    before = sorted((str(path), path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in root.rglob("*"))
+    try:
+        assert children.run(children.read_as_nobody, root) == 0
+        assert children.run(children.write_as_nobody, root) == 2
+        after = sorted((str(path), path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in root.rglob("*"))
+        assert before == after
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+
+
+# Left-overs
+
+
+def test_the_sweep_removes_what_the_dead_left_and_spares_the_living(store: FolderStore) -> None:
+    folder = store.root / "tmp"
+    me = this_process()
+    mine = f"{digest_of(f'{me.host} {me.space}'.encode())[:16]}.{me.pid}.{me.started}.99999"
+    dead = f"{digest_of(f'{me.host} {me.space}'.encode())[:16]}.{me.pid}.1.0"  # the same number, another start
+    (folder / mine).write_bytes(b"being written")
+    (folder / dead).write_bytes(b"half")
+    (folder / "0123456789abcdef.5.5.0").write_bytes(b"from another machine, just now")
+    (folder / "0123456789abcdef.5.5.1").write_bytes(b"from another machine, long ago")
+    os.utime(folder / "0123456789abcdef.5.5.1", (1000, 1000))
+    (store.scratch("old") / "x").write_bytes(b"")
+    (store.scratch("new") / "x").write_bytes(b"")
+    now = (folder / mine).stat().st_mtime
+    assert store.sweep(now, keep="new") == 3
+    assert temporary(store) == sorted([mine, "0123456789abcdef.5.5.0", "run-new"])

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from indexmill.errors import CorruptBlob, LeaseLost, StoreError
+from indexmill.folder import FolderReader
+from indexmill.layout import blob_path, lease_name
+from indexmill.manifest import Artifact, Corpus, Manifest
+from indexmill.verify import verify
+from storage import faults, lineage
+from storage.arrays import put_pack
+from storage.folder import FolderStore
+from storage.lease import acquire
+from storage.lineage import Lineage, LineageEntry
+from storage.publish import describe, publish
+from storage.tables import put_table
+from tests.storage import children
+from tests.storage.children import CREATED
+
+
+def manifest_of(store: FolderStore) -> Manifest:
+    table, _ = put_table(store, pa.table({"a": [1, 2]}))
+    vectors, _ = put_pack(store, "run1", {"v": np.ones((2, 3), "<f4")})
+    return Manifest(
+        corpus=Corpus(fingerprint="ab", documents=2, passages=2),
+        artifacts=(
+            describe(store, "vectors/p", "arrays", vectors),
+            describe(store, "documents/p", "table", table),
+            describe(store, "encoder/tokenizer.json", "file", store.put_blob(b"{}")),
+        ),
+        lineage=lineage.put(store, Lineage()),
+    )
+
+
+def test_a_snapshot_is_published_whole(store: FolderStore) -> None:
+    reader = FolderReader(store.root)
+    with acquire(store, "run1") as lease:
+        manifest = manifest_of(store)
+        ref = publish(store, lease, manifest, None, created=CREATED, note="first")
+    assert (ref.version, ref.epoch, ref.run_id, ref.note) == (1, 1, "run1", "first")
+    assert reader.newest() == ref
+    assert reader.manifest(ref.manifest) == manifest
+    assert [artifact.name for artifact in manifest.artifacts] == ["documents/p", "encoder/tokenizer.json", "vectors/p"]
+    assert manifest.artifacts[0].rows == 2
+    assert verify(reader).ok
+
+
+def test_the_ref_is_the_last_thing_written(store: FolderStore) -> None:
+    crossed: list[str] = []
+    with acquire(store, "run1") as lease:
+        manifest = manifest_of(store)
+        faults.install(crossed.append)
+        publish(store, lease, manifest, None, created=CREATED)
+        faults.install(None)
+    linked = [
+        name.partition(" ")[0] + " " + name.partition(" ")[2][:5]
+        for name in crossed
+        if "blob" in name or "refs" in name
+    ]
+    assert linked == ["blob ", "blob linke", "blob durab", "create refs/", "linked refs/", "durable refs/"]
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_a_missing_or_cut_blob_stops_the_publication(store: FolderStore, damage: str) -> None:
+    with acquire(store, "run1") as lease:
+        manifest = manifest_of(store)
+        path = store.root / blob_path(manifest.artifacts[2].digest)
+        data = path.read_bytes()
+        path.unlink()
+        if damage == "cut":
+            path.write_bytes(data[:-1])
+        with pytest.raises(CorruptBlob, match="vectors/p"):
+            publish(store, lease, manifest, None, created=CREATED)
+        with pytest.raises(CorruptBlob, match="lineage"):
+            publish(
+                store, lease, manifest.model_copy(update={"artifacts": (), "lineage": "0" * 64}), None, created=CREATED
+            )
+    assert store.list("refs/") == []
+
+
+def test_a_run_that_lost_the_lease_publishes_nothing(store: FolderStore) -> None:
+    lease = acquire(store, "run1")
+    manifest = manifest_of(store)
+    store.create(lease_name(2), store.get(lease_name(1)).replace(b'"epoch":1', b'"epoch":2'))
+    with pytest.raises(LeaseLost):
+        publish(store, lease, manifest, None, created=CREATED)
+    assert store.list("refs/") == []
+
+
+def test_an_artifact_of_another_kind_is_refused(store: FolderStore) -> None:
+    digest = store.put_blob(b"neither")
+    with pytest.raises(CorruptBlob, match="not a pack"):
+        describe(store, "a/p", "arrays", digest)
+    with pytest.raises(StoreError, match="not a Parquet table"):
+        describe(store, "a/p", "table", digest)
+    assert describe(store, "a/p", "file", digest) == Artifact(name="a/p", kind="file", digest=digest, bytes=7)
+
+
+def test_lineage_comes_back_ordered_and_knows_what_to_reuse(store: FolderStore) -> None:
+    entries = [
+        LineageEntry(stage=stage, shard=shard, key=key, outputs={"v": "0" * 64}, row_space=space)
+        for stage, shard, key, space in [
+            ("split", "p1", "b", ""),
+            ("embed", "p01", "x", "m"),
+            ("embed", "p0", "y", "m"),
+            ("embed", "p1", "z", "m"),
+            ("embed", "p011", "w", "other"),
+        ]
+    ]
+    made = Lineage(entries=tuple(entries))
+    assert made == Lineage(entries=tuple(reversed(entries)))
+    assert lineage.read(store, lineage.put(store, made)) == made
+    assert [entry.key for entry in made.candidates("embed", "m", "p01")] == ["x", "y"]
+    with pytest.raises(CorruptBlob, match="lineage"):
+        lineage.read(store, store.put_blob(b"[]"))
+
+
+def test_two_versions_share_their_blobs(store: FolderStore) -> None:
+    first = children.build(store.root)
+    again = children.build(store.root)
+    assert (again.version, again.parent, again.manifest) == (2, 1, first.manifest)
+    assert len(store.list("blobs/")) == 4  # table, vectors, lineage, manifest

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from indexmill.errors import SnapshotNotFound, StoreError
+from schemas.tables import QUARANTINE
+from storage import runs
+from storage.folder import FolderStore
+from storage.refs import commit
+from storage.runs import RunEnd
+from tests.storage.children import CREATED
+
+
+def clock() -> float:
+    return 1_769_824_800.0
+
+
+def refused(*reasons: str) -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {"file": "a.jsonl", "line": n, "document_id": None, "reason": reason, "detail": "…"}
+            for n, reason in enumerate(reasons, 1)
+        ],
+        schema=QUARANTINE,
+    )
+
+
+def test_a_run_from_start_to_end(store: FolderStore) -> None:
+    runs.start(store, "run1", "build", clock=clock, parent=3, details={"corpus": "texts"})
+    runs.add_quarantine(store, "run1", "ingest", refused("no-text", "nul"))
+    ended = RunEnd(
+        run_id="run1",
+        state="published",
+        exit_code=0,
+        ended=CREATED,
+        version=4,
+        report={"stages": {"split": {"parts_made": 2}}},
+    )
+    assert runs.end(store, ended) == ended
+    assert runs.end(store, ended.model_copy(update={"state": "failed"})) == ended
+    run = runs.read_run(store, "run1")
+    assert (run.run_id, run.state, run.version, run.quarantined, run.exit_code) == ("run1", "published", 4, 2, 0)
+    told = run.to_json()
+    assert told["stages"] == {"split": {"parts_made": 2}}
+    assert (told["command"], told["started"], told["parent"]) == ("build", "2026-01-31T02:00:00.000Z", 3)
+
+
+def test_a_killed_run_is_listed_with_what_it_refused(store: FolderStore) -> None:
+    runs.start(store, "run1", "build", clock=clock)
+    runs.add_quarantine(store, "run1", "ingest", refused("no-id"))
+    (run,) = runs.list_runs(store)
+    assert (run.state, run.exit_code, run.end, run.quarantined) == ("killed", None, None, 1)
+    run_id, rows = runs.quarantine_of(store)
+    assert run_id == "run1"
+    assert rows.schema == QUARANTINE
+    assert rows.column("reason").to_pylist() == ["no-id"]
+
+
+def test_a_run_that_died_after_its_commit_has_published(store: FolderStore) -> None:
+    runs.start(store, "run1", "build")
+    runs.start(store, "run2", "build")
+    commit(store, "1" * 64, None, 0, "run1", CREATED, {}, "")
+    assert [(run.run_id, run.state, run.version) for run in runs.list_runs(store)] == [
+        ("run1", "published", 1),
+        ("run2", "killed", None),
+    ]
+    assert runs.published_runs(store) == {"run1"}
+
+
+def test_the_refused_rows_of_all_parts_are_one_table_and_a_retry_counts_once(store: FolderStore) -> None:
+    runs.start(store, "run1", "build")
+    runs.add_quarantine(store, "run1", "ingest", refused("no-text"))
+    runs.add_quarantine(store, "run1", "extract/p01", refused("bad-answer"))
+    runs.add_quarantine(store, "run1", "extract/p01", refused("bad-answer", "again"))
+    _, rows = runs.quarantine_of(store, "run1")
+    assert rows.column("reason").to_pylist() == ["bad-answer", "no-text"]
+    assert runs.read_run(store, "run1").quarantined == 2
+
+
+def test_the_last_run_that_looked_is_shown_also_if_it_refused_nothing(store: FolderStore) -> None:
+    assert runs.quarantine_of(store)[0] is None
+    for run_id in ("run1", "run2", "run3"):
+        runs.start(store, run_id, "build")
+    runs.add_quarantine(store, "run1", "ingest", refused("no-text"))
+    runs.add_quarantine(store, "run2", "ingest", refused())
+    run_id, rows = runs.quarantine_of(store)
+    assert (run_id, rows.num_rows, rows.schema) == ("run2", 0, QUARANTINE)
+
+
+def test_unknown_runs_and_taken_ids_are_errors(store: FolderStore) -> None:
+    for call in (runs.read_run, runs.quarantine_of):
+        with pytest.raises(SnapshotNotFound, match="no run run9"):
+            call(store, "run9")
+    runs.start(store, "run1", "build")
+    with pytest.raises(StoreError, match="run1"):
+        runs.start(store, "run1", "build")
+
+
+def test_a_run_id_begins_with_the_time_and_tells_processes_apart() -> None:
+    from storage.processes import this_process
+
+    one = runs.make_run_id(clock)
+    other = runs.make_run_id(clock, this_process().model_copy(update={"pid": 1}))
+    assert one.startswith("20260131T020000Z-")
+    assert one == runs.make_run_id(clock)
+    assert one != other

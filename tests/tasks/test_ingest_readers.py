@@ -1,0 +1,435 @@
+"""Readers stream: every format, every way in which a file can be broken, in bounded memory."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import gzip
+import io
+import json
+import random
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.corpus import CorpusSettings, FieldNames
+from tasks.ingest.documents import FILE_FIELDS, Document, Refusal, Row, document_of
+from tasks.ingest.readers import read
+from tasks.ingest.sources import expand
+
+MEGABYTE = 1 << 20
+
+
+def stream(path: Path, **settings: Any) -> Iterator[Row | Refusal]:
+    chosen = CorpusSettings(paths=(str(path),), **settings)
+    (file,) = expand(chosen)
+    return read(file, chosen)
+
+
+def rows(path: Path, **settings: Any) -> list[Row]:
+    found = list(stream(path, **settings))
+    assert not [row for row in found if isinstance(row, Refusal)], found
+    return [row for row in found if isinstance(row, Row)]
+
+
+def outcome(path: Path, **settings: Any) -> list[tuple[int | None, str]]:
+    """(line, id or reason) of each row."""
+    return [
+        (row.line, row.reason if isinstance(row, Refusal) else str(row.record["id"]))
+        for row in stream(path, **settings)
+    ]
+
+
+def write(path: Path, data: bytes | str) -> Path:
+    path.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+    return path
+
+
+def lines(count: int, size: int = 10) -> bytes:
+    return b"".join(
+        json.dumps({"id": f"d{n}", "title": "t", "text": f"{n} " + "x" * size}).encode() + b"\n" for n in range(count)
+    )
+
+
+def document(row: Row, fields: FieldNames = FILE_FIELDS) -> Document:
+    found = document_of(row, fields, 10_000_000)
+    assert isinstance(found, Document), found
+    return found
+
+
+# JSON Lines
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_json_lines_plain_and_compressed(tmp_path: Path, suffix: str) -> None:
+    data = lines(300, 500)
+    packed = {"": data, ".gz": gzip.compress(data), ".zst": zstandard.ZstdCompressor().compress(data)}[suffix]
+    found = rows(write(tmp_path / f"a.jsonl{suffix}", packed))
+    assert [row.line for row in found] == list(range(1, 301))
+    assert found[299].record["id"] == "d299"
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_files_may_be_joined_of_several(tmp_path: Path, suffix: str) -> None:
+    pack = gzip.compress if suffix == ".gz" else zstandard.ZstdCompressor().compress
+    assert len(rows(write(tmp_path / f"a.jsonl{suffix}", pack(lines(3)) + pack(lines(4))))) == 7
+
+
+def test_marks_line_ends_and_blank_lines_do_no_harm(tmp_path: Path) -> None:
+    data = b'\xef\xbb\xbf{"id": 1, "text": "a"}\r\n\r\n  \n{"id": 2, "text": "b"}'
+    assert outcome(write(tmp_path / "a.ndjson", data)) == [(1, "1"), (4, "2")]
+
+
+def test_each_broken_line_is_refused_with_its_reason_and_the_rest_is_read(tmp_path: Path) -> None:
+    data = b"\n".join(
+        [
+            b'{"id": "a", "text": "good"}',
+            b'{"id": "b", "text": "caf\xe9"}',
+            b'{"id": "c", "text": ',
+            b'["id", "text"]',
+            b"7",
+            b"[" * 100_000,
+            b'{"id": ' + b"9" * 5000 + b"}",
+            b'{"id": "z", "text": "good"}',
+        ]
+    )
+    assert outcome(write(tmp_path / "a.jsonl", data)) == [
+        (1, "a"),
+        (2, "not-utf8"),
+        (3, "not-json"),
+        (4, "not-an-object"),
+        (5, "not-an-object"),
+        (6, "not-json"),
+        (7, "not-json"),
+        (8, "z"),
+    ]
+
+
+def test_escaped_surrogates_and_nan_are_left_for_the_document_to_refuse(tmp_path: Path) -> None:
+    data = '{"id": "a", "text": "\\ud83d\\ude00"}\n{"id": "b", "text": "\\ud83d"}\n{"id": "c", "text": "t", "x": NaN}'
+    found = [document_of(row, FieldNames(), 1000) for row in rows(write(tmp_path / "a.jsonl", data))]
+    assert [made.text if isinstance(made, Document) else made.reason for made in found] == [
+        "\U0001f600",
+        "lone-surrogate",
+        "bad-metadata",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (json.dumps([{"id": 1}, {"id": 2}], indent=2).encode(), "not-json"),
+        (json.dumps({"id": 1, "text": "t"}, indent=2).encode(), "not-json"),
+        ('{"id": 1}\n'.encode("utf-16"), "not-utf8"),
+    ],
+)
+def test_a_file_that_is_not_json_lines_is_refused_once(tmp_path: Path, data: bytes, reason: str) -> None:
+    assert outcome(write(tmp_path / "a.json", data)) == [(None, reason)]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_truncated_file_keeps_the_rows_before(tmp_path: Path, suffix: str) -> None:
+    data = "".join(json.dumps({"id": n, "text": f"{n * n * 7919 % 100_003}" * 9}) + "\n" for n in range(5000)).encode()
+    packed = gzip.compress(data) if suffix == ".gz" else zstandard.ZstdCompressor().compress(data)
+    found = outcome(write(tmp_path / f"a.jsonl{suffix}", packed[: len(packed) * 2 // 3]))
+    assert found[-1] == (None, "unreadable-file")
+    assert [line for line, _ in found[:-1]] == list(range(1, len(found)))
+    assert len(found) > 1000
+    assert outcome(write(tmp_path / f"a.jsonl{suffix}", packed[:-3]))[-1] == (None, "unreadable-file")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
+def test_a_file_of_another_format_is_unreadable(tmp_path: Path, name: str) -> None:
+    assert outcome(write(tmp_path / name, b"plain text, nothing else" * 10)) == [(None, "unreadable-file")]
+
+
+def test_a_file_that_vanishes_is_unreadable(tmp_path: Path) -> None:
+    settings = CorpusSettings(paths=(str(write(tmp_path / "a.jsonl", lines(1))),))
+    (file,) = expand(settings)
+    Path(file.path).unlink()
+    (found,) = read(file, settings)
+    assert isinstance(found, Refusal)
+    assert found.reason == "unreadable-file"
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=400), st.sampled_from(["a.jsonl", "a.csv", "a.jsonl.gz", "a.jsonl.zst", "a.md", "a.txt"]))
+def test_no_bytes_can_break_a_reader(tmp_path_factory: pytest.TempPathFactory, data: bytes, name: str) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    for row in stream(write(folder / name, data)):
+        assert isinstance(row, Row | Refusal)
+
+
+# Memory
+
+
+def peak_of(rows: Iterator[Row | Refusal]) -> tuple[int, list[str]]:
+    """The memory that reading took at most, and the reasons of the refusals."""
+    tracemalloc.start()
+    try:
+        reasons = [row.reason for row in rows if isinstance(row, Refusal)]
+        return tracemalloc.get_traced_memory()[1], reasons
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    peak, reasons = peak_of(stream(write(tmp_path / "a.jsonl", lines(6000, 5000))))
+    assert not reasons
+    assert peak < 2 * MEGABYTE
+
+
+def test_a_gigantic_line_is_refused_without_being_held(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", lines(2))
+    with path.open("r+b") as file:
+        file.truncate(256 * MEGABYTE)  # a sparse file: NULs without a line end
+        file.seek(0, io.SEEK_END)
+        file.write(b"\n" + lines(1))
+    peak, reasons = peak_of(stream(path, max_document_bytes=100_000))
+    assert reasons == ["too-large"]
+    assert peak < 8 * MEGABYTE
+    assert [line for line, _ in outcome(path, max_document_bytes=100_000)] == [1, 2, 3, 4]
+
+
+def _opened_for_writing(path: Path) -> Any:
+    return gzip.open(path, "wb") if path.suffix == ".gz" else zstandard.open(path, "wb")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_small_file_that_swells_is_refused_without_being_held(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"bomb.jsonl{suffix}"
+    with _opened_for_writing(path) as file:
+        for _ in range(100):
+            file.write(b" " * MEGABYTE)
+        file.write(b"\n" + lines(1))
+    assert path.stat().st_size < MEGABYTE
+    peak, reasons = peak_of(stream(path, max_document_bytes=100_000))
+    assert reasons == ["too-large"]
+    assert peak < 40 * MEGABYTE
+
+
+# CSV
+
+
+def test_csv_rows_have_the_columns_of_the_first_row(tmp_path: Path) -> None:
+    data = '\ufeffid;text;lang\r\n1;"a ""quoted"" text;\r\nover two lines";en\r\n\r\n2;b;\r\n'
+    found = rows(write(tmp_path / "a.csv", data), csv_delimiter=";")
+    assert [row.record for row in found] == [
+        {"id": "1", "text": 'a "quoted" text;\r\nover two lines', "lang": "en"},
+        {"id": "2", "text": "b", "lang": ""},
+    ]
+    assert [row.line for row in found] == [2, 5]
+
+
+def test_each_broken_csv_row_is_refused_and_the_rest_is_read(tmp_path: Path) -> None:
+    data = b'id,text\n1,a\n2\n3,b,c\n4,caf\xe9\n5,"x"y\n6,"a,b"\n7,5" pipe\n8,"never closed\n9,z\n'
+    assert outcome(write(tmp_path / "a.csv", data)) == [
+        (2, "1"),
+        (3, "bad-columns"),
+        (4, "bad-columns"),
+        (5, "not-utf8"),
+        (6, "not-csv"),
+        (7, "6"),
+        (8, "7"),
+        (9, "not-csv"),
+    ]
+
+
+def test_missing_columns_are_said_once_with_those_that_exist(tmp_path: Path) -> None:
+    (found,) = stream(write(tmp_path / "a.csv", "key,body\n1,a\n2,b\n"))
+    assert isinstance(found, Refusal)
+    assert (found.line, found.reason) == (1, "bad-columns")
+    assert "id, text" in found.detail
+    assert "key, body" in found.detail
+    assert outcome(write(tmp_path / "a.csv", "id,text,id\n1,a,2\n")) == [(1, "bad-columns")]
+    assert outcome(write(tmp_path / "a.csv", "id,text\n1,a\n"), fields=FieldNames(metadata=("lang",))) == [
+        (1, "bad-columns")
+    ]
+
+
+def test_a_csv_field_of_megabytes_is_read_and_one_over_the_limit_is_passed_over(tmp_path: Path) -> None:
+    long = "x, y\n" * 60_000  # over the library's own limit of 131,072
+    too_long = 'say ""x""\n' * 60_000
+    endless = "y" * 600_000
+    path = tmp_path / "a.csv"
+    write(path, f'id,text\n1,"{long}"\n2,"{too_long}"\n3,b\n4,{endless}\n5,"{endless}\n"\n6,c\n')
+    assert [found for _, found in outcome(path, max_document_bytes=150_000)] == [
+        "1",
+        "too-large",
+        "3",
+        "too-large",
+        "too-large",
+        "6",
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00")), min_size=1, max_size=5))
+def test_what_the_csv_module_writes_is_read_back(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("id", "text"), *((number, text) for number, text in enumerate(texts))])
+    assert [row.record["text"] for row in rows(path)] == texts
+
+
+# Parquet
+
+
+def test_parquet_rows_keep_their_types(tmp_path: Path) -> None:
+    moment = datetime.datetime(2024, 5, 1, 12, 30, 0, 5, tzinfo=datetime.UTC)
+    table = pa.table(
+        {
+            "id": pa.array([1, 2], pa.int64()),
+            "text": pa.array(["a", None], pa.large_string()),
+            "when": pa.array([moment, None], pa.timestamp("ns", "UTC")),
+            "day": pa.array([moment.date(), None]),
+            "tags": pa.array([["x"], None], pa.list_(pa.string())),
+            "more": pa.array([{"k": 1.5}, None]),
+            "pairs": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+            "title": pa.array(["T", "U"]).dictionary_encode(),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    first, second = rows(tmp_path / "a.parquet")
+    made = document(first, FieldNames())
+    assert (made.document_id, made.title) == ("1", "T")
+    assert json.loads(made.metadata) == {
+        "when": "2024-05-01T12:30:00.000005+00:00",
+        "day": "2024-05-01",
+        "tags": ["x"],
+        "more": {"k": 1.5},
+        "pairs": {"a": 1},
+    }
+    assert second.line == 2
+    refused = document_of(second, FieldNames(), 1000)
+    assert isinstance(refused, Refusal)
+    assert refused.reason == "no-text"
+
+
+def test_the_memory_of_parquet_does_not_grow_with_the_row_group(tmp_path: Path) -> None:
+    texts = [random.Random(number).randbytes(4000).hex() for number in range(5000)]  # noqa: S311 - to fill space
+    pq.write_table(pa.table({"id": range(5000), "text": texts}), tmp_path / "a.parquet", row_group_size=5000)
+    before = pa.total_allocated_bytes()
+    assert max(pa.total_allocated_bytes() - before for _ in stream(tmp_path / "a.parquet")) < 20 * MEGABYTE
+
+
+def test_parquet_reads_the_columns_it_needs_and_names_missing_ones(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["a"], "text": ["t"], "big": ["b"]}), tmp_path / "a.parquet")
+    (row,) = rows(tmp_path / "a.parquet", fields=FieldNames(metadata=()))
+    assert set(row.record) == {"id", "text"}
+    (found,) = stream(tmp_path / "a.parquet", fields=FieldNames(text="body"))
+    assert isinstance(found, Refusal)
+    assert found.reason == "bad-columns"
+    assert "id, text, big" in found.detail
+
+
+def test_parquet_values_that_python_cannot_hold_are_refused_by_row(tmp_path: Path) -> None:
+    text = pa.array([b"good", b"caf\xe9", b"good"]).view(pa.string())
+    when = pa.array([1, 2, 10**15], pa.timestamp("s"))
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "text": text, "when": when}), tmp_path / "a.parquet")
+    assert outcome(tmp_path / "a.parquet") == [(1, "a"), (2, "not-utf8"), (3, "bad-metadata")]
+
+
+def test_a_parquet_file_with_a_broken_page_keeps_the_rows_before(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    ids = [f"d{number}" for number in range(1000)]
+    pq.write_table(pa.table({"id": ids, "text": ids}), path, row_group_size=100, compression="zstd")
+    group = pq.ParquetFile(path).metadata.row_group(5).column(1)
+    data = bytearray(path.read_bytes())
+    begin = group.dictionary_page_offset or group.data_page_offset
+    data[begin : begin + group.total_compressed_size] = b"\xff" * group.total_compressed_size
+    found = outcome(write(path, bytes(data)))
+    assert found[-1] == (None, "unreadable-file")
+    assert [line for line, _ in found[:-1]] == list(range(1, len(found)))
+    assert 400 < len(found) <= 501
+    assert outcome(write(path, bytes(data[:-20]))) == [(None, "unreadable-file")]
+
+
+# Text files
+
+
+def test_a_text_file_is_a_document_named_by_its_path(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"\xef\xbb\xbfOne.\r\nTwo.\n")
+    (row,) = rows(path)
+    made = document(row)
+    assert (made.document_id, made.source, made.title, made.text) == ("a.txt", "a.txt", "", "One.\nTwo.\n")
+    assert made.metadata == "{}"
+    assert row.line is None
+
+
+def test_text_files_that_cannot_be_documents_are_refused_by_name(tmp_path: Path) -> None:
+    for data, reason in ((b"caf\xe9", "not-utf8"), (b"x" * 101, "too-large")):
+        (found,) = stream(write(tmp_path / "a.txt", data), max_document_bytes=100)
+        assert isinstance(found, Refusal)
+        assert (found.line, found.document_id, found.reason) == (None, "a.txt", reason)
+
+
+def test_front_matter_becomes_title_and_metadata(tmp_path: Path) -> None:
+    data = (
+        "---\ntitle: The Bridge\ndate: 2024-05-01\ntags: [a, b]\ndraft: true\n1907: built\n---\n\n# Heading\n\nText.\n"
+    )
+    made = document(rows(write(tmp_path / "a.md", data.replace("\n", "\r\n")))[0])
+    assert made.title == "The Bridge"
+    assert made.text == "\n# Heading\n\nText.\n"
+    assert json.loads(made.metadata) == {"date": "2024-05-01", "tags": ["a", "b"], "draft": True, "1907": "built"}
+
+
+@pytest.mark.parametrize(
+    ("data", "title"),
+    [
+        ("Intro\n\n```\n# not this\n```\n\n## The Heading ##\n", "The Heading"),
+        ("~~~~\n# not this\n~~~\n# nor this\n~~~~\n# This\n", "This"),
+        ("The Heading\n===\nText", "The Heading"),
+        ("#hashtag\n\nText", ""),
+        ("---\ntitle:\n---\n# From the text", "From the text"),
+        ("---\n---\n# Empty front matter", "Empty front matter"),
+        ("---\ntitle: 2024\n---\n# Other", "2024"),
+    ],
+)
+def test_without_a_title_the_first_heading_is_it(tmp_path: Path, data: str, title: str) -> None:
+    assert document(rows(write(tmp_path / "a.md", data))[0]).title == title
+
+
+def test_two_rules_around_a_text_are_not_front_matter(tmp_path: Path) -> None:
+    data = "---\nA whole paragraph.\n---\nAnother.\n"
+    assert document(rows(write(tmp_path / "a.md", data))[0]).text == data
+    assert document(rows(write(tmp_path / "a.md", "---\nonly one rule"))[0]).text == "---\nonly one rule"
+
+
+@pytest.mark.parametrize("front", ["title: [unclosed", "a: b: c", "x: " + "9" * 5000, "!!python/object:os.system {}"])
+def test_broken_front_matter_is_refused(tmp_path: Path, front: str) -> None:
+    (found,) = stream(write(tmp_path / "a.md", f"---\n{front}\n---\nText"))
+    assert isinstance(found, Refusal)
+    assert (found.document_id, found.reason) == ("a.md", "bad-metadata")
+
+
+PAGE = """<?xml version="1.0" encoding="utf-8"?>
+<html><head><title>The Bridge of Alma</title><script>var hidden = 1;</script></head>
+<body><nav><a href="/">Home</a></nav><article><h1>The Bridge of Alma</h1>
+<p>The bridge was paid for by Ermengarde of Tours, who never saw it finished, and it carries her name on a stone.</p>
+<p>It fell in the flood of 1907 &amp; was built again by the town, café by café, as the chronicle says.</p>
+</article></body></html>"""
+
+
+def test_html_gives_its_main_text_and_title(tmp_path: Path) -> None:
+    made = document(rows(write(tmp_path / "a.html", PAGE))[0])
+    assert (made.document_id, made.title) == ("a.html", "The Bridge of Alma")
+    assert "flood of 1907 & was built again by the town, café by café" in made.text
+    assert "hidden" not in made.text
+    assert "<p>" not in made.text
+
+
+def test_html_without_text_and_with_nul_is_refused(tmp_path: Path) -> None:
+    empty = document_of(rows(write(tmp_path / "a.html", "<html><body></body></html>"))[0], FILE_FIELDS, 1000)
+    assert isinstance(empty, Refusal)
+    assert empty.reason == "no-text"
+    assert [reason for _, reason in outcome(write(tmp_path / "a.html", "<p>a\x00b</p>"))] == ["nul"]
+    assert document(rows(write(tmp_path / "a.htm", "<p>Just this.</p>"))[0]).text == "Just this."

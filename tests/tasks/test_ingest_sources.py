@@ -1,0 +1,131 @@
+"""Corpus paths become a sorted list of files, whichever way they are given."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from indexmill.errors import BadInput
+from schemas.corpus import CorpusSettings, FieldNames
+from tasks.ingest.sources import batches, expand, kind_of
+
+
+def _make(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x", encoding="utf-8")
+    return folder
+
+
+def _names(*paths: Path | str, **settings: tuple[str, ...]) -> list[str]:
+    return [file.name for file in expand(CorpusSettings(paths=tuple(map(str, paths)), **settings))]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.jsonl", ("json-lines", None)),
+        ("a.NDJSON.GZ", ("json-lines", "gzip")),
+        ("a.json.zst", ("json-lines", "zstd")),
+        ("a.csv.gz", ("csv", "gzip")),
+        ("a.parquet", ("parquet", None)),
+        ("a.b.md", ("markdown", None)),
+        ("a.htm", ("html", None)),
+        ("a.txt.gz", None),
+        ("a.parquet.gz", None),
+        ("a.pdf", None),
+        ("gz", None),
+    ],
+)
+def test_the_name_tells_the_format(name: str, expected: tuple[str, str | None] | None) -> None:
+    assert kind_of(name) == expected
+
+
+def test_a_folder_is_walked_and_hidden_and_unknown_files_are_passed_over(tmp_path: Path) -> None:
+    _make(tmp_path, "b.txt", "a/c.md", "a/.hidden.md", ".git/x.txt", "picture.png", "a.jsonl.gz")
+    assert _names(tmp_path) == ["a.jsonl.gz", "a/c.md", "b.txt"]
+
+
+def test_include_and_exclude_are_globs_below_the_folder(tmp_path: Path) -> None:
+    _make(tmp_path, "a.md", "x/a.md", "x/y/a.md", "x/drafts/b.md", "x/b.txt")
+    assert _names(tmp_path, include=("*.md",), exclude=("**/drafts/**",)) == ["a.md", "x/a.md", "x/y/a.md"]
+    assert _names(tmp_path, include=("x/*.md", "x/**/[!a].*")) == ["x/a.md", "x/b.txt", "x/drafts/b.md"]
+
+
+def test_globs_expand_and_name_files_below_their_fixed_part(tmp_path: Path) -> None:
+    _make(tmp_path, "docs/2024/a.md", "docs/2025/b/c.md", "docs/d.txt", "other/e.md")
+    assert _names(f"{tmp_path}/docs/**/*.md") == ["2024/a.md", "2025/b/c.md"]
+    assert _names(f"{tmp_path}/docs/202?") == ["2024/a.md", "2025/b/c.md"]
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_taken_as_it_is(tmp_path: Path) -> None:
+    _make(tmp_path, "[a].txt", "a.txt")
+    assert _names(tmp_path / "[a].txt") == ["[a].txt"]
+
+
+def test_the_order_of_the_paths_does_not_matter_and_files_are_listed_once(tmp_path: Path) -> None:
+    _make(tmp_path, "x/a.md", "x/y/b.md")
+    outer, inner = str(tmp_path / "x"), str(tmp_path / "x/y")
+    one = expand(CorpusSettings(paths=(outer, inner)))
+    assert one == expand(CorpusSettings(paths=(inner, outer)))
+    assert [file.document_name for file in one] == ["a.md", "y/b.md"]
+
+
+def test_files_of_the_same_name_in_two_folders_are_told_apart(tmp_path: Path) -> None:
+    _make(tmp_path, "x/a.jsonl", "y/a.jsonl", "y/b.jsonl")
+    assert _names(tmp_path / "x", tmp_path / "y") == [
+        str(tmp_path / "x/a.jsonl"),
+        str(tmp_path / "y/a.jsonl"),
+        "b.jsonl",
+    ]
+
+
+def test_document_names_are_composed_unicode(tmp_path: Path) -> None:
+    _make(tmp_path, "cafe\u0301.md")
+    (file,) = expand(CorpusSettings(paths=(str(tmp_path),)))
+    assert file.document_name == "caf\u00e9.md"
+
+
+def test_a_file_name_that_is_not_utf8_is_shown_with_escapes(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.txt")).write_text("x", encoding="utf-8")
+    assert _names(tmp_path) == ["bad\\xff.txt"]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("missing.jsonl", "does not exist"), ("a.pdf", "no known format"), ("", "1 other files"), ("*.md", "no corpus")],
+)
+def test_a_corpus_without_files_is_bad_input(tmp_path: Path, path: str, said: str) -> None:
+    _make(tmp_path, "a.pdf")
+    with pytest.raises(BadInput, match=said):
+        _names(tmp_path / path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list every folder")
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path) -> None:
+    _make(tmp_path, "a.txt", "closed/b.txt")
+    (tmp_path / "closed").chmod(0)
+    with pytest.raises(BadInput, match="cannot list"):
+        _names(tmp_path)
+
+
+def test_small_files_share_a_batch_and_large_ones_do_not(tmp_path: Path) -> None:
+    _make(tmp_path, *(f"{number}.txt" for number in range(5)))
+    files = expand(CorpusSettings(paths=(str(tmp_path),)))
+    assert [len(group) for group in batches(files, most_files=2)] == [2, 2, 1]
+    assert [len(group) for group in batches(files, most_bytes=3)] == [3, 2]
+    assert [len(group) for group in batches(files, most_bytes=0)] == [1] * 5
+    assert [file for group in batches(files, most_bytes=2) for file in group] == files
+
+
+def test_settings_say_what_contradicts_itself() -> None:
+    assert CorpusSettings(paths="one.jsonl").paths == ("one.jsonl",)  # type: ignore[arg-type]
+    for wrong in ({"paths": ()}, {"paths": ("a",), "csv_delimiter": '"'}, {"paths": ("a",), "encoding": "latin-1"}):
+        with pytest.raises(ValidationError):
+            CorpusSettings.model_validate(wrong)
+    with pytest.raises(ValidationError, match="different fields"):
+        FieldNames(id="text")
