@@ -42,6 +42,10 @@ class Lines:
             seconds = time.monotonic() - self._began.get(stage, time.monotonic())
             self._write(f"{stage}: {summary} in {seconds:.1f} s")
 
+    def warn(self, message: str) -> None:
+        with self._lock:
+            self._write(f"warning: {message}")
+
     def _write(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
 

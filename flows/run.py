@@ -17,13 +17,14 @@ from types import FrameType
 from pydantic import JsonValue
 
 from indexmill.canonical import digest_of
-from indexmill.errors import IndexmillError
+from indexmill.errors import CorruptBlob, IndexmillError, StoreError
 from indexmill.manifest import Manifest, Ref
 from schemas.config import Configuration
 from storage import lineage, refs, runs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore, init_store
 from storage.lease import Lease, acquire
+from storage.lineage import Lineage
 from storage.publish import publish
 from tasks.build import Build, Parent
 from tasks.executor import Executor, InlineExecutor
@@ -72,7 +73,7 @@ def run_build(
     store = init_store(configuration.store)
     run_id = runs.make_run_id(clock)
     with acquire(store, run_id, clock=clock, duration=float(configuration.run.lease_seconds)) as lease:
-        parent = _parent(store)
+        parent = _parent(store, progress)
         details: dict[str, JsonValue] = {
             "configuration": configuration.model_dump(mode="json"),
             "cold": cold,
@@ -164,27 +165,32 @@ def _recorded(store: FolderStore, build: Build, clock: Clock) -> Iterator[_Endin
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
         raise
     finally:
-        runs.end(
-            store,
-            runs.RunEnd(
-                run_id=build.run_id,
-                state=state,
-                exit_code=code,
-                ended=timestamp(clock()),
-                version=ending.version,
-                manifest=ending.manifest,
-                error=message,
-                report={name: stage.to_json() for name, stage in build.report.stages.items()},
-            ),
+        record = runs.RunEnd(
+            run_id=build.run_id,
+            state=state,
+            exit_code=code,
+            ended=timestamp(clock()),
+            version=ending.version,
+            manifest=ending.manifest,
+            error=message,
+            report={name: stage.to_json() for name, stage in build.report.stages.items()},
         )
+        # A full disk must not hide what ended the run; a published version stands without its run's end record.
+        with contextlib.suppress(StoreError):
+            runs.end(store, record)
 
 
-def _parent(store: FolderStore) -> Parent | None:
+def _parent(store: FolderStore, progress: Progress) -> Parent | None:
     ref = refs.newest(store)
     if ref is None:
         return None
-    manifest = Manifest.from_bytes(store.get_blob(ref.manifest), f"{store.url}, version {ref.version}")
-    return Parent(ref.version, ref.manifest, manifest, lineage.read(store, manifest.lineage))
+    try:
+        manifest = Manifest.from_bytes(store.get_blob(ref.manifest), f"{store.url}, version {ref.version}")
+        return Parent(ref.version, ref.manifest, manifest, lineage.read(store, manifest.lineage))
+    except CorruptBlob as error:
+        # Nothing of it can be reused; what is made again restores the blobs that are the same.
+        progress.warn(f"version {ref.version} is damaged, its parts are made again: {error}")
+        return Parent(ref.version, ref.manifest, None, Lineage())
 
 
 def _commit(store: FolderStore, lease: Lease, build: Build, manifest: Manifest, clock: Clock, note: str) -> Ref:

@@ -26,14 +26,14 @@ def open_encoder(snapshot: Snapshot) -> Embedder:
     named = snapshot.manifest.models.get("encoder")
     made_by: dict[str, Any] = named if isinstance(named, dict) else {}
     carried = {artifact.name.partition("/")[2]: artifact for artifact in snapshot.manifest.under("encoder")}
-    # bf16 agrees with f32 to four digits, so a processor without it may still encode questions.
-    precision = "f32" if made_by.get("precision") == "f32" else "auto"
+    precision = str(made_by.get("precision", "auto"))
     try:
         if carried:
             from indexmill.models.openvino_encoder import OpenVINOEmbedder
 
             files = {name: snapshot.file(artifact.name) for name, artifact in carried.items()}
-            return OpenVINOEmbedder.open(files, precision=precision)
+            # bf16 agrees with f32 to four digits, so a processor without it may still encode questions.
+            return OpenVINOEmbedder.open(files, precision="f32" if precision == "f32" else "auto")
         if made_by.get("backend") == "hash":
             from indexmill.models.embedder import HashEmbedder
 
@@ -47,6 +47,8 @@ def _installed(model: str, weights: str, precision: str) -> Embedder:
     """The model of this name, if it is installed and has these weights."""
     from indexmill.models.convert import find_model
 
+    if not model:
+        raise ModelUnavailable("the snapshot neither carries an encoder nor names one")
     files = find_model(model)
     with files.weights.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -54,4 +56,4 @@ def _installed(model: str, weights: str, precision: str) -> Embedder:
         raise ModelUnavailable(f"{files.weights} has the SHA-256 {digest}; the snapshot was made with {weights}")
     from indexmill.models.torch_encoder import TorchEmbedder  # imports torch, which only this back-end needs
 
-    return TorchEmbedder.open(files.folder, precision=precision)
+    return TorchEmbedder.open(files, precision=precision)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,9 +29,9 @@ from indexmill.layout import (
 )
 from indexmill.manifest import Alias, Manifest, Ref
 
-__all__ = ["FolderReader", "blob_bytes", "check_store", "hash_file", "read_name", "verified_blob"]
+__all__ = ["FolderReader", "blob_bytes", "check_store", "hash_file", "read_name", "verified_again", "verified_blob"]
 
-_verified: dict[str, tuple[int, int, int]] = {}
+_verified: dict[str, tuple[int, int, int, int]] = {}
 _verifying = threading.Lock()
 
 
@@ -90,7 +91,7 @@ def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bo
         status = path.stat()
         if size is not None and status.st_size != size:
             raise CorruptBlob(f"{path} is damaged: it has {status.st_size} bytes, expected {size}; {_ADVICE}")
-        identity = (status.st_dev, status.st_ino, status.st_size)
+        identity = _identity(status)
         key = str(path)
         if not again and _verified.get(key) == identity:
             return path
@@ -122,6 +123,17 @@ def blob_bytes(root: Path, digest: str) -> bytes:
     if found != digest:
         raise CorruptBlob(f"{path} is damaged: its SHA-256 is {found}; {_ADVICE}")
     return data
+
+
+def verified_again(root: Path, digest: str) -> None:
+    """Keep counting a blob as verified after its time was set by the one who has just verified it."""
+    path = root / blob_path(digest)
+    with _verifying:
+        _verified[str(path)] = _identity(path.stat())
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 _ADVICE = "restore it from a copy of the store, or delete it and build again"

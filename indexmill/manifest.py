@@ -66,7 +66,7 @@ _READING = {"unknown fields": "dropped"}
 class Record(BaseModel):
     """Something the store keeps as canonical JSON: frozen, strict in its types."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     @model_validator(mode="before")
     @classmethod

@@ -66,7 +66,11 @@ def canonical_words(text: str) -> list[str]:
 
 def entity_id(name: str) -> str:
     """Return the id of the entity with this canonical name: 32 hexadecimal characters of SHA-256."""
-    return hashlib.sha256(b"entity\0" + name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return _digest(name).hex()[:32]
+
+
+def _digest(name: str) -> bytes:
+    return hashlib.sha256(b"entity\0" + name.encode("utf-8", "surrogatepass")).digest()
 
 
 class NameIndex:
@@ -88,7 +92,8 @@ class NameIndex:
         """The rows ``(n_names,)`` of canonical names; -1 where no entity has the name."""
         if not len(self._keys) or not names:
             return np.full(len(names), -1, dtype=np.int64)
-        wanted = self.keys([entity_id(name) for name in names])
+        digests = b"".join([_digest(name)[:8] for name in names])
+        wanted = np.frombuffer(digests, dtype=">u8").astype(np.uint64)
         at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
         return np.where(self._keys[at] == wanted, at, -1).astype(np.int64)
 

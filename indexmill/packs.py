@@ -279,8 +279,8 @@ def _parse(header: bytes, path: Path) -> tuple[list[_Entry], int]:
         declared = {}
         for item in listed:
             name, dtype, shape = item["name"], item["dtype"], item["shape"]
-            if dtype not in DTYPES:
-                raise CorruptBlob(f"{path} holds an array of type {dtype!r}, which a pack cannot hold")
+            if not isinstance(name, str) or dtype not in DTYPES:
+                raise CorruptBlob(f"{path} has an array {name!r} of type {dtype!r}, which a pack cannot hold")
             declared[check_name(name)] = (np.dtype(dtype), _check_shape(shape))
         entries, length = _lay_out(declared)
     except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -39,6 +39,7 @@ class SplitSettings(_Settings):
     tokens: int = Field(256, ge=32, le=8192, description="size of a passage, title and special tokens included")
     overlap: int = Field(0, ge=0, description="tokens of whole trailing sentences repeated in the next passage")
     title_in_passage: bool = Field(True, description="embed the document's title before each of its passages")
+    language: str = Field("en", pattern="^[a-z]{2}$", description="whose abbreviations do not end a sentence")
 
     @model_validator(mode="after")
     def _overlap_fits(self) -> SplitSettings:

@@ -25,7 +25,7 @@ from indexmill.errors import (
     StoreError,
     StoreNotWritable,
 )
-from indexmill.folder import blob_bytes, check_store, hash_file, read_name, verified_blob
+from indexmill.folder import blob_bytes, check_store, hash_file, read_name, verified_again, verified_blob
 from indexmill.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
@@ -48,6 +48,8 @@ def init_store(path: Path | str) -> FolderStore:
     root = _root(path)
     with contextlib.suppress(SnapshotNotFound):
         return FolderStore(root)
+    if root.exists() and not root.is_dir():
+        raise ConfigurationError(f"{root} is a file; a store is a folder: give another name")
     with _writing(root):
         _make_folders(Path(root.anchor), root)
         others = [
@@ -154,6 +156,7 @@ class FolderStore:
                 verified_blob(self.root, digest)
                 fault_point("refresh")
                 os.utime(path)
+                verified_again(self.root, digest)
             except (CorruptBlob, FileNotFoundError):  # damaged, or collected in between
                 return False
             _sync_folder(path.parent)  # whoever linked it may not have come to that yet
@@ -378,7 +381,7 @@ def _writing(path: Path) -> Iterator[None]:
             raise StoreNotWritable(
                 f"{path} cannot be written: {error.strerror}; free some space and run again, nothing is lost"
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise StoreNotWritable(
                 f"{path} cannot be written: {error.strerror}; give a store that this user may write to"
             ) from error

@@ -37,7 +37,8 @@ def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
         write_statistics=True,
         store_schema=True,
     )
-    return sink.getvalue().to_pybytes()
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def put_table(store: Store, table: pa.Table, schema: pa.Schema | None = None) -> tuple[str, int]:

@@ -24,7 +24,7 @@ from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
 from storage.receipts import Receipt, candidates, find, scan
-from tasks import check, embed, embed_names, encoder, recognise, resolve, split, tri_graph
+from tasks import check, embed, embed_names, encoder, recognise, resolve, split_stage, tri_graph
 from tasks.encoder import EncoderChoice, choose_encoder
 from tasks.environment import environment_fingerprint
 from tasks.executor import Call, Executor
@@ -53,7 +53,7 @@ class Parent:
 
     version: int
     digest: str  # of the manifest
-    manifest: Manifest
+    manifest: Manifest | None  # None where it is damaged
     lineage: Lineage
 
 
@@ -92,7 +92,9 @@ class Build:
         self.report = Report()
         self.parts: dict[str, Parts] = {}
         self.corpus: spill.ShardPlan | None = None
-        self._described = {artifact.name: artifact for artifact in (parent.manifest.artifacts if parent else ())}
+        self._described = {
+            artifact.name: artifact for artifact in (parent.manifest.artifacts if parent and parent.manifest else ())
+        }
         self._choice: EncoderChoice | None = None
         self._scanned: dict[str, list[Receipt]] = {}
         self._lock = threading.Lock()
@@ -158,9 +160,9 @@ class Build:
 
     def split(self) -> None:
         """Cut documents into passages and sentences."""
-        settings = {**self.configuration.split.model_dump(), "tokenizer": self.choice.tokenizer}
+        settings = {"split": self.configuration.split.model_dump(), "tokenizer": self.choice.tokenizer}
         self._make(
-            split.STAGE,
+            split_stage.STAGE,
             [
                 _Want(
                     shard,
@@ -210,14 +212,14 @@ class Build:
         """Make the vectors of canonical names that no earlier part holds."""
         wants = [
             _Want(
-                name.removeprefix("names/"),
+                name.removeprefix("named/"),
                 {"names": digest},
                 {"encoder": self.choice.fingerprint},
                 {"opening": self.choice.opening()},
                 row_space=_row_space(self.choice.fingerprint, "names"),
             )
             for name, digest in sorted(self.parts["resolve"][WHOLE].outputs.items())
-            if name.startswith("names/")
+            if name.startswith("named/")
         ]
         self._make(embed_names.STAGE, wants)
 
@@ -326,7 +328,7 @@ class Build:
         for stage, parts in self.parts.items():
             for label, receipt in parts.items():
                 for output, digest in receipt.outputs.items():
-                    if (stage, output.split("/")[0]) == ("resolve", "names") or stage == "check":
+                    if (stage, output.split("/")[0]) == ("resolve", "named") or stage == "check":
                         continue  # inputs of other stages, not of a reader
                     name = _artifact_name(stage, label, output)
                     known = self._described.get(name)

@@ -7,11 +7,14 @@ way nothing is published: the check raises, and names the artifact.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from indexmill.errors import IndexmillError
+from indexmill.names import NameIndex
 from tasks.stage import Inputs, Outputs, Stage
 
 __all__ = ["STAGE", "CheckError"]
@@ -24,42 +27,57 @@ class CheckError(IndexmillError):
 
 
 def _compute(inputs: Inputs) -> Outputs:
-    def scan(name: str, *columns: str) -> pl.LazyFrame:
-        paths = [inputs.path(digest) for key, digest in sorted(inputs.job.inputs.items()) if key.startswith(name + "/")]
-        return pl.scan_parquet(paths).select(*columns)
-
-    def refuse(condition: bool, message: str) -> None:
-        if condition:
-            raise CheckError(
-                f"{message}; nothing was published. Run `indexmill build --cold`, and report this if it stays"
-            )
-
-    passages = scan("passages", "passage_id", "document_id").collect()
-    refuse(passages["passage_id"].n_unique() != passages.height, "passage ids are not unique")
-    documents = scan("documents", "document_id").collect()["document_id"]
-    refuse(documents.n_unique() != documents.len(), "document ids are not unique")
-    orphans = passages.filter(~pl.col("document_id").is_in(documents.implode()))
-    refuse(orphans.height > 0, f"{orphans.height} passages belong to no document")
-    entities = scan("entities", "entity_id").collect()["entity_id"]
-    refuse(
-        not entities.is_sorted() or entities.n_unique() != entities.len(), "entities are not in the order of their ids"
-    )
-    mentioned = scan("mentions", "entity_id").unique().collect(engine="streaming")["entity_id"]
-    refuse(
-        mentioned.n_unique() != entities.len(), f"{entities.len()} entities for {mentioned.n_unique()} mentioned ids"
-    )
-
-    for name, digest in sorted(inputs.job.inputs.items()):
-        kind, _, shard = name.partition("/")
-        pairs = {"vectors": (("passages", "passages"), ("sentences", "sentences")), "names": (("vectors", "entities"),)}
-        for array, table in pairs.get(kind, ()):
-            vectors = inputs.pack(digest)[array]
-            rows = pl.scan_parquet(inputs.path(inputs.job.inputs[f"{table}/{shard}"])).select(pl.len()).collect().item()
-            refuse(len(vectors) != rows, f"{name}: {len(vectors)} vectors for {rows} rows of {table}/{shard}")
-            lengths = np.linalg.norm(vectors, axis=1)
-            refuse(bool((np.abs(lengths - 1) > _UNIT).any()), f"{name}: a vector of {array} is not of unit length")
+    passages = _columns(inputs, "passages", "passage_id", "document_id")
+    documents = _columns(inputs, "documents", "document_id")["document_id"]
+    entities = _columns(inputs, "entities", "entity_id")["entity_id"]
+    mentioned = _columns(inputs, "mentions", "entity_id")["entity_id"].unique()
+    _refuse_if(passages["passage_id"].n_unique() != passages.height, "passage ids are not unique")
+    _refuse_if(documents.n_unique() != documents.len(), "document ids are not unique")
+    orphans = passages.filter(~pl.col("document_id").is_in(documents.implode())).height
+    _refuse_if(orphans > 0, f"{orphans} passages belong to no document")
+    ordered = entities.is_sorted() and entities.n_unique() == entities.len()
+    _refuse_if(not ordered, "entities are not in the order of their ids")
+    _refuse_if(mentioned.len() != entities.len(), f"{entities.len()} entities for {mentioned.len()} mentioned ids")
+    for label in _labels(inputs, "vectors"):
+        pack = inputs.pack(inputs.job.inputs[f"vectors/{label}"])
+        for table in ("passages", "sentences"):
+            rows = _columns(inputs, table, "passage_id", label=label).height
+            _refuse_if(len(pack[table]) != rows, f"vectors/{label}: {len(pack[table])} rows for {rows} {table}")
+            _check_lengths(pack[table], f"vectors/{label}, {table}")
+    for label in _labels(inputs, "names"):
+        pack = inputs.pack(inputs.job.inputs[f"names/{label}"])
+        known = NameIndex.keys(_columns(inputs, "entities", "entity_id", label=label)["entity_id"].to_list())
+        strange = np.setdiff1d(pack["entity_keys"], known)
+        _refuse_if(len(strange) > 0, f"names/{label}: {len(strange)} vectors of entities that are not there")
+        _check_lengths(pack["vectors"], f"names/{label}")
     summary = {"documents": documents.len(), "passages": passages.height, "entities": entities.len()}
     return Outputs(files={"checked": json.dumps(summary, sort_keys=True).encode()})
+
+
+def _labels(inputs: Inputs, name: str) -> list[str]:
+    return sorted(key.partition("/")[2] for key in inputs.job.inputs if key.startswith(name + "/"))
+
+
+def _columns(inputs: Inputs, name: str, *columns: str, label: str | None = None) -> pl.DataFrame:
+    """Some columns of a table, of all shards or of one."""
+    labels = _labels(inputs, name) if label is None else [label]
+    paths = [inputs.path(inputs.job.inputs[f"{name}/{shard}"]) for shard in labels]
+    if not paths:
+        return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
+    return pl.scan_parquet(paths).select(*columns).collect(engine="streaming")
+
+
+def _check_lengths(vectors: NDArray[Any], where: str) -> None:
+    for first in range(0, len(vectors), 65_536):
+        lengths = np.linalg.norm(vectors[first : first + 65_536], axis=1)
+        _refuse_if(bool((np.abs(lengths - 1) > _UNIT).any()), f"{where}: a vector is not of unit length")
+
+
+def _refuse_if(broken: bool, message: str) -> None:
+    if broken:
+        raise CheckError(
+            f"{message}; nothing was published. `indexmill build --cold` makes every part again; please report this"
+        )
 
 
 STAGE = Stage("check", version=1, compute=_compute, libraries=("polars", "numpy"))

@@ -1,7 +1,12 @@
-"""Stage `embed_names`: a vector for each canonical name of an entity shard."""
+"""Stage `embed_names`: vectors of the canonical names of an entity shard.
+
+The pack `names` has the vectors, their row keys, and the key of the entity that each belongs to: an entity without a
+vector has no row.
+"""
 
 from __future__ import annotations
 
+from indexmill.names import NameIndex
 from schemas.tables import NAMES
 from tasks.embed import Vectors, embed_texts, keys_array
 from tasks.encoder import encoder_of
@@ -11,13 +16,20 @@ __all__ = ["STAGE"]
 
 
 def _compute(inputs: Inputs) -> Outputs:
-    names = inputs.table("names", NAMES)["name"].to_pylist()
+    table = inputs.table("names", NAMES)
+    names = table.column("name").to_pylist()
     embedder = encoder_of(inputs)
     packs = [inputs.pack(digest) for digest in inputs.job.reuse]
     known = Vectors((pack["keys"], pack["vectors"]) for pack in packs)
     vectors, keys, made = embed_texts(names, embedder.encode, known, embedder.dimension)
     return Outputs(
-        packs={"names": {"vectors": vectors, "keys": keys_array(keys)}},
+        packs={
+            "names": {
+                "entity_keys": NameIndex.keys(table.column("entity_id").to_pylist()),
+                "keys": keys_array(keys),
+                "vectors": vectors,
+            }
+        },
         counts={"vectors_made": made, "vectors_reused": len(names) - made},
     )
 

@@ -24,6 +24,10 @@ class Progress(Protocol):
         """A stage is done; the summary is a few words."""
         ...
 
+    def warn(self, message: str) -> None:
+        """Something that a person should know, and that does not stop the run."""
+        ...
+
 
 class Silent:
     """Says nothing."""
@@ -35,6 +39,9 @@ class Silent:
         pass
 
     def end(self, stage: str, summary: str) -> None:
+        pass
+
+    def warn(self, message: str) -> None:
         pass
 
 

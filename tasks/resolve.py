@@ -12,24 +12,32 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from indexmill.names import NameIndex
 from schemas.tables import ENTITIES, NAMES, SURFACES, conform
 from tasks.ingest.shards import assign
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["STAGE", "resolve"]
+__all__ = ["STAGE", "UNLINKED_KINDS", "resolve"]
+
+UNLINKED_KINDS = ("date", "number")
+"""Kinds of mentions that link passages which have nothing else in common: an entity of no other kind has no vector."""
 
 
-def resolve(mentions: list[Path], passages: list[Path]) -> tuple[pa.Table, pa.Table]:
-    """Entities and their surface forms (`schemas.tables.ENTITIES`, `SURFACES`), ordered by entity id.
+def resolve(mentions: list[Path], passages: list[Path]) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Entities, their surface forms, and the names that get vectors, each ordered by entity id.
+
+    The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`.
 
     Reads Parquet files of mentions and passages in a stream. An entity is shown by its most frequent surface form,
     the smallest of equals.
     """
     if not mentions:
-        return ENTITIES.empty_table(), SURFACES.empty_table()
-    rows = pl.scan_parquet(mentions).select("entity_id", "name", "surface", "passage_id")
+        return ENTITIES.empty_table(), SURFACES.empty_table(), NAMES.empty_table()
+    rows = pl.scan_parquet(mentions).select("entity_id", "name", "surface", "passage_id", "kind")
     owners = pl.scan_parquet(passages).select("passage_id", "document_id")
-    counted = rows.group_by("entity_id", "name", "surface").agg(mentions=pl.len().cast(pl.Int64))
+    counted = rows.group_by("entity_id", "name", "surface").agg(
+        mentions=pl.len().cast(pl.Int64), linked=(~pl.col("kind").is_in(UNLINKED_KINDS)).any()
+    )
     spread = (
         rows.select("entity_id", "passage_id")
         .unique()
@@ -41,34 +49,36 @@ def resolve(mentions: list[Path], passages: list[Path]) -> tuple[pa.Table, pa.Ta
     surfaces = surfaces.sort("entity_id", "mentions", "surface", descending=[False, True, False])
     entities = (
         surfaces.group_by("entity_id", maintain_order=True)
-        .agg(pl.col("name").first(), pl.col("surface").first(), pl.col("mentions").sum())
+        .agg(pl.col("name").first(), pl.col("surface").first(), pl.col("mentions").sum(), pl.col("linked").any())
         .join(spread_rows, on="entity_id")
         .sort("entity_id")
     )
+    names = entities.filter("linked").select("entity_id", "name")
     ordered = surfaces.select("entity_id", "surface", "mentions").sort("entity_id", "surface")
-    return conform(entities.to_arrow(), ENTITIES), conform(ordered.to_arrow(), SURFACES)
+    return (
+        conform(entities.drop("linked").to_arrow(), ENTITIES),
+        conform(ordered.to_arrow(), SURFACES),
+        conform(names.to_arrow(), NAMES),
+    )
 
 
 def _compute(inputs: Inputs) -> Outputs:
     def paths(prefix: str) -> list[Path]:
         return [inputs.path(digest) for name, digest in sorted(inputs.job.inputs.items()) if name.startswith(prefix)]
 
-    entities, surfaces = resolve(paths("mentions/"), paths("passages/"))
-    ids = entities["entity_id"].to_pylist()
-    hashes = np.zeros((len(ids), 32), dtype=np.uint8)
-    hashes[:, :16] = np.frombuffer(bytes.fromhex("".join(ids)), dtype=np.uint8).reshape(-1, 16)
-    shards = assign(hashes, np.ones(len(ids), dtype=np.int64), inputs.settings["entities_per_shard"], letter="e")
+    found = dict(zip(("entities", "surfaces", "named"), resolve(paths("mentions/"), paths("passages/")), strict=True))
+    keys = {name: NameIndex.keys(table.column("entity_id").to_pylist()) for name, table in found.items()}
+    hashes = np.zeros((len(keys["entities"]), 32), dtype=np.uint8)
+    hashes[:, :8] = keys["entities"].astype(">u8").view(np.uint8).reshape(-1, 8)
+    weights = np.ones(len(hashes), dtype=np.int64)
     tables: dict[str, pa.Table] = {}
-    surface_owner = surfaces["entity_id"].to_numpy(zero_copy_only=False).astype(str)
-    for label, rows in shards.items():
-        own = entities.take(pa.array(np.sort(rows)))
-        tables[f"entities/{label}"] = own
-        tables[f"names/{label}"] = conform(own, NAMES)
-        # Ids of a leaf are contiguous in sorted order, and so are their surfaces.
-        bounds = [ids[int(rows.min())], ids[int(rows.max())]] if len(rows) else ["", ""]
-        first, last = np.searchsorted(surface_owner, bounds[0]), np.searchsorted(surface_owner, bounds[1], side="right")
-        tables[f"surfaces/{label}"] = surfaces.slice(int(first), int(last - first))
-    return Outputs(tables=tables, counts={"entities": len(ids)})
+    for label, rows in assign(hashes, weights, inputs.settings["entities_per_shard"], letter="e").items():
+        # An id is a hash in hexadecimal: the ids of a leaf of the trie stand together in each table.
+        first, last = keys["entities"][[rows.min(), rows.max()]]
+        for name, table in found.items():
+            low, high = np.searchsorted(keys[name], first), np.searchsorted(keys[name], last, side="right")
+            tables[f"{name}/{label}"] = table.slice(int(low), int(high - low))
+    return Outputs(tables=tables, counts={"entities": len(hashes)})
 
 
 STAGE = Stage("resolve", version=1, compute=_compute, libraries=("polars", "numpy"))

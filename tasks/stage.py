@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from indexmill.canonical import canonical_json, digest_of
-from indexmill.packs import open_pack, write_pack
+from indexmill.packs import open_pack
+from storage.arrays import put_pack
 from storage.folder import open_store
 from storage.protocol import Store
 from storage.receipts import Receipt, find, record
@@ -143,10 +143,7 @@ def make_part(job: Job) -> Made:
         digests[name], sizes[name] = put_table(store, table)
         rows[name] = table.num_rows
     for name, arrays in sorted(outputs.packs.items()):
-        path = store.scratch(job.run_id) / f"{job.key}.{name.replace('/', '.')}"
-        path.unlink(missing_ok=True)  # of an attempt that was interrupted
-        sizes[name] = write_pack(path, {key: np.ascontiguousarray(array) for key, array in arrays.items()})
-        digests[name] = store.put_blob(path)
+        digests[name], sizes[name] = put_pack(store, job.run_id, arrays)
         rows[name] = max((len(array) for array in arrays.values()), default=0)
     for name, data in sorted(outputs.files.items()):
         digests[name] = store.put_blob(data)

@@ -8,7 +8,7 @@ entities in the order of their ids. The arrays of the pack `matrices` are these,
     contents.indptr, .indices, .counts    passages x entities, with occurrences
     contained_in.indptr, .indices, .counts
     entity_keys                           (n_entities,) the start of each entity id, to find it by
-    titled                                (n_entities,) whether the entity titles a document
+    strengths                             (n_entities,) the sum of ln(1 + occurrences) over an entity's passages
     sentence_passage                      (n_sentences,) the passage of each sentence
 """
 
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from indexmill.names import NameIndex
 from indexmill.retrieve.tri_graph import Sparse, build_matrices
 from schemas.tables import ENTITIES, MENTIONS, PASSAGES, SENTENCES
+from tasks.resolve import UNLINKED_KINDS
 from tasks.stage import Inputs, Outputs, Stage
 
 __all__ = ["STAGE", "counts"]
@@ -35,7 +36,7 @@ Integers = NDArray[np.int64]
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     """The sizes of a built graph, as the manifest states them."""
     return {
-        "entities": len(pack["titled"]),
+        "entities": len(pack["strengths"]),
         "sentences": len(pack["sentence_passage"]),
         "passages": len(pack["contents.indptr"]) - 1,
         "mention_links": len(pack["mentions.indices"]),
@@ -76,11 +77,12 @@ def _compute(inputs: Inputs) -> Outputs:
         sentence_passage=sentence_passages,
         passages=passages,
         entities=len(entity_ids),
+        ignored_kinds=UNLINKED_KINDS,
     )
     arrays: dict[str, NDArray[Any]] = {
         "entity_keys": NameIndex.keys(entity_ids.to_pylist()),
         "sentence_passage": sentence_passages.astype(np.int32),
-        "titled": matrices.titled,
+        "strengths": matrices.strengths,
     }
     for name in ("mentions", "mentioned_in", "contents", "contained_in"):
         matrix: Sparse = getattr(matrices, name)

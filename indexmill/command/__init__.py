@@ -118,6 +118,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         click.echo(f"error: {error}", err=True)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if options.debug:
+            traceback.print_exc()
+        click.echo(f"error: the package {error.name!r} is not installed: pip install 'indexmill[pipeline]'", err=True)
+        return 2
     except Exception as error:
         if options.debug:
             traceback.print_exc()

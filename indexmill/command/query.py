@@ -68,26 +68,29 @@ def _shown(rank: int, hit: Hit, explain: bool) -> str:
 
 def _reasons(name: str, reasons: Any) -> list[str]:
     """One part of an explanation: a heading, and a line for every reason with what it says about itself."""
+    if not reasons:
+        return []
     if not isinstance(reasons, list):
         return _wrapped(f"{name}: {reasons}", "      ")
     lines = [f"      {name}:"]
     for reason in reasons:
-        if not isinstance(reason, dict):
-            lines += _wrapped(f"- {reason}", "        ")
-            continue
-        said = [_value(key, value) for key, value in reason.items() if key not in ("id", "entity_id", "sentence")]
-        lines += _wrapped("- " + "  ".join(part for part in said if part), "        ")
-        if reason.get("sentence"):
-            lines += _wrapped(f"“{reason['sentence']}”", "            ")
+        said = reason if isinstance(reason, dict) else {"name": reason}
+        shown = (_value(key, value) for key, value in said.items() if key not in _UNSHOWN)
+        lines += _wrapped("- " + ", ".join(part for part in shown if part), "        ")
+        if said.get("sentence"):
+            lines += _wrapped(f"“{said['sentence']}”", "          ")
     return lines
+
+
+_UNSHOWN = frozenset({"entity_id", "sentence"})  # ids are for scripts; a sentence gets a line of its own
 
 
 def _value(key: str, value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, float):
-        return f"{key} {value:.3f}"
-    return str(value) if key in ("surface", "name") else f"{key} {value}"
+    if key in ("surface", "name"):
+        return str(value)
+    return f"{key.replace('_', ' ')} {f'{value:.3f}' if isinstance(value, float) else value}"
 
 
 def _wrapped(text: str, indent: str) -> list[str]:

@@ -201,7 +201,7 @@ def load_transformer(files: ModelFiles) -> Any:
             raise ModelUnavailable(
                 f"this needs torch and transformers ({error}); install them with: pip install 'indexmill[pipeline]'"
             ) from error
-        transformers_logging.disable_progress_bar()
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the library's own
         loaded: Any = AutoModel.from_pretrained(str(files.folder), local_files_only=True, dtype=torch.float32)
         return loaded.eval()
 

@@ -203,7 +203,7 @@ class TokenEncoder(_Pooled):
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens."""
         return [
-            np.array(encoding.offsets, np.int32).reshape(-1, 2)
+            _pairs(encoding.offsets)
             for chunk in _chunks(texts, self._CHUNK)
             for encoding in self._whole.encode_batch(chunk, add_special_tokens=False)
         ]
@@ -225,7 +225,7 @@ class TokenEncoder(_Pooled):
             for encoding in self._cut.encode_batch(chunk):
                 own = np.flatnonzero(np.array(encoding.special_tokens_mask) == 0)
                 first, last = (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
-                bounds = np.array(encoding.offsets, np.int32).reshape(-1, 2)[first:last]
+                bounds = _pairs(encoding.offsets)[first:last]
                 yield _Tokens(np.array(encoding.ids, np.int64), bounds, first)
 
 
@@ -249,6 +249,11 @@ def _chunks(texts: Sequence[str], size: int) -> Iterator[list[str]]:
         except UnicodeEncodeError:
             chunk = [text.encode("utf-8", "replace").decode("utf-8") for text in chunk]
         yield chunk
+
+
+def _pairs(offsets: list[tuple[int, int]]) -> NDArray[np.int32]:
+    """Offsets as an (n, 2) array."""
+    return np.fromiter(itertools.chain.from_iterable(offsets), np.int32, 2 * len(offsets)).reshape(-1, 2)
 
 
 def _mean(states: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -330,8 +335,8 @@ class HashEmbedder(_Pooled):
         texts = ids.tolist()
         states = np.array([[_features(word) for word in words] for words in texts], np.float32)
         around = np.array([_signs("\0".join(words)) for words in texts], np.float32)
-        states += around[:, None, :] / np.float32(64)
-        return states
+        hidden: NDArray[np.float32] = states + around[:, None, :] / np.float32(64)
+        return hidden
 
 
 @lru_cache(maxsize=1 << 16)
@@ -339,7 +344,7 @@ def _features(word: str) -> NDArray[np.float32]:
     """The hashed word and its trigrams; a special token is a constant that keeps every sum from being zero."""
     if not word:
         return np.full(HashEmbedder._DIMENSION, 1 / 256, np.float32)
-    vector = np.zeros(HashEmbedder._DIMENSION, np.float32)
+    vector: NDArray[np.float32] = np.zeros(HashEmbedder._DIMENSION, np.float32)
     framed = f"^{word.lower()}$"
     for feature in (framed, framed, *(framed[at : at + 3] for at in range(len(framed) - 2))):
         vector[:] += _signs(feature) * _places(feature)
@@ -356,7 +361,8 @@ def _places(text: str) -> NDArray[np.float32]:
     """Which eighth of the dimensions a feature uses."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=24, person=b"places").digest()
     thirds = np.unpackbits(np.frombuffer(digest, np.uint8)).reshape(3, -1)
-    return thirds.all(axis=0).astype(np.float32)
+    chosen: NDArray[np.uint8] = np.bitwise_and.reduce(thirds, axis=0)
+    return chosen.astype(np.float32)
 
 
 _SAMPLE = (

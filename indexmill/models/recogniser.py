@@ -9,7 +9,7 @@ All are pure functions of one document, so that mentions can be kept under the d
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from indexmill.errors import ModelUnavailable
 from indexmill.names import canonical_words
@@ -422,8 +422,7 @@ def _inside(spans: list[tuple[int, int]], start: int, end: int) -> bool:
 # --- questions -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A run of a question's words that may be the name of an entity.
 
     ``start`` and ``end`` count canonical words. ``capital`` says that a word which is no function word is written with
@@ -436,7 +435,7 @@ class Candidate:
     capital: bool
 
 
-_LONGEST_NAME = 16  # words
+_LONGEST_NAME = 12  # words
 
 
 def question_candidates(question: str) -> list[Candidate]:
@@ -452,16 +451,17 @@ def question_candidates(question: str) -> list[Candidate]:
             folded = canonical_words(raw)
             if i or not folded or folded[0] not in _OPENERS:
                 shown.update(folded)
-    plain = [word in FUNCTION_WORDS for word in words]
-    bold = [word in shown and not empty for word, empty in zip(words, plain, strict=True)]
-    found = []
-    for length in range(min(_LONGEST_NAME, len(words)), 0, -1):
-        for start in range(len(words) - length + 1):
-            end = start + length
-            if words[start] == "the" or all(plain[start:end]):
-                continue
-            found.append(Candidate(" ".join(words[start:end]), start, end, any(bold[start:end])))
-    return found
+    telling, capitals = [0], [0]  # how many before each word
+    for word in words:
+        tells = word not in FUNCTION_WORDS
+        telling.append(telling[-1] + tells)
+        capitals.append(capitals[-1] + (tells and word in shown))
+    return [
+        Candidate(" ".join(words[start : start + n]), start, start + n, capitals[start + n] > capitals[start])
+        for n in range(min(_LONGEST_NAME, len(words)), 0, -1)
+        for start in range(len(words) - n + 1)
+        if telling[start + n] > telling[start] and words[start] != "the"
+    ]
 
 
 # --- spaCy -----------------------------------------------------------------------------------------------------------

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 
@@ -27,18 +26,18 @@ class Rows:
         counts = [artifact.rows for artifact in self.tables if artifact.rows is not None]
         if len(counts) < len(self.tables):
             raise CorruptBlob(f"{snapshot.path}: the manifest does not say how many rows {name!r} has")
-        self.starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+        self.starts = [0, *itertools.accumulate(counts)]
         """The first row of every shard, and the number of all rows."""
         self._shards: dict[int, dict[str, Any]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return int(self.starts[-1])
+        return self.starts[-1]
 
     def locate(self, row: int) -> tuple[int, int]:
         """The number of the shard that holds a row, and the row's place in it."""
-        number = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return number, row - int(self.starts[number])
+        number = bisect.bisect_right(self.starts, row) - 1
+        return number, row - self.starts[number]
 
     def shard(self, number: int) -> dict[str, Any]:
         """The columns of one shard as Arrow arrays by name. Raises CorruptBlob."""

@@ -1,23 +1,28 @@
 """LinearRAG's Tri-graph: entities, sentences and passages, and retrieval by activation and PageRank (section 3).
 
 A question activates the entities it names (eq. 3). Sentences that resemble the question (eq. 4) carry the activation
-to further entities (eq. 5), hop by hop, until none passes the threshold. The activated entities and the similarity of
+to further entities (eq. 5), hop by hop, until none passes the threshold. The activated entities and the nearest
 passages start a personalised PageRank on the passage-entity graph (eqs. 6, 7), whose scores rank the passages.
 
-Where the paper is silent or leaves a choice, this is what is done and why (measured on two-wiki and Hotpot questions;
-``docs/families.md`` has the numbers):
+Where the paper is silent or leaves a choice, this is what is done (``docs/families.md`` has the measurements):
 
-- *Eq. 3* finds entities by their canonical names, the longest match of the question's words first.
-- *Frequency.* An entity that half of the corpus mentions says little. A score is weighed by 1 / ln(e - 1 + n) for an
-  entity in n passages where it passes on, enters eq. 7 or starts the walk; one in more sentences than
-  ``widest_entity`` passes nothing on.
+- *Linking* (eq. 3): the question's words are matched against all canonical names, the longest match first.
 - *The subject.* A document's title names what its sentences are about ("He was born in ..."), so the title's entity
-  counts as mentioned in every sentence, and as several occurrences in eq. 7.
+  counts as mentioned in every sentence of the passage, and as several occurrences in eq. 7.
+- *Rarity.* What half of the corpus mentions says little. A score is weighed by 1 / ln(e - 1 + n) for an entity in n
+  passages, where it passes on (eq. 5) and where it starts the walk (eqs. 6, 7).
+- *Similarity* (eq. 4) is relative to the most similar sentence that the question's own entities touch, so that one
+  threshold suits every embedder and every way to ask.
+- *The open question.* The names in a question pull its vector to what they name. The part of the vector that lies in
+  the span of their vectors is reduced where similarity looks for the next hop: by ``bridge_residual`` in eq. 4, by
+  ``rank_residual`` where passages are weighed against the question.
 - *Links by occurrence.* The walk leaves a node along its links in proportion to ln(1 + occurrences).
-- *The start* of eq. 6 is the hybrid start of eq. 7 over passages and entities together, normalised to one. The
-  similarity of a passage counts between the weakest (0) and the strongest (1) of the ``dense_passages`` nearest.
+- *The start* of eq. 6 is the hybrid start of eq. 7 over passages and entities together, normalised to one. A
+  passage's similarity counts from the weakest (0) to the strongest (1) of the ``dense_passages`` nearest.
 - *The walk* stays on the activated entities, the passages that contain them, and the nearest passages: its cost
   follows the question and not the corpus. A few steps order the passages as the limit does.
+- *Agreement.* A passage that the walk reaches should also resemble the open question: its score is multiplied by its
+  relative similarity to the power of ``agreement``.
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ class TriGraphParameters:
     """The settings of retrieval; the paper's symbol in brackets.
 
     hops: most iterations of eq. 5 [n].
-    activation_threshold: a newly activated entity below it is pruned [delta].
+    activation_threshold: a newly activated entity at or below it is pruned [delta].
     reading: of eq. 5: ``max`` keeps the best path to an entity, ``sum`` adds all paths, as the formula is printed.
     sentences_per_entity: sentences through which one entity passes on, the most similar first; 0 for all.
     sentences_per_step: the same for one whole iteration: 1 is greedy, 3 the beam of appendix E.6; 0 for all.
@@ -64,12 +69,15 @@ class TriGraphParameters:
     passage_weight: of passages against entities in the start [W_p, eq. 7].
     steps: of the walk.
     dense_passages: nearest passages that take part whatever they contain.
-    widest_entity: an entity mentioned in more sentences, or contained in more passages, does not widen the search.
+    widest_entity: an entity mentioned in more sentences passes nothing on, and one contained in more passages brings
+        none of them in; it still counts in passages that take part anyway.
+    bridge_residual, rank_residual: how much of what a question names is taken out of its vector, 0 to 1.
+    agreement: the power of a passage's relative similarity in its final score; 0 leaves it out.
     activation, pagerank, pruning: False leaves that part out (figure 4).
     """
 
     hops: int = 4
-    activation_threshold: float = 0.3
+    activation_threshold: float = 0.5
     reading: Literal["max", "sum"] = "max"
     sentences_per_entity: int = 0
     sentences_per_step: int = 0
@@ -77,8 +85,11 @@ class TriGraphParameters:
     similarity_weight: float = 1.0
     passage_weight: float = 0.1
     steps: int = 3
-    dense_passages: int = 100
-    widest_entity: int = 300
+    dense_passages: int = 50
+    widest_entity: int = 100
+    bridge_residual: float = 0.5
+    rank_residual: float = 1.0
+    agreement: float = 0.5
     activation: bool = True
     pagerank: bool = True
     pruning: bool = True
@@ -102,9 +113,13 @@ class Sparse:
         """For some rows: the position in ``rows`` of every link, its column, and its place in ``indices``."""
         starts = self.indptr[rows]
         lengths = self.indptr[rows + 1] - starts
-        owners = np.repeat(np.arange(len(rows)), lengths)
-        places = np.arange(len(owners)) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+        owners = np.arange(len(rows)).repeat(lengths)
+        places = np.arange(len(owners)) + (starts - lengths.cumsum() + lengths)[owners]
         return owners, self.indices[places].astype(np.int64), places
+
+    def occurrences(self, places: Rows) -> Scores:
+        """The counts at some places of ``indices``."""
+        return np.ones(len(places)) if self.counts is None else self.counts[places].astype(np.float64)
 
     def degrees(self, rows: Rows) -> Rows:
         """The number of links of some rows."""
@@ -116,14 +131,15 @@ class Matrices:
     """The graph's matrices (eqs. 1, 2), each by rows and by columns.
 
     mentions: sentences x entities [M]; mentioned_in: its transpose. contents: passages x entities with occurrence
-    counts [C, N]; contained_in: its transpose. titled: ``(n_entities,) bool``, entities that title a document.
+    counts [C, N]; contained_in: its transpose. strengths: ``(n_entities,) float64``, the sum of ln(1 + N) over an
+    entity's passages.
     """
 
     mentions: Sparse
     mentioned_in: Sparse
     contents: Sparse
     contained_in: Sparse
-    titled: npt.NDArray[np.bool_]
+    strengths: Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +196,16 @@ class TriGraph:
     """A Tri-graph over plain arrays, which may be memory maps; only the rows that a question touches are read.
 
     passages: ``(n, d) float32`` arrays of unit rows, one after the other the rows of all passages. sentences: the same
-    for sentences. names: finds entities by canonical name.
+    for sentences. names: finds entities by canonical name. name_vectors: the same for the names of the entities
+    ``name_rows``, ascending (None: of all entities); a name without a vector stays in the question's.
     """
 
     passages: Sequence[Vectors]
     sentences: Sequence[Vectors]
     matrices: Matrices
     names: NameIndex
+    name_vectors: Sequence[Vectors] = ()
+    name_rows: Integers | None = None
     parameters: TriGraphParameters = field(default_factory=TriGraphParameters)
 
     def with_parameters(self, **changes: object) -> TriGraph:
@@ -198,98 +217,114 @@ class TriGraph:
 
         vectors: ``(n_questions, d) float32``, unit rows, parallel to ``questions``.
         """
-        reach = max(k, self.parameters.dense_passages)
-        close = nearest(self.passages, vectors, reach)
+        close = nearest(self.passages, vectors, max(k, self.parameters.dense_passages))
         return [
-            self._retrieve(vector, question, k, rows, similarities)
+            self._retrieve(vector, question, k, rows, similarities.astype(np.float64))
             for vector, question, (rows, similarities) in zip(vectors, questions, close, strict=True)
         ]
 
     def link(self, question: str) -> tuple[Link, ...]:
-        """The entities that a question names (eq. 3), in the order of their rows: canonical names, the longest first."""
+        """The entities that a question names (eq. 3), ascending by row."""
         candidates = question_candidates(question)
-        rows = self.names.find([candidate.name for candidate in candidates]).tolist()
+        rows = self.names.find([candidate.name for candidate in candidates])
+        known = np.flatnonzero(rows >= 0)
+        known = known[self.matrices.contained_in.degrees(rows[known]) > 0]
         taken: set[int] = set()
         found: dict[int, Link] = {}
-        for candidate, row in zip(candidates, rows, strict=True):
+        for candidate, row in ((candidates[i], int(rows[i])) for i in known.tolist()):
             words = range(candidate.start, candidate.end)
-            if row < 0 or not taken.isdisjoint(words):
-                continue
-            if not candidate.capital and len(words) == 1:
-                continue  # a common word, even where some work is named after it
-            taken.update(words)
-            found[row] = Link(row, candidate.name, 1.0)
+            # One common word is no name, even where some work is called by it.
+            if taken.isdisjoint(words) and (candidate.capital or len(words) > 1):
+                taken.update(words)
+                found[row] = Link(row, candidate.name, 1.0)
         return tuple(found[row] for row in sorted(found))
 
-    def _retrieve(
-        self, vector: Vectors, question: str, k: int, near: Rows, similarities: npt.NDArray[np.float32]
-    ) -> Retrieved:
+    def _retrieve(self, vector: Vectors, question: str, k: int, near: Rows, similarities: Scores) -> Retrieved:
         links = self.link(question)
-        if not links:
-            return Retrieved(near[:k], similarities[:k].astype(np.float64), dense=True)
-        active = self._activate(vector, links)
-        rows, scores = self._rank(active, near, similarities.astype(np.float64))
+        if not links or not len(near):
+            return Retrieved(near[:k], similarities[:k], links, dense=True)
+        setting = self.parameters
+        named = self._span(links)
+        active = self._activate(_residual(vector, named, setting.bridge_residual), links)
+        rows, scores = self._rank(active, near, similarities)
+        if setting.agreement:
+            relevance = _similarities(self.passages, rows, _residual(vector, named, setting.rank_residual))
+            scores = scores * np.maximum(relevance / max(relevance.max(), _LEAST), _LEAST) ** setting.agreement
         best = np.lexsort((rows, -scores))[:k]
-        order = np.lexsort((active.entities, -active.scores))
-        activations = tuple(
-            Activation(entity, score, level, None if level == 1 else sentence, None if level == 1 else source)
-            for entity, score, level, sentence, source in zip(
-                active.entities[order].tolist(),
-                active.scores[order].tolist(),
-                active.levels[order].tolist(),
-                active.sentences[order].tolist(),
-                active.sources[order].tolist(),
-                strict=True,
-            )
-        )
-        return Retrieved(rows[best], scores[best], links, activations)
+        return Retrieved(rows[best], scores[best], links, _explained(active))
+
+    def _span(self, links: Sequence[Link]) -> Scores:
+        """An orthonormal basis ``(n, d)`` of the vectors of the names in a question."""
+        rows = np.array([link.entity for link in links], dtype=np.int64)
+        if self.name_rows is not None:
+            at = np.searchsorted(self.name_rows, rows)
+            at, rows = at[at < len(self.name_rows)], rows[at < len(self.name_rows)]
+            rows = at[self.name_rows[at] == rows]
+        basis: list[Scores] = []
+        for name in _taken(self.name_vectors, rows).astype(np.float64) if self.name_vectors else ():
+            rest = name
+            for direction in basis:
+                rest = rest - np.add.reduce(rest * direction) * direction
+            length = np.sqrt(np.add.reduce(rest * rest))
+            if length > _LEAST:
+                basis.append(rest / length)
+        return np.array(basis, dtype=np.float64)
 
     # --- first stage: activation (section 3.2.1) ---
 
     def _activate(self, vector: Vectors, links: Sequence[Link]) -> _Activated:
         """Spread activation from the question's entities over sentences (eq. 5) with pruning."""
-        setting = self.parameters
+        setting, matrices = self.parameters, self.matrices
         threshold = setting.activation_threshold if setting.pruning else 0.0
         entities = np.array([link.entity for link in links], dtype=np.int64)
         nothing = np.full(len(entities), -1, dtype=np.int64)
         scores = np.array([link.score for link in links], dtype=np.float64)
         active = _Activated(entities, scores, np.ones(len(entities), dtype=np.int64), nothing, nothing)
         frontier, carried = active.entities, active.scores
+        strongest = 0.0  # similarity of the best sentence of the first iteration
         for hop in range(setting.hops if setting.activation else 0):
             if setting.pruning:
-                narrow = self.matrices.mentioned_in.degrees(frontier) <= setting.widest_entity
+                narrow = matrices.mentioned_in.degrees(frontier) <= setting.widest_entity
                 frontier, carried = frontier[narrow], carried[narrow]
-            if not len(frontier):
+            sources, sentences, _ = matrices.mentioned_in.links(frontier)
+            if not len(sentences):
                 break
-            reached = self._bridge(vector, frontier, carried)
-            kept = reached.scores > threshold
-            frontier, carried = _absorb(active, reached, kept, hop + 2)
+            touched = _distinct(sentences)
+            position = touched.searchsorted(sentences)
+            similarity = np.maximum(_similarities(self.sentences, touched, vector), 0.0)
+            strongest = strongest or max(float(similarity.max()), _LEAST)
+            reached = self._bridge(
+                frontier, carried, sources, sentences, np.minimum(similarity / strongest, 1.0)[position]
+            )
+            frontier, carried = _absorb(active, reached, threshold, hop + 2)
         return active
 
-    def _bridge(self, vector: Vectors, frontier: Rows, carried: Scores) -> _Activated:
-        """One iteration of eq. 5: from entities over the sentences that mention them to the entities mentioned there."""
+    def _bridge(
+        self, frontier: Rows, carried: Scores, sources: Rows, sentences: Rows, similarity: Scores
+    ) -> _Activated:
+        """One iteration of eq. 5: from entities over the sentences that mention them to the entities mentioned there.
+
+        sources, sentences, similarity: the links of the frontier: position of the entity, sentence, its similarity.
+        """
         setting, matrices = self.parameters, self.matrices
-        sources, sentences, _ = matrices.mentioned_in.links(frontier)
-        touched, position = np.unique(sentences, return_inverse=True)
-        similarity = np.maximum(_similarities(self.sentences, touched, vector), 0.0)
-        weight = carried * _rarity(matrices.contained_in.degrees(frontier))
-        flow = weight[sources] * similarity[position]
+        flow = (carried * _rarity(matrices.contained_in.degrees(frontier)))[sources] * similarity
+        kept = None
         if setting.sentences_per_entity:
-            kept = _first_of_each(sources, similarity[position], sentences, setting.sentences_per_entity)
-            sources, sentences, flow, position = sources[kept], sentences[kept], flow[kept], position[kept]
-        if setting.sentences_per_step and len(touched) > setting.sentences_per_step:
-            on_path = np.unique(position)
-            best = on_path[np.lexsort((touched[on_path], -similarity[on_path]))[: setting.sentences_per_step]]
-            kept = np.flatnonzero(np.isin(position, best))
+            kept = _first_of_each(sources, similarity, sentences, setting.sentences_per_entity)
+        elif setting.sentences_per_step:
+            best = np.unique(sentences[np.lexsort((sentences, -similarity))], return_index=True)
+            kept = np.isin(sentences, best[0][np.argsort(best[1])][: setting.sentences_per_step])
+        if kept is not None:
             sources, sentences, flow = sources[kept], sentences[kept], flow[kept]
-        rows, level, source = _best_of_each(sentences, flow, sources)
+        rows, level, first = _best_of_each(sentences, flow)
         if setting.reading == "sum":
-            level = np.bincount(np.searchsorted(rows, sentences), weights=flow, minlength=len(rows))
+            level = np.bincount(rows.searchsorted(sentences), weights=flow, minlength=len(rows))
         owners, entities, _ = matrices.mentions.links(rows)
-        found, score, owner = _best_of_each(entities, level[owners], owners)
+        found, score, best_link = _best_of_each(entities, level[owners])
         if setting.reading == "sum":
-            score = np.bincount(np.searchsorted(found, entities), weights=level[owners], minlength=len(found))
-        return _Activated(found, score, np.zeros(0, dtype=np.int64), rows[owner], frontier[source[owner]])
+            score = np.bincount(found.searchsorted(entities), weights=level[owners], minlength=len(found))
+        through = owners[best_link]
+        return _Activated(found, score, np.empty(0, dtype=np.int64), rows[through], frontier[sources[first[through]]])
 
     # --- second stage: importance (section 3.2.2) ---
 
@@ -297,107 +332,141 @@ class TriGraph:
         """The passages that take part, ascending, and their scores (eqs. 6, 7)."""
         setting, matrices = self.parameters, self.matrices
         spread = matrices.contained_in.degrees(active.entities)
-        narrow = active.entities[spread <= setting.widest_entity]
-        passages = np.unique(np.concatenate([matrices.contained_in.links(narrow)[1], near]))
+        _, containing, _ = matrices.contained_in.links(active.entities[spread <= setting.widest_entity])
+        passages = _distinct(np.concatenate([containing, near]))
         # The links between these passages and the activated entities.
         owners, entities, places = matrices.contents.links(passages)
-        strengths = np.log1p(_counts(matrices.contents, places))
+        strengths = np.log1p(matrices.contents.occurrences(places))
         whole = np.bincount(owners, weights=strengths, minlength=len(passages))
-        column = np.minimum(np.searchsorted(active.entities, entities), len(active.entities) - 1)
-        linked = np.flatnonzero(active.entities[column] == entities)
+        column = np.minimum(active.entities.searchsorted(entities), len(active.entities) - 1)
+        (linked,) = (active.entities[column] == entities).nonzero()
         owners, column, strengths = owners[linked], column[linked], strengths[linked]
 
-        rarity = _rarity(spread)
-        evidence = active.scores * rarity**2 / active.levels
-        bonus = np.bincount(owners, weights=evidence[column] * strengths, minlength=len(passages))
+        evidence = active.scores * _rarity(spread)
+        bonus = np.bincount(owners, weights=(evidence / active.levels)[column] * strengths, minlength=len(passages))
         similarity = np.zeros(len(passages))
-        similarity[np.searchsorted(passages, near)] = _scaled(similarities[: setting.dense_passages], len(near))
+        similarity[passages.searchsorted(near)] = _scaled(similarities, setting.dense_passages)
         start = (setting.similarity_weight * similarity + np.log1p(bonus)) * setting.passage_weight
         if not setting.pagerank:
             return passages, start
-        entity_start = active.scores * rarity
-        total = start.sum() + entity_start.sum()
-        start, entity_start = start / total, entity_start / total
+        total = start.sum() + evidence.sum()
+        start, entity_start = start / total, evidence / total
 
         from_passage = strengths / whole[owners]
-        from_entity = strengths / self._strength(active.entities)[column]
-        score, importance = start, entity_start
-        d = setting.damping
+        from_entity = strengths / matrices.strengths[active.entities][column]
+        d, score, importance = setting.damping, start, entity_start
         for _ in range(setting.steps):
-            score, importance = (
-                (1 - d) * start + d * np.bincount(owners, weights=importance[column] * from_entity, minlength=len(passages)),
-                (1 - d) * entity_start
-                + d * np.bincount(column, weights=score[owners] * from_passage, minlength=len(importance)),
-            )
+            to_passages = np.bincount(owners, weights=importance[column] * from_entity, minlength=len(score))
+            to_entities = np.bincount(column, weights=score[owners] * from_passage, minlength=len(importance))
+            score, importance = (1 - d) * start + d * to_passages, (1 - d) * entity_start + d * to_entities
         return passages, score
 
-    def _strength(self, entities: Rows) -> Scores:
-        """The sum of the strengths of all links of some entities."""
-        owners, _, places = self.matrices.contained_in.links(entities)
-        return np.bincount(owners, weights=np.log1p(_counts(self.matrices.contained_in, places)), minlength=len(entities))
+
+_LEAST = 1e-2
+"""Below this a relative similarity or the length of a remainder is noise."""
 
 
-def _absorb(active: _Activated, reached: _Activated, kept: npt.NDArray[np.bool_], level: int) -> tuple[Rows, Scores]:
-    """Put the newly reached entities into ``active`` (the MAX of eq. 5); return those that are new, with their scores."""
-    entities, scores = reached.entities[kept], reached.scores[kept]
-    sentences, sources = reached.sentences[kept], reached.sources[kept]
-    at = np.minimum(np.searchsorted(active.entities, entities), len(active.entities) - 1)
-    known = active.entities[at] == entities
-    np.maximum.at(active.scores, at[known], np.where(active.levels[at[known]] > 1, scores[known], 0.0))
-    new = ~known
-    fresh, fresh_scores = entities[new], scores[new]
-    order = np.argsort(np.concatenate([active.entities, fresh]), kind="stable")
-    active.entities = np.concatenate([active.entities, fresh])[order]
-    active.scores = np.concatenate([active.scores, fresh_scores])[order]
-    active.levels = np.concatenate([active.levels, np.full(len(fresh), level)])[order]
-    active.sentences = np.concatenate([active.sentences, sentences[new]])[order]
-    active.sources = np.concatenate([active.sources, sources[new]])[order]
-    return fresh, fresh_scores
+def _absorb(active: _Activated, reached: _Activated, threshold: float, level: int) -> tuple[Rows, Scores]:
+    """Take over what was reached (the MAX of eq. 5); return the entities that are new and above the threshold."""
+    at = np.minimum(active.entities.searchsorted(reached.entities), len(active.entities) - 1)
+    known = active.entities[at] == reached.entities
+    (better,) = (known & (active.levels[at] > 1) & (reached.scores > active.scores[at])).nonzero()
+    active.scores[at[better]] = reached.scores[better]
+    active.sentences[at[better]], active.sources[at[better]] = reached.sentences[better], reached.sources[better]
+    (new,) = (~known & (reached.scores > threshold)).nonzero()
+    if not len(new):
+        return reached.entities[new], reached.scores[new]
+    entities = np.concatenate([active.entities, reached.entities[new]])
+    order = np.argsort(entities, kind="stable")
+    active.entities = entities[order]
+    active.scores = np.concatenate([active.scores, reached.scores[new]])[order]
+    active.levels = np.concatenate([active.levels, np.full(len(new), level)])[order]
+    active.sentences = np.concatenate([active.sentences, reached.sentences[new]])[order]
+    active.sources = np.concatenate([active.sources, reached.sources[new]])[order]
+    return reached.entities[new], reached.scores[new]
+
+
+def _explained(active: _Activated) -> tuple[Activation, ...]:
+    order = np.lexsort((active.entities, -active.scores))
+    columns = (active.entities, active.scores, active.levels, active.sentences, active.sources)
+    return tuple(
+        Activation(entity, score, level, None if sentence < 0 else sentence, None if source < 0 else source)
+        for entity, score, level, sentence, source in zip(*(c[order].tolist() for c in columns), strict=True)
+    )
 
 
 def _rarity(passages: Rows) -> Scores:
     """How much an entity tells, by the number of passages that contain it: 1 for one, falling with the logarithm."""
-    weight: Scores = np.log(np.e - 1 + np.maximum(passages, 1)) ** -0.5
+    weight: Scores = 1.0 / np.log(np.e - 1 + np.maximum(passages, 1))
     return weight
 
 
-def _scaled(similarities: Scores, length: int) -> Scores:
-    """Similarities of the nearest passages, strongest first, on the scale from the weakest (0) to the strongest (1)."""
-    scaled = np.zeros(length)
-    low, high = similarities[-1], similarities[0]
-    scaled[: len(similarities)] = (similarities - low) / (high - low) if high > low else 1.0
-    return scaled
+def _scaled(similarities: Scores, count: int) -> Scores:
+    """Similarities, strongest first, on the scale from the weakest of the first ``count`` (0) to the strongest (1)."""
+    high, low = similarities[0], similarities[min(count, len(similarities)) - 1]
+    if high <= low:
+        return np.ones(len(similarities))
+    return np.maximum((similarities - low) / (high - low), 0.0)
 
 
-def _counts(matrix: Sparse, places: Rows) -> Scores:
-    return np.ones(len(places)) if matrix.counts is None else matrix.counts[places].astype(np.float64)
+def _residual(vector: Vectors, basis: Scores, share: float) -> Vectors:
+    """The unit vector without a share of its part in the span of the basis."""
+    if not len(basis) or not share:
+        return vector
+    rest = vector.astype(np.float64)
+    rest = rest - share * np.add.reduce(np.add.reduce(basis * rest, axis=1)[:, None] * basis, axis=0)
+    length = np.sqrt(np.add.reduce(rest * rest))
+    return vector if length < _LEAST else (rest / length).astype(np.float32)
 
 
-def _similarities(shards: Sequence[Vectors], rows: Rows, vector: Vectors) -> Scores:
-    """Inner products of some rows, ascending, with one vector (eq. 4): each the same whatever the others are."""
-    found = np.empty(len(rows), dtype=np.float64)
+def _taken(shards: Sequence[Vectors], rows: Rows) -> Vectors:
+    """Some rows, ascending, of arrays that stand one after the other."""
+    pieces = []
     first = done = 0
     for shard in shards:
         upto = done + int(np.searchsorted(rows[done:], first + len(shard)))
         if upto > done:
-            # Products summed along a row in a fixed order; a matrix product's order may depend on its shape.
-            found[done:upto] = np.add.reduce(shard[rows[done:upto] - first] * vector, axis=1)
+            pieces.append(shard[rows[done:upto] - first])
         first, done = first + len(shard), upto
+        if done == len(rows):
+            break
+    return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty((0, shards[0].shape[1]), np.float32), *pieces])
+
+
+def _similarities(shards: Sequence[Vectors], rows: Rows, vector: Vectors) -> Scores:
+    """Inner products of some rows, ascending, with one vector (eq. 4).
+
+    Products are summed along each row, in an order that does not depend on the other rows, as a matrix product's may.
+    """
+    found: Scores = np.add.reduce(_taken(shards, rows) * vector, axis=1).astype(np.float64)
     return found
 
 
-def _best_of_each(keys: Rows, values: Scores, tags: Rows) -> tuple[Rows, Scores, Rows]:
-    """Distinct keys, ascending, each with its largest value and that value's tag; of equals the smallest tag."""
-    order = np.lexsort((tags, -values, keys))
-    ordered = keys[order]
-    first = order[np.flatnonzero(np.diff(ordered, prepend=-1))]
-    return keys[first], values[first], tags[first]
+def _best_of_each(keys: Rows, values: Scores) -> tuple[Rows, Scores, Rows]:
+    """Distinct keys, ascending, each with its largest value and that value's position; of equals the first."""
+    order = np.lexsort((-values, keys))
+    first = order[_changes(keys[order])]
+    return keys[first], values[first], first
+
+
+def _distinct(rows: Rows) -> Rows:
+    """The distinct rows, ascending."""
+    ordered = np.sort(rows)
+    return ordered[_changes(ordered)]
+
+
+def _changes(ordered: Rows) -> npt.NDArray[np.bool_]:
+    """Where sorted rows differ from the one before."""
+    changes = np.empty(len(ordered), dtype=np.bool_)
+    changes[:1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=changes[1:])
+    return changes
 
 
 def _first_of_each(owners: Rows, values: Scores, rows: Rows, count: int) -> Rows:
     """Positions of the ``count`` largest values of each owner, ties by row; owners are ascending."""
     order = np.lexsort((rows, -values, owners))
-    starts = np.searchsorted(owners, owners)  # owners are sorted, so an owner's links stand together
+    starts = np.searchsorted(owners, owners)  # the owners are sorted, so the links of one stand together
     kept: Rows = np.sort(order[np.arange(len(order)) - starts < count])
     return kept
 
@@ -426,8 +495,6 @@ def build_matrices(
     passage, sentence, entity, kinds = passage[used], sentence[used], entity[used], kinds[used]
     in_text = sentence >= 0
     subject = np.flatnonzero(kinds == "title")
-    titled = np.zeros(entities, dtype=np.bool_)
-    titled[entity[subject]] = True
 
     # The title's entity is mentioned in every sentence of the passage.
     first = np.searchsorted(sentence_passage, passage[subject], side="left")
@@ -443,10 +510,15 @@ def build_matrices(
     )
     occurrences = np.where(in_text, 1, title_occurrences).astype(np.int64)
     contents, contained_in = _both_ways(passage, entity, occurrences, passages, entities)
-    return Matrices(mentions, mentioned_in, contents, contained_in, titled)
+    links = np.log1p(contained_in.occurrences(np.arange(len(contained_in.indices))))
+    owners = np.repeat(np.arange(entities), contained_in.degrees(np.arange(entities)))
+    strengths = np.bincount(owners, weights=links, minlength=entities).astype(np.float64)
+    return Matrices(mentions, mentioned_in, contents, contained_in, strengths)
 
 
-def _both_ways(rows: Integers, columns: Integers, counts: Integers | None, height: int, width: int) -> tuple[Sparse, Sparse]:
+def _both_ways(
+    rows: Integers, columns: Integers, counts: Integers | None, height: int, width: int
+) -> tuple[Sparse, Sparse]:
     """A sparse matrix from links, repeated ones added up, by rows and by columns."""
     key = rows.astype(np.int64) * width + columns.astype(np.int64)
     distinct, inverse = np.unique(key, return_inverse=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import ConfigurationError, CorruptBlob
@@ -39,17 +40,49 @@ def open_tri_graph(snapshot: Snapshot) -> TriGraph:
         mentioned_in=_sparse(snapshot, arrays, "mentioned_in"),
         contents=_sparse(snapshot, arrays, "contents"),
         contained_in=_sparse(snapshot, arrays, "contained_in"),
-        titled=_array(snapshot, arrays, "titled"),
+        strengths=_array(snapshot, arrays, "strengths"),
     )
+    keys = _array(snapshot, arrays, "entity_keys")
+    name_vectors, name_rows = _names(snapshot)
     for what, held, expected in (
         ("passages", len(matrices.contents), sum(map(len, passages))),
         ("sentences", len(matrices.mentions), sum(map(len, sentences))),
-        ("entities", len(matrices.contained_in), len(_array(snapshot, arrays, "entity_keys"))),
-        ("entities", len(matrices.mentioned_in), len(_array(snapshot, arrays, "entity_keys"))),
+        ("entities", len(matrices.contained_in), len(keys)),
+        ("entities", len(matrices.mentioned_in), len(keys)),
+        ("entities", len(matrices.strengths), len(keys)),
     ):
         if held != expected:
             raise CorruptBlob(f"{snapshot.path}: {MATRICES!r} has {held} {what}; the snapshot has {expected}")
-    return TriGraph(passages, sentences, matrices, NameIndex(arrays["entity_keys"]), _parameters(snapshot))
+    return TriGraph(
+        passages,
+        sentences,
+        matrices,
+        NameIndex(keys),
+        name_vectors=name_vectors,
+        name_rows=name_rows,
+        parameters=_parameters(snapshot),
+    )
+
+
+def _names(snapshot: Snapshot) -> tuple[list[Vectors], npt.NDArray[np.int64] | None]:
+    """The vectors of names by entity shard, and the rows of their entities; no rows where every entity has one.
+
+    A shard's pack may hold ``rows``, ascending within the shard, beside ``vectors``; without, it has all.
+    """
+    entities = Rows(snapshot, "entities", ["entity_id"])
+    packs = [snapshot.arrays(artifact.name) for artifact in snapshot.shards("names")]
+    if not packs:
+        return [], None
+    vectors = snapshot.vectors("names", "vectors")
+    if len(packs) != len(entities.tables):
+        raise CorruptBlob(f"{snapshot.path}: {len(packs)} shards of names for {len(entities.tables)} of entities")
+    rows = []
+    for pack, held, start, end in zip(packs, vectors, entities.starts, entities.starts[1:], strict=False):
+        own = pack.get("rows", np.arange(end - start))
+        if len(own) != len(held) or (len(own) and own[-1] >= end - start):
+            raise CorruptBlob(f"{snapshot.path}: {len(held)} vectors of names do not fit {end - start} entities")
+        rows.append(own.astype(np.int64) + start)
+    return vectors, None if sum(map(len, rows)) == len(entities) else np.concatenate(rows)
 
 
 def _parameters(snapshot: Snapshot) -> TriGraphParameters:

@@ -142,8 +142,8 @@ class SnapshotWriter:
                 )
             )
 
-    def tri_graph(self, **parameters: JsonValue) -> None:
-        """The tri_graph family over the shards written so far."""
+    def tri_graph(self, every_name: int = 1, **parameters: JsonValue) -> None:
+        """The tri_graph family over the shards written so far; every n-th entity has a vector of its name."""
         surfaces = sorted({mention[2] for mention in self._mentions}, key=lambda one: entity_id(canonical_name(one)))
         rows = [
             {
@@ -159,6 +159,9 @@ class SnapshotWriter:
         half = len(rows) // 2
         for label, some in (("e0", rows[:half]), ("e1", rows[half:])):
             self.table(f"entities/{label}", pa.Table.from_pylist(some, ENTITIES), ENTITIES)
+            vectors = EMBEDDER.encode([str(row["name"]) for row in some])
+            rows_held = np.arange(0, len(some), every_name, dtype=np.int32)
+            self.arrays(f"names/{label}", {"vectors": vectors[rows_held], "rows": rows_held})
         matrices = build_matrices(
             np.array([mention[0] for mention in self._mentions], np.int64),
             np.array([mention[1] for mention in self._mentions], np.int64),
@@ -171,7 +174,7 @@ class SnapshotWriter:
         arrays: dict[str, np.ndarray] = {
             "entity_keys": NameIndex.keys([str(row["entity_id"]) for row in rows]),
             "sentence_passage": np.array(self._sentence_passage, np.int32),
-            "titled": matrices.titled,
+            "strengths": matrices.strengths,
         }
         for name in ("mentions", "mentioned_in", "contents", "contained_in"):
             matrix: Sparse = getattr(matrices, name)

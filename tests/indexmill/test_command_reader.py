@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +18,18 @@ from indexmill.layout import blob_path, ref_name
 from tests.indexmill.small_snapshot import Text, point, publish
 
 
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("published") / "store"
+    publish(path)
+    return path
+
+
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def store(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of one's own in the current folder, to be damaged at will."""
     monkeypatch.chdir(tmp_path)
-    publish(tmp_path / "store")
-    return tmp_path / "store"
+    return Path(shutil.copytree(published, tmp_path / "store"))
 
 
 class Run:
@@ -232,6 +240,15 @@ def test_a_command_of_the_pipeline_says_where_it_runs(run: Run, store: Path, mon
         assert run.out == ""
     assert run("--help") == 0
     assert "Bring the index up to date" in run.out
+
+
+def test_a_missing_package_of_the_pipeline_is_named(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load() -> None:
+        raise ModuleNotFoundError("No module named 'prefect'", name="prefect")
+
+    monkeypatch.setattr(command, "_pipeline_commands", load)
+    assert run("build") == 2
+    assert run.err == "error: the package 'prefect' is not installed: pip install 'indexmill[pipeline]'\n"
 
 
 def test_an_unexpected_error_shows_its_traceback_only_when_asked(

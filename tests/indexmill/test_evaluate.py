@@ -13,6 +13,13 @@ from indexmill.evaluate import Question, evaluate, read_questions, recall
 from tests.indexmill.small_snapshot import Text, publish
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("published") / "store"
+    publish(path)
+    return path
+
+
 def write(path: Path, *records: object) -> Path:
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return path
@@ -63,13 +70,12 @@ def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:
         read_questions(write(tmp_path / "empty.jsonl"))
 
 
-def test_a_snapshot_is_evaluated_at_every_k_and_by_type(tmp_path: Path) -> None:
-    publish(tmp_path / "store")
+def test_a_snapshot_is_evaluated_at_every_k_and_by_type(store: Path) -> None:
     questions = [
         Question("1", "Ada Venn paid for the bridge.", ("bridge", "gone"), "bridge"),
         Question("2", "Tallow is a town of lamps.", ("tallow",), "single"),
     ]
-    with indexmill.open(tmp_path / "store") as snapshot:
+    with indexmill.open(store) as snapshot:
         found = evaluate(snapshot, questions, ks=(4, 1))
     assert (found.version, found.gold_ids, found.unknown_gold_ids) == (1, 3, 1)
     result = found.methods["dense"].to_dict()
@@ -92,20 +98,18 @@ def test_passages_of_one_document_count_once_and_retrieval_goes_deeper_for_the_o
     assert found.tokens_per_question == 8 * 4 + 3  # all that was read until the second document came
 
 
-def test_the_clock_is_read_around_retrieval_and_encoding_apart(tmp_path: Path) -> None:
-    publish(tmp_path / "store")
+def test_the_clock_is_read_around_retrieval_and_encoding_apart(store: Path) -> None:
     ticks = iter(range(100))
-    with indexmill.open(tmp_path / "store") as snapshot:
+    with indexmill.open(store) as snapshot:
         found = evaluate(snapshot, [Question("1", "lamps", ("tallow",))], clock=lambda: float(next(ticks)))
     assert found.methods["dense"].milliseconds_per_question == 1000
     assert found.methods["dense"].encode_milliseconds_per_question == 1000
     assert next(ticks) == 4
 
 
-def test_what_cannot_be_evaluated_is_refused(tmp_path: Path) -> None:
-    publish(tmp_path / "store")
+def test_what_cannot_be_evaluated_is_refused(store: Path) -> None:
     question = Question("1", "lamps", ("tallow",))
-    with indexmill.open(tmp_path / "store") as snapshot:
+    with indexmill.open(store) as snapshot:
         with pytest.raises(BadInput, match="no questions"):
             evaluate(snapshot, [])
         with pytest.raises(BadInput, match="k is 0"):

@@ -58,7 +58,10 @@ def test_any_arrays_come_back_as_they_were(tmp_path_factory: pytest.TempPathFact
 
 def test_the_bytes_of_a_small_pack(tmp_path: Path) -> None:
     data = write_pack(None, {"b": np.array([1, 2], "<u2"), "a": np.array(True)})
-    header = b'{"arrays":[{"dtype":"|b1","name":"a","offset":0,"shape":[]},{"dtype":"<u2","name":"b","offset":64,"shape":[2]}]}\n'
+    header = (
+        b'{"arrays":[{"dtype":"|b1","name":"a","offset":0,"shape":[]},'
+        b'{"dtype":"<u2","name":"b","offset":64,"shape":[2]}]}\n'
+    )
     assert data[:8] == b"IMPACK1\n"
     assert data[8:16] == len(header).to_bytes(8, "little")
     assert data[16 : 16 + len(header)] == header

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,19 +11,26 @@ import numpy as np
 import pytest
 
 import indexmill
-from indexmill import BadInput, CorruptBlob, FamilyNotFound, ModelUnavailable, NotFound, SnapshotNotFound, StoreError
+from indexmill import BadInput, CorruptBlob, FamilyNotFound, NotFound, SnapshotNotFound, StoreError
 from indexmill.exported import exported_name
 from indexmill.layout import blob_path
 from indexmill.snapshot import Snapshot
-from tests.indexmill.small_snapshot import EMBEDDER, WORLD, SnapshotWriter, Text, point, publish
+from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, point, publish
 
 QUESTIONS = ["Who paid for the bridge?", "Where does the Ilse rise?", "a town of lamps", "clockmaker"]
 
 
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("published") / "store"
+    publish(path)
+    return path
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    publish(tmp_path / "store")
-    return tmp_path / "store"
+def store(published: Path, tmp_path: Path) -> Path:
+    """A store of one's own, to be damaged at will."""
+    return Path(shutil.copytree(published, tmp_path / "store"))
 
 
 def test_a_question_is_answered_with_the_passage_that_holds_the_evidence(store: Path) -> None:
@@ -247,14 +255,3 @@ def export(snapshot: Snapshot, folder: Path) -> None:
         path = folder / exported_name(artifact)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(snapshot.file(artifact.name).read_bytes())
-
-
-def test_without_an_encoder_here_vectors_are_asked_for(tmp_path: Path) -> None:
-    writer = SnapshotWriter(tmp_path / "store")
-    writer.shard("p", WORLD["p0"])
-    writer.models = {"encoder": {"backend": "torch", "model": "nobody/has-this-model", "weights": "0" * 64}}
-    writer.publish()
-    with indexmill.open(tmp_path / "store") as snapshot:
-        with pytest.raises(ModelUnavailable, match="vectors="):
-            snapshot.retrieve("bridge")
-        assert len(snapshot.retrieve_batch(["bridge"], k=2, vectors=EMBEDDER.encode(["bridge"]))[0]) == 2

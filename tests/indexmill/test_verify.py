@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,15 @@ from storage.folder import FolderStore, init_store
 from storage.lease import acquire
 from storage.publish import publish
 from tests.storage import children
+from tests.storage.quick import quick_folder
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
-    children.build(tmp_path / "store", 1)
-    children.build(tmp_path / "store", 2)
-    return init_store(tmp_path / "store")
+def store() -> Iterator[FolderStore]:
+    with quick_folder() as folder:
+        children.build(folder / "store", 1)
+        children.build(folder / "store", 2)
+        yield init_store(folder / "store")
 
 
 def check(store: FolderStore, version: int | None = None) -> Verification:

@@ -7,11 +7,19 @@ import pytest
 
 from storage import faults
 from storage.folder import FolderStore, init_store
+from tests.storage.quick import quick_folder
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
-    return init_store(tmp_path / "store")
+def quick() -> Iterator[Path]:
+    """A folder in memory."""
+    with quick_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def store(quick: Path) -> FolderStore:
+    return init_store(quick / "store")
 
 
 @pytest.fixture(autouse=True)

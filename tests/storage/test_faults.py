@@ -43,12 +43,12 @@ def total(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
 
 @pytest.mark.parametrize("mode", ["kill", "torn"])
 def test_a_build_killed_at_any_boundary_is_whole_or_absent_and_the_next_one_ends_it(
-    tmp_path: Path, total: tuple[int, str], mode: str
+    quick: Path, total: tuple[int, str], mode: str
 ) -> None:
     crossings, digest = total
     published = 0
     for at in range(1, crossings + 1, 1 if mode == "kill" else 3):
-        root = tmp_path / str(at)
+        root = quick / str(at)
         code = children.run(children.build_with_fault, root, at, mode)
         if code == 0:
             assert mode == "torn"  # after the last write nothing can be torn
@@ -68,11 +68,11 @@ def test_a_build_killed_at_any_boundary_is_whole_or_absent_and_the_next_one_ends
 
 @pytest.mark.parametrize("mode", ["enospc", "eio", "short"])
 def test_a_build_that_meets_a_failing_disk_anywhere_loses_nothing(
-    tmp_path: Path, total: tuple[int, str], mode: str
+    quick: Path, total: tuple[int, str], mode: str
 ) -> None:
     crossings, digest = total
     for at in range(1, crossings + 1):
-        root = tmp_path / str(at)
+        root = quick / str(at)
         faults.arm(at, mode)
         try:
             ref = children.build(root)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.canonical import digest_of
@@ -27,10 +29,19 @@ from storage import faults
 from storage.folder import FolderStore, init_store, open_store
 from storage.processes import this_process
 from tests.storage import children
+from tests.storage.quick import quick_folder
 
 
 def blob_file(store: FolderStore, digest: str) -> Path:
     return store.root / blob_path(digest)
+
+
+def raised(function: Callable[[int], object], argument: int) -> StoreError | None:
+    try:
+        function(argument)
+    except StoreError as error:
+        return error
+    return None
 
 
 def temporary(store: FolderStore) -> list[str]:
@@ -53,6 +64,17 @@ def test_init_refuses_a_folder_with_other_things(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"thesis\.doc"):
         init_store(tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.doc"]
+
+
+def test_init_refuses_a_file_and_a_place_it_may_not_write_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigurationError, match="is a file"):
+        init_store(tmp_path / "file")
+    with pytest.raises(StoreNotWritable, match="below"):
+        init_store(tmp_path / "file" / "below")
+    faults.arm(1, "erofs")
+    with pytest.raises(StoreNotWritable, match="new"):
+        init_store(tmp_path / "new")
 
 
 def test_init_goes_on_where_a_killed_one_stopped(tmp_path: Path) -> None:
@@ -206,12 +228,16 @@ def test_a_name_stays_inside_the_store(store: FolderStore, name: str) -> None:
             call()
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None)
 @given(operations=st.lists(st.tuples(st.sampled_from(["create", "delete"]), st.integers(0, 3), st.binary(max_size=20))))
 def test_a_store_behaves_like_a_dictionary_of_first_writers(
-    tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, int, bytes]]
+    operations: list[tuple[str, int, bytes]],
 ) -> None:
-    store = init_store(tmp_path_factory.mktemp("property") / "store")
+    with quick_folder() as folder:
+        check_against_a_dictionary(init_store(folder / "store"), operations)
+
+
+def check_against_a_dictionary(store: FolderStore, operations: list[tuple[str, int, bytes]]) -> None:
     expected: dict[str, bytes] = {}
     for operation, number, data in operations:
         name = f"work/stage/{number}.json"
@@ -239,9 +265,8 @@ def test_a_store_behaves_like_a_dictionary_of_first_writers(
     ],
 )
 def test_every_failing_write_is_a_clear_error_and_leaves_nothing_half(
-    tmp_path: Path, mode: str, kind: type[IndexmillError], word: str
+    store: FolderStore, mode: str, kind: type[IndexmillError], word: str
 ) -> None:
-    store = init_store(tmp_path / "store")
 
     def put(number: int) -> str:
         store.create(f"work/a/{number}.json", b"record")
@@ -254,9 +279,8 @@ def test_every_failing_write_is_a_clear_error_and_leaves_nothing_half(
     failed = 0
     for at in range(1, total + 1):
         faults.arm(at, mode)
-        try:
-            put(at)
-        except StoreError as error:
+        error = raised(put, at)
+        if error is not None:
             failed += 1
             assert isinstance(error, kind), error
             assert word in str(error)
@@ -268,6 +292,38 @@ def test_every_failing_write_is_a_clear_error_and_leaves_nothing_half(
             assert store.get(name) == b"record"
         assert store.get_blob(put(at)) == b"data %d" % at
     assert failed >= (total // 2 if mode == "short" else total)  # a short write needs a write to come
+
+
+def test_bytes_are_synced_before_they_get_their_name_and_the_name_after(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    link, fsync = os.link, os.fsync
+
+    def noted_link(source: Path, target: Path) -> None:
+        link(source, target)
+        done.append(f"link {target.relative_to(store.root).parts[0]}")
+
+    def noted_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        done.append("sync folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync file")
+
+    store.create("work/a/first.json", b"")  # its folders are there from now on
+    store.put_blob(b"x")
+    digest = store.put_blob(b"y")
+    (store.root / blob_path(digest)).unlink()
+    monkeypatch.setattr(os, "link", noted_link)
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    store.create("work/a/second.json", b"")
+    store.put_blob(b"y")
+    assert done == ["sync file", "link work", "sync folder", "sync file", "link blobs", "sync folder"]
+    done.clear()
+    store.create("work/a/second.json", b"")
+    store.put_blob(b"y")
+    assert done == ["sync folder", "sync folder"]  # whoever was first may not have come to that
+    done.clear()
+    store.create("work/new/deep/a.json", b"")
+    assert done == ["sync file", "sync folder", "sync folder", "link work", "sync folder"]
 
 
 def test_a_file_system_without_hard_links_is_named(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:

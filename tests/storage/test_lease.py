@@ -26,6 +26,11 @@ class Time:
         return self.now
 
 
+def fail(path: Path) -> None:
+    path.write_bytes(b"")
+    raise RuntimeError("the work is broken")
+
+
 def files(store: FolderStore) -> list[str]:
     return store.list("leases/")
 
@@ -53,9 +58,8 @@ def test_a_second_run_is_told_who_holds_the_lease_and_until_when(store: FolderSt
 
 
 def test_a_run_that_fails_gives_the_lease_back(store: FolderStore) -> None:
-    with pytest.raises(RuntimeError), acquire(store, "one"):
-        (store.scratch("one") / "big").write_bytes(b"")
-        raise RuntimeError
+    with pytest.raises(RuntimeError, match="broken"), acquire(store, "one"):
+        fail(store.scratch("one") / "big")
     assert not (store.root / "tmp" / "run-one").exists()
     acquire(store, "two").release()
 
@@ -210,5 +214,5 @@ def test_renewals_are_frequent_enough_to_survive_a_missed_one() -> None:
     assert lease.DURATION / 4 < lease.DURATION - MARGIN
 
 
-def test_the_holder_is_found_on_a_store_that_was_copied(store: FolderStore, tmp_path: Path) -> None:
+def test_nobody_holds_the_lease_of_a_new_store(store: FolderStore) -> None:
     assert holding(store) is None

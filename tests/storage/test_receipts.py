@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,7 +116,7 @@ def test_overlap_is_whether_two_leaves_can_hold_the_same_document(one: str, othe
 
 
 def test_candidates_are_the_overlapping_receipts_of_the_same_row_space_nearest_first(store: FolderStore) -> None:
-    for key, shard, rows, changes in [
+    cases: list[tuple[str, str, int, dict[str, Any]]] = [
         ("same", "p01", 3, {}),
         ("parent", "p0", 9, {}),
         ("root", "p", 20, {}),
@@ -123,7 +125,8 @@ def test_candidates_are_the_overlapping_receipts_of_the_same_row_space_nearest_f
         ("sibling", "p00", 3, {}),
         ("model", "p01", 3, {"row_space": "other"}),
         ("entity", "e01", 3, {}),
-    ]:
+    ]
+    for key, shard, rows, changes in cases:
         record(store, receipt(store, key, shard=shard, rows={"vectors": rows}, **changes))
 
     def keys(**options: object) -> list[str]:

@@ -84,8 +84,8 @@ def test_the_last_run_that_looked_is_shown_also_if_it_refused_nothing(store: Fol
         runs.start(store, run_id, "build")
     runs.add_quarantine(store, "run1", "ingest", refused("no-text"))
     runs.add_quarantine(store, "run2", "ingest", refused())
-    run_id, rows = runs.quarantine_of(store)
-    assert (run_id, rows.num_rows, rows.schema) == ("run2", 0, QUARANTINE)
+    found, rows = runs.quarantine_of(store)
+    assert (found, rows.num_rows, rows.schema) == ("run2", 0, QUARANTINE)
 
 
 def test_unknown_runs_and_taken_ids_are_errors(store: FolderStore) -> None:

@@ -1,0 +1,124 @@
+"""What a build costs beyond its embedding calls.
+
+    python -m benchmarks.overhead CORPUS.jsonl [--workers N] [--quick]
+
+Builds an index of the corpus into an empty store, as the command does: a private Prefect server, Dask workers, every
+stage. Then makes the same vectors from the same texts with nothing around them: as many processes as the build had
+workers, one thread each, the same encoder files. Prints both times and their ratio, from this one run. `--quick` uses
+the first thousand documents.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import indexmill
+from benchmarks.machine import describe_machine
+from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
+from tasks.split import embedded_text
+
+Work = tuple[list[str], list[list[tuple[int, int]]], list[str]]
+
+
+def texts_of(store: Path) -> tuple[Work, dict[str, Path], int]:
+    """The texts that a build embedded, passages with the spans of their sentences, and entity names; its encoder."""
+    with indexmill.open(store) as snapshot:
+        files = {name: snapshot.file(f"encoder/{name}") for name in ENCODER_FILES}
+        titles = dict(
+            zip(
+                *(snapshot.table("documents").column(name).to_pylist() for name in ("document_id", "title")),
+                strict=True,
+            )
+        )
+        passages = snapshot.table("passages").to_pylist()
+        spans: dict[str, list[tuple[int, int]]] = {row["passage_id"]: [] for row in passages}
+        for row in snapshot.table("sentences").to_pylist():
+            spans[row["passage_id"]].append((row["start"], row["end"]))
+        names = snapshot.table("entities").column("name").to_pylist()
+        titled = snapshot.manifest.configuration["split"]["title_in_passage"]  # type: ignore[index,call-overload]
+        tokens = sum(row["tokens"] for row in passages)
+    texts, shifted = [], []
+    for row in passages:
+        text = embedded_text(titles[row["document_id"]], row["text"]) if titled else row["text"]
+        shift = len(text) - len(row["text"])
+        texts.append(text)
+        shifted.append([(start + shift, end + shift) for start, end in spans[row["passage_id"]]])
+    return (texts, shifted, names), files, tokens
+
+
+def dealt(work: Work, hands: int) -> list[Work]:
+    """The same work in equal shares, long and short texts alike."""
+    texts, spans, names = work
+    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+    shares = []
+    for hand in range(hands):
+        rows = order[hand::hands]
+        shares.append(([texts[row] for row in rows], [spans[row] for row in rows], names[hand::hands]))
+    return shares
+
+
+def embed(work: Work, files: dict[str, Path], barrier: Any, seconds: Any) -> None:
+    """One process of the bare run: open the encoder, wait for the others, then time the calls alone."""
+    embedder = OpenVINOEmbedder.open(files, threads=1)
+    embedder.encode(["warm"])
+    barrier.wait()
+    started = time.perf_counter()
+    texts, spans, names = work
+    embedder.encode_with_spans(texts, spans)
+    embedder.encode(names)
+    seconds.put(time.perf_counter() - started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--quick", action="store_true", help="the first thousand documents")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="indexmill-overhead-") as folder:
+        corpus = chosen.corpus
+        if chosen.quick:
+            corpus = Path(folder) / "corpus.jsonl"
+            with chosen.corpus.open(encoding="utf-8") as source:
+                corpus.write_text("".join(itertools.islice(source, 1000)), encoding="utf-8")
+        store = Path(folder) / "store"
+        command = [sys.executable, "-m", "indexmill", "build", "--json", "--workers", str(chosen.workers)]
+        started = time.perf_counter()
+        done = subprocess.run(
+            [*command, "--corpus", str(corpus), "--store", str(store)], check=True, stdout=subprocess.PIPE
+        )
+        wall = time.perf_counter() - started
+        outcome = json.loads(done.stdout)
+
+        work, files, tokens = texts_of(store)
+        context = multiprocessing.get_context("spawn")
+        barrier, seconds = context.Barrier(chosen.workers), context.Queue()
+        processes = [
+            context.Process(target=embed, args=(share, files, barrier, seconds))
+            for share in dealt(work, chosen.workers)
+        ]
+        for process in processes:
+            process.start()
+        bare = max(seconds.get() for _ in processes)
+        for process in processes:
+            process.join()
+
+    print(describe_machine())
+    print(f"{outcome['documents']} documents, {outcome['passages']} passages, {tokens} passage tokens, "
+          f"{outcome['vectors_made']} vectors; {chosen.workers} workers of one thread")  # fmt: skip
+    print(f"build, from the command to its exit   {wall:7.1f} s")
+    print(f"bare embedding calls, same texts      {bare:7.1f} s   {tokens / bare:,.0f} passage tokens/s")
+    print(f"ratio                                 {wall / bare:7.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Retrieval time without encoding, one question at a time and in batches.
+
+    python -m benchmarks.query STORE QUESTIONS.jsonl [--method dense,tri_graph] [--batch 256] [--k 10]
+
+Encodes the questions once, then times `retrieve_batch(vectors=...)`: each question alone, and batches. Prints the
+median and the 99th percentile in milliseconds per question. The first questions warm up and are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+import indexmill
+from benchmarks.machine import describe_machine
+
+WARM = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store")
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("--method", default="dense,tri_graph")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--k", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    chosen = parser.parse_args()
+    questions = [json.loads(line)["question"] for line in chosen.questions.open(encoding="utf-8")]
+    print(describe_machine())
+    with indexmill.open(chosen.store) as snapshot:
+        corpus = snapshot.manifest.corpus
+        print(f"{corpus.documents} documents, {corpus.passages} passages, {len(questions)} questions, k = {chosen.k}")
+        print(f"{'method':12} {'questions at once':>18} {'p50 ms':>9} {'p99 ms':>9} {'mean ms':>9}   per question")
+        vectors = snapshot.encode(questions)
+        for method in chosen.method.split(","):
+            for size in (1, chosen.batch):
+                times: list[float] = []
+                for _ in range(chosen.rounds if size > 1 else 1):
+                    for at in range(0, len(questions), size):
+                        batch = questions[at : at + size]
+                        started = time.perf_counter()
+                        snapshot.retrieve_batch(batch, method=method, k=chosen.k, vectors=vectors[at : at + size])
+                        times.append((time.perf_counter() - started) * 1000 / len(batch))
+                counted = np.array(times[WARM:] if size == 1 else times[1:])
+                p50, p99 = np.percentile(counted, [50, 99])
+                print(f"{method:12} {size:18} {p50:9.2f} {p99:9.2f} {counted.mean():9.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The torch back-end: the model as it is published, for comparison and for processors that OpenVINO does not know.
+
+Its matrix products choose their kernel by the number of rows, so in f32 a text's last bits may depend on how many
+others share a pass; the self-test tells, and the fingerprint says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from indexmill.errors import ConfigurationError
+from indexmill.models.convert import ModelFiles, find_model, load_transformer, read_modules
+from indexmill.models.embedder import EncoderFingerprint, TokenEncoder, self_test
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["TorchEmbedder"]
+
+
+class TorchEmbedder(TokenEncoder):
+    """An Embedder that runs a sentence-transformers model in torch; open it with `TorchEmbedder.open`."""
+
+    def __init__(self, files: ModelFiles, *, threads: int | None, precision: str) -> None:
+        self._files = files
+        self._settings = read_modules(files)
+        tokenizer = (files.folder / "tokenizer.json").read_bytes()
+        super().__init__(tokenizer, int(self._settings["max_tokens"]))
+        self._tokenizer_digest = hashlib.sha256(tokenizer).hexdigest()
+        self._transformer = load_transformer(files)
+        import torch
+
+        if precision not in ("auto", "f32", "bf16"):
+            raise ConfigurationError(f"precision is {precision!r}; it must be auto, f32 or bf16")
+        self._precision = "f32" if precision == "auto" else precision
+        if self._precision == "bf16":
+            self._transformer = self._transformer.to(torch.bfloat16)
+        if threads is not None:
+            torch.set_num_threads(threads)  # of the whole process: torch has no other way
+        self._torch = torch
+        self._turn = threading.Lock()
+
+    @classmethod
+    def open(
+        cls, model: ModelFiles | Path | str, *, threads: int | None = None, precision: str = "auto"
+    ) -> TorchEmbedder:
+        """Open a sentence-transformers model: its files, folder or name (see `find_model`).
+
+        `threads` sets torch's threads for the whole process. `precision` is "auto" (f32), "f32" or "bf16".
+        Raises ModelUnavailable where the model or torch is missing, ConfigurationError for a model of another make.
+        """
+        files = model if isinstance(model, ModelFiles) else find_model(model)
+        return cls(files, threads=threads, precision=precision)
+
+    @property
+    def dimension(self) -> int:
+        """The length of a vector."""
+        return int(self._settings["dimension"])
+
+    @cached_property
+    def fingerprint(self) -> EncoderFingerprint:
+        """What shapes the numbers. The first access runs the self-test."""
+        import tokenizers
+        import transformers
+
+        with self._files.weights.open("rb") as file:
+            weights = hashlib.file_digest(file, "sha256").hexdigest()
+        return EncoderFingerprint(
+            model=self._files.name,
+            weights=weights,
+            tokenizer=self._tokenizer_digest,
+            graph="",
+            backend="torch",
+            precision=self._precision,
+            instructions=str(self._torch.backends.cpu.get_cpu_capability()),
+            pooling=str(self._settings["pooling"]),
+            max_tokens=self.max_tokens,
+            dimension=self.dimension,
+            libraries={
+                "tokenizers": tokenizers.__version__,
+                "torch": str(self._torch.__version__),
+                "transformers": transformers.__version__,
+            },
+            reproducible=self_test(self),
+        )
+
+    def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
+        with self._turn, self._torch.inference_mode():
+            states = self._transformer(input_ids=self._torch.from_numpy(ids), attention_mask=None).last_hidden_state
+            hidden: NDArray[np.float32] = states.float().numpy()
+        return hidden

@@ -1,0 +1,191 @@
+"""Where sentences begin and end: Markdown's blocks by line, then sentences within a paragraph.
+
+The prose is cut by sentencex (Wikimedia; rules and abbreviations for some 240 languages), wrapped here alone. Lines
+come first: a heading, a list item and a table row begin and end a sentence whatever their punctuation, and lines of
+code are never cut. Spans cover every character that is not white space, in order, and do not overlap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import sentencex
+
+__all__ = ["HEADING", "PARAGRAPH", "Segment", "segments", "sentence_spans"]
+
+HEADING = 4
+"""The break before a heading of the sixth level; each level above it counts one more."""
+PARAGRAPH = 2
+_ITEM = 1
+_SENTENCE = 0
+
+_WINDOW = 4096
+"""Characters that sentencex sees at once: its time grows with the square of a text beyond ASCII (1 MB: minutes)."""
+_CODE = 400
+"""Characters up to which lines of code share a segment."""
+
+_LINE = re.compile(r"[^\n]*\n?")
+_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:\s|$)")
+_STARTS_ITEM = re.compile(r"\s*(?:[-*+•‣▪]|\d{1,3}[.)]|[A-Za-z][.)])\s+\S")
+_ROW = re.compile(r"\s*\|")
+_INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
+_UNDERLINE = re.compile(r" {0,3}(=+|-{2,})\s*$")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+# "vol. 3", "No. 7": an abbreviation that a number completes; and no sentence begins with a small letter.
+_NUMBERED = re.compile(
+    r"(?:^|[\s(])(?:vols?|nos?|pp?|figs?|ch|chap|secs?|art|eqs?|ca?|approx|ed|pt|op|arts?)\.\s*$", re.I
+)
+_LOWER = re.compile(r"[\"'“‘(\[]?[a-zà-öø-ÿ]")
+
+
+class Segment(NamedTuple):
+    """A sentence, a heading, a table row or a few lines of code."""
+
+    start: int
+    end: int
+    strength: int  # of the break before it: HEADING and above, PARAGRAPH, or less
+
+
+def sentence_spans(text: str, language: str = "en") -> list[tuple[int, int]]:
+    """The (start, end) offsets of a text's sentences, the end excluded; white space around them is left out."""
+    return [(start, end) for start, end, _ in segments(text, language)]
+
+
+def segments(text: str, language: str = "en") -> list[Segment]:
+    """A text's sentences with the strength of the break before each."""
+    if "\n" not in text:
+        return [*_prose(text, 0, len(text), PARAGRAPH, language)]
+    found: list[Segment] = []
+    for start, end, strength, is_prose in _blocks(text):
+        if is_prose:
+            found.extend(_prose(text, start, end, strength, language))
+        else:
+            found.extend(_trimmed(text, start, end, strength))
+    return found
+
+
+class _Block(NamedTuple):
+    start: int
+    end: int
+    strength: int
+    is_prose: bool
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    """Markdown's blocks, as far as they decide where a sentence may end."""
+    start = end = 0  # the block that is being gathered
+    strength = PARAGRAPH
+    is_prose = True
+    in_list = False
+    after_blank = True
+    fence = ""
+    for line in _LINE.finditer(text):
+        at, stop = line.span()
+        if at == stop:
+            continue
+        content = text[at:stop]
+        continues = False
+        begins = PARAGRAPH if after_blank else _ITEM
+        prose = True
+        blank = content.isspace()
+        opened = _FENCE.match(content)
+        if fence:
+            prose = False
+            begins = _SENTENCE
+            continues = not is_prose and stop - start <= _CODE
+            if opened and opened[1].startswith(fence) and content.strip(" \n\r") == opened[1]:
+                fence = ""
+        elif opened:
+            fence = opened[1]
+            prose = False
+        elif blank:
+            after_blank = True
+            continue
+        elif heading := _HEADING.match(content):
+            begins = HEADING + 6 - len(heading[1])
+            prose = False
+        elif _ROW.match(content):
+            prose = False
+        elif _STARTS_ITEM.match(content):
+            in_list = True
+        elif after_blank and not in_list and _INDENTED.match(content):
+            prose = False
+        elif (
+            not is_prose
+            and not after_blank
+            and end > start
+            and _INDENTED.match(text[start:end])
+            and _INDENTED.match(content)
+        ):
+            prose = False
+            begins = _SENTENCE
+            continues = stop - start <= _CODE
+        else:
+            in_list = in_list and (not after_blank or content[0].isspace())
+            continues = is_prose and not after_blank and end > start
+            if continues and _UNDERLINE.match(content) and "\n" not in text[start:end].strip():
+                strength = HEADING + (5 if "=" in content else 4)
+                yield _Block(start, stop, strength, False)
+                start = end = stop
+                after_blank = True
+                continue
+        after_blank = False
+        if continues:
+            end = stop
+            continue
+        if end > start:
+            yield _Block(start, end, strength, is_prose)
+        start, end, strength, is_prose = at, stop, begins, prose
+    if end > start:
+        yield _Block(start, end, strength, is_prose)
+
+
+def _trimmed(text: str, start: int, end: int, strength: int) -> Iterator[Segment]:
+    """The range without white space around it; nothing where there is nothing else."""
+    content = text[start:end]
+    kept = content.strip()
+    if kept:
+        begin = start + len(content) - len(content.lstrip())
+        yield Segment(begin, begin + len(kept), strength)
+
+
+def _prose(text: str, start: int, end: int, strength: int, language: str) -> Iterator[Segment]:
+    """The sentences of a paragraph, in windows that overlap by the sentence that a window's end may have cut."""
+    while start < end:
+        limit = min(end, start + _WINDOW)
+        if limit < end:  # not inside a word, if that can be helped
+            space = max(text.rfind(" ", start + 1, limit), text.rfind("\n", start + 1, limit))
+            limit = space + 1 if space > 0 else limit
+        bounds = _sentences(text[start:limit], language)
+        if limit < end and len(bounds) > 1:
+            bounds.pop()
+        for low, high in bounds:
+            yield from _trimmed(text, start + low, start + high, strength)
+            strength = _SENTENCE
+        start += bounds[-1][1]
+
+
+def _sentences(text: str, language: str) -> list[tuple[int, int]]:
+    """Adjoining ranges that cover a text, one per sentence."""
+    if not text.isascii():
+        text = _SURROGATE.sub("?", text)
+    bounds: list[tuple[int, int]] = []
+    for found in sentencex.get_sentence_boundaries(language, text):
+        low, high = found["start_index"], found["end_index"]
+        if bounds and _joined(text, bounds[-1], low):
+            bounds[-1] = (bounds[-1][0], high)
+        else:
+            bounds.append((low, high))
+    return bounds or [(0, len(text))]
+
+
+def _joined(text: str, before: tuple[int, int], at: int) -> bool:
+    """Whether what begins at an offset continues the sentence before it."""
+    head = text[at : at + 2]
+    if head[:1].isdigit():
+        return _NUMBERED.search(text[max(before[0], at - 12) : at]) is not None
+    return _LOWER.match(head) is not None and text[before[0] : at].rstrip().endswith(".")

@@ -1,0 +1,307 @@
+"""Split a shard's documents into passages, the pieces that are embedded and retrieved, and these into sentences.
+
+A document that fits stays whole. A longer one is cut greedily up to the size, at the strongest break of the second half
+of what fits: before a heading, else between paragraphs, else between sentences. A sentence longer than the size is cut
+between tokens. Sizes are counted in the embedder's own tokens, the title and the special tokens included, since that is
+what it reads: no passage is ever truncated by the embedder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from indexmill.canonical import content_id
+from indexmill.errors import ConfigurationError
+from schemas.tables import PASSAGES, SENTENCES, conform
+from tasks.sentences import Segment, segments
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["SplitSettings", "TokenCounter", "embedded_text", "split", "title_prefix"]
+
+TITLE_BYTES = 120
+"""The part of a title that is embedded, in UTF-8 bytes; no tokenizer makes more tokens than bytes."""
+_LEAST_TOKENS = TITLE_BYTES + 8
+_LEAST_TEXT = 32
+"""Tokens that a passage's text gets beside a long title, even above the configured size."""
+_LONG = 100
+_PER_TOKEN = 4
+"""Characters without a token's beginning: beyond _LONG they count as one token for every _PER_TOKEN, so that a megabyte
+of base64, which is one unknown word to many tokenizers, is not one passage."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitSettings:
+    """How documents are cut.
+
+    `tokens`: the size of a passage in the embedder's tokens, title and special tokens included.
+    `overlap`: tokens of whole sentences that a passage repeats from the one before. None by default: passages end where
+    sentences do and carry the title, while what overlaps is embedded, and its names counted, twice.
+    `title_in_passage`: whether the title is embedded with every passage.
+    `language`: whose abbreviations do not end a sentence (a two-letter code).
+    """
+
+    tokens: int = 256
+    overlap: int = 0
+    title_in_passage: bool = True
+    language: str = "en"
+
+    def __post_init__(self) -> None:
+        if self.tokens < 16:
+            raise ConfigurationError(f"split.tokens is {self.tokens}; a passage needs at least 16")
+        if not 0 <= self.overlap <= self.tokens // 2:
+            raise ConfigurationError(
+                f"split.overlap is {self.overlap}; it must lie between 0 and half of split.tokens ({self.tokens // 2})"
+            )
+
+
+class TokenCounter(Protocol):
+    """What splitting needs of an embedder."""
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens that the embedder reads."""
+        ...
+
+    @property
+    def special_tokens(self) -> int:
+        """How many special tokens every text gets."""
+        ...
+
+    def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """For each text, the (n, 2) character offsets of its tokens, without special tokens."""
+        ...
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """The length of each text in tokens, special tokens included."""
+        ...
+
+
+def title_prefix(title: str) -> str:
+    """What stands before a passage's text when it is embedded; an offset in that text moves by its length.
+
+    The title and a line break, or nothing for an empty title. A title beyond `TITLE_BYTES` is cut between words.
+    """
+    title = title.strip()
+    data = title.encode("utf-8", "replace")
+    if len(data) > TITLE_BYTES:
+        cut = data[:TITLE_BYTES].decode("utf-8", "ignore")
+        title = (cut.rpartition(" ")[0] or cut).rstrip()
+    return f"{title}\n" if title else ""
+
+
+def embedded_text(title: str, passage_text: str) -> str:
+    """The text that is embedded for a passage; pass an empty title where titles are not embedded."""
+    return title_prefix(title) + passage_text
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cut:
+    """A passage to be: segments of one document, which begin and end it."""
+
+    row: int  # of the document
+    segments: Sequence[Segment]
+    tokens: int | None = None  # of the embedded text, where it is known already
+
+    @property
+    def start(self) -> int:
+        return self.segments[0].start
+
+    @property
+    def end(self) -> int:
+        return self.segments[-1].end
+
+
+def split(documents: pa.Table, tokens: TokenCounter, settings: SplitSettings) -> tuple[pa.Table, pa.Table]:
+    """The passages and sentences of some documents, ordered by document id and position.
+
+    `documents` has the schema DOCUMENTS; the results have PASSAGES and SENTENCES. A blank document has no passage.
+    Raises ConfigurationError where the passages asked for are longer than what the embedder reads.
+    """
+    if settings.tokens > tokens.max_tokens:
+        raise ConfigurationError(
+            f"split.tokens is {settings.tokens}, but the embedder reads {tokens.max_tokens}; set it to that or less"
+        )
+    if tokens.max_tokens < _LEAST_TOKENS:
+        raise ConfigurationError(f"the embedder reads {tokens.max_tokens} tokens; splitting needs {_LEAST_TOKENS}")
+    documents = documents.select(["document_id", "title", "text"]).sort_by("document_id")
+    ids: list[str] = documents.column("document_id").to_pylist()
+    texts: list[str] = documents.column("text").to_pylist()
+    titles = documents.column("title").to_pylist() if settings.title_in_passage else [""] * len(ids)
+    prefixes = [title_prefix(title) for title in titles]
+    offsets = tokens.token_offsets([prefix + text for prefix, text in zip(prefixes, texts, strict=True)])
+
+    cuts: list[_Cut] = []
+    limits: list[int] = []
+    for row, (prefix, text, of_tokens) in enumerate(zip(prefixes, texts, offsets, strict=True)):
+        starts = of_tokens[:, 0] - len(prefix)
+        titled = int(np.searchsorted(starts, 0))  # tokens of the title
+        fixed = titled + tokens.special_tokens
+        limits.append(min(tokens.max_tokens, max(settings.tokens, fixed + _LEAST_TEXT)))
+        found = segments(text, settings.language)
+        weighed = _weighed(starts[titled:], len(text))
+        groups = list(_packed(found, weighed, text, limits[row] - fixed, settings))
+        whole = len(groups) == 1 and (found[0].start, found[-1].end) == (0, len(text))
+        cuts.extend(_Cut(row, group, fixed + len(starts) - titled if whole else None) for group in groups)
+    cuts, counts = _fitted(cuts, limits, texts, prefixes, tokens)
+    return _tables(cuts, counts, ids, texts)
+
+
+def _weighed(starts: NDArray[np.int32], length: int) -> NDArray[np.int32]:
+    """Where a text's tokens begin, with more beginnings wherever there is none for long."""
+    bounds = np.concatenate(([0], starts, [length])) if len(starts) else np.array([0, length])
+    gaps = np.diff(bounds)
+    if gaps.max(initial=0) <= _LONG:
+        return starts
+    more = [np.arange(bounds[at], bounds[at + 1], _PER_TOKEN) for at in np.flatnonzero(gaps > _LONG)]
+    return np.unique(np.concatenate([starts, *more])).astype(np.int32)
+
+
+def _packed(
+    found: list[Segment], starts: NDArray[np.int32], text: str, capacity: int, settings: SplitSettings
+) -> Iterator[Sequence[Segment]]:
+    """Groups of segments that hold at most `capacity` tokens each."""
+    if not found:
+        return
+    if len(starts) <= capacity:
+        yield found
+        return
+    found = [piece for segment in found for piece in _pieces(segment, starts, text, capacity)]
+    # before[i]: tokens that begin before segment i; the last entry is the total.
+    before = np.searchsorted(starts, [segment.start for segment in found])
+    before = np.append(before, np.searchsorted(starts, found[-1].end))
+    strengths = np.array([segment.strength for segment in found] + [0])
+    at = fresh = 0  # the passage's first segment, and its first that no passage has yet
+    while True:
+        rest = int(before[-1] - before[at])
+        if rest <= capacity:
+            yield found[at:]
+            return
+        # The last passage keeps a quarter of the size, so that no crumb is left alone.
+        most = min(capacity, max(rest - capacity // 4, capacity // 2))
+        latest = max(fresh + 1, int(np.searchsorted(before, before[at] + most, side="right")) - 1)
+        earliest = max(fresh + 1, int(np.searchsorted(before, before[at] + capacity // 2)))
+        end = latest
+        if earliest < latest:
+            choices = strengths[earliest : latest + 1]
+            end = latest - int(np.argmax(choices[::-1]))
+        yield found[at:end]
+        fresh = end
+        at = _overlapping(before, at, end, capacity, settings.overlap)
+
+
+def _overlapping(before: NDArray[np.int64], start: int, end: int, capacity: int, overlap: int) -> int:
+    """The first segment of the next passage: whole segments of this one, if the next fresh one still fits."""
+    if not overlap:
+        return end
+    room = min(overlap, capacity - int(before[end + 1] - before[end]))
+    first = int(np.searchsorted(before, before[end] - room))
+    return min(end, max(first, start + 1))
+
+
+def _pieces(segment: Segment, starts: NDArray[np.int32], text: str, capacity: int) -> Iterator[Segment]:
+    """A segment cut where tokens begin, between words if it can be, into pieces of at most `capacity` tokens."""
+    low, high = np.searchsorted(starts, [segment.start, segment.end]).tolist()
+    begin, strength = segment.start, segment.strength
+    while high - low > capacity:
+        stop = low + capacity
+        for candidate in range(stop, low + capacity // 2, -1):
+            if text[int(starts[candidate]) - 1].isspace():
+                stop = candidate
+                break
+        cut = int(starts[stop])
+        yield from _piece(text, begin, cut, strength)
+        begin, low, strength = cut, stop, 0
+    yield from _piece(text, begin, segment.end, strength)
+
+
+def _piece(text: str, start: int, end: int, strength: int) -> Iterator[Segment]:
+    content = text[start:end]
+    kept = content.strip()
+    if kept:
+        start += len(content) - len(content.lstrip())
+        yield Segment(start, start + len(kept), strength)
+
+
+def _fitted(
+    cuts: list[_Cut], limits: list[int], texts: list[str], prefixes: list[str], tokens: TokenCounter
+) -> tuple[list[_Cut], list[int]]:
+    """The cuts with the true lengths of their embedded texts.
+
+    A tokenizer may make more tokens of a piece than of the same characters within a whole word: a cut that is too long
+    is halved until it fits.
+    """
+    fitted = [(cut, cut.tokens) for cut in cuts if cut.tokens is not None]
+    waiting = [cut for cut in cuts if cut.tokens is None]
+    while waiting:
+        counts = tokens.count_tokens([prefixes[cut.row] + texts[cut.row][cut.start : cut.end] for cut in waiting])
+        halves: list[_Cut] = []
+        for cut, count in zip(waiting, counts.tolist(), strict=True):
+            if count <= limits[cut.row]:
+                fitted.append((cut, count))
+            else:
+                halves.extend(_halved(cut, texts[cut.row]))
+        waiting = halves
+    fitted.sort(key=lambda pair: (pair[0].row, pair[0].start, pair[0].end))
+    return [cut for cut, _ in fitted], [count for _, count in fitted]
+
+
+def _halved(cut: _Cut, text: str) -> Iterator[_Cut]:
+    if len(cut.segments) > 1:
+        middle = len(cut.segments) // 2
+        yield _Cut(cut.row, cut.segments[:middle])
+        yield _Cut(cut.row, cut.segments[middle:])
+        return
+    (start, end, strength) = cut.segments[0]
+    if end - start < 2:
+        raise ConfigurationError(
+            f"the character {text[start:end]!r} and a title make more tokens than the embedder reads"
+        )
+    middle = (start + end) // 2
+    space = text.rfind(" ", start + 1, middle)
+    middle = space if space > 0 else middle
+    for low, high in ((start, middle), (middle, end)):
+        for piece in _piece(text, low, high, strength):
+            yield _Cut(cut.row, [piece])
+
+
+def _tables(cuts: list[_Cut], counts: list[int], ids: list[str], texts: list[str]) -> tuple[pa.Table, pa.Table]:
+    passages: list[tuple[str, str, int, int, int, str, int]] = []  # the columns of PASSAGES
+    of_passage: list[int] = []
+    ordinals: list[int] = []
+    bounds: list[tuple[int, int]] = []
+    row = -1
+    ordinal = 0
+    repeats: Counter[str] = Counter()
+    for number, (cut, count) in enumerate(zip(cuts, counts, strict=True)):
+        if cut.row != row:
+            row, ordinal = cut.row, 0
+            repeats.clear()
+        text = texts[row][cut.start : cut.end]
+        passage_id = content_id("passage", ids[row], text, str(repeats[text]))
+        passages.append((passage_id, ids[row], ordinal, cut.start, cut.end, text, count))
+        repeats[text] += 1
+        ordinal += 1
+        of_passage.extend([number] * len(cut.segments))
+        ordinals.extend(range(len(cut.segments)))
+        bounds.extend((segment.start - cut.start, segment.end - cut.start) for segment in cut.segments)
+    columns = list(zip(*passages, strict=True)) or [()] * len(PASSAGES)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, PASSAGES, strict=True)]
+    table = pa.table(arrays, schema=PASSAGES)
+    spans = np.array(bounds, np.int32).reshape(-1, 2)
+    sentences = pa.table(
+        {
+            "passage_id": table.column("passage_id").combine_chunks().take(pa.array(of_passage, pa.int64())),
+            "ordinal": pa.array(ordinals, pa.int32()),
+            "start": spans[:, 0],
+            "end": spans[:, 1],
+        }
+    )
+    return conform(table, PASSAGES), conform(sentences, SENTENCES)

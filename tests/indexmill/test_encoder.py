@@ -1,0 +1,73 @@
+"""The encoder of questions: carried by the snapshot, named by it, or asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import indexmill
+from indexmill import CorruptBlob, ModelUnavailable
+from indexmill.canonical import canonical_json
+from indexmill.layout import blob_path
+from indexmill.models.openvino_encoder import import_openvino
+from tests.indexmill.small_snapshot import EMBEDDER, WORLD, SnapshotWriter
+
+SETTINGS = {"dimension": 64, "max_tokens": 32, "model": "tiny", "pooling": "mean", "weights": "0" * 64}
+WORDS = ["[UNK]", "ada", "venn", "paid", "for", "the", "bridge", "tallow", "is", "a", "town", "of", "lamps"]
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a tiny encoder: a word's row of a table is its hidden state."""
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("openvino")
+    openvino = import_openvino()
+    from openvino import opset13
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+    numbered = {word: i for i, word in enumerate(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(numbered, unk_token="[UNK]"))  # noqa: S106 - not that kind of token
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    table = np.random.default_rng(0).standard_normal((len(WORDS), 64)).astype(np.float32)
+    ids = opset13.parameter([-1, -1], np.int64)
+    hidden = opset13.gather(opset13.constant(table), ids, opset13.constant(np.int64(0)))
+    folder = tmp_path_factory.mktemp("encoder")
+    openvino.save_model(openvino.Model([hidden], [ids]), folder / "openvino.xml", compress_to_fp16=False)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    return files | {"tokenizer.json": tokenizer.to_str().encode(), "encoder.json": canonical_json(SETTINGS)}
+
+
+def test_a_snapshot_encodes_questions_with_the_encoder_it_carries(tmp_path: Path, carried: dict[str, bytes]) -> None:
+    writer = SnapshotWriter(tmp_path / "store")
+    writer.shard("p", WORLD["p0"])
+    for name, data in carried.items():
+        writer.file(f"encoder/{name}", data)
+    writer.models = {"encoder": {"backend": "openvino", "precision": "f32"}}
+    writer.publish()
+    with indexmill.open(tmp_path / "store") as snapshot:
+        vectors = snapshot.encode(["Ada Venn", "the bridge", "Ada Venn"])
+        assert vectors.shape == (3, 64)
+        assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1, 1], abs=1e-5)
+        assert vectors[0].tobytes() == vectors[2].tobytes() == snapshot.encode(["Ada Venn"])[0].tobytes()
+        assert len(snapshot.retrieve("Who paid for the bridge?", k=2)) == 2
+        graph = snapshot.artifact("encoder/openvino.bin").digest
+    path = tmp_path / "store" / blob_path(graph)
+    path.unlink()
+    path.write_bytes(b"\0" * 10)
+    with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(CorruptBlob):
+        snapshot.encode(["Ada Venn"])
+
+
+@pytest.mark.parametrize("model", ["nobody/has-this-model", "all-MiniLM-L6-v2", ""])
+def test_without_the_same_model_here_vectors_are_asked_for(tmp_path: Path, model: str) -> None:
+    writer = SnapshotWriter(tmp_path / "store")
+    writer.shard("p", WORLD["p0"])
+    writer.models = {"encoder": {"backend": "torch", "model": model, "weights": "0" * 64}}
+    writer.publish()
+    with indexmill.open(tmp_path / "store") as snapshot:
+        with pytest.raises(ModelUnavailable, match="vectors="):
+            snapshot.retrieve("bridge")
+        assert len(snapshot.retrieve_batch(["bridge"], k=2, vectors=EMBEDDER.encode(["bridge"]))[0]) == 2
