@@ -3,7 +3,7 @@
 LinearRAG aligns passages through shared entities (section 2.3), so two surface forms of one name must give one key.
 ``canonical_name`` folds what varies in writing and not in meaning:
 
-- compatibility forms (NFKC), case, and the combining accents of Latin, Greek and Cyrillic letters (``Bråk`` = ``Brak``);
+- compatibility forms (NFKC), case, and the accents of Latin, Greek and Cyrillic letters (``Bråk`` = ``Brak``);
 - punctuation, with the spaces that tokenised corpora put around it (``Limburg- Styrum`` = ``Limburg-Styrum``), but
   ``C++`` and ``C#`` stay apart from ``C``;
 - possessives (``Lothair II's`` = ``Lothair II``) and a leading ``the`` (``The Beatles`` = ``Beatles``);
@@ -60,7 +60,7 @@ def canonical_name(surface: str) -> str:
 
 
 def canonical_words(text: str) -> list[str]:
-    """Return the words of a running text, folded as ``canonical_name`` folds them, of any length and with every article."""
+    """Return the words of a running text of any length, folded as ``canonical_name`` folds them, articles included."""
     return _fold(text).split()
 
 

@@ -2,11 +2,15 @@
 
 ``RulesRecogniser`` needs no model: entities of a proper text are written in a regular way (capitals, quotation marks,
 digits, identifiers), and a handful of compiled patterns find them at more than ten times the speed of a statistical
-tagger. ``SpacyRecogniser`` wraps any installed spaCy pipeline; ``WordListRecogniser`` is the deterministic double for tests.
-All are pure functions of one document, so that mentions can be kept under the document's digest.
+tagger. ``SpacyRecogniser`` wraps any installed spaCy pipeline; ``WordListRecogniser`` is the deterministic double of
+the tests. All are pure functions of one document, so that mentions can be kept under the document's digest.
+``question_candidates`` is the counterpart for questions.
 """
 
+from __future__ import annotations
+
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
@@ -31,7 +35,7 @@ Field = Literal["title", "text"]
 Kind = Literal["title", "name", "part", "work", "code", "date", "number"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Mention:
     """One span that names an entity.
 
@@ -70,61 +74,71 @@ _MONTHS = (
     "|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept|Sep|Oct|Nov|Dec"
 )
 _MONTH_SET = frozenset(_MONTHS.split("|"))
-_WEEKDAYS = frozenset("Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split())
+_WEEKDAYS = frozenset(["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"])
 
 # Words that connect the parts of a name when capitalised words stand on both sides.
 _CONNECTIVES = (
-    "of|the|de|du|des|del|della|di|da|das|do|dos|degli|delle|la|le|les|los|las|lo|von|van|vom|zu|zum|zur|der|den|dem|ter|ten|op"
-    "|af|av|y|e|et|und|al|el|ul|ud|bin|ibn|bint|abu|ben|bar|no|na|ni|ng|&|'t|d'|l'"
+    "of|the|de|du|des|del|della|di|da|das|do|dos|degli|delle|la|le|les|los|las|lo|von|van|vom|zu|zum|zur|der|den|dem"
+    "|ter|ten|op|af|av|y|e|et|und|al|el|ul|ud|bin|ibn|bint|abu|ben|bar|no|na|ni|ng|&"
 )
-_ABBREVIATIONS = "St|Ste|Dr|Mr|Mrs|Ms|Jr|Sr|Lt|Col|Gen|Prof|Rev|Sgt|Capt|Cmdr|Mt|Ft|Vol|No|Hon|Gov|Sen|Rep|Bros|Messrs|Mme|Mlle|Op"
+_ABBREVIATIONS = (
+    "St|Ste|Dr|Mr|Mrs|Ms|Jr|Sr|Lt|Col|Gen|Prof|Rev|Sgt|Capt|Cmdr|Mt|Ft|Vol|No|Hon|Gov|Sen|Rep|Bros|Messrs|Mme|Mlle|Op"
+)
 
-_CAP = (
+_CAPITALISED = (
     rf"(?:(?:{_ABBREVIATIONS})\.(?=\s*[{_UPPER}\d])"  # St. Louis
-    rf"|[{_UPPER}]\.(?:\s?[{_UPPER}]\.)*(?=\s?[{_UPPER}]|\W)"  # J. R. R., U.S.
-    rf"|[{_UPPER}]\w{{0,60}}(?:['’]\w{{1,30}}|[-‐‑]\w{{1,30}}|[-‐‑] (?:\w{{1,3}}[-‐‑] ?)?(?=[{_UPPER}])\w{{1,30}}){{0,4}}(?:['’](?=[ ]))?)"
+    rf"|[{_UPPER}]\.(?:\s?[{_UPPER}]\.)*+(?=\s?[{_UPPER}]|\W)"  # J. R. R., U.S.
+    rf"|[{_UPPER}]\w{{0,60}}+(?:['’-]\w{{1,30}}+|[‐‑]\w{{1,30}}+"  # Jean-Luc, O'Brien
+    rf"|[-‐‑] (?:\w{{1,3}}[-‐‑] ?)?(?=[{_UPPER}])\w{{1,30}}+){{0,4}}+(?!\w)(?:['’](?=[ ]))?)"  # Limburg- Styrum
 )
 _NAME = re.compile(
-    rf"(?<![\w.@#/\\-]){_CAP}"
-    rf"(?: {{1,2}}(?:(?:{_CONNECTIVES}) {{1,2}}){{0,3}}{_CAP}| \d{{1,4}}(?![\w,.%-]|\s?[–-])){{0,11}}"
+    rf"(?<![\w.@#\\-]){_CAPITALISED}"
+    rf"(?: {{1,2}}(?:(?:{_CONNECTIVES}) {{1,2}}){{0,3}}{_CAPITALISED}| \d{{1,4}}+(?![\w,.%-]|\s?[–-])){{0,11}}+"
 )
 _WORD = re.compile(r"\S+")
 
 # Capitalised only because they open a sentence; never a name on their own, never the first word of one there.
 _OPENERS = frozenset(
     """
-    a about above according across actually additionally after afterwards again against all almost along already also although always am
-    among amongst an and another any anyone anything apart are around as aside at away back based be became because been before began behind being
-    below beneath beside besides better between beyond both born briefly but by came can cannot click compared concerning consequently
-    considering contrary currently depending describes described despite did died directed do does during each early
-    either eventually even ever every everyone everything except few finally first firstly following for former formerly
-    founded four from further furthermore generally get given had half has have having he hence her here hers herself him himself his historically
-    how however i if in include includes including indeed initially inside instead into is it its itself just known last lastly
-    late later latter let like likewise located made mainly many may maybe meanwhile might more moreover most mostly much
-    must my named near nearly neither never nevertheless next no nobody none nonetheless nor not note nothing notable notably now of off often on once one
-    only onto opposite or originally other others otherwise our out outside over overall own part partly per perhaps please possibly
-    presently previously prior probably produced published rather read recent recently regarding released returns same second secondly see set several
-    she should similarly since situated so some someone something sometimes soon specifically specifies starring still subsequently such surely
-    than that the their theirs them themselves then there thereafter therefore these they third this those though three through
-    throughout thus to today together too toward towards traditionally two type typically under underneath unless unlike until up upon us use used uses
-    using usually value very via was we well were what whatever when whenever where whereas wherever whether which while who whoever whole
-    whom whose why will with within without would written yes yet you young your
-    """.split()
+    a about above according across actually additionally after afterwards again against all almost along already
+    also although always am among amongst an and another any anyone anything apart are around as aside at away
+    back based be became because been before began behind being below beneath beside besides better between
+    beyond both born briefly but by came can cannot click compared concerning consequently considering contrary
+    currently depending describes described despite did died directed do does during each early either
+    eventually even ever every everyone everything except few finally first firstly following for former
+    formerly founded four from further furthermore generally get given had half has have having he hence her
+    here hers herself him himself his historically how however i if in include includes including indeed
+    initially inside instead into is it its itself just known last lastly late later latter let like likewise
+    located made mainly many may maybe meanwhile might more moreover most mostly much must my named near nearly
+    neither never nevertheless next no nobody none nonetheless nor not note nothing notable notably now of off
+    often on once one only onto opposite or originally other others otherwise our out outside over overall own
+    part partly per perhaps please possibly presently previously prior probably produced published rather read
+    recent recently regarding released returns same second secondly see set several she should similarly since
+    situated so some someone something sometimes soon specifically specifies starring still subsequently such
+    surely than that the their theirs them themselves then there thereafter therefore these they third this
+    those though three through throughout thus to today together too toward towards traditionally two type
+    typically under underneath unless unlike until up upon us use used uses using usually value very via was we
+    well were what whatever when whenever where whereas wherever whether which while who whoever whole whom
+    whose why will with within without would written yes yet you young your
+    """.split()  # noqa: SIM905 - a list of words reads better as text
 )
 # Pronouns and the like end a name that an initial's full stop seemed to continue ("Daniel K. He was").
 _BREAKERS = frozenset(
-    "He She It They His Her Its Their We In On At The A An This These Those That There After Before During When While As By For From With And But Or"
-    " However Although Since I If He's She's It's".split()
+    """
+    He She It They His Her Its Their We In On At The A An This These Those That There After Before During When
+    While As By For From With And But Or However Although Since I If He's She's It's
+    """.split()  # noqa: SIM905 - a list of words reads better as text
 )
 # Ranks and forms of address: the name also counts without them.
 _RANKS = frozenset(
     """
-    Admiral Archbishop Archduchess Archduke Ayatollah Baron Baroness Bishop Blessed Brigadier Brother Captain Cardinal Chancellor Chief Colonel
-    Commander Commodore Count Countess Dame Detective Dr Dr. Duchess Duke Earl Emperor Empress Father Gen. General Governor Grand Infanta Inspector
-    Judge Justice King Lady Lieutenant Lord Lt. Madame Mademoiselle Major Marquess Marquis Mayor Miss Monsieur Mother Mr Mr. Mrs Mrs. Ms Ms. Officer
-    Pope President Prime Minister Prince Princess Private Professor Prof. Queen Rabbi Rev. Reverend Saint Senator Sergeant Sheikh Shah Sir Sister
-    St. Sultan Tsar Vice Viscount
-    """.split()
+    Admiral Archbishop Archduchess Archduke Ayatollah Baron Baroness Bishop Blessed Brigadier Brother Captain
+    Cardinal Chancellor Chief Colonel Commander Commodore Count Countess Dame Detective Dr Dr. Duchess Duke Earl
+    Emperor Empress Father Gen. General Governor Grand Infanta Inspector Judge Justice King Lady Lieutenant Lord
+    Lt. Madame Mademoiselle Major Marquess Marquis Mayor Miss Monsieur Mother Mr Mr. Mrs Mrs. Ms Ms. Officer
+    Pope President Prime Minister Prince Princess Private Professor Prof. Queen Rabbi Rev. Reverend Saint
+    Senator Sergeant Sheikh Shah Sir Sister St. Sultan Tsar Vice Viscount
+    """.split()  # noqa: SIM905 - a list of words reads better as text
 )
 # A rank with a place, after a comma, belongs to the name before it: "Beatrice I, Countess of Burgundy".
 _STYLE_OF = re.compile(
@@ -132,21 +146,20 @@ _STYLE_OF = re.compile(
     r"|Dauphin|Duchess|Duke|Earl|Elector|Electress|Emperor|Empress|Infanta|Infante|King|Lady|Landgrave|Landgravine|Lord|Marchioness|Margrave|Margravine"
     r"|Marquess|Marquis|Prince|Princess|Queen|Viscount|Viscountess) (?:of|de|von|zu) "
 )
-_QUALIFIER = re.compile(r"\s*\(([^()]{1,80})\)\s*$")
-
 _WORK = re.compile(
     rf"\"\s?([{_UPPER}\d][^\"\n]{{1,80}}?)[\s,.;]?\""
     rf"|[“„«]\s?([{_UPPER}\d][^“”„«»\"\n]{{1,80}}?)[\s,.;]?[”“»]"
     rf"|[《「『]([^《》「」『』\n]{{1,60}})[》」』]"
     rf"|(?<![\w*])\*([{_UPPER}\d][^*\n]{{1,80}})\*(?![\w*])"
 )
-_QUOTING = frozenset("\"“„«《「『*")
+_QUOTING = frozenset('"“„«《「『*')
 
 _UNITS = (
-    "%|percent|per cent|°C|°F|km²|km2|mi²|km/h|mph|km|cm|mm|nm|m²|m|kg|mg|g|t|lb|lbs|oz|ft|in|mi|mile|miles|metre|metres|meter|meters|kilometre|kilometres"
-    "|kilometer|kilometers|feet|foot|inches|inch|acres|acre|hectares|ha|square miles|square kilometres|square kilometers|tonnes|tons|kilograms|pounds"
-    "|litres|liters|gallons|MW|GW|kW|W|V|kV|Hz|kHz|MHz|GHz|bits?|bytes?|KB|MB|GB|TB|KiB|MiB|GiB|ms|seconds|minutes|hours|days|weeks|months|years|pixels"
-    "|dpi|million|billion|trillion|thousand|people|inhabitants|episodes|dollars|euros"
+    "%|percent|per cent|°C|°F|km²|km2|mi²|km/h|mph|km|cm|mm|nm|m²|m|kg|mg|g|t|lb|lbs|oz|ft|in|mi|mile|miles|metre|metres"
+    "|meter|meters|kilometre|kilometres|kilometer|kilometers|feet|foot|inches|inch|acres|acre|hectares|ha|square miles"
+    "|square kilometres|square kilometers|tonnes|tons|kilograms|pounds|litres|liters|gallons|MW|GW|kW|W|V|kV|Hz|kHz|MHz"
+    "|GHz|bits?|bytes?|KB|MB|GB|TB|KiB|MiB|GiB|ms|seconds|minutes|hours|days|weeks|months|years|pixels|dpi|million"
+    "|billion|trillion|thousand|people|inhabitants|episodes|dollars|euros"
 )
 _DIGITS = re.compile(
     r"(?<![\w.,:/\\-])\d"
@@ -154,16 +167,17 @@ _DIGITS = re.compile(
     rf"\d?(?:st|nd|rd|th)? (?:of )?(?:{_MONTHS})\b(?:,? \d{{3,4}}\b)?"  # 20 March 851
     r"|\d{3}-\d\d-\d\d(?![\w-])"  # 2020-01-31
     r"|\d\d\d(?:s\b|(?![\w,.:%°$/-]\d|\w|\s?%))"  # 1956, 1990s
-    rf"|[\d,.]{{0,14}}(?: (?:million|billion|thousand))?[ -]?(?:{_UNITS})(?!\w)"  # 40.108 mi², 9.5 million people
+    rf"|[\d,.]{{0,14}}+(?: (?:million|billion|thousand))?[ -]?(?:{_UNITS})(?!\w)"  # 40.108 mi², 9.5 million people
     r"|\d{0,2}(?:,\d{3}){1,4}(?!\w)"  # 9,984
     r")"
 )
 _MONTH_DATE = re.compile(rf"(?:{_MONTHS})\b\.?(?: \d{{1,2}}(?:st|nd|rd|th)?\b(?!,\d|:))?(?:,? \d{{3,4}}\b)?")
 
 _EXTENSIONS = (
-    "dll|exe|sys|h|hpp|c|cc|cpp|cs|py|pyi|js|ts|tsx|jsx|json|jsonl|xml|yaml|yml|toml|ini|cfg|conf|txt|md|rst|csv|tsv|html|htm|css|sh|bat|cmd|ps1|lib|obj|pdb|idl"
-    "|inf|reg|msi|zip|gz|tar|tgz|zst|jar|war|java|kt|go|rs|rb|php|pl|sql|db|sqlite|log|lock|so|dylib|a|o|bin|dat|png|jpg|jpeg|gif|svg|bmp|ico|pdf|doc|docx|xls"
-    "|xlsx|ppt|pptx|wav|mp3|mp4|avi|vb|vbs|asp|aspx|hlsl|glsl|proto|parquet|ipynb|rc|manifest|wasm|swift|m|mm|lua|tf|env"
+    "dll|exe|sys|h|hpp|c|cc|cpp|cs|py|pyi|js|ts|tsx|jsx|json|jsonl|xml|yaml|yml|toml|ini|cfg|conf|txt|md|rst|csv|tsv|html"
+    "|htm|css|sh|bat|cmd|ps1|lib|obj|pdb|idl|inf|reg|msi|zip|gz|tar|tgz|zst|jar|war|java|kt|go|rs|rb|php|pl|sql|db|sqlite"
+    "|log|lock|so|dylib|bin|dat|png|jpg|jpeg|gif|svg|bmp|ico|pdf|doc|docx|xls|xlsx|ppt|pptx|wav|mp3|mp4|avi|vb|vbs|asp"
+    "|aspx|hlsl|glsl|proto|parquet|ipynb|rc|manifest|wasm|swift|lua|tf|env"
 )
 _CODE = re.compile(
     r"(?<![\w.:/-])(?:"
@@ -184,32 +198,35 @@ _CODE = re.compile(
 _CODE_SIGN = re.compile(r"[a-z0-9][A-Z]|_|::|->|\(\)|\.[a-z]\w|(?<!\w)--?[A-Za-z]|0x")
 _SPAN = re.compile(r"`([^`\n]{2,80})`")
 
-# Text that holds no names: code fences, link and image targets, tags, addresses.
-_MASKED = re.compile(
-    r"(?P<fence>^```[^\n]*\n.{0,20000}?^```[^\n]*$)"
-    r"|\]\([^()\s]{0,500}(?:\s\"[^\"\n]{0,200}\")?\)"
-    r"|</?[A-Za-z][^<>\n]{0,500}>"
-    r"|&(?:lt|gt|amp|nbsp|quot|#\d{1,5});"
-    r"|\b(?:https?|ftp|file)://[^\s<>\"')\]]{1,2000}"
-    r"|\b[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}",
-    re.DOTALL | re.MULTILINE,
+# Text that holds no names, each pattern with the sign without which it need not be tried.
+_MASKED = (
+    ("```", re.compile(r"^```[^\n]*\n.{0,20000}?^```[^\n]*$", re.DOTALL | re.MULTILINE)),
+    ("](", re.compile(r"\]\([^()\s]{0,500}(?:\s\"[^\"\n]{0,200}\")?\)")),
+    ("<", re.compile(r"</?[A-Za-z][^<>\n]{0,500}>")),
+    ("://", re.compile(r"(?:https?|ftp|file)://[^\s<>\"')\]]{1,2000}")),
+    ("&", re.compile(r"&(?:lt|gt|amp|nbsp|quot|#\d{1,5});")),
+    ("@", re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}")),
 )
-_MASK_SIGNS = ("](", "<", "://", "```", "@", "&")
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff々〆"
-_EAST_ASIAN = re.compile(rf"[\u30a0-\u30ff]{{2,30}}(?:[・＝][\u30a0-\u30ff]{{1,30}}){{0,4}}|(?<![{_HAN}])[{_HAN}]{{2,8}}(?![{_HAN}])")
+_EAST_ASIAN = re.compile(
+    rf"[\u30a1-\u30ff]{{2,30}}+(?:[・＝][\u30a1-\u30ff]{{1,30}}+){{0,4}}|(?<![{_HAN}])[{_HAN}]{{2,8}}+(?![{_HAN}])"
+)
 
 _RAW_WORD = re.compile(r"\w[\w'’.]*")
 FUNCTION_WORDS = frozenset(
     """
-    a about after all also an and any are as at be because been before being both but by can could did do does during each either few
-    first for from had has have he her here him his how i if in into is it its just last many may me more most much my no nor not now of
-    on once one only or other our out over own s same she should since so some such than that the their them then there these they
-    this those through to too two under until up very was we were what when where whether which while who whom whose why will with
-    within without would you your
-    """.split()
+    a about after all also an and any are as at be because been before being both but by can could did do does
+    during each either few first for from had has have he her here him his how i if in into is it its just last
+    many may me more most much my no nor not now of on once one only or other our out over own s same she should
+    since so some such than that the their them then there these they this those through to too two under until
+    up very was we were what when where whether which while who whom whose why will with within without would
+    you your
+    """.split()  # noqa: SIM905 - a list of words reads better as text
 )
 
+_DATE = re.compile(rf".*(?:{_MONTHS}).*|\d{{4}}s?|\d{{4}}-\d\d-\d\d")
+_LOWER_WORD = re.compile(r"(?<!\w)[^\W\d_]\w+")
 _SENTENCE_END = frozenset(".!?:;\n•|#>…。！？")
 _LONGEST = 120  # characters of a mention
 
@@ -226,33 +243,38 @@ class RulesRecogniser:
 
     def recognise(self, title: str, text: str) -> list[Mention]:
         """Return the mentions of a document, sorted by field, start and end; see ``Recogniser``."""
-        found: dict[tuple[Field, int, int], Kind] = {}
-        for start, end, kind in _title_spans(title):
-            found.setdefault(("title", start, end), kind)
+        in_text: dict[tuple[int, int], Kind] = {}
         for start, end, kind in _text_spans(text):
-            found.setdefault(("text", start, end), kind)
-        return sorted(Mention(field, start, end, kind) for (field, start, end), kind in found.items())
+            in_text.setdefault((start, end), kind)
+        in_title: dict[tuple[int, int], Kind] = {}
+        for start, end, kind in _title_spans(title):
+            in_title.setdefault((start, end), kind)
+        return [
+            *(Mention("text", start, end, in_text[start, end]) for start, end in sorted(in_text)),
+            *(Mention("title", start, end, in_title[start, end]) for start, end in sorted(in_title)),
+        ]
 
 
 def _title_spans(title: str) -> Iterator[tuple[int, int, Kind]]:
+    """Yield the whole title, the title without its qualifier, and the names in it."""
     start, end = _trim(title, 0, len(title))
-    if start == end:
+    if start == end or end - start > _LONGEST:
         return
-    if end - start <= _LONGEST:
-        yield start, end, "title"
-        qualifier = _QUALIFIER.search(title, start, end)
-        if qualifier and qualifier.start() > start:
-            yield start, qualifier.start(), "title"
-    for s, e, kind in _text_spans(title):
+    yield start, end, "title"
+    if title[end - 1] == ")":
+        unqualified = _trim(title, start, title.rfind("(", start, end))
+        if unqualified[0] < unqualified[1]:
+            yield *unqualified, "title"
+    for first, last, kind in _text_spans(title):
         if kind not in ("date", "number"):
-            yield s, e, "part" if kind == "name" else kind
+            yield first, last, "part" if kind == "name" else kind
 
 
 def _text_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
-    """Yield the spans of a running text; earlier ones win where the same span is found twice."""
-    masked = _mask(text) if any(sign in text for sign in _MASK_SIGNS) else text
+    """Yield the spans of a running text; the earlier kind counts where one span is found twice."""
+    masked = _mask(text)
     taken: list[tuple[int, int]] = []
-    if not text.isascii():
+    if not masked.isascii():
         for match in _EAST_ASIAN.finditer(masked):
             yield match.start(), match.end(), "name"
     if not _QUOTING.isdisjoint(masked):
@@ -261,35 +283,48 @@ def _text_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
             if _looks_like_a_title(masked[start:end]):
                 taken.append((start, end))
                 yield start, end, "work"
-    if _CODE_SIGN.search(text):
-        code = list(_code_spans(masked))
-        taken = _merge(taken, code)
-        for start, end in code:
+    if _CODE_SIGN.search(masked):
+        for start, end in _code_spans(masked):
+            taken.append((start, end))
             yield start, end, "code"
+    covered = _Cover(taken)
+    dates = []
     for start, end, kind in _name_spans(masked):
-        if not _inside(taken, start, end):
+        if not covered.holds(start, end):
             yield start, end, kind
+            if kind == "date":
+                dates.append((start, end))
+    dated = _Cover(dates)
     for match in _DIGITS.finditer(masked):
-        digits = match[0]
-        dated = len(digits) == 4 and digits.isdigit() or digits.endswith("s") and digits[:4].isdigit() and len(digits) == 5
-        dated = dated or any(c.isalpha() for c in digits) and _MONTH_DATE.search(digits) is not None or digits.count("-") == 2
-        yield match.start(), match.end(), "date" if dated else "number"
+        if not dated.holds(match.start(), match.end()):
+            yield match.start(), match.end(), "date" if _DATE.fullmatch(match[0]) else "number"
 
 
 def _name_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
-    """Yield proper names with the names inside them."""
+    """Yield proper names, the names inside them, and dates that begin with a month."""
     before: tuple[int, int] | None = None
+    ordinary: frozenset[str] | None = None
     for match in _NAME.finditer(text):
-        for start, end in _cut(text, match.start(), match.end()):
+        for start, end, opens in _cut(text, match.start(), match.end()):
             first = text[start:end].partition(" ")[0]
             if first in _MONTH_SET:
                 date = _MONTH_DATE.match(text, start)
-                if date and (date.end() >= end or any(c.isdigit() for c in date[0])):
-                    if any(c.isdigit() for c in date[0]):
-                        yield start, date.end(), "date"
+                if date and any(c.isdigit() for c in date[0]):
+                    yield start, date.end(), "date"
+                    start, end = _trim(text, date.end(), end)
+                elif date and date.end() >= end:
                     continue
-            if end - start > _LONGEST:
+            if start >= end or end - start > _LONGEST or text[start] not in _UPPER_SET:
                 continue
+            surface = text[start:end]
+            if surface in _WEEKDAYS:
+                yield start, end, "date"
+                continue
+            if opens and " " not in surface and not (surface.isupper() and len(surface) > 1):
+                if ordinary is None:
+                    ordinary = frozenset(_LOWER_WORD.findall(text))
+                if surface.rstrip(".'’").lower() in ordinary:
+                    continue
             yield start, end, "name"
             if before and text[before[1] : start] == ", " and _STYLE_OF.match(text, start):
                 yield before[0], end, "name"
@@ -297,68 +332,51 @@ def _name_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
             yield from _parts(text, start, end)
 
 
-def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Take from a run of capitalised words what only opens a sentence, and cut it where a new sentence begins."""
-    if _opens_sentence(text, start):
-        while True:
-            word_end = text.find(" ", start, end)
-            word = text[start : end if word_end < 0 else word_end]
-            bare = word.rstrip("'’.").lower()
-            if bare not in _OPENERS and bare.partition("'")[0].partition("’")[0] not in _OPENERS:
+def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield the names in a run of capitalised words, and whether each opens a sentence.
+
+    What only opens a sentence is taken off, and the run is cut where a new sentence begins.
+    """
+    for word in _WORD.finditer(text, start, end):
+        if word[0] in _BREAKERS and word.start() > start and text[word.start() - 2] == ".":
+            first, last = _trim(text, start, word.start())
+            if last - first > 1:
+                yield first, last, False
+            start = word.start()
+    opens = _opens_sentence(text, start)
+    if opens:
+        for word in _WORD.finditer(text, start, end):
+            start = word.start()
+            bare = word[0].rstrip("'’.,").lower()
+            whole = bare.partition("'")[0].partition("’")[0]
+            if word[0][0] in _UPPER_SET and bare not in _OPENERS and whole not in _OPENERS:
                 break
-            if word_end < 0:
-                return
-            start = word_end + 1
-            while start < end and text[start] not in _UPPER_SET:  # "In the United States": on to the next capital
-                word_end = text.find(" ", start, end)
-                if word_end < 0:
-                    return
-                start = word_end + 1
-        if " " not in text[start:end].rstrip() and _common(text, start, end):
+        else:
             return
     elif text[start:end] in _BREAKERS or text[start:end].lower() in _OPENERS:
         return
-    for word in _WORD.finditer(text, start, end):
-        if word[0] in _BREAKERS and word.start() > start and text[word.start() - 2] == ".":
-            yield from ((s, e) for s, e in [_trim(text, start, word.start())] if e > s)
-            yield from _cut(text, word.start(), end)
-            return
     start, end = _trim(text, start, end)
-    if end - start > 1 or end > start and text[start] not in "AI":
-        yield start, end
-
-
-def _common(text: str, start: int, end: int) -> bool:
-    """Say whether a word that opens a sentence is an ordinary one: the document has it in lower case too, or an adverb."""
-    word = text[start:end].rstrip(".'’")
-    lower = word.lower()
-    if word.isupper() and len(word) > 1:
-        return False
-    if lower.endswith(("ly", "ing")) and len(lower) > 4 and text.count(word) < 2:
-        return True
-    return re.search(rf"(?<!\w){re.escape(lower)}(?!\w)", text[max(0, start - 4000) : end + 4000]) is not None
+    if end - start > 1 or (end > start and text[start] not in "AI"):
+        yield start, end, opens
 
 
 def _opens_sentence(text: str, start: int) -> bool:
     at = start - 1
     while at >= 0 and start - at < 12 and text[at] in " \t\"“”'‘’()[]*_-–—":
         at -= 1
-    if at < 0 or start - at >= 12:
-        return True
-    return text[at] in _SENTENCE_END
+    return at < 0 or start - at >= 12 or text[at] in _SENTENCE_END
 
 
 def _parts(text: str, start: int, end: int) -> Iterator[tuple[int, int, Kind]]:
     """Yield names inside a name: without its rank, owner and owned, and with the year that an article announces."""
     surface = text[start:end]
-    words = surface.split(" ")
-    if len(words) > 1:
+    if " " in surface:
         skip = 0
-        for word in words[:-1]:
+        for word in surface.split(" ")[:-1]:
             if word not in _RANKS:
                 break
             skip += len(word) + 1
-        if 0 < skip < len(surface) and surface[skip] in _UPPER_SET:
+        if skip and surface[skip] in _UPPER_SET:
             yield start + skip, end, "part"
         for sign in ("'s ", "’s "):
             at = surface.find(sign)
@@ -366,8 +384,9 @@ def _parts(text: str, start: int, end: int) -> Iterator[tuple[int, int, Kind]]:
                 yield start, start + at, "part"
                 if surface[at + 3 : at + 4] in _UPPER_SET:
                     yield start + at + 3, end, "part"
-    if start > 9 and text[start - 1] == " " and text[start - 5 : start - 1].isdigit() and text[start - 9 : start - 5].lower() == "the ":
-        yield start - 5, end, "name"
+    year = text[max(0, start - 9) : start]
+    if len(year) == 9 and year[:4] in ("the ", "The ") and year[4:8].isdigit() and year[8] == " ":
+        yield start - 5, end, "name"  # the 2004 Sugar Bowl
 
 
 def _code_spans(text: str) -> Iterator[tuple[int, int]]:
@@ -382,22 +401,24 @@ def _code_spans(text: str) -> Iterator[tuple[int, int]]:
 def _looks_like_a_title(quoted: str) -> bool:
     """Tell a quoted title from a quoted sentence: few words, and the long ones capitalised."""
     words = quoted.split()
-    if len(words) > 12:
-        return False
     long_words = [word for word in words if len(word) > 3]
-    capitalised = sum(not word[0].islower() for word in long_words)
-    return 2 * capitalised >= len(long_words)
+    return len(words) <= 12 and 2 * sum(not word[0].islower() for word in long_words) >= len(long_words)
 
 
 def _mask(text: str) -> str:
-    """Blank what holds no names, keeping every offset; identifiers in a code fence stay."""
-    return _MASKED.sub(_blank, text)
+    """Blank what holds no names, keeping every offset; the identifiers of a code fence stay."""
+    for sign, pattern in _MASKED:
+        if sign in text:
+            text = pattern.sub(_identifiers if sign == "```" else _blank, text)
+    return text
 
 
 def _blank(match: re.Match[str]) -> str:
-    if match["fence"] is None:
-        return " " * len(match[0])
-    kept = list(" " * len(match[0]))
+    return " " * len(match[0])
+
+
+def _identifiers(match: re.Match[str]) -> str:
+    kept = [" "] * len(match[0])
     for start, end in _code_spans(match[0]):
         kept[start:end] = match[0][start:end]
     return "".join(kept)
@@ -411,12 +432,19 @@ def _trim(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def _merge(some: list[tuple[int, int]], more: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    return sorted([*some, *more])
+class _Cover:
+    """Spans, asked whether one of them holds another."""
 
+    def __init__(self, spans: list[tuple[int, int]]) -> None:
+        self._starts: list[int] = []
+        self._reach: list[int] = []  # the furthest end of the spans up to here
+        for start, end in sorted(spans):
+            self._starts.append(start)
+            self._reach.append(max(end, self._reach[-1] if self._reach else 0))
 
-def _inside(spans: list[tuple[int, int]], start: int, end: int) -> bool:
-    return any(s <= start and end <= e for s, e in spans)
+    def holds(self, start: int, end: int) -> bool:
+        at = bisect_right(self._starts, start) - 1
+        return at >= 0 and self._reach[at] >= end
 
 
 # --- questions -------------------------------------------------------------------------------------------------------
@@ -475,18 +503,22 @@ class SpacyRecogniser:
 
     def __init__(self, name: str) -> None:
         try:
-            import spacy
+            import spacy  # heavy, and needed by few
         except ImportError as error:
-            raise ModelUnavailable(f"recogniser {name!r}: spaCy is not installed; install it, or set the recogniser to 'rules'") from error
+            raise ModelUnavailable(
+                f"recogniser {name!r}: spaCy is not installed; install it, or set the recogniser to 'rules'"
+            ) from error
         try:
             self._pipeline: Any = spacy.load(name)
         except (OSError, ValueError) as error:
             raise ModelUnavailable(
-                f"recogniser {name!r}: no spaCy pipeline of this name or path; install it with `python -m spacy download`, "
-                "or set the recogniser to 'rules'"
+                f"recogniser {name!r}: no spaCy pipeline of this name or path; install it with "
+                "`python -m spacy download`, or set the recogniser to 'rules'"
             ) from error
         meta = self._pipeline.meta
-        self.fingerprint = f"spacy/{spacy.__version__}/{meta.get('lang')}_{meta.get('name')}/{meta.get('version')}"
+        self.fingerprint = (
+            f"spacy/{meta.get('spacy_version')}/{meta.get('lang')}_{meta.get('name')}/{meta.get('version')}"
+        )
 
     def recognise(self, title: str, text: str) -> list[Mention]:
         """Return the pipeline's entities and the title as a whole; see ``Recogniser``."""
@@ -498,7 +530,7 @@ class SpacyRecogniser:
         for field, content in fields:
             for entity in self._pipeline(content).ents:
                 found.setdefault((field, entity.start_char, entity.end_char), _SPACY_KINDS.get(entity.label_, "name"))
-        return sorted(Mention(field, start, end, kind) for (field, start, end), kind in found.items())
+        return [Mention(*key, found[key]) for key in sorted(found)]
 
 
 _SPACY_KINDS: Mapping[str, Kind] = {
@@ -526,12 +558,13 @@ class WordListRecogniser:
     def recognise(self, title: str, text: str) -> list[Mention]:
         """Return every occurrence of a listed name in title and text; see ``Recogniser``."""
         fields: tuple[tuple[Field, str], ...] = (("title", title), ("text", text))
-        return sorted(
+        found = [
             Mention(field, match.start(), match.end(), "title" if match[0] == title else "name")
             for field, content in fields
             for name in self._names
             for match in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", content)
-        )
+        ]
+        return sorted(found, key=lambda mention: (mention.field, mention.start, mention.end))
 
 
 def open_recogniser(name: str) -> Recogniser:

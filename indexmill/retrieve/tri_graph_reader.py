@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,7 @@ def open_tri_graph(snapshot: Snapshot) -> TriGraph:
         strengths=_array(snapshot, arrays, "strengths"),
     )
     keys = _array(snapshot, arrays, "entity_keys")
-    name_vectors, name_rows = _names(snapshot)
+    name_vectors, name_rows = _names(snapshot, keys)
     for what, held, expected in (
         ("passages", len(matrices.contents), sum(map(len, passages))),
         ("sentences", len(matrices.mentions), sum(map(len, sentences))),
@@ -64,25 +64,19 @@ def open_tri_graph(snapshot: Snapshot) -> TriGraph:
     )
 
 
-def _names(snapshot: Snapshot) -> tuple[list[Vectors], npt.NDArray[np.int64] | None]:
+def _names(snapshot: Snapshot, keys: npt.NDArray[np.uint64]) -> tuple[list[Vectors], npt.NDArray[np.int64] | None]:
     """The vectors of names by entity shard, and the rows of their entities; no rows where every entity has one.
 
-    A shard's pack may hold ``rows``, ascending within the shard, beside ``vectors``; without, it has all.
+    A pack says by ``entity_keys``, ascending, whose names its vectors are; an entity without one has no vector.
     """
-    entities = Rows(snapshot, "entities", ["entity_id"])
-    packs = [snapshot.arrays(artifact.name) for artifact in snapshot.shards("names")]
-    if not packs:
-        return [], None
     vectors = snapshot.vectors("names", "vectors")
-    if len(packs) != len(entities.tables):
-        raise CorruptBlob(f"{snapshot.path}: {len(packs)} shards of names for {len(entities.tables)} of entities")
-    rows = []
-    for pack, held, start, end in zip(packs, vectors, entities.starts, entities.starts[1:], strict=False):
-        own = pack.get("rows", np.arange(end - start))
-        if len(own) != len(held) or (len(own) and own[-1] >= end - start):
-            raise CorruptBlob(f"{snapshot.path}: {len(held)} vectors of names do not fit {end - start} entities")
-        rows.append(own.astype(np.int64) + start)
-    return vectors, None if sum(map(len, rows)) == len(entities) else np.concatenate(rows)
+    if not vectors:
+        return [], None
+    owners = np.concatenate([cast("npt.NDArray[np.uint64]", own) for own in snapshot.vectors("names", "entity_keys")])
+    rows = np.searchsorted(keys, owners)
+    if len(owners) != sum(map(len, vectors)) or (rows >= len(keys)).any() or (keys[rows] != owners).any():
+        raise CorruptBlob(f"{snapshot.path}: the vectors of {len(owners)} names do not fit the {len(keys)} entities")
+    return vectors, None if len(rows) == len(keys) else rows.astype(np.int64)
 
 
 def _parameters(snapshot: Snapshot) -> TriGraphParameters:

@@ -160,8 +160,9 @@ class SnapshotWriter:
         for label, some in (("e0", rows[:half]), ("e1", rows[half:])):
             self.table(f"entities/{label}", pa.Table.from_pylist(some, ENTITIES), ENTITIES)
             vectors = EMBEDDER.encode([str(row["name"]) for row in some])
-            rows_held = np.arange(0, len(some), every_name, dtype=np.int32)
-            self.arrays(f"names/{label}", {"vectors": vectors[rows_held], "rows": rows_held})
+            held = slice(0, len(some), every_name)
+            keys = NameIndex.keys([str(row["entity_id"]) for row in some])
+            self.arrays(f"names/{label}", {"vectors": vectors[held], "entity_keys": keys[held]})
         matrices = build_matrices(
             np.array([mention[0] for mention in self._mentions], np.int64),
             np.array([mention[1] for mention in self._mentions], np.int64),
