@@ -24,7 +24,7 @@ demo: install
 	rm -rf $(DEMO)
 	$(BIN)/indexmill init $(DEMO)
 	cd $(DEMO) && ../$(BIN)/indexmill build
-	cd $(DEMO) && ../$(BIN)/indexmill query "Which composer studied at the school that the Countess of Varrow founded?" -k 3 --explain
+	cd $(DEMO) && ../$(BIN)/indexmill query "Who founded the school at which the composer of The Drowned Organist was trained?" -k 3 --explain
 
 test: install
 	$(BIN)/python -m pytest -n 2

@@ -29,17 +29,18 @@ _CODE = 400
 _LINE = re.compile(r"[^\n]*\n?")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:\s|$)")
-_STARTS_ITEM = re.compile(r"\s*(?:[-*+•‣▪]|\d{1,3}[.)]|[A-Za-z][.)])\s+\S")
+_STARTS_ITEM = re.compile(r"\s*(?:[-*+•‣▪]|\d{1,3}[.)])\s+\S")
 _ROW = re.compile(r"\s*\|")
 _INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})\s*$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-# "vol. 3", "No. 7": an abbreviation that a number completes; and no sentence begins with a small letter.
-_NUMBERED = re.compile(
-    r"(?:^|[\s(])(?:vols?|nos?|pp?|figs?|ch|chap|secs?|art|eqs?|ca?|approx|ed|pt|op|arts?)\.\s*$", re.I
-)
-_LOWER = re.compile(r"[\"'“‘(\[]?[a-zà-öø-ÿ]")
+# What sentencex cuts and should not: an abbreviation that a number completes ("vol. 3"), the letter of an item
+# ("A. First"), and a sentence that goes on with a small letter ("Who? was released"), unless all are written so.
+_NUMBERED = re.compile(r"(?:^|[\s(])(?:vols?|nos?|pp?|figs?|ch|chap|secs?|arts?|eqs?|ca?|approx|ed|pt|op)\.\s*$", re.I)
+_LETTER = re.compile(r"\W*[A-Za-z][.)]\s*$")
+_LOWER = re.compile(r"[\"'“‘(\[]?[a-zà-öø-ÿ]+(?=[\s,;:])")
+_FIRST = re.compile(r"[^\W\d_]")
 
 
 class Segment(NamedTuple):
@@ -185,7 +186,11 @@ def _sentences(text: str, language: str) -> list[tuple[int, int]]:
 
 def _joined(text: str, before: tuple[int, int], at: int) -> bool:
     """Whether what begins at an offset continues the sentence before it."""
-    head = text[at : at + 2]
-    if head[:1].isdigit():
+    if text[at].isdigit():
         return _NUMBERED.search(text[max(before[0], at - 12) : at]) is not None
-    return _LOWER.match(head) is not None and text[before[0] : at].rstrip().endswith(".")
+    if before[1] - before[0] < 6 and _LETTER.match(text[before[0] : at]):
+        return True
+    if not _LOWER.match(text, at):
+        return False
+    first = _FIRST.search(text, before[0], at)
+    return first is not None and not first[0].islower()

@@ -88,7 +88,7 @@ _ABBREVIATIONS = (
 _CAPITALISED = (
     rf"(?:(?:{_ABBREVIATIONS})\.(?=\s*[{_UPPER}\d])"  # St. Louis
     rf"|[{_UPPER}]\.(?:\s?[{_UPPER}]\.)*+(?=\s?[{_UPPER}]|\W)"  # J. R. R., U.S.
-    rf"|[{_UPPER}]\w{{0,60}}+(?:['’-]\w{{1,30}}+|[‐‑]\w{{1,30}}+"  # Jean-Luc, O'Brien
+    rf"|[{_UPPER}]\w{{0,60}}+(?:['’&-]\w{{1,30}}+|[‐‑]\w{{1,30}}+"  # Jean-Luc, O'Brien
     rf"|[-‐‑] (?:\w{{1,3}}[-‐‑] ?)?(?=[{_UPPER}])\w{{1,30}}+){{0,4}}+(?!\w)(?:['’](?=[ ]))?)"  # Limburg- Styrum
 )
 _NAME = re.compile(
@@ -137,14 +137,15 @@ _RANKS = frozenset(
     Emperor Empress Father Gen. General Governor Grand Infanta Inspector Judge Justice King Lady Lieutenant Lord
     Lt. Madame Mademoiselle Major Marquess Marquis Mayor Miss Monsieur Mother Mr Mr. Mrs Mrs. Ms Ms. Officer
     Pope President Prime Minister Prince Princess Private Professor Prof. Queen Rabbi Rev. Reverend Saint
-    Senator Sergeant Sheikh Shah Sir Sister St. Sultan Tsar Vice Viscount
+    Senator Sergeant Sheikh Shah Sir Sister Sultan Tsar Vice Viscount
     """.split()  # noqa: SIM905 - a list of words reads better as text
 )
 # A rank with a place, after a comma, belongs to the name before it: "Beatrice I, Countess of Burgundy".
 _STYLE_OF = re.compile(
-    r"(?:(?:\d+\w\w|First|Second|Third|Fourth|Fifth|Dowager|Hereditary|Grand|Crown) )?(?:Archduchess|Archduke|Baron|Baroness|Burgrave|Count|Countess"
-    r"|Dauphin|Duchess|Duke|Earl|Elector|Electress|Emperor|Empress|Infanta|Infante|King|Lady|Landgrave|Landgravine|Lord|Marchioness|Margrave|Margravine"
-    r"|Marquess|Marquis|Prince|Princess|Queen|Viscount|Viscountess) (?:of|de|von|zu) "
+    r"(?:(?:\d+\w\w|First|Second|Third|Fourth|Fifth|Dowager|Hereditary|Grand|Crown) )?"
+    r"(?:Archduchess|Archduke|Baron|Baroness|Burgrave|Count|Countess|Dauphin|Duchess|Duke|Earl|Elector|Electress|Emperor"
+    r"|Empress|Infanta|Infante|King|Lady|Landgrave|Landgravine|Lord|Marchioness|Margrave|Margravine|Marquess|Marquis"
+    r"|Prince|Princess|Queen|Viscount|Viscountess) (?:of|de|von|zu) "
 )
 _WORK = re.compile(
     rf"\"\s?([{_UPPER}\d][^\"\n]{{1,80}}?)[\s,.;]?\""
@@ -155,8 +156,8 @@ _WORK = re.compile(
 _QUOTING = frozenset('"“„«《「『*')
 
 _UNITS = (
-    "%|percent|per cent|°C|°F|km²|km2|mi²|km/h|mph|km|cm|mm|nm|m²|m|kg|mg|g|t|lb|lbs|oz|ft|in|mi|mile|miles|metre|metres"
-    "|meter|meters|kilometre|kilometres|kilometer|kilometers|feet|foot|inches|inch|acres|acre|hectares|ha|square miles"
+    "%|percent|per cent|°C|°F|km²|km2|mi²|km/h|mph|km|cm|mm|nm|m²|m|kg|mg|g|t|lb|lbs|oz|ft|in|mi|mile|miles|metre"
+    "|metres|meter|meters|kilometre|kilometres|kilometer|kilometers|feet|foot|inches|inch|acres|acre|hectares|ha|square miles"
     "|square kilometres|square kilometers|tonnes|tons|kilograms|pounds|litres|liters|gallons|MW|GW|kW|W|V|kV|Hz|kHz|MHz"
     "|GHz|bits?|bytes?|KB|MB|GB|TB|KiB|MiB|GiB|ms|seconds|minutes|hours|days|weeks|months|years|pixels|dpi|million"
     "|billion|trillion|thousand|people|inhabitants|episodes|dollars|euros"
@@ -274,19 +275,21 @@ def _text_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
     """Yield the spans of a running text; the earlier kind counts where one span is found twice."""
     masked = _mask(text)
     taken: list[tuple[int, int]] = []
-    if not masked.isascii():
-        for match in _EAST_ASIAN.finditer(masked):
-            yield match.start(), match.end(), "name"
     if not _QUOTING.isdisjoint(masked):
         for match in _WORK.finditer(masked):
             start, end = match.span(match.lastindex or 0)
             if _looks_like_a_title(masked[start:end]):
                 taken.append((start, end))
                 yield start, end, "work"
+    if not masked.isascii():
+        for match in _EAST_ASIAN.finditer(masked):
+            yield match.start(), match.end(), "name"
     if _CODE_SIGN.search(masked):
         for start, end in _code_spans(masked):
             taken.append((start, end))
             yield start, end, "code"
+    digits = [match.span() for match in _DIGITS.finditer(masked)]
+    taken += digits
     covered = _Cover(taken)
     dates = []
     for start, end, kind in _name_spans(masked):
@@ -295,9 +298,9 @@ def _text_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
             if kind == "date":
                 dates.append((start, end))
     dated = _Cover(dates)
-    for match in _DIGITS.finditer(masked):
-        if not dated.holds(match.start(), match.end()):
-            yield match.start(), match.end(), "date" if _DATE.fullmatch(match[0]) else "number"
+    for start, end in digits:
+        if not dated.holds(start, end):
+            yield start, end, "date" if _DATE.fullmatch(masked, start, end) else "number"
 
 
 def _name_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
@@ -399,10 +402,11 @@ def _code_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _looks_like_a_title(quoted: str) -> bool:
-    """Tell a quoted title from a quoted sentence: few words, and the long ones capitalised."""
+    """Tell a quoted title from a quoted sentence: very few words, or not many and the long ones capitalised."""
     words = quoted.split()
     long_words = [word for word in words if len(word) > 3]
-    return len(words) <= 12 and 2 * sum(not word[0].islower() for word in long_words) >= len(long_words)
+    capitalised = sum(not word[0].islower() for word in long_words)
+    return len(words) <= 5 or (len(words) <= 12 and 2 * capitalised >= len(long_words))
 
 
 def _mask(text: str) -> str:

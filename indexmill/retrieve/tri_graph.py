@@ -114,7 +114,7 @@ class Sparse:
         starts = self.indptr[rows]
         lengths = self.indptr[rows + 1] - starts
         owners = np.arange(len(rows)).repeat(lengths)
-        places = np.arange(len(owners)) + (starts - lengths.cumsum() + lengths)[owners]
+        places = np.arange(len(owners)) + (starts - np.cumsum(lengths) + lengths)[owners]
         return owners, self.indices[places].astype(np.int64), places
 
     def occurrences(self, places: Rows) -> Scores:
@@ -313,16 +313,16 @@ class TriGraph:
             kept = _first_of_each(sources, similarity, sentences, setting.sentences_per_entity)
         elif setting.sentences_per_step:
             best = np.unique(sentences[np.lexsort((sentences, -similarity))], return_index=True)
-            kept = np.isin(sentences, best[0][np.argsort(best[1])][: setting.sentences_per_step])
+            (kept,) = np.isin(sentences, best[0][np.argsort(best[1])][: setting.sentences_per_step]).nonzero()
         if kept is not None:
             sources, sentences, flow = sources[kept], sentences[kept], flow[kept]
         rows, level, first = _best_of_each(sentences, flow)
         if setting.reading == "sum":
-            level = np.bincount(rows.searchsorted(sentences), weights=flow, minlength=len(rows))
+            level = _sums(rows.searchsorted(sentences), flow, len(rows))
         owners, entities, _ = matrices.mentions.links(rows)
         found, score, best_link = _best_of_each(entities, level[owners])
         if setting.reading == "sum":
-            score = np.bincount(found.searchsorted(entities), weights=level[owners], minlength=len(found))
+            score = _sums(found.searchsorted(entities), level[owners], len(found))
         through = owners[best_link]
         return _Activated(found, score, np.empty(0, dtype=np.int64), rows[through], frontier[sources[first[through]]])
 
@@ -337,13 +337,13 @@ class TriGraph:
         # The links between these passages and the activated entities.
         owners, entities, places = matrices.contents.links(passages)
         strengths = np.log1p(matrices.contents.occurrences(places))
-        whole = np.bincount(owners, weights=strengths, minlength=len(passages))
+        whole = _sums(owners, strengths, len(passages))
         column = np.minimum(active.entities.searchsorted(entities), len(active.entities) - 1)
         (linked,) = (active.entities[column] == entities).nonzero()
         owners, column, strengths = owners[linked], column[linked], strengths[linked]
 
         evidence = active.scores * _rarity(spread)
-        bonus = np.bincount(owners, weights=(evidence / active.levels)[column] * strengths, minlength=len(passages))
+        bonus = _sums(owners, (evidence / active.levels)[column] * strengths, len(passages))
         similarity = np.zeros(len(passages))
         similarity[passages.searchsorted(near)] = _scaled(similarities, setting.dense_passages)
         start = (setting.similarity_weight * similarity + np.log1p(bonus)) * setting.passage_weight
@@ -356,8 +356,8 @@ class TriGraph:
         from_entity = strengths / matrices.strengths[active.entities][column]
         d, score, importance = setting.damping, start, entity_start
         for _ in range(setting.steps):
-            to_passages = np.bincount(owners, weights=importance[column] * from_entity, minlength=len(score))
-            to_entities = np.bincount(column, weights=score[owners] * from_passage, minlength=len(importance))
+            to_passages = _sums(owners, importance[column] * from_entity, len(score))
+            to_entities = _sums(column, score[owners] * from_passage, len(importance))
             score, importance = (1 - d) * start + d * to_passages, (1 - d) * entity_start + d * to_entities
         return passages, score
 
@@ -401,12 +401,18 @@ def _rarity(passages: Rows) -> Scores:
     return weight
 
 
+def _sums(keys: Rows, values: Scores, length: int) -> Scores:
+    """The sum of the values of each key below ``length``, added in their order."""
+    return np.bincount(keys, weights=values, minlength=length).astype(np.float64, copy=False)
+
+
 def _scaled(similarities: Scores, count: int) -> Scores:
     """Similarities, strongest first, on the scale from the weakest of the first ``count`` (0) to the strongest (1)."""
     high, low = similarities[0], similarities[min(count, len(similarities)) - 1]
     if high <= low:
         return np.ones(len(similarities))
-    return np.maximum((similarities - low) / (high - low), 0.0)
+    scaled: Scores = np.maximum((similarities - low) / (high - low), 0.0)
+    return scaled
 
 
 def _residual(vector: Vectors, basis: Scores, share: float) -> Vectors:
@@ -512,7 +518,7 @@ def build_matrices(
     contents, contained_in = _both_ways(passage, entity, occurrences, passages, entities)
     links = np.log1p(contained_in.occurrences(np.arange(len(contained_in.indices))))
     owners = np.repeat(np.arange(entities), contained_in.degrees(np.arange(entities)))
-    strengths = np.bincount(owners, weights=links, minlength=entities).astype(np.float64)
+    strengths = _sums(owners, links, entities)
     return Matrices(mentions, mentioned_in, contents, contained_in, strengths)
 
 
