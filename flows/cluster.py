@@ -79,6 +79,8 @@ def open_cluster(address: str | None, workers: int | None, store: Path) -> Itera
                 threads_per_worker=1,
                 processes=True,
                 dashboard_address=None,
+                # Without a dashboard the scheduler still listens on port 8787, and warns where that is taken.
+                scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
                 memory_limit=0,
                 silence_logs=50,
             ) as cluster,

@@ -117,24 +117,25 @@ def build_under_prefect(
 ) -> Outcome:
     """A build as the command runs it: a flow on a private Prefect server, its tasks on Dask worker processes.
 
-    The server and the workers start at the same time, and the run waits for both.
+    What can be refused without them is refused first. Then the server and the workers start at the same time, and the
+    run waits for both.
     """
-    from flows.cluster import DaskExecutor, open_cluster
-    from flows.server import private_prefect, wait_for_server
-
     with _stoppable(), contextlib.ExitStack() as stack:
-        stack.enter_context(private_prefect())
-        workers = configuration.run.workers
-        init_store(configuration.store)
-        client = stack.enter_context(open_cluster(dask, workers, configuration.store))
 
         def stages(build: Build) -> Manifest:
+            build.look()
+            from flows.cluster import DaskExecutor, open_cluster
+            from flows.server import private_prefect, wait_for_server
+
+            stack.enter_context(private_prefect())
+            client = stack.enter_context(open_cluster(dask, configuration.run.workers, configuration.store))
+            build.executor = DaskExecutor(client)
             from flows.build import build_flow
 
             wait_for_server()
             return build_flow(build)
 
-        return run_build(configuration, DaskExecutor(client), stages, progress=progress, cold=cold, note=note)
+        return run_build(configuration, InlineExecutor(), stages, progress=progress, cold=cold, note=note)
 
 
 _ENDINGS: dict[int, runs.Ending] = {3: "refused", 4: "budget", 5: "superseded"}

@@ -7,13 +7,15 @@ written into the manifest and into the keys of the parts they shape. Those that 
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from indexmill.errors import ConfigurationError
+from indexmill.retrieve.tri_graph import TriGraphParameters
 from schemas.corpus import CorpusSettings
 
 __all__ = [
@@ -77,8 +79,17 @@ class TriGraphSettings(_Settings):
 
     enabled: bool = True
     parameters: dict[str, float | int | bool | str] = Field(
-        default_factory=dict, description="retrieval defaults written into the snapshot; a query can override each"
+        default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
     )
+
+    @field_validator("parameters")
+    @classmethod
+    def _known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        unknown = sorted(set(value) - {field.name for field in dataclasses.fields(TriGraphParameters)})
+        if unknown:
+            raise ValueError(f"tri_graph has no parameters {unknown}")
+        checked = TypeAdapter(TriGraphParameters).validate_python(value)
+        return {name: getattr(checked, name) for name in value}
 
 
 class FamilySettings(_Settings):

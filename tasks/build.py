@@ -30,7 +30,7 @@ from tasks.environment import environment_fingerprint
 from tasks.executor import Call, Executor
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
-from tasks.ingest.sources import batches, expand
+from tasks.ingest.sources import SourceFile, batches, expand
 from tasks.report import Progress, Report
 from tasks.stage import Job, Made, Stage, make_part, part_key
 
@@ -96,8 +96,16 @@ class Build:
             artifact.name: artifact for artifact in (parent.manifest.artifacts if parent and parent.manifest else ())
         }
         self._choice: EncoderChoice | None = None
+        self._files: list[SourceFile] | None = None
         self._scanned: dict[str, list[Receipt]] = {}
         self._lock = threading.Lock()
+
+    def look(self) -> None:
+        """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
+        self._files = self._sources()
+        choose_encoder(self.configuration.embed, self.store)
+        if self.configuration.recognise.recogniser != "rules":
+            recognise.recogniser_of(self.configuration.recognise.recogniser)
 
     # Stages, in the order of the flow of data.
 
@@ -112,12 +120,9 @@ class Build:
 
     def ingest(self) -> None:
         """Read the corpus, refuse what cannot be used, and cut the rest into shards."""
+        files = self._sources() if self._files is None else self._files
         settings = self.configuration.corpus
-        if settings is None:
-            raise ConfigurationError(
-                "no corpus: give --corpus FILE_OR_FOLDER, or `corpus: {paths: [...]}` in indexmill.yaml"
-            )
-        groups = list(batches(expand(settings)))
+        groups = list(batches(files))
         folder = self.store.scratch(self.run_id) / "spill"
         folder.mkdir(parents=True, exist_ok=True)
         self.progress.begin("ingest", len(groups))
@@ -290,6 +295,14 @@ class Build:
         )
 
     # What the stages share.
+
+    def _sources(self) -> list[SourceFile]:
+        """The files of the corpus."""
+        if self.configuration.corpus is None:
+            raise ConfigurationError(
+                "no corpus: give --corpus FILE_OR_FOLDER, or `corpus: {paths: [...]}` in indexmill.yaml"
+            )
+        return expand(self.configuration.corpus)
 
     @property
     def choice(self) -> EncoderChoice:

@@ -141,7 +141,7 @@ def split(documents: pa.Table, tokens: TokenCounter, settings: SplitSettings) ->
     cuts: list[_Cut] = []
     limits: list[int] = []
     for row, (prefix, text, of_tokens) in enumerate(zip(prefixes, texts, offsets, strict=True)):
-        starts = of_tokens[:, 0] - len(prefix)
+        starts = of_tokens[:, 0].astype(np.int64) - len(prefix)
         titled = int(np.searchsorted(starts, 0))  # tokens of the title
         fixed = titled + tokens.special_tokens
         limits.append(min(tokens.max_tokens, max(settings.tokens, fixed + _LEAST_TEXT)))
@@ -154,18 +154,18 @@ def split(documents: pa.Table, tokens: TokenCounter, settings: SplitSettings) ->
     return _tables(cuts, counts, ids, texts)
 
 
-def _weighed(starts: NDArray[np.int32], length: int) -> NDArray[np.int32]:
+def _weighed(starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
     """Where a text's tokens begin, with more beginnings wherever there is none for long."""
     bounds = np.concatenate(([0], starts, [length])) if len(starts) else np.array([0, length])
     gaps = np.diff(bounds)
     if gaps.max(initial=0) <= _LONG:
         return starts
     more = [np.arange(bounds[at], bounds[at + 1], _PER_TOKEN) for at in np.flatnonzero(gaps > _LONG)]
-    return np.unique(np.concatenate([starts, *more])).astype(np.int32)
+    return np.unique(np.concatenate([starts, *more]))
 
 
 def _packed(
-    found: list[Segment], starts: NDArray[np.int32], text: str, capacity: int, settings: SplitSettings
+    found: list[Segment], starts: NDArray[np.int64], text: str, capacity: int, settings: SplitSettings
 ) -> Iterator[Sequence[Segment]]:
     """Groups of segments that hold at most `capacity` tokens each."""
     if not found:
@@ -173,7 +173,12 @@ def _packed(
     if len(starts) <= capacity:
         yield found
         return
-    found = [piece for segment in found for piece in _pieces(segment, starts, text, capacity)]
+    bounds = np.searchsorted(starts, [(segment.start, segment.end) for segment in found])
+    if (bounds[:, 1] - bounds[:, 0]).max() > capacity:
+        within = zip(found, bounds.tolist(), strict=True)
+        found = [
+            piece for segment, (low, high) in within for piece in _pieces(segment, low, high, starts, text, capacity)
+        ]
     # before[i]: tokens that begin before segment i; the last entry is the total.
     before = np.searchsorted(starts, [segment.start for segment in found])
     before = np.append(before, np.searchsorted(starts, found[-1].end))
@@ -206,9 +211,16 @@ def _overlapping(before: NDArray[np.int64], start: int, end: int, capacity: int,
     return min(end, max(first, start + 1))
 
 
-def _pieces(segment: Segment, starts: NDArray[np.int32], text: str, capacity: int) -> Iterator[Segment]:
-    """A segment cut where tokens begin, between words if it can be, into pieces of at most `capacity` tokens."""
-    low, high = np.searchsorted(starts, [segment.start, segment.end]).tolist()
+def _pieces(
+    segment: Segment, low: int, high: int, starts: NDArray[np.int64], text: str, capacity: int
+) -> Iterator[Segment]:
+    """A segment cut where tokens begin, between words if it can be, into pieces of at most `capacity` tokens.
+
+    `low` and `high` delimit its tokens in `starts`.
+    """
+    if high - low <= capacity:
+        yield segment
+        return
     begin, strength = segment.start, segment.strength
     while high - low > capacity:
         stop = low + capacity

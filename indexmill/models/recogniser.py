@@ -93,7 +93,7 @@ _CAPITALISED = (
 )
 _NAME = re.compile(
     rf"(?<![\w.@#\\-]){_CAPITALISED}"
-    rf"(?: {{1,2}}(?:(?:{_CONNECTIVES}) {{1,2}}){{0,3}}{_CAPITALISED}| \d{{1,4}}+(?![\w,.%-]|\s?[–-])){{0,11}}+"
+    rf"(?: {{1,2}}(?:(?:{_CONNECTIVES}) {{1,2}}){{0,3}}{_CAPITALISED}| \d{{1,4}}+(?![\w%-]|[,.]\d|\s?[–-])){{0,11}}+"
 )
 _WORD = re.compile(r"\S+")
 
@@ -136,7 +136,7 @@ _RANKS = frozenset(
     Cardinal Chancellor Chief Colonel Commander Commodore Count Countess Dame Detective Dr Dr. Duchess Duke Earl
     Emperor Empress Father Gen. General Governor Grand Infanta Inspector Judge Justice King Lady Lieutenant Lord
     Lt. Madame Mademoiselle Major Marquess Marquis Mayor Miss Monsieur Mother Mr Mr. Mrs Mrs. Ms Ms. Officer
-    Pope President Prime Minister Prince Princess Private Professor Prof. Queen Rabbi Rev. Reverend Saint
+    Pope President Prime Minister Prince Princess Private Professor Prof. Queen Rabbi Rev. Reverend
     Senator Sergeant Sheikh Shah Sir Sister Sultan Tsar Vice Viscount
     """.split()  # noqa: SIM905 - a list of words reads better as text
 )
@@ -157,9 +157,9 @@ _QUOTING = frozenset('"“„«《「『*')
 
 _UNITS = (
     "%|percent|per cent|°C|°F|km²|km2|mi²|km/h|mph|km|cm|mm|nm|m²|m|kg|mg|g|t|lb|lbs|oz|ft|in|mi|mile|miles|metre"
-    "|metres|meter|meters|kilometre|kilometres|kilometer|kilometers|feet|foot|inches|inch|acres|acre|hectares|ha|square miles"
-    "|square kilometres|square kilometers|tonnes|tons|kilograms|pounds|litres|liters|gallons|MW|GW|kW|W|V|kV|Hz|kHz|MHz"
-    "|GHz|bits?|bytes?|KB|MB|GB|TB|KiB|MiB|GiB|ms|seconds|minutes|hours|days|weeks|months|years|pixels|dpi|million"
+    "|metres|meter|meters|kilometre|kilometres|kilometer|kilometers|feet|foot|inches|inch|acres|acre|hectares|ha"
+    "|square miles|square kilometres|square kilometers|tonnes|tons|kilograms|pounds|litres|liters|gallons|MW|GW|kW|W"
+    "|V|kV|Hz|kHz|MHz|GHz|bits?|bytes?|KB|MB|GB|TB|KiB|MiB|GiB|ms|seconds|minutes|hours|days|weeks|months|years|pixels|dpi|million"
     "|billion|trillion|thousand|people|inhabitants|episodes|dollars|euros"
 )
 _DIGITS = re.compile(
@@ -196,7 +196,7 @@ _CODE = re.compile(
     r"|0x[0-9A-Fa-f]{2,16}\b"
     r")"
 )
-_CODE_SIGN = re.compile(r"[a-z0-9][A-Z]|_|::|->|\(\)|\.[a-z]\w|(?<!\w)--?[A-Za-z]|0x")
+_CODE_SIGN = re.compile(r"[a-z0-9][A-Z]|_|::|->|\(\)|[a-z]\.[A-Za-z]|(?<!\w)--?[A-Za-z]|0x")
 _SPAN = re.compile(r"`([^`\n]{2,80})`")
 
 # Text that holds no names, each pattern with the sign without which it need not be tried.
@@ -563,7 +563,7 @@ class WordListRecogniser:
         """Return every occurrence of a listed name in title and text; see ``Recogniser``."""
         fields: tuple[tuple[Field, str], ...] = (("title", title), ("text", text))
         found = [
-            Mention(field, match.start(), match.end(), "title" if match[0] == title else "name")
+            Mention(field, match.start(), match.end(), "title" if field == "title" and match[0] == title else "name")
             for field, content in fields
             for name in self._names
             for match in re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", content)

@@ -16,7 +16,8 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 - *The open question.* The names in a question pull its vector to what they name. The part of the vector that lies in
   the span of their vectors is reduced where similarity looks for the next hop: by ``bridge_residual`` in eq. 4, by
   ``rank_residual`` where passages are weighed against the question.
-- *Links by occurrence.* The walk leaves a node along its links in proportion to ln(1 + occurrences).
+- *Links by occurrence.* A passage and an entity are linked as often as the one mentions the other ("edges connecting
+  passages to their contained entities based on occurrence"), and eq. 6 divides by the number of links.
 - *The start* of eq. 6 is the hybrid start of eq. 7 over passages and entities together, normalised to one. A
   passage's similarity counts from the weakest (0) to the strongest (1) of the ``dense_passages`` nearest.
 - *The walk* stays on the activated entities, the passages that contain them, and the nearest passages: its cost
@@ -131,15 +132,15 @@ class Matrices:
     """The graph's matrices (eqs. 1, 2), each by rows and by columns.
 
     mentions: sentences x entities [M]; mentioned_in: its transpose. contents: passages x entities with occurrence
-    counts [C, N]; contained_in: its transpose. strengths: ``(n_entities,) float64``, the sum of ln(1 + N) over an
-    entity's passages.
+    counts [C, N]; contained_in: its transpose. occurrences: ``(n_entities,) int64``, the sum of N over an entity's
+    passages.
     """
 
     mentions: Sparse
     mentioned_in: Sparse
     contents: Sparse
     contained_in: Sparse
-    strengths: Scores
+    occurrences: Integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +170,9 @@ class Activation:
 class Retrieved:
     """The passages of one question, best first, ties by row.
 
-    passages: ``(k,) int64`` rows. scores: ``(k,) float64``. links and activations: why, activations by falling score.
-    dense: True where the question names no entity of the graph and the nearest passages stand in (section 3.2).
+    passages: ``(k,) int64`` rows. scores: ``(k,) float64``; where k asks for more passages than the walk reached, the
+    nearest others follow with their similarity minus one, below zero. links and activations: why, activations by
+    falling score. dense: True where the question names no entity of the graph and the nearest passages stand in.
     """
 
     passages: Rows
@@ -246,10 +248,14 @@ class TriGraph:
         setting = self.parameters
         named = self._span(links)
         active = self._activate(_residual(vector, named, setting.bridge_residual), links)
-        rows, scores = self._rank(active, near, similarities)
+        start = slice(setting.dense_passages)
+        rows, scores = self._rank(active, near[start], similarities[start])
         if setting.agreement:
             relevance = _similarities(self.passages, rows, _residual(vector, named, setting.rank_residual))
             scores = scores * np.maximum(relevance / max(relevance.max(), _LEAST), _LEAST) ** setting.agreement
+        if len(rows) < k:
+            rest = np.isin(near, rows, invert=True).nonzero()[0][: k - len(rows)]
+            rows, scores = np.concatenate([rows, near[rest]]), np.concatenate([scores, similarities[rest] - 1.0])
         best = np.lexsort((rows, -scores))[:k]
         return Retrieved(rows[best], scores[best], links, _explained(active))
 
@@ -336,24 +342,24 @@ class TriGraph:
         passages = _distinct(np.concatenate([containing, near]))
         # The links between these passages and the activated entities.
         owners, entities, places = matrices.contents.links(passages)
-        strengths = np.log1p(matrices.contents.occurrences(places))
-        whole = _sums(owners, strengths, len(passages))
+        counts = matrices.contents.occurrences(places)
+        whole = _sums(owners, counts, len(passages))
         column = np.minimum(active.entities.searchsorted(entities), len(active.entities) - 1)
         (linked,) = (active.entities[column] == entities).nonzero()
-        owners, column, strengths = owners[linked], column[linked], strengths[linked]
+        owners, column, counts = owners[linked], column[linked], counts[linked]
 
         evidence = active.scores * _rarity(spread)
-        bonus = _sums(owners, (evidence / active.levels)[column] * strengths, len(passages))
+        bonus = _sums(owners, (evidence / active.levels)[column] * np.log1p(counts), len(passages))
         similarity = np.zeros(len(passages))
-        similarity[passages.searchsorted(near)] = _scaled(similarities, setting.dense_passages)
+        similarity[passages.searchsorted(near)] = _scaled(similarities)
         start = (setting.similarity_weight * similarity + np.log1p(bonus)) * setting.passage_weight
         if not setting.pagerank:
             return passages, start
         total = start.sum() + evidence.sum()
         start, entity_start = start / total, evidence / total
 
-        from_passage = strengths / whole[owners]
-        from_entity = strengths / matrices.strengths[active.entities][column]
+        from_passage = counts / whole[owners]
+        from_entity = counts / matrices.occurrences[active.entities][column]
         d, score, importance = setting.damping, start, entity_start
         for _ in range(setting.steps):
             to_passages = _sums(owners, importance[column] * from_entity, len(score))
@@ -406,12 +412,11 @@ def _sums(keys: Rows, values: Scores, length: int) -> Scores:
     return np.bincount(keys, weights=values, minlength=length).astype(np.float64, copy=False)
 
 
-def _scaled(similarities: Scores, count: int) -> Scores:
-    """Similarities, strongest first, on the scale from the weakest of the first ``count`` (0) to the strongest (1)."""
-    high, low = similarities[0], similarities[min(count, len(similarities)) - 1]
-    if high <= low:
+def _scaled(similarities: Scores) -> Scores:
+    """Similarities, strongest first, on the scale from the weakest (0) to the strongest (1)."""
+    if not len(similarities) or similarities[0] <= similarities[-1]:
         return np.ones(len(similarities))
-    scaled: Scores = np.maximum((similarities - low) / (high - low), 0.0)
+    scaled: Scores = (similarities - similarities[-1]) / (similarities[0] - similarities[-1])
     return scaled
 
 
@@ -486,7 +491,7 @@ def build_matrices(
     sentence_passage: Integers,
     passages: int,
     entities: int,
-    title_occurrences: int = 4,
+    title_occurrences: int = 8,
     ignored_kinds: Sequence[str] = ("date", "number"),
 ) -> Matrices:
     """Build the matrices from mention columns: column operations only, in any order of the mentions.
@@ -516,10 +521,8 @@ def build_matrices(
     )
     occurrences = np.where(in_text, 1, title_occurrences).astype(np.int64)
     contents, contained_in = _both_ways(passage, entity, occurrences, passages, entities)
-    links = np.log1p(contained_in.occurrences(np.arange(len(contained_in.indices))))
-    owners = np.repeat(np.arange(entities), contained_in.degrees(np.arange(entities)))
-    strengths = _sums(owners, links, entities)
-    return Matrices(mentions, mentioned_in, contents, contained_in, strengths)
+    total = np.bincount(entity, weights=occurrences, minlength=entities).astype(np.int64)
+    return Matrices(mentions, mentioned_in, contents, contained_in, total)
 
 
 def _both_ways(

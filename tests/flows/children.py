@@ -1,0 +1,169 @@
+"""Builds in child processes, which may be killed at any moment.
+
+`Forks` starts one clean process that has imported the pipeline and forks a child for every build: a child then costs
+milliseconds, and inherits no thread of the tests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from flows.run import Outcome, build_inline, run_build
+from indexmill.errors import IndexmillError
+from schemas.config import Configuration
+from storage import faults
+from tasks import recognise
+from tasks.build import Build
+from tasks.report import Silent
+
+__all__ = ["ROOT", "Ended", "Forks", "build", "settings"]
+
+ROOT = Path(__file__).resolve().parents[2]
+_UNEXPECTED = 99
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a build in a child ended: an exit code (negative for a signal), and what it could still tell."""
+
+    code: int
+    error: str = ""  # the class of the error
+    message: str = ""
+    outcome: Outcome | None = None
+    crossed: tuple[str, ...] = ()  # the boundaries of durable writes, in order
+
+
+def settings(store: Path, *corpus: Path, **changes: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a build with the deterministic encoder and small shards, fit to be sent as JSON."""
+    plain: dict[str, Any] = {
+        "store": str(store),
+        "corpus": {"paths": [str(path) for path in corpus]},
+        "embed": {"model": "hash"},
+        "resolve": {"entities_per_shard": 64},
+        "run": {"shard_tokens": 1_000},
+    }
+    for name, values in changes.items():
+        plain[name] = plain.get(name, {}) | values
+    return plain
+
+
+def build(chosen: dict[str, Any], *, cold: bool = False) -> Outcome:
+    """An inline build in this process."""
+    return build_inline(Configuration.model_validate(chosen), progress=Silent(), cold=cold)
+
+
+class Forks:
+    """A process that builds in children of its own, one at a time."""
+
+    def __init__(self, hash_seed: str = "random") -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "tests.flows.children"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def build(self, chosen: dict[str, Any], at: int = 0, mode: str = "kill", workers: int | None = None) -> Ended:
+        """Build in a child; the crossing `at` fails as `storage.faults` describes, `full` meaning every later write.
+
+        workers: on a Dask cluster of so many processes; inline by default.
+        """
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        order = {"settings": chosen, "at": at, "mode": mode, "workers": workers}
+        self._server.stdin.write(json.dumps(order) + "\n")
+        self._server.stdin.flush()
+        answer = json.loads(self._server.stdout.readline())
+        outcome = answer.pop("outcome", None)
+        return Ended(
+            outcome=None if outcome is None else Outcome(**outcome),
+            crossed=tuple(answer.pop("crossed", ())),
+            **answer,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        self._server.wait(60)
+        self._server.stdout.close()
+
+
+def _serve() -> None:
+    recognise.recogniser_of("rules")  # what every child would make anew
+    for line in sys.stdin:
+        order = json.loads(line)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(reading)
+            os._exit(_build_and_tell(order, writing))
+        os.close(writing)
+        with os.fdopen(reading, encoding="utf-8") as pipe:
+            told = pipe.read()
+        _, status = os.waitpid(child, 0)
+        answer = {"code": os.waitstatus_to_exitcode(status), **(json.loads(told) if told else {})}
+        print(json.dumps(answer), flush=True)
+
+
+def _build_and_tell(order: dict[str, Any], writing: int) -> int:
+    crossed: list[str] = []
+    told: dict[str, Any] = {}
+    code = 0
+    if order["mode"] == "full":
+        faults.install(_full_disk(order["at"], crossed))
+    else:
+        faults.install(crossed.append)
+        faults.arm(order["at"], order["mode"])
+    try:
+        told["outcome"] = dataclasses.asdict(_build(order))
+    except IndexmillError as error:
+        code = error.exit_code
+        told.update(error=type(error).__name__, message=str(error))
+    except BaseException as error:
+        code = _UNEXPECTED
+        told.update(error=type(error).__name__, message=str(error))
+    told["crossed"] = crossed
+    with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+        json.dump(told, pipe)
+    return code
+
+
+def _build(order: dict[str, Any]) -> Outcome:
+    configuration = Configuration.model_validate(order["settings"])
+    if order["workers"] is None:
+        return build_inline(configuration, progress=Silent())
+    from flows.cluster import DaskExecutor, open_cluster
+
+    with ExitStack() as stack:
+        client = stack.enter_context(open_cluster(None, order["workers"], configuration.store))
+        return run_build(configuration, DaskExecutor(client), Build.run, progress=Silent())
+
+
+def _full_disk(at: int, crossed: list[str]) -> faults.Hook:
+    def cross(name: str) -> None:
+        crossed.append(name)
+        if name == "write" and len(crossed) >= at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return cross
+
+
+if __name__ == "__main__":
+    _serve()

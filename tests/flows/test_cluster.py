@@ -1,0 +1,119 @@
+"""The Dask side: results, failures, and workers that are not fit for a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from distributed import Client
+
+from flows import cluster
+from flows.cluster import DaskExecutor, open_cluster
+from indexmill.errors import BadInput, IndexmillError
+from storage.folder import init_store
+from tasks.executor import Call, InlineExecutor
+
+
+def later(seconds: float, value: int) -> int:
+    time.sleep(seconds)
+    return value
+
+
+def fail(value: int) -> int:
+    raise BadInput(f"the value {value} cannot be used; give another")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return init_store(tmp_path_factory.mktemp("cluster") / "store").root
+
+
+@pytest.fixture(scope="module")
+def client(store: Path) -> Iterator[Client]:
+    """One cluster of two processes for every test here."""
+    with open_cluster(None, 2, store) as client:
+        yield client
+
+
+def test_results_come_as_they_are_ready_each_with_its_call(client: Client) -> None:
+    calls = [Call(f"later-{value}", later, (0.6 if value == 0 else 0.0, value)) for value in range(6)]
+    results = list(DaskExecutor(client).run(iter(calls)))
+    assert sorted(value for _, value in results) == list(range(6))
+    assert all(call == calls[value] for call, value in results)
+    assert [value for _, value in results][-1] == 0
+    assert sorted(results, key=lambda result: result[1]) == list(InlineExecutor().run(calls))
+
+
+def test_a_call_that_is_asked_for_twice_is_made_once(client: Client) -> None:
+    call = Call("twice", later, (0.0, 7))
+    assert list(DaskExecutor(client).run([call, call])) == [(call, 7)]
+
+
+def test_nothing_to_do_is_done_at_once(client: Client) -> None:
+    assert list(DaskExecutor(client).run([])) == []
+
+
+def test_what_a_call_raised_reaches_the_caller_and_the_workers_go_on(client: Client) -> None:
+    calls = [Call("fails", fail, (3,)), Call("works", later, (0.0, 1))]
+    with pytest.raises(BadInput, match="the value 3 cannot be used") as caught:
+        list(DaskExecutor(client).run(calls))
+    assert caught.value.exit_code == 2
+    again = Call("works again", later, (0.0, 2))
+    assert list(DaskExecutor(client).run([again])) == [(again, 2)]
+
+
+def test_the_workers_of_a_running_scheduler_are_proved(client: Client, store: Path) -> None:
+    address = client.scheduler.address
+    with open_cluster(address, None, store) as other:
+        call = Call("proved", later, (0.0, 5))
+        assert list(DaskExecutor(other).run([call])) == [(call, 5)]
+
+
+def test_a_worker_that_does_not_see_the_store_is_refused(client: Client, store: Path) -> None:
+    elsewhere = store.parent / "elsewhere"
+    with pytest.raises(BadInput, match="sees the store"), open_cluster(client.scheduler.address, None, elsewhere):
+        pass
+
+
+def test_a_worker_with_other_code_or_libraries_is_refused(
+    client: Client, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = client.scheduler.address
+    monkeypatch.setattr(cluster, "code_digest", lambda: "another")
+    with pytest.raises(BadInput, match="is not fit for this run: code"), open_cluster(address, None, store):
+        pass
+    monkeypatch.undo()
+    monkeypatch.setattr(cluster, "environment_fingerprint", lambda: {"numpy": "0"})
+    with pytest.raises(BadInput, match="environment: found .*expected {'numpy': '0'}"), open_cluster(
+        address, None, store
+    ):
+        pass
+
+
+def test_a_call_that_kills_its_worker_is_named_and_does_not_go_on_killing(client: Client) -> None:
+    with pytest.raises(IndexmillError, match="the work poison ended 2 worker processes") as caught:
+        list(DaskExecutor(client).run([Call("poison", die, ())]))
+    assert "run the build again" in str(caught.value)
+    client.wait_for_workers(1, timeout=60)
+    call = Call("after the poison", later, (0.0, 4))
+    assert list(DaskExecutor(client).run([call])) == [(call, 4)]
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x"])
+def test_an_address_without_a_scheduler_is_bad_input(
+    address: str, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_CONNECT", "1s")
+    with pytest.raises(BadInput, match=f"--dask {address}"), open_cluster(address, None, store):
+        pass

@@ -1,0 +1,205 @@
+"""Death and failing disks at the write boundaries of a build: nothing is lost, and readers never see half of anything.
+
+A child process builds with the deterministic encoder and dies, or meets a failing disk, at a chosen crossing of
+`storage.faults`. What it leaves is what any reader would have seen at that moment.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import runs
+from storage.folder import open_store
+from tests.corpora import Documents, documents, write_corpus
+from tests.flows.children import Ended, Forks, build, settings
+from tests.flows.readers import Answers, answers, complete_parts, whole_versions
+from tests.storage.quick import quick_folder
+
+
+@dataclass(frozen=True)
+class Job:
+    """A build to be disturbed, and how it goes when nobody does."""
+
+    corpus: Path
+    start: Path | None  # the store it starts from, None for no store
+    manifests: dict[int, str]
+    answered: dict[int, Answers]
+    parts_made: int
+    crossed: tuple[str, ...]
+
+    @property
+    def version(self) -> int:
+        """The version it publishes."""
+        return max(self.manifests)
+
+    def settings(self, root: Path) -> dict[str, Any]:
+        """Its settings in another store, which is a copy of the one it starts from."""
+        if self.start is not None and not root.exists():
+            shutil.copytree(self.start, root)
+        return settings(root, self.corpus)
+
+    def sample(self, count: int) -> list[int]:
+        """So many boundaries, evenly spread, and those around the commit."""
+        total = len(self.crossed)
+        return sorted({*(total * part // count + 1 for part in range(count)), *self.commit, self.commit[-1] + 1})
+
+    @property
+    def commit(self) -> list[int]:
+        """The boundaries of creating the ref: before it has its name, after, and when that is durable."""
+        return [at for at, name in enumerate(self.crossed, 1) if "refs/" in name]
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Path]:
+    with quick_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def first(memory: Path, forks: Forks) -> Job:
+    """The first build of a corpus of two shards."""
+    return undisturbed(forks, memory, "first", documents(8, words=110))
+
+
+@pytest.fixture(scope="module")
+def refresh(memory: Path, forks: Forks, first: Job) -> Job:
+    """The refresh after one document was edited: other entities, another passage."""
+    rows = documents(8, words=110)
+    title, text = rows["doc-0003"]
+    rows["doc-0003"] = (title, text.replace("bridge of", "lighthouse of Saint Corvin near", 1))
+    return undisturbed(forks, memory, "refresh", rows, first)
+
+
+def undisturbed(forks: Forks, folder: Path, name: str, rows: Documents, before: Job | None = None) -> Job:
+    corpus = write_corpus(folder / f"{name}.jsonl", rows)
+    root = folder / name
+    if before is not None:
+        shutil.copytree(folder / "first", root)
+    ended = forks.build(settings(root, corpus))
+    assert (ended.code, ended.error, ended.message) == (0, "", "")
+    assert ended.outcome is not None
+    assert ended.outcome.published
+    made = ended.outcome
+    manifests = {**(before.manifests if before else {}), made.version: made.manifest}
+    return Job(
+        corpus=corpus,
+        start=folder / "first" if before else None,
+        manifests=manifests,
+        answered={version: answers(root, version) for version in manifests},
+        parts_made=made.parts_made,
+        crossed=ended.crossed,
+    )
+
+
+def ends_well(job: Job, root: Path) -> bool:
+    """Hold a store against the promises after a disturbed build, then build once more without disturbance.
+
+    Returns whether the disturbed build had published.
+    """
+    old = complete_parts(job.start) if job.start is not None else {}
+    newest = whole_versions(root, job.manifests, job.answered)
+    assert newest in (job.version - 1, job.version)
+    kept = complete_parts(root)
+    assert old.items() <= kept.items()
+    again = build(job.settings(root))
+    assert (again.manifest, again.version) == (job.manifests[job.version], job.version)
+    assert again.published == (newest < job.version)
+    # What was complete is not made again: the parts that either run made are all the parts there are.
+    assert again.parts_made + len(kept) - len(old) == job.parts_made
+    assert kept.items() <= complete_parts(root).items()
+    assert whole_versions(root, job.manifests, job.answered) == job.version
+    assert list((root / "tmp").iterdir()) == []
+    return newest == job.version
+
+
+def killed_everywhere(forks: Forks, job: Job, boundaries: list[int], mode: str = "kill") -> None:
+    published = 0
+    with quick_folder() as folder:
+        for at in boundaries:
+            root = folder / str(at)
+            ended = forks.build(job.settings(root), at, mode)
+            assert ended.code == -signal.SIGKILL
+            early = ends_well(job, root)
+            published += early
+            states = [run.state for run in runs.list_runs(open_store(root))][job.version - 1 :]
+            # A run that died before its first record is not known.
+            assert states in ([["published", "unchanged"]] if early else [["published"], ["killed", "published"]])
+            shutil.rmtree(root)
+    assert 0 < published < len(boundaries)
+
+
+def test_a_build_of_two_shards_crosses_hundreds_of_boundaries(first: Job, refresh: Job) -> None:
+    assert first.parts_made == 4 * 2 + 2 + 3  # four stages of two shards, names in two, three stages of the whole
+    assert refresh.parts_made < first.parts_made
+    assert len(first.crossed) > 200
+    assert len(refresh.crossed) > 100
+    assert refresh.manifests[1] == first.manifests[1] != refresh.manifests[2]
+
+
+def test_a_build_killed_at_a_boundary_is_finished_by_the_next(forks: Forks, first: Job) -> None:
+    killed_everywhere(forks, first, first.sample(25))
+
+
+def test_a_refresh_killed_at_a_boundary_leaves_the_old_version_or_the_new(forks: Forks, refresh: Job) -> None:
+    killed_everywhere(forks, refresh, refresh.sample(15))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", ["first", "refresh"])
+def test_death_at_every_boundary(forks: Forks, job: str, request: pytest.FixtureRequest) -> None:
+    chosen: Job = request.getfixturevalue(job)
+    killed_everywhere(forks, chosen, chosen.sample(len(chosen.crossed)))
+
+
+def failing(forks: Forks, job: Job, boundaries: list[int], mode: str) -> list[Ended]:
+    """Builds that meet a failing disk, each held against the promises."""
+    ends = []
+    with quick_folder() as folder:
+        for at in boundaries:
+            root = folder / str(at)
+            ended = forks.build(job.settings(root), at, mode)
+            if mode == "torn" and ended.code == -signal.SIGKILL:
+                ends_well(job, root)
+                continue
+            if ended.code:
+                expected = ("StoreError", 1) if mode == "eio" else ("StoreNotWritable", 2)
+                assert (ended.error, ended.code) == expected, (at, ended)
+                assert str(root) in ended.message
+                if mode in ("enospc", "short", "full"):
+                    assert "free some space" in ended.message
+            else:  # only where nothing was left to do but to clean up
+                assert ended.outcome is not None
+                assert ended.outcome.published
+            last = runs.list_runs(open_store(root))[-1:] if (root / "runs").exists() else []
+            if mode != "full" and [run.exit_code for run in last] == [ended.code] and ended.code:
+                assert [run.state for run in last] == ["failed"]
+            ends_well(job, root)
+            ends.append(ended)
+    return ends
+
+
+@pytest.mark.parametrize("mode", ["torn", "short", "enospc", "eio", "erofs", "eacces", "full"])
+def test_a_failing_disk_loses_nothing_and_says_what_to_do(forks: Forks, first: Job, refresh: Job, mode: str) -> None:
+    job = refresh if mode in ("short", "eio") else first
+    total = len(job.crossed)
+    ends = failing(forks, job, [2, total // 3, total // 2, job.commit[1]], mode)
+    assert mode == "torn" or any(ended.code for ended in ends)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["torn", "short", "enospc", "eio", "erofs", "eacces", "full"])
+def test_a_failing_disk_at_every_third_boundary(forks: Forks, first: Job, mode: str) -> None:
+    failing(forks, first, first.sample(len(first.crossed) // 3), mode)
