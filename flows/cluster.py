@@ -22,10 +22,11 @@ from tasks.executor import Call
 
 __all__ = ["DaskExecutor", "open_cluster"]
 
+_CONNECT = "30s"
 _SETTINGS = {
     "distributed.worker.daemon": True,  # workers die with the process that started them
     "distributed.scheduler.allowed-failures": 1,
-    "distributed.comm.timeouts.connect": "30s",
+    "distributed.comm.timeouts.connect": _CONNECT,
     "distributed.worker.memory.target": False,  # parts live in the store; nothing is worth spilling
     "distributed.worker.memory.spill": False,
     "distributed.admin.tick.limit": "60s",  # native code holds a worker's loop for longer than the default
@@ -89,7 +90,7 @@ def open_cluster(address: str | None, workers: int | None, store: Path) -> Itera
             yield client
         return
     try:
-        client = Client(address, timeout="30s")
+        client = Client(address, timeout=_CONNECT)
     except (OSError, ValueError) as error:
         raise BadInput(f"--dask {address}: no scheduler answers there: {error}") from error
     with client:

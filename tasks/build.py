@@ -199,7 +199,7 @@ class Build:
                     self._texts(shard),
                     shaping,
                     {"opening": self.choice.opening()},
-                    row_space=_row_space(self.choice.fingerprint, self.configuration.embed.sentences),
+                    row_space=_row_space(self.choice.fingerprint),
                 )
                 for shard in self.parts["split"]
             ],
@@ -221,7 +221,7 @@ class Build:
                 {"names": digest},
                 {"encoder": self.choice.fingerprint},
                 {"opening": self.choice.opening()},
-                row_space=_row_space(self.choice.fingerprint, "names"),
+                row_space=_row_space(self.choice.fingerprint),
             )
             for name, digest in sorted(self.parts["resolve"][WHOLE].outputs.items())
             if name.startswith("named/")
@@ -425,5 +425,6 @@ def _artifact_name(stage: str, label: str, output: str) -> str:
     return output if stage == "resolve" else f"{stage}/{output}"
 
 
-def _row_space(fingerprint: Mapping[str, Any], kind: str) -> str:
-    return digest_of(canonical_json({"encoder": dict(fingerprint), "rows": kind}))
+def _row_space(fingerprint: Mapping[str, Any]) -> str:
+    """What the rows of vectors are relative to, beside their texts: the encoder alone."""
+    return digest_of(canonical_json(dict(fingerprint)))

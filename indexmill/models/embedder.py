@@ -181,8 +181,6 @@ class _Pooled(ABC):
 class TokenEncoder(_Pooled):
     """An encoder whose tokens come from a tokenizer.json: the part that the torch and OpenVINO back-ends share."""
 
-    _CHUNK = 2048  # texts tokenised at once: an encoding takes far more memory than its ids
-
     def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
         self._max_tokens = max_tokens
         self._whole = _tokenizer(tokenizer)
@@ -201,23 +199,28 @@ class TokenEncoder(_Pooled):
         return self._special
 
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens."""
-        return [
+        """For each text, the (n, 2) character offsets of its tokens: nothing cut off, no special tokens.
+
+        A huge text is read in parts that end between words.
+        """
+        parts = [list(_parts(text)) for text in texts]
+        flat = [part for of_text in parts for _, part in of_text]
+        encoded = (
             _pairs(encoding.offsets)
-            for chunk in _chunks(texts, self._CHUNK)
+            for chunk in _chunks(flat)
             for encoding in self._whole.encode_batch(chunk, add_special_tokens=False)
-        ]
+        )
+        moved = [[next(encoded) + np.int32(start) for start, _ in of_text] for of_text in parts]
+        return [of_text[0] if len(of_text) == 1 else np.concatenate(of_text) for of_text in moved]
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """The length of each text in tokens: nothing cut off, special tokens included."""
-        counts = [
-            len(encoding) for chunk in _chunks(texts, self._CHUNK) for encoding in self._whole.encode_batch_fast(chunk)
-        ]
+        counts = [len(encoding) for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk)]
         return np.array(counts, np.int64)
 
     def _tokenise(self, texts: Sequence[str], *, offsets: bool) -> Iterator[_Tokens]:
         nothing = np.empty((0, 2), np.int32)
-        for chunk in _chunks(texts, self._CHUNK):
+        for chunk in _chunks(texts):
             if not offsets:
                 for encoding in self._cut.encode_batch_fast(chunk):
                     yield _Tokens(np.array(encoding.ids, np.int64), nothing, 0)
@@ -227,6 +230,11 @@ class TokenEncoder(_Pooled):
                 first, last = (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
                 bounds = _pairs(encoding.offsets)[first:last]
                 yield _Tokens(np.array(encoding.ids, np.int64), bounds, first)
+
+
+_CHUNK = 2048
+_CHUNK_CHARACTERS = 1 << 20
+"""Texts, and characters of texts, tokenised at once: an encoding takes 200 bytes a character until it is an array."""
 
 
 def _tokenizer(data: bytes) -> Tokenizer:
@@ -240,15 +248,33 @@ def _tokenizer(data: bytes) -> Tokenizer:
     return tokenizer
 
 
-def _chunks(texts: Sequence[str], size: int) -> Iterator[list[str]]:
-    """The texts in groups; a lone surrogate, which has no UTF-8, is read as a question mark."""
-    for at in range(0, len(texts), size):
-        chunk = list(texts[at : at + size])
+def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
+    """The texts in groups of bounded size; a lone surrogate, which has no UTF-8, is read as a question mark."""
+    at = 0
+    while at < len(texts):
+        stop, room = at, _CHUNK_CHARACTERS
+        while stop < len(texts) and stop - at < _CHUNK and (stop == at or len(texts[stop]) <= room):
+            room -= len(texts[stop])
+            stop += 1
+        chunk = list(texts[at:stop])
         try:
             "".join(chunk).encode("utf-8")
         except UnicodeEncodeError:
             chunk = [text.encode("utf-8", "replace").decode("utf-8") for text in chunk]
         yield chunk
+        at = stop
+
+
+def _parts(text: str) -> Iterator[tuple[int, str]]:
+    """A text's parts and where they start: one, unless it is huge."""
+    start = 0
+    while len(text) - start > _CHUNK_CHARACTERS:
+        limit = start + _CHUNK_CHARACTERS
+        space = max(text.rfind(" ", start + 1, limit), text.rfind("\n", start + 1, limit))
+        stop = space if space > start else limit
+        yield start, text[start:stop]
+        start = stop
+    yield start, text[start:] if start else text
 
 
 def _pairs(offsets: list[tuple[int, int]]) -> NDArray[np.int32]:

@@ -9,8 +9,8 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 - *Linking* (eq. 3): the question's words are matched against all canonical names, the longest match first.
 - *The subject.* A document's title names what its sentences are about ("He was born in ..."), so the title's entity
   counts as mentioned in every sentence of the passage, and as several occurrences in eq. 7.
-- *Rarity.* What half of the corpus mentions says little. A score is weighed by 1 / ln(e - 1 + n) for an entity in n
-  passages, where it passes on (eq. 5) and where it starts the walk (eqs. 6, 7).
+- *Rarity.* What half of the corpus mentions says little. With rarity 1 / ln(e - 1 + n) for an entity in n passages, a
+  score starts the walk (eqs. 6, 7) times the rarity and passes on (eq. 5) times its square root.
 - *Similarity* (eq. 4) is relative to the most similar sentence that the question's own entities touch, so that one
   threshold suits every embedder and every way to ask.
 - *The open question.* The names in a question pull its vector to what they name. The part of the vector that lies in
@@ -70,15 +70,15 @@ class TriGraphParameters:
     passage_weight: of passages against entities in the start [W_p, eq. 7].
     steps: of the walk.
     dense_passages: nearest passages that take part whatever they contain.
-    widest_entity: an entity mentioned in more sentences passes nothing on, and one contained in more passages brings
-        none of them in; it still counts in passages that take part anyway.
+    widest_entity: an entity mentioned in more sentences passes on only through those of the nearest passages, and one
+        contained in more passages brings none of them in; it still counts in passages that take part anyway.
     bridge_residual, rank_residual: how much of what a question names is taken out of its vector, 0 to 1.
     agreement: the power of a passage's relative similarity in its final score; 0 leaves it out.
     activation, pagerank, pruning: False leaves that part out (figure 4).
     """
 
     hops: int = 4
-    activation_threshold: float = 0.5
+    activation_threshold: float = 0.6
     reading: Literal["max", "sum"] = "max"
     sentences_per_entity: int = 0
     sentences_per_step: int = 0
@@ -132,15 +132,15 @@ class Matrices:
     """The graph's matrices (eqs. 1, 2), each by rows and by columns.
 
     mentions: sentences x entities [M]; mentioned_in: its transpose. contents: passages x entities with occurrence
-    counts [C, N]; contained_in: its transpose. occurrences: ``(n_entities,) int64``, the sum of N over an entity's
-    passages.
+    counts [C, N]; contained_in: its transpose. strengths: ``(n_entities,) int64``, the links of an entity, each as
+    often as N says.
     """
 
     mentions: Sparse
     mentioned_in: Sparse
     contents: Sparse
     contained_in: Sparse
-    occurrences: Integers
+    strengths: Integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,8 @@ class TriGraph:
 
     passages: ``(n, d) float32`` arrays of unit rows, one after the other the rows of all passages. sentences: the same
     for sentences. names: finds entities by canonical name. name_vectors: the same for the names of the entities
-    ``name_rows``, ascending (None: of all entities); a name without a vector stays in the question's.
+    ``name_rows``, ascending (None: of all entities); a name without a vector stays in the question's. sentence_passage:
+    ``(n_sentences,)``, ascending, the passage of each sentence; without it a wide entity passes nothing on.
     """
 
     passages: Sequence[Vectors]
@@ -208,6 +209,7 @@ class TriGraph:
     names: NameIndex
     name_vectors: Sequence[Vectors] = ()
     name_rows: Integers | None = None
+    sentence_passage: Integers | None = None
     parameters: TriGraphParameters = field(default_factory=TriGraphParameters)
 
     def with_parameters(self, **changes: object) -> TriGraph:
@@ -247,8 +249,8 @@ class TriGraph:
             return Retrieved(near[:k], similarities[:k], links, dense=True)
         setting = self.parameters
         named = self._span(links)
-        active = self._activate(_residual(vector, named, setting.bridge_residual), links)
         start = slice(setting.dense_passages)
+        active = self._activate(_residual(vector, named, setting.bridge_residual), links, near[start])
         rows, scores = self._rank(active, near[start], similarities[start])
         if setting.agreement:
             relevance = _similarities(self.passages, rows, _residual(vector, named, setting.rank_residual))
@@ -278,7 +280,7 @@ class TriGraph:
 
     # --- first stage: activation (section 3.2.1) ---
 
-    def _activate(self, vector: Vectors, links: Sequence[Link]) -> _Activated:
+    def _activate(self, vector: Vectors, links: Sequence[Link], near: Rows) -> _Activated:
         """Spread activation from the question's entities over sentences (eq. 5) with pruning."""
         setting, matrices = self.parameters, self.matrices
         threshold = setting.activation_threshold if setting.pruning else 0.0
@@ -289,10 +291,13 @@ class TriGraph:
         frontier, carried = active.entities, active.scores
         strongest = 0.0  # similarity of the best sentence of the first iteration
         for hop in range(setting.hops if setting.activation else 0):
-            if setting.pruning:
-                narrow = matrices.mentioned_in.degrees(frontier) <= setting.widest_entity
-                frontier, carried = frontier[narrow], carried[narrow]
-            sources, sentences, _ = matrices.mentioned_in.links(frontier)
+            if hop and setting.reading == "max":
+                # No path is longer than its first part: what cannot pass the threshold need not be tried.
+                able = carried * np.sqrt(_rarity(matrices.contained_in.degrees(frontier))) > threshold
+                frontier, carried = frontier[able], carried[able]
+            if not len(frontier):
+                break
+            sources, sentences = self._mentioning(frontier, near)
             if not len(sentences):
                 break
             touched = _distinct(sentences)
@@ -305,6 +310,30 @@ class TriGraph:
             frontier, carried = _absorb(active, reached, threshold, hop + 2)
         return active
 
+    def _mentioning(self, entities: Rows, near: Rows) -> tuple[Rows, Rows]:
+        """The sentences that mention some entities: positions in ``entities``, ascending, and sentences."""
+        mentions, mentioned_in = self.matrices.mentions, self.matrices.mentioned_in
+        (wide,) = (mentioned_in.degrees(entities) > self.parameters.widest_entity).nonzero()
+        if not self.parameters.pruning or not len(wide):
+            sources, sentences, _ = mentioned_in.links(entities)
+            return sources, sentences
+        (narrow,) = (mentioned_in.degrees(entities) <= self.parameters.widest_entity).nonzero()
+        sources, sentences, _ = mentioned_in.links(entities[narrow])
+        sources = narrow[sources]
+        if self.sentence_passage is not None:
+            passages = np.sort(near)
+            first = np.searchsorted(self.sentence_passage, passages, side="left")
+            lengths = np.searchsorted(self.sentence_passage, passages, side="right") - first
+            rows = np.arange(int(lengths.sum())) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
+            owners, mentioned, _ = mentions.links(rows)
+            at = np.minimum(entities[wide].searchsorted(mentioned), len(wide) - 1)
+            (hit,) = (entities[wide][at] == mentioned).nonzero()
+            sources = np.concatenate([sources, wide[at[hit]]])
+            sentences = np.concatenate([sentences, rows[owners[hit]]])
+            order = np.argsort(sources, kind="stable")
+            sources, sentences = sources[order], sentences[order]
+        return sources, sentences
+
     def _bridge(
         self, frontier: Rows, carried: Scores, sources: Rows, sentences: Rows, similarity: Scores
     ) -> _Activated:
@@ -313,7 +342,7 @@ class TriGraph:
         sources, sentences, similarity: the links of the frontier: position of the entity, sentence, its similarity.
         """
         setting, matrices = self.parameters, self.matrices
-        flow = (carried * _rarity(matrices.contained_in.degrees(frontier)))[sources] * similarity
+        flow = (carried * np.sqrt(_rarity(matrices.contained_in.degrees(frontier))))[sources] * similarity
         kept = None
         if setting.sentences_per_entity:
             kept = _first_of_each(sources, similarity, sentences, setting.sentences_per_entity)
@@ -322,6 +351,9 @@ class TriGraph:
             (kept,) = np.isin(sentences, best[0][np.argsort(best[1])][: setting.sentences_per_step]).nonzero()
         if kept is not None:
             sources, sentences, flow = sources[kept], sentences[kept], flow[kept]
+        if setting.reading == "max" and setting.pruning:  # a weaker link leads to nothing that is kept
+            (strong,) = (flow > setting.activation_threshold).nonzero()
+            sources, sentences, flow = sources[strong], sentences[strong], flow[strong]
         rows, level, first = _best_of_each(sentences, flow)
         if setting.reading == "sum":
             level = _sums(rows.searchsorted(sentences), flow, len(rows))
@@ -359,7 +391,7 @@ class TriGraph:
         start, entity_start = start / total, evidence / total
 
         from_passage = counts / whole[owners]
-        from_entity = counts / matrices.occurrences[active.entities][column]
+        from_entity = counts / matrices.strengths[active.entities][column]
         d, score, importance = setting.damping, start, entity_start
         for _ in range(setting.steps):
             to_passages = _sums(owners, importance[column] * from_entity, len(score))
@@ -521,8 +553,8 @@ def build_matrices(
     )
     occurrences = np.where(in_text, 1, title_occurrences).astype(np.int64)
     contents, contained_in = _both_ways(passage, entity, occurrences, passages, entities)
-    total = np.bincount(entity, weights=occurrences, minlength=entities).astype(np.int64)
-    return Matrices(mentions, mentioned_in, contents, contained_in, total)
+    strengths = np.bincount(entity, weights=occurrences, minlength=entities).astype(np.int64)
+    return Matrices(mentions, mentioned_in, contents, contained_in, strengths)
 
 
 def _both_ways(

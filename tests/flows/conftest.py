@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.corpora import documents, write_corpus
+from tests.flows.built import Built
+from tests.flows.children import settings
+from tests.flows.commands import command, write_settings
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A store that the real command has built with two workers: once, also where several processes run the tests."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built-by-the-command"
+    folder.mkdir(exist_ok=True)
+    record = folder / "record.json"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not record.exists():
+            record.write_text(json.dumps(_build(folder)), encoding="utf-8")
+    return Built.of(folder, json.loads(record.read_text(encoding="utf-8")))
+
+
+def _build(folder: Path) -> dict[str, object]:
+    corpus = write_corpus(folder / "corpus.jsonl", documents(24, words=110))
+    with corpus.open("ab") as file:
+        file.write(b'not json\n{"id": "empty", "title": "no text"}\n')
+    chosen = settings(folder / "store", corpus, run={"workers": 2})
+    configuration = write_settings(folder / "indexmill.yaml", chosen)
+    with command(folder, "build", "--config", configuration, "--json") as run:
+        code = run.wait()
+        left = run.left_behind()
+    files = [str(path) for place in (run.home, run.temporary, run.current) for path in place.rglob("*")]
+    return {"code": code, "out": run.out, "err": run.err, "left_behind": list(left.values()), "files": files}

@@ -1,0 +1,501 @@
+"""The pipeline's commands: what they print, how they end, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.run import Outcome, run_build
+from indexmill.command import main
+from indexmill.folder import FolderReader
+from indexmill.layout import STORE_FILE, blob_path
+from indexmill.verify import verify
+from schemas.config import Configuration, load_configuration
+from storage import runs
+from storage.folder import init_store, open_store
+from storage.lease import acquire, holding
+from tasks.build import Build
+from tasks.executor import InlineExecutor
+from tasks.report import Progress
+from tests.corpora import documents, write_corpus
+from tests.flows.built import Built
+from tests.flows.children import ROOT, build, settings
+from tests.flows.commands import command, write_settings
+from tests.storage.quick import quick_folder
+
+FIELDS = {
+    "published",
+    "version",
+    "manifest",
+    "documents",
+    "passages",
+    "parts_made",
+    "parts_reused",
+    "vectors_made",
+    "vectors_reused",
+    "llm_calls",
+    "llm_tokens",
+    "quarantined",
+    "seconds",
+}
+"""What scripts rely on in `build --json`."""
+
+
+class Run:
+    """Runs the command in this process and keeps what it printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def __call__(self, *argv: object) -> int:
+        code = main([str(word) for word in argv])
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def json(self, *argv: object) -> Any:
+        assert self(*argv, "--json") == 0, self.err
+        assert self.out.count("\n") == 1
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command, in a new current folder."""
+    monkeypatch.chdir(tmp_path)
+    return Run(capsys)
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`indexmill build` without a server and workers: for what does not depend on them."""
+
+    def build_here(
+        configuration: Configuration, *, progress: Progress, cold: bool = False, dask: str | None = None, note: str = ""
+    ) -> Outcome:
+        return run_build(configuration, InlineExecutor(), Build.run, progress=progress, cold=cold, note=note)
+
+    monkeypatch.setattr("flows.run.build_under_prefect", build_here)
+
+
+@pytest.fixture
+def nothing_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a server nor a worker may be started."""
+
+    def fail(*arguments: object) -> None:
+        pytest.fail("the build started a server or workers")
+
+    monkeypatch.setattr("flows.server.private_prefect", fail)
+    monkeypatch.setattr("flows.cluster.open_cluster", fail)
+
+
+@pytest.fixture
+def store(built: Built, tmp_path: Path) -> Path:
+    """A copy of the built store, to be damaged at will."""
+    return Path(shutil.copytree(built.store, tmp_path / "store"))
+
+
+# The real command
+
+
+def test_build_prints_one_json_object_with_the_fields_scripts_rely_on(built: Built) -> None:
+    assert built.code == 0, built.err
+    assert built.out.count("\n") == 1
+    told = json.loads(built.out)
+    assert told.keys() >= FIELDS
+    assert (told["published"], told["version"], told["documents"], told["quarantined"]) == (True, 1, 24, 2)
+    assert (told["parts_reused"], told["vectors_reused"], told["llm_calls"], told["llm_tokens"]) == (0, 0, 0, 0)
+    assert told["passages"] >= 24
+    assert told["vectors_made"] > told["passages"]
+    assert told["seconds"] > 0
+    assert told["manifest"] == FolderReader(built.store).newest().manifest
+
+
+def test_build_tells_its_progress_in_plain_lines_on_standard_error(built: Built) -> None:
+    lines = built.err.splitlines()
+    assert all(re.fullmatch(r"\w+: \d+ made, \d+ reused in \d+\.\d s|\w+: \d+ of \d+", line) for line in lines), lines
+    assert {"ingest", "split", "recognise", "embed", "resolve", "tri_graph", "check"} <= {
+        line.partition(":")[0] for line in lines
+    }
+
+
+def test_build_leaves_no_process_and_no_file_but_the_store(built: Built) -> None:
+    assert built.left_behind == ()
+    assert built.files == ()
+    assert sorted(path.name for path in built.folder.iterdir()) == sorted(
+        ["corpus.jsonl", "cwd", "home", "indexmill.yaml", "lock", "record.json", "store", "tmp"]
+    )
+    assert list((built.store / "tmp").iterdir()) == []
+
+
+def test_the_command_makes_the_bytes_of_an_inline_build(built: Built, tmp_path: Path) -> None:
+    lines = built.corpus.read_bytes().splitlines(keepends=True)
+    shuffled = tmp_path / "shuffled.jsonl"
+    shuffled.write_bytes(b"".join(lines[::-1]))
+    assert build(settings(tmp_path / "inline", shuffled)).manifest == json.loads(built.out)["manifest"]
+
+
+@pytest.mark.slow
+def test_the_real_command_finds_nothing_to_do(built: Built, store: Path, tmp_path: Path) -> None:
+    configuration = write_settings(tmp_path / "i.yaml", settings(store, built.corpus, run={"workers": 1}))
+    for _ in range(2):
+        with command(tmp_path, "build", "-c", configuration, "--json") as again:
+            assert again.wait() == 0
+        assert again.json() | {"published": False, "version": 1, "parts_made": 0, "vectors_made": 0} == again.json()
+        assert again.left_behind() == {}
+
+
+def test_sigterm_ends_a_build_as_failed_and_gives_the_lease_back(built: Built, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    configuration = write_settings(tmp_path / "i.yaml", settings(root, built.corpus, run={"workers": 1}))
+    with command(tmp_path, "build", "-c", configuration, "--json") as stopped:
+        stopped.wait_for("ingest:")
+        stopped.signal(signal.SIGTERM)
+        assert stopped.wait(60) == 130, stopped.err
+        assert stopped.left_behind() == {}
+    assert stopped.out == ""
+    assert stopped.lines[-1] == "interrupted\n"
+    assert [*stopped.home.rglob("*"), *stopped.temporary.rglob("*"), *stopped.current.rglob("*")] == []
+    opened = open_store(root)
+    (ended,) = runs.list_runs(opened)
+    assert (ended.state, ended.exit_code, ended.version) == ("failed", 130, None)
+    lease = holding(opened)
+    assert lease is not None
+    assert lease.released
+    assert FolderReader(root).versions() == []
+    finished = build(settings(root, built.corpus))
+    assert finished.manifest == json.loads(built.out)["manifest"]
+    assert finished.parts_reused > 0
+
+
+# Exit codes
+
+
+def test_nothing_to_do_is_exit_code_0_however_often(run: Run, inline: None, built: Built, store: Path) -> None:
+    configuration = write_settings(store.parent / "i.yaml", settings(store, built.corpus))
+    for _ in range(2):
+        told = run.json("build", "-c", configuration)
+        assert (told["published"], told["version"], told["parts_made"], told["vectors_made"]) == (False, 1, 0, 0)
+        assert told["parts_reused"] == json.loads(built.out)["parts_made"]
+    assert run("build", "-c", configuration) == 0
+    assert run.out.startswith("nothing to do: version 1 is up to date\n")
+    assert "2 rows were refused: see `indexmill quarantine`" in run.out
+    assert FolderReader(store).versions() == [1]
+    assert [one["state"] for one in run.json("runs", "--store", store)["runs"]] == ["published", *["unchanged"] * 3]
+
+
+def test_a_change_is_published_as_the_next_version(run: Run, inline: None, built: Built, store: Path) -> None:
+    corpus = store.parent / "corpus.jsonl"
+    corpus.write_bytes(b"".join(built.corpus.read_bytes().splitlines(keepends=True)[:20]))
+    configuration = write_settings(store.parent / "i.yaml", settings(store, built.corpus))
+    assert run("build", "-c", configuration, "--corpus", corpus, "--note", "smaller") == 0
+    assert run.out.startswith("published version 2: 20 documents, ")
+    assert run.json("snapshots", "--store", store)["snapshots"][0]["note"] == "smaller"
+
+
+def _no_corpus(folder: Path) -> list[object]:
+    return ["--store", folder / "new"]
+
+
+def _missing_file(folder: Path) -> list[object]:
+    return ["--store", folder / "new", "--corpus", folder / "missing.jsonl"]
+
+
+def _store_below_a_file(folder: Path) -> list[object]:
+    return ["--store", folder / "corpus.jsonl" / "store"]
+
+
+def _store_is_a_file(folder: Path) -> list[object]:
+    return ["--store", folder / "corpus.jsonl"]
+
+
+def _store_is_another_folder(folder: Path) -> list[object]:
+    (folder / "photos").mkdir()
+    (folder / "photos" / "cat.jpg").touch()
+    return ["--store", folder / "photos"]
+
+
+def _newer_store(folder: Path) -> list[object]:
+    (folder / "newer").mkdir()
+    (folder / "newer" / STORE_FILE).write_text('{"format_version":99}')
+    return ["--store", folder / "newer"]
+
+
+def _damaged_store(folder: Path) -> list[object]:
+    (folder / "damaged").mkdir()
+    (folder / "damaged" / STORE_FILE).write_text('{"format_')
+    return ["--store", folder / "damaged"]
+
+
+def _missing_model(folder: Path) -> list[object]:
+    return ["--config", write_settings(folder / "m.yaml", {"embed": {"model": "no-such-model"}})]
+
+
+def _missing_recogniser(folder: Path) -> list[object]:
+    return ["--config", write_settings(folder / "r.yaml", {"recognise": {"recogniser": "xx_no_such_pipeline"}})]
+
+
+def _no_configuration(folder: Path) -> list[object]:
+    return ["--config", folder / "missing.yaml"]
+
+
+def _unknown_setting(folder: Path) -> list[object]:
+    return ["--config", write_settings(folder / "u.yaml", {"embed": {"modell": "hash"}})]
+
+
+def _wrong_value(folder: Path) -> list[object]:
+    return ["--config", write_settings(folder / "w.yaml", {"split": {"tokens": 1}})]
+
+
+def _not_yaml(folder: Path) -> list[object]:
+    (folder / "n.yaml").write_text("embed: {")
+    return ["--config", folder / "n.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("arrange", "code", "message"),
+    [
+        (_no_corpus, 2, "no corpus: give --corpus"),
+        (_missing_file, 2, "missing.jsonl"),
+        (_store_below_a_file, 2, "cannot be written"),
+        (_store_is_a_file, 2, "is a file; a store is a folder"),
+        (_store_is_another_folder, 2, "cat.jpg"),
+        (_newer_store, 2, "store of format 99"),
+        (_damaged_store, 1, "is damaged"),
+        (_missing_model, 2, "no-such-model"),
+        (_missing_recogniser, 2, "xx_no_such_pipeline"),
+        (_no_configuration, 2, "no such configuration file"),
+        (_unknown_setting, 2, "embed.modell"),
+        (_wrong_value, 2, "split.tokens"),
+        (_not_yaml, 2, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_at_once(
+    run: Run,
+    nothing_started: None,
+    tmp_path: Path,
+    arrange: Callable[[Path], list[object]],
+    code: int,
+    message: str,
+) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", documents(2))
+    argv = arrange(tmp_path)
+    if arrange not in (_no_corpus, _missing_file):
+        argv += ["--corpus", corpus]
+    assert run("build", *argv, "--json") == code
+    assert message in run.err
+    assert run.err.count("\n") == 1
+    assert run.err.startswith("error: ")
+    assert run.out == ""
+
+
+def test_a_second_writer_is_told_who_is_at_work(
+    run: Run, nothing_started: None, built: Built, store: Path, tmp_path: Path
+) -> None:
+    with acquire(init_store(store), "the-first"):
+        assert run("build", "--store", store, "--corpus", built.corpus) == 5
+        assert "run the-first (process" in run.err
+        assert run("query", "Esme Quill", "--store", store) == 0
+
+
+def test_strict_refuses_a_corpus_with_a_refused_row(run: Run, inline: None, built: Built, tmp_path: Path) -> None:
+    configuration = write_settings(tmp_path / "i.yaml", settings(tmp_path / "strict", built.corpus))
+    assert run("build", "-c", configuration, "--strict") == 2
+    assert "2 rows were refused (1 no-text, 1 not-json) and --strict is on" in run.err
+    assert run.json("quarantine", "-c", configuration)["quarantined"] == 2
+    assert run.json("snapshots", "-c", configuration)["snapshots"] == []
+    assert run.json("runs", "-c", configuration)["runs"][0]["exit_code"] == 2
+
+
+def test_a_corpus_without_a_document_is_refused(run: Run, inline: None, tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    configuration = write_settings(tmp_path / "i.yaml", settings(tmp_path / "new", tmp_path / "empty.jsonl"))
+    assert run("build", "-c", configuration) == 2
+    assert "no document that can be indexed" in run.err
+
+
+AS_NOBODY = """
+import os, sys
+import flows.run, indexmill.command
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+sys.exit(indexmill.command.main(sys.argv[1:]))
+"""
+
+
+def test_a_store_without_permission_is_refused(built: Built) -> None:
+    with quick_folder() as folder:
+        folder.chmod(0o755)
+        closed = folder / "closed"
+        closed.mkdir(mode=0o555)
+        corpus = Path(shutil.copy(built.corpus, folder))
+        argv = ["build", "--store", str(closed / "store"), "--corpus", str(corpus)]
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, *argv], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 2, done.stderr
+        assert f"{closed / 'store'} cannot be written: Permission denied" in done.stderr
+        assert list(closed.iterdir()) == []
+
+
+# The other commands
+
+
+def test_runs_lists_every_run_and_shows_one(run: Run, built: Built) -> None:
+    (listed,) = run.json("runs", "--store", built.store)["runs"]
+    assert (listed["state"], listed["exit_code"], listed["version"], listed["quarantined"]) == ("published", 0, 1, 2)
+    shown = run.json("runs", listed["run"], "--store", built.store)
+    told = json.loads(built.out)
+    assert (shown, shown["run"]) == (listed, told["run"])
+    assert sum(stage["parts_made"] for stage in shown["stages"].values()) == told["parts_made"]
+    assert sum(stage.get("vectors_made", 0) for stage in shown["stages"].values()) == told["vectors_made"]
+    assert run("runs", "--store", built.store) == 0
+    header, line = run.out.splitlines()
+    assert header.split() == ["run", "state", "exit_code", "version", "started", "quarantined"]
+    assert line.split()[:4] == [told["run"], "published", "0", "1"]
+    assert run("runs", told["run"], "--store", built.store) == 0
+    assert "state: published" in run.out
+    assert re.search(r"^embed +\d+ +0 ", run.out, re.MULTILINE)
+    assert run("runs", "never", "--store", built.store) == 2
+    assert "knows no run never" in run.err
+
+
+def test_quarantine_shows_file_line_and_reason(run: Run, built: Built) -> None:
+    shown = run.json("quarantine", "--store", built.store)
+    assert (shown["run"], shown["quarantined"]) == (json.loads(built.out)["run"], 2)
+    assert [(row["line"], row["reason"], row["document_id"]) for row in shown["rows"]] == [
+        (25, "not-json", None),
+        (26, "no-text", "empty"),
+    ]
+    assert run("quarantine", "--store", built.store, "--run", shown["run"]) == 0
+    _, first, second = run.out.splitlines()
+    assert re.match(r"\S*corpus\.jsonl +25 .*not-json", first)
+    assert re.match(r"\S*corpus\.jsonl +26 +empty +no-text", second)
+    assert run("quarantine", "--store", built.store, "--run", "never") == 2
+
+
+def test_init_writes_a_configuration_that_loads_and_never_overwrites(run: Run, tmp_path: Path) -> None:
+    assert run.json("init", "mine") == {
+        "folder": "mine",
+        "written": ["corpus.jsonl", "indexmill.yaml", "questions.jsonl"],
+    }
+    assert load_configuration(tmp_path / "mine" / "indexmill.yaml") == Configuration.model_validate(
+        {"store": "mine/store", "corpus": {"paths": ["mine/corpus.jsonl"]}}
+    ).model_copy(
+        update={
+            "store": tmp_path / "mine" / "store",
+            "corpus": load_configuration(tmp_path / "mine" / "indexmill.yaml").corpus,
+        }
+    )
+    edited = tmp_path / "mine" / "indexmill.yaml"
+    edited.write_text("store: elsewhere\n")
+    (tmp_path / "mine" / "corpus.jsonl").unlink()
+    assert run("init", "mine") == 2
+    assert "indexmill.yaml" in run.err
+    assert edited.read_text() == "store: elsewhere\n"
+    assert not (tmp_path / "mine" / "corpus.jsonl").exists()
+    corpus = write_corpus(tmp_path / "own.jsonl", documents(2))
+    assert run("init", "other", "--corpus", corpus) == 0
+    assert sorted(os.listdir("other")) == ["indexmill.yaml"]
+    assert run("init", corpus / "below") == 2
+
+
+# Damage
+
+
+def artifact(store: Path, name: str) -> Path:
+    """The blob of the first artifact whose name begins so."""
+    reader = FolderReader(store)
+    found = next(one for one in reader.manifest(reader.newest().manifest).artifacts if one.name.startswith(name))
+    return store / blob_path(found.digest)
+
+
+def manifest_of(store: Path) -> Path:
+    return store / blob_path(FolderReader(store).newest().manifest)
+
+
+def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(change(data))
+
+
+def flip(data: bytes) -> bytes:
+    return data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
+@pytest.mark.parametrize("name", ["passages/", "vectors/", "tri_graph/", "manifest"])
+def test_damage_is_found_by_verify_and_by_whoever_reads_it(run: Run, store: Path, name: str, damage: str) -> None:
+    path = manifest_of(store) if name == "manifest" else artifact(store, name)
+    if damage == "missing":
+        path.unlink()
+    else:
+        rewrite(path, flip if damage == "flipped" else lambda data: data[: len(data) // 2])
+    assert run("verify", "--store", store, "--json") == 1
+    report = json.loads(run.out)
+    (problem,) = report["problems"]
+    assert problem["what"].startswith(name)
+    assert path.name in problem["detail"]
+    assert run("query", "Who built the bridge of Vell?", "--store", store) == 1
+    assert str(path) in run.err
+    assert ("is missing" if damage == "missing" else "is damaged") in run.err
+    assert "restore it from a copy of the store" in run.err
+    assert run.out == ""
+    assert run.json("snapshots", "--store", store)["snapshots"][0]["version"] == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["documents/", "passages/", "mentions/", "vectors/", "names/", "tri_graph/", "manifest"]
+)
+@pytest.mark.parametrize("damage", ["flipped", "missing"])
+def test_a_build_restores_what_is_lost(
+    run: Run, inline: None, built: Built, store: Path, name: str, damage: str
+) -> None:
+    path = manifest_of(store) if name == "manifest" else artifact(store, name)
+    whole = path.read_bytes()
+    configuration = write_settings(store.parent / "i.yaml", settings(store, built.corpus))
+    if damage == "missing":
+        path.unlink()
+        assert run("build", "-c", configuration) == 0, run.err
+    else:
+        rewrite(path, flip)
+        assert run("build", "-c", configuration, "--cold") == 0, run.err
+    assert FolderReader(store).versions() == [1]
+    assert path.read_bytes() == whole
+    assert verify(FolderReader(store)).ok
+
+
+def test_a_refresh_over_a_damaged_part_goes_on_or_names_the_file(
+    run: Run, inline: None, built: Built, store: Path, tmp_path: Path
+) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_bytes(b"".join(built.corpus.read_bytes().splitlines(keepends=True)[:20]))
+    expected = build(settings(tmp_path / "fresh", corpus)).manifest
+    configuration = write_settings(tmp_path / "i.yaml", settings(store, corpus))
+    for name in ("mentions/", "vectors/", "names/"):
+        root = Path(shutil.copytree(store, tmp_path / name.strip("/")))
+        path = artifact(root, name)
+        rewrite(path, flip)
+        code = run("build", "-c", configuration, "--store", root)
+        if code:
+            assert code == 1
+            assert str(path) in run.err
+            assert "delete it and build again" in run.err
+            assert FolderReader(root).versions() == [1]
+            path.unlink()
+            assert run("build", "-c", configuration, "--store", root) == 0, run.err
+        assert FolderReader(root).ref(2).manifest == expected
+        reports = [verify(FolderReader(root), version) for version in (1, 2)]
+        assert all(str(path) in str(problem) for report in reports for problem in report.problems)

