@@ -198,6 +198,8 @@ def _commit(store: FolderStore, lease: Lease, build: Build, manifest: Manifest, 
     """Publish the manifest, unless it is the parent's own: then there was nothing to do."""
     parent = build.parent
     if parent is not None and digest_of(manifest.to_bytes()) == parent.digest:
+        if parent.manifest is None:
+            store.put_blob(manifest.to_bytes())  # what was damaged is whole again
         return refs.read(store, parent.version)
     cost = {name: build.report.total(name) for name in ("vectors_made", "llm_calls", "llm_tokens")}
     version = parent.version if parent else None

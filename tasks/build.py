@@ -407,7 +407,9 @@ class Build:
             self.store, stage, want.row_space, want.shard, exclude=exclude, receipts=self._unpublished(stage)
         )
         outputs = [*(part.outputs for part in parent), *(receipt.outputs for receipt in others)]
-        return tuple(dict.fromkeys(digest for part in outputs for digest in part.values()))
+        digests = dict.fromkeys(digest for part in outputs for digest in part.values())
+        # A blob that was lost, or deleted because it was damaged, is no reason to stop.
+        return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
 
     def _unpublished(self, stage: str) -> list[Receipt]:
         """A stage's receipts by runs that never published, as this run found them: listed once."""

@@ -35,10 +35,10 @@ _INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})\s*$")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-# What sentencex cuts and should not: an abbreviation that a number completes ("vol. 3"), the letter of an item
+# What sentencex cuts and should not: an abbreviation that a number completes ("vol. 3"), the marker of an item
 # ("A. First"), and a sentence that goes on with a small letter ("Who? was released"), unless all are written so.
 _NUMBERED = re.compile(r"(?:^|[\s(])(?:vols?|nos?|pp?|figs?|ch|chap|secs?|arts?|eqs?|ca?|approx|ed|pt|op)\.\s*$", re.I)
-_LETTER = re.compile(r"\W*[A-Za-z][.)]\s*$")
+_MARKER = re.compile(r"\W*(?:[A-Za-z]|\d{1,3})[.)]\s*$")
 _LOWER = re.compile(r"[\"'“‘(\[]?[a-zà-öø-ÿ]+(?=[\s,;:])")
 _FIRST = re.compile(r"[^\W\d_]")
 
@@ -188,7 +188,7 @@ def _joined(text: str, before: tuple[int, int], at: int) -> bool:
     """Whether what begins at an offset continues the sentence before it."""
     if text[at].isdigit():
         return _NUMBERED.search(text[max(before[0], at - 12) : at]) is not None
-    if before[1] - before[0] < 6 and _LETTER.match(text[before[0] : at]):
+    if before[1] - before[0] < 6 and _MARKER.match(text[before[0] : at]):
         return True
     if not _LOWER.match(text, at):
         return False

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from indexmill.errors import CorruptBlob, ModelUnavailable
+from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
 from indexmill.models.embedder import EncoderFingerprint, TokenEncoder, self_test
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class OpenVINOEmbedder(TokenEncoder):
     """An Embedder that runs a converted graph; open it with `OpenVINOEmbedder.open`."""
 
     def __init__(self, files: Mapping[str, Path], *, threads: int, precision: str) -> None:
+        if precision not in ("auto", "f32", "bf16"):
+            raise ConfigurationError(f"precision is {precision!r}; it must be auto, f32 or bf16")
         try:
             settings = json.loads(files["encoder.json"].read_bytes())
             tokenizer = files["tokenizer.json"].read_bytes()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 from indexmill.errors import ModelUnavailable
-from indexmill.names import canonical_words
+from indexmill.names import canonical_name, canonical_words
 
 __all__ = [
     "Candidate",
@@ -29,6 +29,7 @@ __all__ = [
     "WordListRecogniser",
     "open_recogniser",
     "question_candidates",
+    "question_names",
 ]
 
 Field = Literal["title", "text"]
@@ -215,7 +216,7 @@ _EAST_ASIAN = re.compile(
 )
 
 _RAW_WORD = re.compile(r"\w[\w'’.]*")
-FUNCTION_WORDS = frozenset(
+_FUNCTION_WORDS = frozenset(
     """
     a about after all also an and any are as at be because been before being both but by can could did do does
     during each either few first for from had has have he her here him his how i if in into is it its just last
@@ -485,7 +486,7 @@ def question_candidates(question: str) -> list[Candidate]:
                 shown.update(folded)
     telling, capitals = [0], [0]  # how many before each word
     for word in words:
-        tells = word not in FUNCTION_WORDS
+        tells = word not in _FUNCTION_WORDS
         telling.append(telling[-1] + tells)
         capitals.append(capitals[-1] + (tells and word in shown))
     return [
@@ -494,6 +495,16 @@ def question_candidates(question: str) -> list[Candidate]:
         for start in range(len(words) - n + 1)
         if telling[start + n] > telling[start] and words[start] != "the"
     ]
+
+
+def question_names(question: str) -> list[str]:
+    """Return the canonical names that the rules recognise in a question, in its order, known to the corpus or not."""
+    names = (
+        canonical_name(question[mention.start : mention.end])
+        for mention in RulesRecogniser().recognise("", question)
+        if mention.kind in ("name", "work", "code")
+    )
+    return list(dict.fromkeys(name for name in names if name))
 
 
 # --- spaCy -----------------------------------------------------------------------------------------------------------

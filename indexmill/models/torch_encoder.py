@@ -28,6 +28,8 @@ class TorchEmbedder(TokenEncoder):
     """An Embedder that runs a sentence-transformers model in torch; open it with `TorchEmbedder.open`."""
 
     def __init__(self, files: ModelFiles, *, threads: int | None, precision: str) -> None:
+        if precision not in ("auto", "f32", "bf16"):
+            raise ConfigurationError(f"precision is {precision!r}; it must be auto, f32 or bf16")
         self._files = files
         self._settings = read_modules(files)
         tokenizer = (files.folder / "tokenizer.json").read_bytes()
@@ -36,8 +38,6 @@ class TorchEmbedder(TokenEncoder):
         self._transformer = load_transformer(files)
         import torch
 
-        if precision not in ("auto", "f32", "bf16"):
-            raise ConfigurationError(f"precision is {precision!r}; it must be auto, f32 or bf16")
         self._precision = "f32" if precision == "auto" else precision
         if self._precision == "bf16":
             self._transformer = self._transformer.to(torch.bfloat16)

@@ -6,7 +6,9 @@ passages start a personalised PageRank on the passage-entity graph (eqs. 6, 7), 
 
 Where the paper is silent or leaves a choice, this is what is done (``docs/families.md`` has the measurements):
 
-- *Linking* (eq. 3): the question's words are matched against all canonical names, the longest match first.
+- *Linking* (eq. 3): the question's words are matched against all canonical names, the longest match first. A name that
+  the corpus does not have stands for its nearest one where an encoder is at hand (``encode=``), with the similarity as
+  its score.
 - *The subject.* A document's title names what its sentences are about ("He was born in ..."), so the title's entity
   counts as mentioned in every sentence of the passage, and as several occurrences in eq. 7.
 - *Rarity.* What half of the corpus mentions says little. With rarity 1 / ln(e - 1 + n) for an entity in n passages, a
@@ -28,14 +30,14 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.models.recogniser import question_candidates
+from indexmill.models.recogniser import question_candidates, question_names
 from indexmill.names import NameIndex
 from indexmill.retrieve.dense import nearest
 
@@ -74,6 +76,7 @@ class TriGraphParameters:
         contained in more passages brings none of them in; it still counts in passages that take part anyway.
     bridge_residual, rank_residual: how much of what a question names is taken out of its vector, 0 to 1.
     agreement: the power of a passage's relative similarity in its final score; 0 leaves it out.
+    nearest_name: least similarity at which a name that no entity has stands for the nearest one (eq. 3).
     activation, pagerank, pruning: False leaves that part out (figure 4).
     """
 
@@ -91,6 +94,7 @@ class TriGraphParameters:
     bridge_residual: float = 0.5
     rank_residual: float = 1.0
     agreement: float = 0.5
+    nearest_name: float = 0.7
     activation: bool = True
     pagerank: bool = True
     pruning: bool = True
@@ -216,15 +220,25 @@ class TriGraph:
         """The same graph, asked with other parameters."""
         return replace(self, parameters=replace(self.parameters, **changes))  # type: ignore[arg-type]
 
-    def retrieve(self, vectors: Vectors, questions: Sequence[str], k: int) -> list[Retrieved]:
+    def retrieve(
+        self,
+        vectors: Vectors,
+        questions: Sequence[str],
+        k: int,
+        encode: Callable[[list[str]], Vectors] | None = None,
+    ) -> list[Retrieved]:
         """The k best passages of each question; a question in a batch gets exactly what it gets alone.
 
-        vectors: ``(n_questions, d) float32``, unit rows, parallel to ``questions``.
+        vectors: ``(n_questions, d) float32``, unit rows, parallel to ``questions``. encode: gives the unit vectors of
+        names, for those in the questions that no entity has; without it they count for nothing.
         """
         close = nearest(self.passages, vectors, max(k, self.parameters.dense_passages))
+        linked = [self.link(question) for question in questions]
+        if encode is not None and self.name_vectors:
+            linked = self._link_nearest(questions, linked, encode)
         return [
-            self._retrieve(vector, question, k, rows, similarities.astype(np.float64))
-            for vector, question, (rows, similarities) in zip(vectors, questions, close, strict=True)
+            self._retrieve(vector, links, k, rows, similarities.astype(np.float64))
+            for vector, links, (rows, similarities) in zip(vectors, linked, close, strict=True)
         ]
 
     def link(self, question: str) -> tuple[Link, ...]:
@@ -243,8 +257,34 @@ class TriGraph:
                 found[row] = Link(row, candidate.name, 1.0)
         return tuple(found[row] for row in sorted(found))
 
-    def _retrieve(self, vector: Vectors, question: str, k: int, near: Rows, similarities: Scores) -> Retrieved:
-        links = self.link(question)
+    def _link_nearest(
+        self, questions: Sequence[str], linked: Sequence[tuple[Link, ...]], encode: Callable[[list[str]], Vectors]
+    ) -> list[tuple[Link, ...]]:
+        """Add to the links of each question its unknown names, by the nearest name vector (eq. 3)."""
+        unknown = []
+        for question, links in zip(questions, linked, strict=True):
+            known = {word for link in links for word in link.name.split()}
+            names = [(name, name.split()) for name in question_names(question)]
+            unknown.append([name for name, words in names if 2 * sum(word in known for word in words) <= len(words)])
+        wanted = sorted({name for names in unknown for name in names})
+        if not wanted:
+            return list(linked)
+        entity: dict[str, Link] = {}
+        found = nearest(self.name_vectors, encode(wanted), 1)
+        for name, (rows, similarities) in zip(wanted, found, strict=True):
+            if len(rows) and similarities[0] >= self.parameters.nearest_name:
+                row = int(rows[0] if self.name_rows is None else self.name_rows[rows[0]])
+                entity[name] = Link(row, name, min(float(similarities[0]), 1.0))
+        extended = []
+        for links, names in zip(linked, unknown, strict=True):
+            more = sorted((entity[name] for name in names if name in entity), key=lambda link: (-link.score, link.name))
+            first = {link.entity: link for link in [*more[::-1], *links]}  # of one entity the exact link, then the best
+            extended.append(tuple(first[row] for row in sorted(first)))
+        return extended
+
+    def _retrieve(
+        self, vector: Vectors, links: tuple[Link, ...], k: int, near: Rows, similarities: Scores
+    ) -> Retrieved:
         if not links or not len(near):
             return Retrieved(near[:k], similarities[:k], links, dense=True)
         setting = self.parameters

@@ -52,12 +52,14 @@ class Command:
 
     def _read_out(self) -> None:
         assert self._process.stdout is not None
-        self.out = self._process.stdout.read()
+        with self._process.stdout as pipe:
+            self.out = pipe.read()
 
     def _read_err(self) -> None:
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self.lines.append(line)
+        with self._process.stderr as pipe:
+            for line in pipe:
+                self.lines.append(line)
 
     @property
     def err(self) -> str:

@@ -96,7 +96,7 @@ def test_a_worker_with_other_code_or_libraries_is_refused(
     monkeypatch.undo()
     monkeypatch.setattr(cluster, "environment_fingerprint", lambda: {"numpy": "0"})
     with (
-        pytest.raises(BadInput, match="environment: found .*expected {'numpy': '0'}"),
+        pytest.raises(BadInput, match=r"environment: found .*expected {'numpy': '0'}"),
         open_cluster(address, None, store),
     ):
         pass

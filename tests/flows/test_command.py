@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -294,8 +293,8 @@ def test_what_cannot_be_built_is_refused_at_once(
         argv += ["--corpus", corpus]
     assert run("build", *argv, "--json") == code
     assert message in run.err
-    assert run.err.count("\n") == 1
     assert run.err.startswith("error: ")
+    assert "Traceback" not in run.err
     assert run.out == ""
 
 
@@ -407,7 +406,7 @@ def test_init_writes_a_configuration_that_loads_and_never_overwrites(run: Run, t
     assert not (tmp_path / "mine" / "corpus.jsonl").exists()
     corpus = write_corpus(tmp_path / "own.jsonl", documents(2))
     assert run("init", "other", "--corpus", corpus) == 0
-    assert sorted(os.listdir("other")) == ["indexmill.yaml"]
+    assert [path.name for path in Path("other").iterdir()] == ["indexmill.yaml"]
     assert run("init", corpus / "below") == 2
 
 

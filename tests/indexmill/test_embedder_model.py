@@ -24,11 +24,32 @@ pytestmark = pytest.mark.skipif(
     reason="needs the model package, openvino and torch",
 )
 
-WORDS = "the bridge over a river was built by Ermengarde of Tours in 851 and stands still, they say; why (not)?".split()
+WORDS = [
+    "the",
+    "bridge",
+    "over",
+    "a",
+    "river",
+    "was",
+    "built",
+    "by",
+    "Ermengarde",
+    "of",
+    "Tours",
+    "in",
+    "851",
+    "and",
+    "stands",
+    "still,",
+    "they",
+    "say;",
+    "why",
+    "(not)?",
+]
 
 
 def texts(count: int, seed: int = 0) -> list[str]:
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311 - test data
     return [" ".join(chance.choices(WORDS, k=chance.choice([1, 5, 12, 15, 16, 40, 90]))) for _ in range(count)]
 
 
@@ -77,7 +98,7 @@ def test_a_text_has_the_same_bits_in_any_batch_order_and_number_of_threads(
     spans = [[(0, len(text) // 2), (len(text) // 2, len(text))] for text in own]
     vectors, of_spans = embedder.encode_with_spans(own, spans)
     other = OpenVINOEmbedder.open(folder, threads=2)
-    chance = random.Random(7)
+    chance = random.Random(7)  # noqa: S311 - test data
     order = list(range(len(own)))
     chance.shuffle(order)
     while order:
@@ -116,7 +137,7 @@ def test_the_vectors_are_those_of_torch(embedder: OpenVINOEmbedder) -> None:
         assert (one * other).sum(axis=1).min() > 0.999
     assert torch.fingerprint.weights == embedder.fingerprint.weights
     assert torch.fingerprint.precision == "f32"
-    with pytest.raises(ConfigurationError, match="precision"):
+    with pytest.raises(ConfigurationError, match="precision is 'int8'"):
         TorchEmbedder.open(DEFAULT_MODEL, precision="int8")
 
 
@@ -138,8 +159,8 @@ def test_offsets_are_of_characters_and_nothing_is_cut(embedder: OpenVINOEmbedder
     text = "Žofie 😀 embedded " * 200
     offsets = embedder.token_offsets([text])[0]
     assert len(offsets) + embedder.special_tokens == embedder.count_tokens([text])[0] > 256
-    assert offsets[:2].tolist() == [[0, 2], [2, 5]]
-    assert text[slice(*offsets[3])] == "embedded"
+    assert [text[start:end] for start, end in offsets[:4].tolist()] == ["Ž", "of", "ie", "😀"]
+    assert text[slice(*offsets[-1].tolist())] == "embedded"
 
 
 def test_a_huge_text_has_the_tokens_of_its_words(embedder: OpenVINOEmbedder) -> None:
@@ -162,9 +183,9 @@ def test_threads_may_share_an_embedder(embedder: OpenVINOEmbedder) -> None:
 
 
 def test_a_missing_or_broken_encoder_is_named(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelUnavailable, match="encoder.json"):
+    with pytest.raises(ModelUnavailable, match=r"encoder\.json"):
         OpenVINOEmbedder.open(tmp_path)
-    with pytest.raises(ModelUnavailable, match="tokenizer.json"):
+    with pytest.raises(ModelUnavailable, match=r"tokenizer\.json"):
         OpenVINOEmbedder.open({"openvino.xml": folder / "openvino.xml"})
     for name in ENCODER_FILES:
         shutil.copy(folder / name, tmp_path / name)

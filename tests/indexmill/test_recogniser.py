@@ -18,6 +18,7 @@ from indexmill.models.recogniser import (
     WordListRecogniser,
     open_recogniser,
     question_candidates,
+    question_names,
 )
 
 RULES = RulesRecogniser()
@@ -247,6 +248,15 @@ def test_a_question_in_capitals_or_lower_case_offers_the_same_names() -> None:
     lower = question_candidates("who made god's gift to women")
     assert [c.name for c in upper] == [c.name for c in lower]
     assert question_candidates("") == []
+
+
+def test_the_names_of_a_question_are_recognised() -> None:
+    assert question_names('Did Ada Venn\'s band sing "Cold River" in 1956 in Tallow?') == [
+        "ada venn",
+        "cold river",
+        "tallow",
+    ]
+    assert question_names("what is this") == []
 
 
 def test_the_word_list_finds_its_words_only() -> None:

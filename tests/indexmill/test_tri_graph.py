@@ -92,6 +92,29 @@ def test_equation_3_links_equal_names_longest_first() -> None:
     assert linked("") == set()
 
 
+def test_equation_3_takes_the_nearest_name_for_an_unknown_one() -> None:
+    tri, names = alpha()
+    by_name = {"alpha": [1.0, 0.0], "beta": [0.0, 1.0], "gamma": [-1.0, 0.0]}
+    vectors = np.array([by_name[name] for name in names], dtype=np.float32)
+    tri = replace(tri, name_vectors=[vectors])
+    asked: list[list[str]] = []
+
+    def encode(wanted: list[str]) -> np.ndarray:
+        asked.append(wanted)
+        return np.array([[0.8, 0.6] if name == "alphaa" else [-0.6, -0.8] for name in wanted], dtype=np.float32)
+
+    question = "Where is Alphaa or Nowhere, and is Beta there?"
+    assert [names[link.entity] for link in tri.retrieve(QUESTION, [question], 2)[0].links] == ["beta"]
+    links = tri.retrieve(QUESTION, [question], 2, encode)[0].links
+    assert asked == [["alphaa", "nowhere"]]
+    assert {names[link.entity]: (link.name, round(link.score, 4)) for link in links} == {
+        "alpha": ("alphaa", 0.8),
+        "beta": ("beta", 1.0),
+    }
+    assert tri.retrieve(QUESTION, ["Where is Beta?"], 2, encode)[0].links == tri.link("Where is Beta?")
+    assert len(asked) == 1
+
+
 def test_equation_5_activates_over_sentences_until_the_threshold() -> None:
     tri, names = alpha()
     found = tri.retrieve(QUESTION, ["Where is Alpha?"], 2)[0]

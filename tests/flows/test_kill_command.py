@@ -1,0 +1,139 @@
+"""kill -9 of the real `indexmill build`: nothing is left running, nothing is lost, nothing is seen by halves."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from indexmill.command import main
+from storage import runs
+from storage.folder import open_store
+from tests.corpora import documents, write_corpus
+from tests.flows.children import build, settings
+from tests.flows.commands import command, write_settings
+from tests.flows.readers import answers, complete_parts, whole_versions
+from tests.storage.quick import quick_folder
+
+KILLS = 10
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What an undisturbed build makes of the corpus."""
+
+    folder: Path
+    corpus: Path
+    manifest: str
+    parts: int
+
+    def argv(self, folder: Path) -> list[object]:
+        """The arguments of a build into `folder/store` with two workers."""
+        chosen = settings(folder / "store", self.corpus, run={"workers": 2})
+        return ["build", "-c", write_settings(folder / "indexmill.yaml", chosen), "--json"]
+
+
+@pytest.fixture(scope="module")
+def expected() -> Iterator[Expected]:
+    with quick_folder() as folder:
+        corpus = write_corpus(folder / "corpus.jsonl", documents(60, words=110))
+        made = build(settings(folder / "undisturbed", corpus))
+        yield Expected(folder, corpus, made.manifest, made.parts_made)
+
+
+@contextmanager
+def watched(root: Path, manifest: str) -> Iterator[None]:
+    """Read the store all the time; at the end nothing but whole versions must have been seen."""
+    failures: list[BaseException] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.05):
+            try:
+                if whole_versions(root, {1: manifest}):
+                    assert answers(root)
+            except BaseException as error:
+                failures.append(error)
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    assert failures == []
+
+
+def ends_well(expected: Expected, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Hold a store against the promises after a kill, and finish its build."""
+    newest = whole_versions(root, {1: expected.manifest})
+    kept = complete_parts(root)
+    if root.exists() and (root / "store.json").exists():
+        assert main(["snapshots", "--store", str(root)]) == 0
+        assert main(["query", "Who built the bridge of Vell?", "--store", str(root)]) == (0 if newest else 2)
+        capsys.readouterr()
+    again = build(settings(root, expected.corpus))
+    assert (again.manifest, again.version, again.published) == (expected.manifest, 1, not newest)
+    assert again.parts_made + len(kept) == expected.parts  # what was complete is not made again
+    assert kept.items() <= complete_parts(root).items()
+    assert whole_versions(root, {1: expected.manifest}) == 1
+    states = [run.state for run in runs.list_runs(open_store(root))]
+    assert states in (["published"], ["killed", "published"], ["published", "unchanged"])
+
+
+def test_a_killed_command_leaves_no_process_and_a_store_that_the_next_one_finishes(
+    expected: Expected, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "store"
+    with watched(root, expected.manifest), command(tmp_path, *expected.argv(tmp_path)) as killed:
+        killed.wait_for("split:")
+        assert any("flows.server" in words for words in killed.processes().values())
+        assert any("spawn_main" in words for words in killed.processes().values())
+        killed.signal(signal.SIGKILL)
+        assert killed.wait() == -signal.SIGKILL
+        assert killed.left_behind() == {}
+    assert list(killed.home.rglob("*")) == []
+    assert complete_parts(root)
+    ends_well(expected, root, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ten_kills_at_random_times(expected: Expected, capsys: pytest.CaptureFixture[str]) -> None:
+    chance = random.Random(2026)  # noqa: S311
+    first = expected.folder / "first"
+    first.mkdir()
+    began = time.monotonic()
+    with watched(first / "store", expected.manifest), command(first, *expected.argv(first)) as whole:
+        assert whole.wait() == 0, whole.err
+    assert whole.json()["manifest"] == expected.manifest
+    length = time.monotonic() - began
+    died = 0
+    for number in range(KILLS):
+        folder = expected.folder / f"kill-{number}"
+        folder.mkdir()
+        # The later half is where the parts are made: each kill has its own tenth of it.
+        moment = length * (0.5 + (number + chance.random()) / KILLS / 2)
+        with watched(folder / "store", expected.manifest), command(folder, *expected.argv(folder)) as killed:
+            time.sleep(moment)
+            if killed.running:
+                killed.signal(signal.SIGKILL)
+            died += killed.wait() == -signal.SIGKILL
+            assert killed.left_behind() == {}
+        if number % 5 == 4:  # finished by the real command, too
+            with watched(folder / "store", expected.manifest), command(folder, *expected.argv(folder)) as finished:
+                assert finished.wait() == 0, finished.err
+            assert finished.json()["manifest"] == expected.manifest
+            assert whole_versions(folder / "store", {1: expected.manifest}) == 1
+            continue
+        ends_well(expected, folder / "store", capsys)
+    assert died >= KILLS // 2
