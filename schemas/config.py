@@ -38,8 +38,13 @@ class _Settings(BaseModel):
 class SplitSettings(_Settings):
     """How documents are cut into passages. Sizes are tokens of the embedder's own tokenizer."""
 
-    tokens: int = Field(256, ge=32, le=8192, description="size of a passage, title and special tokens included")
-    overlap: int = Field(0, ge=0, description="tokens of whole trailing sentences repeated in the next passage")
+    tokens: int = Field(256, ge=16, le=8192, description="size of a passage, title and special tokens included")
+    overlap: int = Field(
+        0,
+        ge=0,
+        description="tokens of whole sentences that a passage repeats from the one before; none by default: passages "
+        "end where sentences do and carry the title, while what overlaps is embedded, and its names counted, twice",
+    )
     title_in_passage: bool = Field(True, description="embed the document's title before each of its passages")
     language: str = Field("en", pattern="^[a-z]{2}$", description="whose abbreviations do not end a sentence")
 

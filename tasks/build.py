@@ -24,7 +24,7 @@ from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
 from storage.receipts import Receipt, candidates, find, scan
-from tasks import check, embed, embed_names, encoder, recognise, resolve, split_stage, tri_graph
+from tasks import check, embed, embed_names, encoder, recognise, resolve, split, tri_graph
 from tasks.encoder import EncoderChoice, choose_encoder
 from tasks.environment import environment_fingerprint
 from tasks.executor import Call, Executor
@@ -167,7 +167,7 @@ class Build:
         """Cut documents into passages and sentences."""
         settings = {"split": self.configuration.split.model_dump(), "tokenizer": self.choice.tokenizer}
         self._make(
-            split_stage.STAGE,
+            split.STAGE,
             [
                 _Want(
                     shard,

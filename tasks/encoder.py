@@ -115,6 +115,4 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(files=convert(ModelFiles(inputs.settings["name"], Path(inputs.settings["path"]))))
 
 
-STAGE = Stage(
-    "encoder", version=1, compute=_compute, libraries=("openvino", "sentence-transformers", "torch", "transformers")
-)
+STAGE = Stage("encoder", version=1, compute=_compute, libraries=("openvino", "torch", "transformers"))

@@ -18,13 +18,16 @@ import pyarrow as pa
 
 from indexmill.canonical import content_id
 from indexmill.errors import ConfigurationError
-from schemas.tables import PASSAGES, SENTENCES, conform
+from schemas.config import SplitSettings
+from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES, conform
+from tasks.encoder import encoder_of
 from tasks.sentences import Segment, segments
+from tasks.stage import Inputs, Outputs, Stage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SplitSettings", "TokenCounter", "embedded_text", "split", "title_prefix"]
+__all__ = ["STAGE", "TokenCounter", "embedded_text", "split", "title_prefix"]
 
 TITLE_BYTES = 120
 """The part of a title that is embedded, in UTF-8 bytes; no tokenizer makes more tokens than bytes."""
@@ -35,31 +38,6 @@ _LONG = 100
 _PER_TOKEN = 4
 """Characters without a token's beginning: beyond _LONG they count as one token for every _PER_TOKEN, so that a megabyte
 of base64, which is one unknown word to many tokenizers, is not one passage."""
-
-
-@dataclasses.dataclass(frozen=True)
-class SplitSettings:
-    """How documents are cut.
-
-    `tokens`: the size of a passage in the embedder's tokens, title and special tokens included.
-    `overlap`: tokens of whole sentences that a passage repeats from the one before. None by default: passages end where
-    sentences do and carry the title, while what overlaps is embedded, and its names counted, twice.
-    `title_in_passage`: whether the title is embedded with every passage.
-    `language`: whose abbreviations do not end a sentence (a two-letter code).
-    """
-
-    tokens: int = 256
-    overlap: int = 0
-    title_in_passage: bool = True
-    language: str = "en"
-
-    def __post_init__(self) -> None:
-        if self.tokens < 16:
-            raise ConfigurationError(f"split.tokens is {self.tokens}; a passage needs at least 16")
-        if not 0 <= self.overlap <= self.tokens // 2:
-            raise ConfigurationError(
-                f"split.overlap is {self.overlap}; it must lie between 0 and half of split.tokens ({self.tokens // 2})"
-            )
 
 
 class TokenCounter(Protocol):
@@ -317,3 +295,12 @@ def _tables(cuts: list[_Cut], counts: list[int], ids: list[str], texts: list[str
         }
     )
     return conform(table, PASSAGES), conform(sentences, SENTENCES)
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    settings = SplitSettings.model_validate(inputs.settings["split"])
+    passages, sentences = split(inputs.table("documents", DOCUMENTS), encoder_of(inputs), settings)
+    return Outputs(tables={"passages": passages, "sentences": sentences})
+
+
+STAGE = Stage("split", version=1, compute=_compute, libraries=("sentencex", "tokenizers"))

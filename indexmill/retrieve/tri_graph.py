@@ -264,8 +264,8 @@ class TriGraph:
         unknown = []
         for question, links in zip(questions, linked, strict=True):
             known = {word for link in links for word in link.name.split()}
-            names = [(name, name.split()) for name in question_names(question)]
-            unknown.append([name for name, words in names if 2 * sum(word in known for word in words) <= len(words)])
+            split = [(name, name.split()) for name in question_names(question)]
+            unknown.append([name for name, words in split if 2 * sum(word in known for word in words) <= len(words)])
         wanted = sorted({name for names in unknown for name in names})
         if not wanted:
             return list(linked)

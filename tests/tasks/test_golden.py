@@ -27,7 +27,7 @@ from tasks.report import Silent
 
 GOLDEN = Path(__file__).with_name("golden.json")
 SAMPLE = Path(__file__).resolve().parent.parent.parent / "sample" / "corpus.jsonl"
-MODULES = {"ingest": "tasks.ingest.part", "split": "tasks.split_stage"}
+MODULES = {"ingest": "tasks.ingest.part"}
 
 
 @pytest.fixture(scope="module")

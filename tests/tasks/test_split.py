@@ -8,13 +8,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from indexmill.canonical import content_id
 from indexmill.errors import ConfigurationError
 from indexmill.models.embedder import HashEmbedder
+from schemas.config import SplitSettings
 from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
 from tasks.sentences import sentence_spans
-from tasks.split import TITLE_BYTES, SplitSettings, embedded_text, split, title_prefix
+from tasks.split import TITLE_BYTES, embedded_text, split, title_prefix
 
 EMBEDDER = HashEmbedder()
 SMALL = SplitSettings(tokens=40)
@@ -216,9 +218,9 @@ def test_a_passage_that_turns_out_too_long_is_cut_again() -> None:
 
 
 def test_settings_that_contradict_themselves_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="at least 16"):
+    with pytest.raises(ValidationError, match="greater than or equal to 16"):
         SplitSettings(tokens=8)
-    with pytest.raises(ConfigurationError, match=r"split\.overlap is 50"):
+    with pytest.raises(ValidationError, match="overlap 50 is more than half"):
         SplitSettings(tokens=64, overlap=50)
     with pytest.raises(ConfigurationError, match="the embedder reads 256"):
         split(documents(), EMBEDDER, SplitSettings(tokens=300))

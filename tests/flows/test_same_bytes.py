@@ -1,0 +1,177 @@
+"""Same input, same bytes: whatever the workers, the order of lines and files, the hash seed, or the way to a corpus."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import indexmill
+from flows.run import Outcome
+from indexmill.models.convert import find_model
+from tests.corpora import Documents, documents, write_corpus
+from tests.flows.children import ROOT, Ended, Forks, build, settings
+from tests.storage.quick import quick_folder
+
+SEEDS = ("0", "1")
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Path]:
+    with quick_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def corpus(memory: Path) -> Path:
+    return write_corpus(memory / "corpus.jsonl", documents(40, words=110))
+
+
+@pytest.fixture(scope="module")
+def made(memory: Path, corpus: Path) -> Outcome:
+    """The corpus in its own order, built in this process."""
+    made = build(settings(memory / "first", corpus))
+    assert made.parts_made > 40  # many shards, in which order could matter
+    return made
+
+
+@pytest.fixture(params=SEEDS)
+def seeded(request: pytest.FixtureRequest) -> Iterator[Forks]:
+    """Child processes with a fixed hash seed."""
+    with Forks(hash_seed=request.param) as forks:
+        yield forks
+
+
+def finished(ended: Ended) -> Outcome:
+    assert ended.outcome is not None, ended.message
+    return ended.outcome
+
+
+def shuffled(corpus: Path, folder: Path, files: int, seed: int) -> list[Path]:
+    """The lines of a corpus in another order, in several files that are listed in yet another."""
+    lines = corpus.read_bytes().splitlines(keepends=True)
+    chance = random.Random(seed)  # noqa: S311
+    chance.shuffle(lines)
+    folder.mkdir()
+    paths = []
+    for number in range(files):
+        data = b"".join(lines[number::files])
+        path = folder / (f"{number}.jsonl.gz" if number % 2 else f"{number}.jsonl")
+        path.write_bytes(gzip.compress(data) if number % 2 else data)
+        paths.append(path)
+    chance.shuffle(paths)
+    return paths
+
+
+def test_the_hash_seed_and_the_order_of_lines_and_files_do_not_change_a_byte(
+    seeded: Forks, made: Outcome, corpus: Path, tmp_path: Path
+) -> None:
+    plain = finished(seeded.build(settings(tmp_path / "plain", corpus)))
+    pieces = shuffled(corpus, tmp_path / "pieces", 3, seed=5)
+    mixed = finished(seeded.build(settings(tmp_path / "mixed", *pieces)))
+    assert plain.manifest == mixed.manifest == made.manifest
+    assert plain.vectors_made == mixed.vectors_made == made.vectors_made
+
+
+def test_one_worker_two_workers_or_none_make_the_same_bytes(made: Outcome, corpus: Path, tmp_path: Path) -> None:
+    with Forks() as forks:
+        pieces = shuffled(corpus, tmp_path / "pieces", 4, seed=6)
+        one = finished(forks.build(settings(tmp_path / "one", corpus), workers=1))
+        two = finished(forks.build(settings(tmp_path / "two", *pieces), workers=2))
+    assert one.manifest == two.manifest == made.manifest
+    assert one.parts_made == two.parts_made == made.parts_made
+    assert one.vectors_made == two.vectors_made == made.vectors_made
+
+
+def test_where_a_corpus_lies_and_how_a_run_works_do_not_reach_a_byte(
+    made: Outcome, corpus: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "another name.jsonl"
+    elsewhere.write_bytes(corpus.read_bytes())
+    chosen = settings(tmp_path / "a" / "store", elsewhere, run={"workers": 7, "lease_seconds": 30, "strict": True})
+    assert build(chosen).manifest == made.manifest
+
+
+def rows_of(root: Path, version: int) -> tuple[dict[str, int], set[str]]:
+    """The number of vectors that each document's text has, and the canonical names that have one."""
+    with indexmill.open(root, version=version) as snapshot:
+        passages = snapshot.table("passages", ["passage_id", "document_id"]).to_pylist()
+        sentences = snapshot.table("sentences", ["passage_id"]).column(0).to_pylist()
+        names = set(snapshot.table("entities", ["name"]).column(0).to_pylist())
+    owner = {row["passage_id"]: row["document_id"] for row in passages}
+    vectors: dict[str, int] = {}
+    for passage in [*owner, *sentences]:
+        vectors[owner[passage]] = vectors.get(owner[passage], 0) + 1
+    return vectors, names
+
+
+def changed(rows: Documents) -> tuple[Documents, set[str]]:
+    """One document edited, one added, one removed; and the ids whose vectors are new."""
+    edited, removed = sorted(rows)[3], sorted(rows)[11]
+    after = dict(rows)
+    title, text = after[edited]
+    after[edited] = (title, text + " Later Yorrick Ansel of Nine Mills bought the ferry in 1712.")
+    after["added"] = ("The Nine Mills", "The Nine Mills stood at Orrin Bay. Yorrick Ansel of Nine Mills owned them.")
+    del after[removed]
+    return after, {edited, "added"}
+
+
+def update_equals_rebuild(
+    rows: Documents, folder: Path, updating: Forks, rebuilding: Forks, workers: int | None, **changes: dict[str, Any]
+) -> None:
+    """Build, change three documents, build again; then the changed corpus alone, shuffled, in a second store."""
+    after, touched = changed(rows)
+    before = write_corpus(folder / "before.jsonl", rows)
+    later = write_corpus(folder / "later.jsonl", after)
+    root = folder / "updated"
+    first = finished(updating.build(settings(root, before, **changes)))
+    second = finished(updating.build(settings(root, later, **changes)))
+    pieces = shuffled(later, folder / "pieces", 3, seed=7)
+    fresh = finished(rebuilding.build(settings(folder / "fresh", *pieces, **changes), workers=workers))
+    assert (first.version, second.version, fresh.version) == (1, 2, 1)
+    assert second.manifest == fresh.manifest != first.manifest
+    _, names_before = rows_of(root, 1)
+    vectors, names = rows_of(root, 2)
+    assert second.vectors_made == sum(vectors[document] for document in touched) + len(names - names_before)
+    assert second.vectors_made + second.vectors_reused <= fresh.vectors_made
+    assert fresh.vectors_made == sum(vectors.values()) + len(names)
+    assert 0 < second.vectors_made < fresh.vectors_made / 4
+
+
+def test_an_updated_index_equals_a_rebuilt_one_and_only_touched_rows_are_embedded(
+    seeded: Forks, memory: Path, tmp_path: Path
+) -> None:
+    update_equals_rebuild(documents(40, words=110), tmp_path, seeded, seeded, None)
+
+
+# The real encoder
+
+
+def sample(count: int | None = None) -> Documents:
+    lines = (ROOT / "sample" / "corpus.jsonl").read_text(encoding="utf-8").splitlines()[:count]
+    rows = [json.loads(line) for line in lines]
+    return {row["id"]: (row["title"], row["text"]) for row in rows}
+
+
+REAL: dict[str, Any] = {"embed": {"model": "all-MiniLM-L6-v2"}, "run": {"shard_tokens": 2_000}}
+
+
+@pytest.mark.timeout(600)
+def test_the_real_encoder_makes_the_same_bytes(tmp_path: Path) -> None:
+    find_model()  # an installed package carries it
+    with Forks(hash_seed="0") as updating, Forks(hash_seed="1") as rebuilding:
+        update_equals_rebuild(sample(30), tmp_path, updating, rebuilding, 2, **REAL)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("sentences", ["pooled", "separate"])
+def test_the_real_encoder_makes_the_same_bytes_of_the_whole_sample(tmp_path: Path, sentences: str) -> None:
+    chosen = REAL | {"embed": {"model": "all-MiniLM-L6-v2", "sentences": sentences}}
+    with Forks(hash_seed="0") as updating, Forks(hash_seed="1") as rebuilding:
+        update_equals_rebuild(sample(), tmp_path, updating, rebuilding, 2, **chosen)
