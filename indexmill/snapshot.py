@@ -93,7 +93,8 @@ class Snapshot:
     ) -> list[list[Hit]]:
         """The hits of many questions at once: to the bit what each gets alone.
 
-        vectors: ``(n_questions, d) float32``, made by the snapshot's encoder elsewhere, so that none is needed here.
+        vectors: ``(n_questions, d) float32``, made by the snapshot's encoder elsewhere, so that none is needed here;
+        a name in a question that no entity has then counts for nothing, since its own vector is not at hand.
         Raises as ``retrieve`` does.
         """
         if isinstance(questions, str):
@@ -113,7 +114,8 @@ class Snapshot:
             used = self.encode(texts)
         else:
             used = given[chosen]
-        for i, found in zip(chosen, retriever.search(texts, used, k, explain), strict=True):
+        encode = self.encode if given is None else None
+        for i, found in zip(chosen, retriever.search(texts, used, k, explain, encode), strict=True):
             hits[i] = found
         return hits
 

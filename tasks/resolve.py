@@ -20,13 +20,17 @@ from tasks.stage import Inputs, Outputs, Stage
 __all__ = ["STAGE", "UNLINKED_KINDS", "resolve"]
 
 UNLINKED_KINDS = ("date", "number")
-"""Kinds of mentions that link passages which have nothing else in common: an entity of no other kind has no vector."""
+"""Kinds of mentions that link passages which have nothing else in common: they are entities outside the graph."""
 
 
 def resolve(mentions: list[Path], passages: list[Path]) -> tuple[pa.Table, pa.Table, pa.Table]:
     """Entities, their surface forms, and the names that get vectors, each ordered by entity id.
 
     The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`.
+
+    A name gets a vector if it titles a document or is linked in two or more passages: the vector serves to tell what a
+    question names from what it asks, and a name that stands in one passage leads nowhere else. (That is a quarter of
+    the names, and recall is the same as with all: see docs/families.md.)
 
     Reads Parquet files of mentions and passages in a stream. An entity is shown by its most frequent surface form,
     the smallest of equals.
@@ -36,7 +40,9 @@ def resolve(mentions: list[Path], passages: list[Path]) -> tuple[pa.Table, pa.Ta
     rows = pl.scan_parquet(mentions).select("entity_id", "name", "surface", "passage_id", "kind")
     owners = pl.scan_parquet(passages).select("passage_id", "document_id")
     counted = rows.group_by("entity_id", "name", "surface").agg(
-        mentions=pl.len().cast(pl.Int64), linked=(~pl.col("kind").is_in(UNLINKED_KINDS)).any()
+        mentions=pl.len().cast(pl.Int64),
+        linked=(~pl.col("kind").is_in(UNLINKED_KINDS)).any(),
+        titles=(pl.col("kind") == "title").any(),
     )
     spread = (
         rows.select("entity_id", "passage_id")
@@ -49,14 +55,21 @@ def resolve(mentions: list[Path], passages: list[Path]) -> tuple[pa.Table, pa.Ta
     surfaces = surfaces.sort("entity_id", "mentions", "surface", descending=[False, True, False])
     entities = (
         surfaces.group_by("entity_id", maintain_order=True)
-        .agg(pl.col("name").first(), pl.col("surface").first(), pl.col("mentions").sum(), pl.col("linked").any())
+        .agg(
+            pl.col("name").first(),
+            pl.col("surface").first(),
+            pl.col("mentions").sum(),
+            pl.col("linked", "titles").any(),
+        )
         .join(spread_rows, on="entity_id")
         .sort("entity_id")
     )
-    names = entities.filter("linked").select("entity_id", "name")
+    names = entities.filter(pl.col("titles") | (pl.col("linked") & (pl.col("passages") > 1))).select(
+        "entity_id", "name"
+    )
     ordered = surfaces.select("entity_id", "surface", "mentions").sort("entity_id", "surface")
     return (
-        conform(entities.drop("linked").to_arrow(), ENTITIES),
+        conform(entities.drop("linked", "titles").to_arrow(), ENTITIES),
         conform(ordered.to_arrow(), SURFACES),
         conform(names.to_arrow(), NAMES),
     )
@@ -81,4 +94,4 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(tables=tables, counts={"entities": len(hashes)})
 
 
-STAGE = Stage("resolve", version=1, compute=_compute, libraries=("polars", "numpy"))
+STAGE = Stage("resolve", version=2, compute=_compute, libraries=("polars", "numpy"))

@@ -8,7 +8,8 @@ entities in the order of their ids. The arrays of the pack `matrices` are these,
     contents.indptr, .indices, .counts    passages x entities, with occurrences
     contained_in.indptr, .indices, .counts
     entity_keys                           (n_entities,) the start of each entity id, to find it by
-    strengths                             (n_entities,) the sum of ln(1 + occurrences) over an entity's passages
+    strengths                             (n_entities,) the occurrences of an entity in all passages
+    documents                             (n_entities,) in how many documents an entity is
     sentence_passage                      (n_sentences,) the passage of each sentence
 """
 
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.names import NameIndex
-from indexmill.retrieve.tri_graph import Sparse, build_matrices
+from indexmill.retrieve.matrices import Sparse, build_matrices
 from schemas.tables import ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.resolve import UNLINKED_KINDS
 from tasks.stage import Inputs, Outputs, Stage
@@ -49,9 +50,12 @@ def _compute(inputs: Inputs) -> Outputs:
     entity_ids = inputs.tables("entities", ENTITIES, "entity_id").column("entity_id").combine_chunks()
     columns: dict[str, list[NDArray[Any]]] = {"passage": [], "sentence": [], "entity": [], "kind": []}
     sentence_passage: list[Integers] = []
+    passage_document: list[Integers] = []
     passages = sentences = 0
     for label in labels:
-        ids = inputs.table(f"passages/{label}", PASSAGES, "passage_id").column("passage_id").combine_chunks()
+        table = inputs.table(f"passages/{label}", PASSAGES, "passage_id", "document_id")
+        ids = table.column("passage_id").combine_chunks()
+        document = table.column("document_id").combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
         owners = _rows_of(inputs.table(f"sentences/{label}", SENTENCES, "passage_id").column("passage_id"), ids)
         mentions = inputs.table(f"mentions/{label}", MENTIONS, "passage_id", "sentence", "entity_id", "kind")
         passage = _rows_of(mentions.column("passage_id"), ids)
@@ -62,6 +66,7 @@ def _compute(inputs: Inputs) -> Outputs:
         columns["entity"].append(_rows_of(mentions.column("entity_id"), entity_ids))
         columns["kind"].append(mentions.column("kind").to_numpy(zero_copy_only=False).astype(np.str_))
         sentence_passage.append(owners + passages)
+        passage_document.append(document + passages)  # a shard has no more documents than passages
         passages += len(ids)
         sentences += len(owners)
 
@@ -75,6 +80,7 @@ def _compute(inputs: Inputs) -> Outputs:
         joined(columns["entity"]),
         joined(columns["kind"], np.str_),
         sentence_passage=sentence_passages,
+        passage_document=joined(passage_document),
         passages=passages,
         entities=len(entity_ids),
         ignored_kinds=UNLINKED_KINDS,
@@ -83,6 +89,7 @@ def _compute(inputs: Inputs) -> Outputs:
         "entity_keys": NameIndex.keys(entity_ids.to_pylist()),
         "sentence_passage": sentence_passages.astype(np.int32),
         "strengths": matrices.strengths,
+        "documents": matrices.documents,
     }
     for name in ("mentions", "mentioned_in", "contents", "contained_in"):
         matrix: Sparse = getattr(matrices, name)
@@ -97,4 +104,4 @@ def _rows_of(values: pa.ChunkedArray, ids: pa.Array) -> Integers:
     return rows
 
 
-STAGE = Stage("tri_graph", version=1, compute=_compute, libraries=("numpy",))
+STAGE = Stage("tri_graph", version=2, compute=_compute, libraries=("numpy",))

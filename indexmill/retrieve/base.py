@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -11,9 +11,12 @@ import numpy.typing as npt
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 
-__all__ = ["Retriever", "Vectors", "check_k", "check_question", "check_vectors"]
+__all__ = ["Encode", "Retriever", "Vectors", "check_k", "check_question", "check_vectors"]
 
 Vectors = npt.NDArray[np.float32]
+
+Encode = Callable[[list[str]], Vectors]
+"""Gives the unit vectors of some texts."""
 
 
 class Retriever(Protocol):
@@ -22,11 +25,14 @@ class Retriever(Protocol):
     uses_vectors: bool
     """Whether ``search`` needs the questions' vectors."""
 
-    def search(self, questions: Sequence[str], vectors: Vectors, k: int, explain: bool) -> list[list[Hit]]:
+    def search(
+        self, questions: Sequence[str], vectors: Vectors, k: int, explain: bool, encode: Encode | None
+    ) -> list[list[Hit]]:
         """At most k hits for every question, best first, ties by row.
 
         questions: checked and not empty. vectors: ``(n_questions, d) float32``, parallel to them; d is 0 for a method
-        that uses none. explain: whether hits say why, where the method can. A question's hits do not depend on its
+        that uses none. explain: whether hits say why, where the method can. encode: for further texts, such as a name
+        in a question; None where the vectors were made elsewhere. A question's hits do not depend on its
         neighbours, to the bit.
         """
         ...

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Vectors
+from indexmill.retrieve.base import Encode, Vectors
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -115,6 +115,8 @@ class Dense:
         self._passages = snapshot.passages
         self._vectors = snapshot.vectors("vectors", "passages")
 
-    def search(self, questions: Sequence[str], vectors: Vectors, k: int, explain: bool) -> list[list[Hit]]:
+    def search(
+        self, questions: Sequence[str], vectors: Vectors, k: int, explain: bool, encode: Encode | None
+    ) -> list[list[Hit]]:
         """The passages of each question: see ``Retriever``; there is nothing to explain."""
         return [self._passages.hits(rows, found) for rows, found in nearest(self._vectors, vectors, k)]

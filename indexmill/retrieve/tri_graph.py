@@ -11,7 +11,7 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
   its score.
 - *The subject.* A document's title names what its sentences are about ("He was born in ..."), so the title's entity
   counts as mentioned in every sentence of the passage, and as several occurrences in eq. 7.
-- *Rarity.* What half of the corpus mentions says little. With rarity 1 / ln(e - 1 + n) for an entity in n passages, a
+- *Rarity.* What half of the corpus mentions says little. With rarity 1 / ln(e - 1 + n) for an entity in n documents, a
   score starts the walk (eqs. 6, 7) times the rarity and passes on (eq. 5) times its square root.
 - *Similarity* (eq. 4) is relative to the most similar sentence that the question's own entities touch, so that one
   threshold suits every embedder and every way to ask.
@@ -40,22 +40,17 @@ import numpy.typing as npt
 from indexmill.models.recogniser import question_candidates, question_names
 from indexmill.names import NameIndex
 from indexmill.retrieve.dense import nearest
+from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores
 
 __all__ = [
     "Activation",
     "Link",
-    "Matrices",
     "Retrieved",
-    "Sparse",
     "TriGraph",
     "TriGraphParameters",
-    "build_matrices",
 ]
 
-Rows = npt.NDArray[np.int64]
-Scores = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,53 +93,6 @@ class TriGraphParameters:
     activation: bool = True
     pagerank: bool = True
     pruning: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Sparse:
-    """A matrix by rows (CSR): row i has the columns ``indices[indptr[i]:indptr[i + 1]]``, ascending, with ``counts``.
-
-    indptr: ``(n_rows + 1,) int64``. indices: ``(n_links,) int32``. counts: ``(n_links,)``, or None where all are one.
-    """
-
-    indptr: Integers
-    indices: Integers
-    counts: Integers | None = None
-
-    def __len__(self) -> int:
-        return len(self.indptr) - 1
-
-    def links(self, rows: Rows) -> tuple[Rows, Rows, Rows]:
-        """For some rows: the position in ``rows`` of every link, its column, and its place in ``indices``."""
-        starts = self.indptr[rows]
-        lengths = self.indptr[rows + 1] - starts
-        owners = np.arange(len(rows)).repeat(lengths)
-        places = np.arange(len(owners)) + (starts - np.cumsum(lengths) + lengths)[owners]
-        return owners, self.indices[places].astype(np.int64), places
-
-    def occurrences(self, places: Rows) -> Scores:
-        """The counts at some places of ``indices``."""
-        return np.ones(len(places)) if self.counts is None else self.counts[places].astype(np.float64)
-
-    def degrees(self, rows: Rows) -> Rows:
-        """The number of links of some rows."""
-        return (self.indptr[rows + 1] - self.indptr[rows]).astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Matrices:
-    """The graph's matrices (eqs. 1, 2), each by rows and by columns.
-
-    mentions: sentences x entities [M]; mentioned_in: its transpose. contents: passages x entities with occurrence
-    counts [C, N]; contained_in: its transpose. strengths: ``(n_entities,) int64``, the links of an entity, each as
-    often as N says.
-    """
-
-    mentions: Sparse
-    mentioned_in: Sparse
-    contents: Sparse
-    contained_in: Sparse
-    strengths: Integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +281,7 @@ class TriGraph:
         for hop in range(setting.hops if setting.activation else 0):
             if hop and setting.reading == "max":
                 # No path is longer than its first part: what cannot pass the threshold need not be tried.
-                able = carried * np.sqrt(_rarity(matrices.contained_in.degrees(frontier))) > threshold
+                able = carried * np.sqrt(_rarity(matrices.spread(frontier))) > threshold
                 frontier, carried = frontier[able], carried[able]
             if not len(frontier):
                 break
@@ -382,7 +330,7 @@ class TriGraph:
         sources, sentences, similarity: the links of the frontier: position of the entity, sentence, its similarity.
         """
         setting, matrices = self.parameters, self.matrices
-        flow = (carried * np.sqrt(_rarity(matrices.contained_in.degrees(frontier))))[sources] * similarity
+        flow = (carried * np.sqrt(_rarity(matrices.spread(frontier))))[sources] * similarity
         kept = None
         if setting.sentences_per_entity:
             kept = _first_of_each(sources, similarity, sentences, setting.sentences_per_entity)
@@ -409,8 +357,8 @@ class TriGraph:
     def _rank(self, active: _Activated, near: Rows, similarities: Scores) -> tuple[Rows, Scores]:
         """The passages that take part, ascending, and their scores (eqs. 6, 7)."""
         setting, matrices = self.parameters, self.matrices
-        spread = matrices.contained_in.degrees(active.entities)
-        _, containing, _ = matrices.contained_in.links(active.entities[spread <= setting.widest_entity])
+        narrow = active.entities[matrices.contained_in.degrees(active.entities) <= setting.widest_entity]
+        _, containing, _ = matrices.contained_in.links(narrow)
         passages = _distinct(np.concatenate([containing, near]))
         # The links between these passages and the activated entities.
         owners, entities, places = matrices.contents.links(passages)
@@ -420,7 +368,7 @@ class TriGraph:
         (linked,) = (active.entities[column] == entities).nonzero()
         owners, column, counts = owners[linked], column[linked], counts[linked]
 
-        evidence = active.scores * _rarity(spread)
+        evidence = active.scores * _rarity(matrices.spread(active.entities))
         bonus = _sums(owners, (evidence / active.levels)[column] * np.log1p(counts), len(passages))
         similarity = np.zeros(len(passages))
         similarity[passages.searchsorted(near)] = _scaled(similarities)
@@ -473,9 +421,9 @@ def _explained(active: _Activated) -> tuple[Activation, ...]:
     )
 
 
-def _rarity(passages: Rows) -> Scores:
-    """How much an entity tells, by the number of passages that contain it: 1 for one, falling with the logarithm."""
-    weight: Scores = 1.0 / np.log(np.e - 1 + np.maximum(passages, 1))
+def _rarity(documents: Rows) -> Scores:
+    """How much an entity tells, by the number of documents it is in: 1 for one, falling with the logarithm."""
+    weight: Scores = 1.0 / np.log(np.e - 1 + np.maximum(documents, 1))
     return weight
 
 
@@ -552,68 +500,3 @@ def _first_of_each(owners: Rows, values: Scores, rows: Rows, count: int) -> Rows
     starts = np.searchsorted(owners, owners)  # the owners are sorted, so the links of one stand together
     kept: Rows = np.sort(order[np.arange(len(order)) - starts < count])
     return kept
-
-
-def build_matrices(
-    passage: Integers,
-    sentence: Integers,
-    entity: Integers,
-    kind: npt.NDArray[np.str_] | Sequence[str],
-    *,
-    sentence_passage: Integers,
-    passages: int,
-    entities: int,
-    title_occurrences: int = 8,
-    ignored_kinds: Sequence[str] = ("date", "number"),
-) -> Matrices:
-    """Build the matrices from mention columns: column operations only, in any order of the mentions.
-
-    passage, sentence, entity: ``(n_mentions,)`` rows; ``sentence`` is -1 for a mention in the title. kind: of each
-    mention, as the recogniser says. sentence_passage: ``(n_sentences,)``, ascending. passages, entities: their numbers.
-    title_occurrences: what a mention in the title counts in N (eq. 7). ignored_kinds: dates and numbers link passages
-    that have nothing else in common.
-    """
-    kinds = np.asarray(kind)
-    used = ~np.isin(kinds, list(ignored_kinds))
-    passage, sentence, entity, kinds = passage[used], sentence[used], entity[used], kinds[used]
-    in_text = sentence >= 0
-    subject = np.flatnonzero(kinds == "title")
-
-    # The title's entity is mentioned in every sentence of the passage.
-    first = np.searchsorted(sentence_passage, passage[subject], side="left")
-    last = np.searchsorted(sentence_passage, passage[subject], side="right")
-    lengths = last - first
-    places = np.arange(int(lengths.sum())) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
-    mentions, mentioned_in = _both_ways(
-        np.concatenate([sentence[in_text], places]),
-        np.concatenate([entity[in_text], np.repeat(entity[subject], lengths)]),
-        None,
-        len(sentence_passage),
-        entities,
-    )
-    occurrences = np.where(in_text, 1, title_occurrences).astype(np.int64)
-    contents, contained_in = _both_ways(passage, entity, occurrences, passages, entities)
-    strengths = np.bincount(entity, weights=occurrences, minlength=entities).astype(np.int64)
-    return Matrices(mentions, mentioned_in, contents, contained_in, strengths)
-
-
-def _both_ways(
-    rows: Integers, columns: Integers, counts: Integers | None, height: int, width: int
-) -> tuple[Sparse, Sparse]:
-    """A sparse matrix from links, repeated ones added up, by rows and by columns."""
-    key = rows.astype(np.int64) * width + columns.astype(np.int64)
-    distinct, inverse = np.unique(key, return_inverse=True)
-    row, column = np.divmod(distinct, max(width, 1))
-    total = None
-    if counts is not None:
-        total = np.bincount(inverse, weights=counts, minlength=len(distinct)).astype(np.int32)
-    across = np.lexsort((row, column))
-    return (
-        Sparse(_pointers(row, height), column.astype(np.int32), total),
-        Sparse(_pointers(column, width), row[across].astype(np.int32), None if total is None else total[across]),
-    )
-
-
-def _pointers(rows: Rows, height: int) -> Rows:
-    pointers: Rows = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
-    return pointers

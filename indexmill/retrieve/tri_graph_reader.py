@@ -12,9 +12,10 @@ import numpy.typing as npt
 from indexmill.errors import ConfigurationError, CorruptBlob
 from indexmill.hits import Hit
 from indexmill.names import NameIndex
-from indexmill.retrieve.base import Vectors
+from indexmill.retrieve.base import Encode, Vectors
+from indexmill.retrieve.matrices import Matrices, Sparse
 from indexmill.retrieve.rows import Rows
-from indexmill.retrieve.tri_graph import Activation, Matrices, Retrieved, Sparse, TriGraph, TriGraphParameters
+from indexmill.retrieve.tri_graph import Activation, Retrieved, TriGraph, TriGraphParameters
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -41,6 +42,7 @@ def open_tri_graph(snapshot: Snapshot) -> TriGraph:
         contents=_sparse(snapshot, arrays, "contents"),
         contained_in=_sparse(snapshot, arrays, "contained_in"),
         strengths=_array(snapshot, arrays, "strengths"),
+        documents=_array(snapshot, arrays, "documents"),
     )
     keys = _array(snapshot, arrays, "entity_keys")
     name_vectors, name_rows = _names(snapshot, keys)
@@ -60,6 +62,7 @@ def open_tri_graph(snapshot: Snapshot) -> TriGraph:
         NameIndex(keys),
         name_vectors=name_vectors,
         name_rows=name_rows,
+        sentence_passage=_array(snapshot, arrays, "sentence_passage"),
         parameters=_parameters(snapshot),
     )
 
@@ -119,11 +122,13 @@ class TriGraphReader:
         self._sentences = Rows(snapshot, "sentences", ["start", "end"])
         self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
 
-    def search(self, questions: Sequence[str], vectors: Vectors, k: int, explain: bool) -> list[list[Hit]]:
+    def search(
+        self, questions: Sequence[str], vectors: Vectors, k: int, explain: bool, encode: Encode | None
+    ) -> list[list[Hit]]:
         """The passages of each question: see ``Retriever``."""
         return [
             self._passages.hits(found.passages, found.scores, self._explanations(found) if explain else None)
-            for found in self._graph.retrieve(vectors, questions, k)
+            for found in self._graph.retrieve(vectors, questions, k, encode)
         ]
 
     def _explanations(self, found: Retrieved) -> list[dict[str, Any]]:

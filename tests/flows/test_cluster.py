@@ -46,6 +46,12 @@ def client(store: Path) -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def address(client: Client) -> str:
+    """Where its scheduler listens."""
+    return str(client.scheduler_info()["address"])
+
+
 def test_results_come_as_they_are_ready_each_with_its_call(client: Client) -> None:
     calls = [Call(f"later-{value}", later, (0.6 if value == 0 else 0.0, value)) for value in range(6)]
     results = list(DaskExecutor(client).run(iter(calls)))
@@ -73,23 +79,21 @@ def test_what_a_call_raised_reaches_the_caller_and_the_workers_go_on(client: Cli
     assert list(DaskExecutor(client).run([again])) == [(again, 2)]
 
 
-def test_the_workers_of_a_running_scheduler_are_proved(client: Client, store: Path) -> None:
-    address = client.scheduler.address
+def test_the_workers_of_a_running_scheduler_are_proved(address: str, store: Path) -> None:
     with open_cluster(address, None, store) as other:
         call = Call("proved", later, (0.0, 5))
         assert list(DaskExecutor(other).run([call])) == [(call, 5)]
 
 
-def test_a_worker_that_does_not_see_the_store_is_refused(client: Client, store: Path) -> None:
+def test_a_worker_that_does_not_see_the_store_is_refused(address: str, store: Path) -> None:
     elsewhere = store.parent / "elsewhere"
-    with pytest.raises(BadInput, match="sees the store"), open_cluster(client.scheduler.address, None, elsewhere):
+    with pytest.raises(BadInput, match="sees the store"), open_cluster(address, None, elsewhere):
         pass
 
 
 def test_a_worker_with_other_code_or_libraries_is_refused(
-    client: Client, store: Path, monkeypatch: pytest.MonkeyPatch
+    address: str, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = client.scheduler.address
     monkeypatch.setattr(cluster, "code_digest", lambda: "another")
     with pytest.raises(BadInput, match="is not fit for this run: code"), open_cluster(address, None, store):
         pass

@@ -34,9 +34,9 @@ class Expected:
     manifest: str
     parts: int
 
-    def argv(self, folder: Path) -> list[object]:
-        """The arguments of a build into `folder/store` with two workers."""
-        chosen = settings(folder / "store", self.corpus, run={"workers": 2})
+    def argv(self, folder: Path, workers: int = 2) -> list[object]:
+        """The arguments of a build into `folder/store`."""
+        chosen = settings(folder / "store", self.corpus, run={"workers": workers})
         return ["build", "-c", write_settings(folder / "indexmill.yaml", chosen), "--json"]
 
 
@@ -86,15 +86,16 @@ def ends_well(expected: Expected, root: Path, capsys: pytest.CaptureFixture[str]
     assert again.parts_made + len(kept) == expected.parts  # what was complete is not made again
     assert kept.items() <= complete_parts(root).items()
     assert whole_versions(root, {1: expected.manifest}) == 1
-    states = [run.state for run in runs.list_runs(open_store(root))]
-    assert states in (["published"], ["killed", "published"], ["published", "unchanged"])
+    ended = runs.list_runs(open_store(root))
+    states = [run.state for run in ended]
+    assert states in (["published"], ["killed", "published"], ["published", "unchanged"]), ended
 
 
 def test_a_killed_command_leaves_no_process_and_a_store_that_the_next_one_finishes(
     expected: Expected, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "store"
-    with watched(root, expected.manifest), command(tmp_path, *expected.argv(tmp_path)) as killed:
+    with watched(root, expected.manifest), command(tmp_path, *expected.argv(tmp_path, 1)) as killed:
         killed.wait_for("split:")
         assert any("flows.server" in words for words in killed.processes().values())
         assert any("spawn_main" in words for words in killed.processes().values())

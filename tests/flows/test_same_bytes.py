@@ -13,12 +13,9 @@ import pytest
 
 import indexmill
 from flows.run import Outcome
-from indexmill.models.convert import find_model
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import ROOT, Ended, Forks, build, settings
 from tests.storage.quick import quick_folder
-
-SEEDS = ("0", "1")
 
 
 @pytest.fixture(scope="module")
@@ -29,22 +26,22 @@ def memory() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def corpus(memory: Path) -> Path:
-    return write_corpus(memory / "corpus.jsonl", documents(40, words=110))
+    return write_corpus(memory / "corpus.jsonl", documents(30, words=110))
 
 
 @pytest.fixture(scope="module")
 def made(memory: Path, corpus: Path) -> Outcome:
     """The corpus in its own order, built in this process."""
     made = build(settings(memory / "first", corpus))
-    assert made.parts_made > 40  # many shards, in which order could matter
+    assert made.parts_made > 30  # many shards, in which order could matter
     return made
 
 
-@pytest.fixture(params=SEEDS)
-def seeded(request: pytest.FixtureRequest) -> Iterator[Forks]:
-    """Child processes with a fixed hash seed."""
-    with Forks(hash_seed=request.param) as forks:
-        yield forks
+@pytest.fixture(scope="module")
+def forks() -> Iterator[tuple[Forks, Forks]]:
+    """Child processes with one hash seed, and others with another."""
+    with Forks(hash_seed="0") as zero, Forks(hash_seed="1") as one:
+        yield zero, one
 
 
 def finished(ended: Ended) -> Outcome:
@@ -69,20 +66,21 @@ def shuffled(corpus: Path, folder: Path, files: int, seed: int) -> list[Path]:
 
 
 def test_the_hash_seed_and_the_order_of_lines_and_files_do_not_change_a_byte(
-    seeded: Forks, made: Outcome, corpus: Path, tmp_path: Path
+    forks: tuple[Forks, Forks], made: Outcome, corpus: Path, tmp_path: Path
 ) -> None:
-    plain = finished(seeded.build(settings(tmp_path / "plain", corpus)))
+    plain = finished(forks[0].build(settings(tmp_path / "plain", corpus)))
     pieces = shuffled(corpus, tmp_path / "pieces", 3, seed=5)
-    mixed = finished(seeded.build(settings(tmp_path / "mixed", *pieces)))
+    mixed = finished(forks[1].build(settings(tmp_path / "mixed", *pieces)))
     assert plain.manifest == mixed.manifest == made.manifest
     assert plain.vectors_made == mixed.vectors_made == made.vectors_made
 
 
-def test_one_worker_two_workers_or_none_make_the_same_bytes(made: Outcome, corpus: Path, tmp_path: Path) -> None:
-    with Forks() as forks:
-        pieces = shuffled(corpus, tmp_path / "pieces", 4, seed=6)
-        one = finished(forks.build(settings(tmp_path / "one", corpus), workers=1))
-        two = finished(forks.build(settings(tmp_path / "two", *pieces), workers=2))
+def test_one_worker_two_workers_or_none_make_the_same_bytes(
+    forks: tuple[Forks, Forks], made: Outcome, corpus: Path, tmp_path: Path
+) -> None:
+    pieces = shuffled(corpus, tmp_path / "pieces", 4, seed=6)
+    one = finished(forks[0].build(settings(tmp_path / "one", corpus), workers=1))
+    two = finished(forks[1].build(settings(tmp_path / "two", *pieces), workers=2))
     assert one.manifest == two.manifest == made.manifest
     assert one.parts_made == two.parts_made == made.parts_made
     assert one.vectors_made == two.vectors_made == made.vectors_made
@@ -97,12 +95,12 @@ def test_where_a_corpus_lies_and_how_a_run_works_do_not_reach_a_byte(
     assert build(chosen).manifest == made.manifest
 
 
-def rows_of(root: Path, version: int) -> tuple[dict[str, int], set[str]]:
-    """The number of vectors that each document's text has, and the canonical names that have one."""
+def rows_of(root: Path, version: int) -> tuple[dict[str, int], set[bytes]]:
+    """The number of vectors that each document's text has, and the keys of the names that have one."""
     with indexmill.open(root, version=version) as snapshot:
         passages = snapshot.table("passages", ["passage_id", "document_id"]).to_pylist()
         sentences = snapshot.table("sentences", ["passage_id"]).column(0).to_pylist()
-        names = set(snapshot.table("entities", ["name"]).column(0).to_pylist())
+        names = {key.tobytes() for keys in snapshot.vectors("names", "keys") for key in keys}
     owner = {row["passage_id"]: row["document_id"] for row in passages}
     vectors: dict[str, int] = {}
     for passage in [*owner, *sentences]:
@@ -122,10 +120,11 @@ def changed(rows: Documents) -> tuple[Documents, set[str]]:
 
 
 def update_equals_rebuild(
-    rows: Documents, folder: Path, updating: Forks, rebuilding: Forks, workers: int | None, **changes: dict[str, Any]
+    rows: Documents, folder: Path, forks: tuple[Forks, Forks], workers: int | None, **changes: dict[str, Any]
 ) -> None:
     """Build, change three documents, build again; then the changed corpus alone, shuffled, in a second store."""
     after, touched = changed(rows)
+    updating, rebuilding = forks
     before = write_corpus(folder / "before.jsonl", rows)
     later = write_corpus(folder / "later.jsonl", after)
     root = folder / "updated"
@@ -144,9 +143,9 @@ def update_equals_rebuild(
 
 
 def test_an_updated_index_equals_a_rebuilt_one_and_only_touched_rows_are_embedded(
-    seeded: Forks, memory: Path, tmp_path: Path
+    forks: tuple[Forks, Forks], tmp_path: Path
 ) -> None:
-    update_equals_rebuild(documents(40, words=110), tmp_path, seeded, seeded, None)
+    update_equals_rebuild(documents(30, words=110), tmp_path, forks, None)
 
 
 # The real encoder
@@ -162,16 +161,15 @@ REAL: dict[str, Any] = {"embed": {"model": "all-MiniLM-L6-v2"}, "run": {"shard_t
 
 
 @pytest.mark.timeout(600)
-def test_the_real_encoder_makes_the_same_bytes(tmp_path: Path) -> None:
-    find_model()  # an installed package carries it
-    with Forks(hash_seed="0") as updating, Forks(hash_seed="1") as rebuilding:
-        update_equals_rebuild(sample(30), tmp_path, updating, rebuilding, 2, **REAL)
+def test_the_real_encoder_makes_the_same_bytes(forks: tuple[Forks, Forks], tmp_path: Path) -> None:
+    update_equals_rebuild(sample(30), tmp_path, forks, 2, **REAL)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("sentences", ["pooled", "separate"])
-def test_the_real_encoder_makes_the_same_bytes_of_the_whole_sample(tmp_path: Path, sentences: str) -> None:
+def test_the_real_encoder_makes_the_same_bytes_of_the_whole_sample(
+    forks: tuple[Forks, Forks], tmp_path: Path, sentences: str
+) -> None:
     chosen = REAL | {"embed": {"model": "all-MiniLM-L6-v2", "sentences": sentences}}
-    with Forks(hash_seed="0") as updating, Forks(hash_seed="1") as rebuilding:
-        update_equals_rebuild(sample(), tmp_path, updating, rebuilding, 2, **chosen)
+    update_equals_rebuild(sample(), tmp_path, forks, 2, **chosen)

@@ -18,7 +18,7 @@ from indexmill.models.embedder import HashEmbedder
 from indexmill.models.recogniser import WordListRecogniser
 from indexmill.names import NameIndex, canonical_name, entity_id
 from indexmill.packs import write_pack
-from indexmill.retrieve.tri_graph import Sparse, build_matrices
+from indexmill.retrieve.matrices import Sparse, build_matrices
 from schemas.tables import DOCUMENTS, ENTITIES, PASSAGES, SENTENCES
 from storage.folder import FolderStore, init_store
 from storage.lineage import Lineage
@@ -171,11 +171,14 @@ class SnapshotWriter:
             sentence_passage=np.array(self._sentence_passage, np.int64),
             passages=self.passages,
             entities=len(surfaces),
+            passage_document=np.arange(self.passages),
         )
+        assert matrices.documents is not None
         arrays: dict[str, np.ndarray] = {
             "entity_keys": NameIndex.keys([str(row["entity_id"]) for row in rows]),
             "sentence_passage": np.array(self._sentence_passage, np.int32),
             "strengths": matrices.strengths,
+            "documents": matrices.documents,
         }
         for name in ("mentions", "mentioned_in", "contents", "contained_in"):
             matrix: Sparse = getattr(matrices, name)

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.names import NameIndex, canonical_name, entity_id
-from indexmill.retrieve.tri_graph import Matrices, Retrieved, Sparse, TriGraph, TriGraphParameters, build_matrices
+from indexmill.retrieve.matrices import Matrices, Sparse, build_matrices
+from indexmill.retrieve.tri_graph import Retrieved, TriGraph, TriGraphParameters
 
 PLAIN = TriGraphParameters(agreement=0.0, bridge_residual=0.0, rank_residual=0.0)
 
@@ -204,6 +205,23 @@ def test_what_the_title_names_is_the_subject_of_every_sentence() -> None:
     assert activated(found, names)["tallow"][1] == 2
     venn = names.index("ada venn")
     assert tri.matrices.contents.occurrences(np.arange(2))[tri.matrices.contents.indices == venn].tolist() == [8.0]
+
+
+def test_rarity_counts_documents_and_not_their_passages() -> None:
+    matrices = build_matrices(
+        np.array([0, 1, 2, 2]),
+        np.array([0, 1, 2, 2]),
+        np.array([0, 0, 0, 1]),
+        ["name"] * 4,
+        sentence_passage=np.arange(3),
+        passages=3,
+        entities=2,
+        passage_document=np.array([7, 7, 4]),
+    )
+    assert matrices.documents is not None
+    assert matrices.documents.tolist() == [2, 1]
+    assert matrices.spread(np.array([0, 1])).tolist() == [2, 1]
+    assert replace(matrices, documents=None).spread(np.array([0, 1])).tolist() == [3, 1]
 
 
 def test_a_question_that_names_nothing_gets_the_nearest_passages() -> None:

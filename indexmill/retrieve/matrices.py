@@ -1,0 +1,142 @@
+"""The Tri-graph's matrices (LinearRAG, section 3.1, eqs. 1 and 2): built from mention columns, read by rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Integers", "Matrices", "Rows", "Scores", "Sparse", "build_matrices"]
+
+Rows = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """A matrix by rows (CSR): row i has the columns ``indices[indptr[i]:indptr[i + 1]]``, ascending, with ``counts``.
+
+    indptr: ``(n_rows + 1,) int64``. indices: ``(n_links,) int32``. counts: ``(n_links,)``, or None where all are one.
+    """
+
+    indptr: Integers
+    indices: Integers
+    counts: Integers | None = None
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def links(self, rows: Rows) -> tuple[Rows, Rows, Rows]:
+        """For some rows: the position in ``rows`` of every link, its column, and its place in ``indices``."""
+        starts = self.indptr[rows]
+        lengths = self.indptr[rows + 1] - starts
+        owners = np.arange(len(rows)).repeat(lengths)
+        places = np.arange(len(owners)) + (starts - np.cumsum(lengths) + lengths)[owners]
+        return owners, self.indices[places].astype(np.int64), places
+
+    def occurrences(self, places: Rows) -> Scores:
+        """The counts at some places of ``indices``."""
+        return np.ones(len(places)) if self.counts is None else self.counts[places].astype(np.float64)
+
+    def degrees(self, rows: Rows) -> Rows:
+        """The number of links of some rows."""
+        return (self.indptr[rows + 1] - self.indptr[rows]).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """The graph's matrices (eqs. 1, 2), each by rows and by columns.
+
+    mentions: sentences x entities [M]; mentioned_in: its transpose. contents: passages x entities with occurrence
+    counts [C, N]; contained_in: its transpose. strengths: ``(n_entities,) int64``, the links of an entity, each as
+    often as N says. documents: ``(n_entities,)``, in how many documents an entity is; None where every document is one
+    passage.
+    """
+
+    mentions: Sparse
+    mentioned_in: Sparse
+    contents: Sparse
+    contained_in: Sparse
+    strengths: Integers
+    documents: Integers | None = None
+
+    def spread(self, entities: Rows) -> Rows:
+        """In how many documents some entities are."""
+        if self.documents is None:
+            return self.contained_in.degrees(entities)
+        return self.documents[entities].astype(np.int64)
+
+
+def build_matrices(
+    passage: Integers,
+    sentence: Integers,
+    entity: Integers,
+    kind: npt.NDArray[np.str_] | Sequence[str],
+    *,
+    sentence_passage: Integers,
+    passages: int,
+    entities: int,
+    passage_document: Integers | None = None,
+    title_occurrences: int = 8,
+    ignored_kinds: Sequence[str] = ("date", "number"),
+) -> Matrices:
+    """Build the matrices from mention columns: column operations only, in any order of the mentions.
+
+    passage, sentence, entity: ``(n_mentions,)`` rows; ``sentence`` is -1 for a mention in the title. kind: of each
+    mention, as the recogniser says. sentence_passage: ``(n_sentences,)``, ascending. passages, entities: their numbers.
+    passage_document: ``(passages,)``, the document of each passage, any integers; None where every document is one.
+    title_occurrences: what a mention in the title counts in N (eq. 7). ignored_kinds: dates and numbers link passages
+    that have nothing else in common.
+    """
+    kinds = np.asarray(kind)
+    used = ~np.isin(kinds, list(ignored_kinds))
+    passage, sentence, entity, kinds = passage[used], sentence[used], entity[used], kinds[used]
+    in_text = sentence >= 0
+    subject = np.flatnonzero(kinds == "title")
+
+    # The title's entity is mentioned in every sentence of the passage.
+    first = np.searchsorted(sentence_passage, passage[subject], side="left")
+    last = np.searchsorted(sentence_passage, passage[subject], side="right")
+    lengths = last - first
+    places = np.arange(int(lengths.sum())) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
+    mentions, mentioned_in = _both_ways(
+        np.concatenate([sentence[in_text], places]),
+        np.concatenate([entity[in_text], np.repeat(entity[subject], lengths)]),
+        None,
+        len(sentence_passage),
+        entities,
+    )
+    occurrences = np.where(in_text, 1, title_occurrences).astype(np.int64)
+    contents, contained_in = _both_ways(passage, entity, occurrences, passages, entities)
+    strengths = np.bincount(entity, weights=occurrences, minlength=entities).astype(np.int64)
+    documents = None
+    if passage_document is not None:
+        _, of_passage = np.unique(passage_document, return_inverse=True)
+        pairs = np.unique(entity.astype(np.int64) * max(passages, 1) + of_passage[passage])
+        documents = np.bincount(pairs // max(passages, 1), minlength=entities).astype(np.int64)
+    return Matrices(mentions, mentioned_in, contents, contained_in, strengths, documents)
+
+
+def _both_ways(
+    rows: Integers, columns: Integers, counts: Integers | None, height: int, width: int
+) -> tuple[Sparse, Sparse]:
+    """A sparse matrix from links, repeated ones added up, by rows and by columns."""
+    key = rows.astype(np.int64) * width + columns.astype(np.int64)
+    distinct, inverse = np.unique(key, return_inverse=True)
+    row, column = np.divmod(distinct, max(width, 1))
+    total = None
+    if counts is not None:
+        total = np.bincount(inverse, weights=counts, minlength=len(distinct)).astype(np.int32)
+    across = np.lexsort((row, column))
+    return (
+        Sparse(_pointers(row, height), column.astype(np.int32), total),
+        Sparse(_pointers(column, width), row[across].astype(np.int32), None if total is None else total[across]),
+    )
+
+
+def _pointers(rows: Rows, height: int) -> Rows:
+    pointers: Rows = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
+    return pointers
