@@ -24,7 +24,7 @@ demo: install
 	rm -rf $(DEMO)
 	$(BIN)/indexmill init $(DEMO)
 	cd $(DEMO) && ../$(BIN)/indexmill build
-	cd $(DEMO) && ../$(BIN)/indexmill query "Who founded the school at which the composer of The Drowned Organist was trained?" -k 3 --explain
+	cd $(DEMO) && ../$(BIN)/indexmill query "Who is the paternal grandfather of the person who photographed the Kelvergate Dock Strike?" -k 3 --explain
 
 test: install
 	$(BIN)/python -m pytest -n 2

@@ -89,7 +89,7 @@ def _compute(inputs: Inputs) -> Outputs:
         "entity_keys": NameIndex.keys(entity_ids.to_pylist()),
         "sentence_passage": sentence_passages.astype(np.int32),
         "strengths": matrices.strengths,
-        "documents": matrices.documents,
+        "documents": matrices.spread(np.arange(len(entity_ids))),
     }
     for name in ("mentions", "mentioned_in", "contents", "contained_in"):
         matrix: Sparse = getattr(matrices, name)

@@ -24,12 +24,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_evidence_of_the_demo_question_is_among_the_first_hits(store: Path) -> None:
+    question = "Who is the paternal grandfather of the person who photographed the Kelvergate Dock Strike?"
     with indexmill.open(store) as snapshot:
-        hits = snapshot.retrieve(
-            "Who founded the school at which the composer of The Drowned Organist was trained?", k=3
-        )
-    found = {document for hit in hits for document in hit.document_ids}
-    assert found == {"the-drowned-organist", "ilse-ambrecht-dorne", "tarn-street-school-of-music"}
+        found = {document for hit in snapshot.retrieve(question, k=3) for document in hit.document_ids}
+    assert found == {"kelvergate-dock-strike", "ottilie-vantreux", "edric-vantreux"}
 
 
 def test_the_graph_finds_the_evidence_that_nearness_alone_misses(store: Path) -> None:
@@ -37,4 +35,4 @@ def test_the_graph_finds_the_evidence_that_nearness_alone_misses(store: Path) ->
         result = evaluate(snapshot, read_questions(SAMPLE / "questions.jsonl"), ["dense", "tri_graph"]).to_dict()
     dense, graph = (result["methods"][method]["recall@5"] for method in ("dense", "tri_graph"))
     assert result["unknown_gold_ids"] == 0
-    assert graph > max(dense, 0.9)
+    assert graph > max(dense + 0.05, 0.87)
