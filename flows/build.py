@@ -6,6 +6,8 @@ are never cached or kept by Prefect.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
@@ -28,30 +30,60 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 }
 """What each stage waits for; what waits for nothing of another runs beside it."""
 
-_AT_WORK: dict[str, Build] = {}
+
+@dataclass
+class _Work:
+    """A build at work, and the first failure of its stages."""
+
+    build: Build
+    failure: BaseException | None = None
+
+    def fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+        self.build.executor.stop()
+
+
+_AT_WORK: dict[str, _Work] = {}
 """The builds of this process by run id: a flow's parameters are only names, fit to be shown and kept."""
 
 
 @task(persist_result=False, cache_policy=NO_CACHE, task_run_name="{stage}")
 def _stage(stage: str, run_id: str) -> None:
-    getattr(_AT_WORK[run_id], stage)()
+    work = _AT_WORK[run_id]
+    try:
+        getattr(work.build, stage)()
+    except BaseException as error:
+        work.fail(error)
+        raise
 
 
 @flow(name="indexmill-build", flow_run_name="{run_id}", persist_result=False, validate_parameters=False)
 def _flow(run_id: str) -> None:
     running: dict[str, PrefectFuture[None]] = {}
-    for stage, needs in _NEEDS.items():
-        waits = [running[need] for need in needs]
-        running[stage] = _stage.submit(stage, run_id, wait_for=waits, return_state=False)
-    for future in running.values():
-        future.result()
+    try:
+        for stage, needs in _NEEDS.items():
+            waits = [running[need] for need in needs]
+            running[stage] = _stage.submit(stage, run_id, wait_for=waits, return_state=False)
+        for future in running.values():
+            future.result()
+    except BaseException as error:  # an interrupt too: without this, stages at work would be waited for to their end
+        _AT_WORK[run_id].fail(error)
+        raise
 
 
 def build_flow(build: Build) -> Manifest:
-    """Run all stages of a build under Prefect and return the manifest they add up to."""
-    _AT_WORK[build.run_id] = build
+    """Run all stages of a build under Prefect and return the manifest they add up to.
+
+    The first failure stops the other stages, and is what is raised.
+    """
+    work = _AT_WORK[build.run_id] = _Work(build)
     try:
         _flow(build.run_id)
+    except Exception:
+        if work.failure is not None:
+            raise work.failure from None
+        raise
     finally:
         del _AT_WORK[build.run_id]
     return build.manifest()

@@ -5,20 +5,25 @@ Keys, jobs and receipts travel; tables do not. One thread per worker process, so
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
+import queue
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster, as_completed
+from distributed import Client, Future, LocalCluster
+from distributed.deploy.spec import close_clusters
 from distributed.scheduler import KilledWorker
 
 from indexmill.errors import BadInput, IndexmillError
 from tasks.environment import code_digest, environment_fingerprint
-from tasks.executor import Call
+from tasks.executor import Call, StoppedError
 
 __all__ = ["DaskExecutor", "open_cluster"]
 
@@ -31,6 +36,8 @@ _SETTINGS = {
     "distributed.worker.memory.spill": False,
     "distributed.admin.tick.limit": "60s",  # native code holds a worker's loop for longer than the default
     "distributed.worker.multiprocessing-method": "spawn",
+    # Ctrl-C reaches every process of a terminal. It is for the run, which would wait for dead workers for ever.
+    "distributed.worker.preload": ["import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"],
 }
 
 
@@ -39,16 +46,22 @@ class DaskExecutor:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._stopped = threading.Event()
 
     def run(self, calls: Iterable[Call], *, priority: int = 0) -> Iterator[tuple[Call, Any]]:
         """Submit every call at once. Raises what a call raised; a call that kills its workers is named."""
         by_key = {call.key: call for call in calls}
-        futures = [
-            self._client.submit(call.function, *call.arguments, key=call.key, priority=priority, pure=True, retries=0)
-            for call in by_key.values()
-        ]
+        done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        futures = []
+        for call in by_key.values():
+            future = self._client.submit(
+                call.function, *call.arguments, key=call.key, priority=priority, pure=True, retries=0
+            )
+            future.add_done_callback(done.put)
+            futures.append(future)
         try:
-            for future in as_completed(futures):
+            for _ in futures:
+                future = self._next(done)
                 try:
                     result = future.result()
                 except KilledWorker as error:
@@ -57,10 +70,20 @@ class DaskExecutor:
                         "a crash in native code); what was finished is kept: run the build again, with fewer workers "
                         "if memory is short"
                     ) from error
-                yield by_key[future.key], result
+                yield by_key[str(future.key)], result
         finally:
             for future in futures:
-                future.release()
+                future.release()  # what nobody waits for is not started
+
+    def stop(self) -> None:
+        """Start no further call; what a worker is at is left to it."""
+        self._stopped.set()
+
+    def _next(self, done: queue.SimpleQueue[Future[Any]]) -> Future[Any]:
+        while not self._stopped.is_set():
+            with contextlib.suppress(queue.Empty):
+                return done.get(timeout=0.2)
+        raise StoppedError
 
 
 @contextmanager
@@ -75,16 +98,7 @@ def open_cluster(address: str | None, workers: int | None, store: Path) -> Itera
         with (
             tempfile.TemporaryDirectory(prefix="indexmill-dask-") as scratch,
             dask.config.set(_SETTINGS | {"temporary-directory": scratch}),
-            LocalCluster(
-                n_workers=count,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address=None,
-                # Without a dashboard the scheduler still listens on port 8787, and warns where that is taken.
-                scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                memory_limit=0,
-                silence_logs=50,
-            ) as cluster,
+            _local_cluster(count) as cluster,
             Client(cluster) as client,
         ):
             yield client
@@ -96,6 +110,27 @@ def open_cluster(address: str | None, workers: int | None, store: Path) -> Itera
     with client:
         _prove_workers(client, store)
         yield client
+
+
+@contextmanager
+def _local_cluster(count: int) -> Iterator[LocalCluster]:
+    try:
+        cluster = LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            # Without a dashboard the scheduler still listens on port 8787, and warns where that is taken.
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+            memory_limit=0,
+            silence_logs=50,
+        )
+    except BaseException:
+        # Interrupted half-way it cannot be closed, and the attempt at exit would say so; its processes die with us.
+        atexit.unregister(close_clusters)
+        raise
+    with cluster:
+        yield cluster
 
 
 def _prove_workers(client: Client, store: Path) -> None:

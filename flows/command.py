@@ -55,11 +55,14 @@ def init(options: Options, folder: Path) -> None:
 @click.command()
 @click.option("--cold", is_flag=True, help="Make every part again; the ledger alone is kept.")
 @click.option("--strict", is_flag=True, help="Exit with 2, publishing nothing, when a row is refused.")
+@click.option("--allow-shrink", is_flag=True, help="Publish although an unreadable file takes documents away.")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes on this machine; default: the cores.")
 @click.option("--dask", metavar="ADDRESS", help="Use the Dask cluster whose scheduler is at tcp://HOST:PORT.")
 @click.option("--note", default="", help="A remark kept with the version.")
 @common
-def build(options: Options, cold: bool, strict: bool, workers: int | None, dask: str | None, note: str) -> None:
+def build(
+    options: Options, cold: bool, strict: bool, allow_shrink: bool, workers: int | None, dask: str | None, note: str
+) -> None:
     """Bring the index up to date with the corpus and publish it as the next version.
 
     Only what the corpus changed is computed; a build that was interrupted goes on where it stopped. Exit codes: 0
@@ -75,7 +78,9 @@ def build(options: Options, cold: bool, strict: bool, workers: int | None, dask:
     from flows.run import build_under_prefect
 
     progress = TerminalBars() if sys.stderr.isatty() else Lines()
-    outcome = build_under_prefect(configuration, progress=progress, cold=cold, dask=dask, note=note)
+    outcome = build_under_prefect(
+        configuration, progress=progress, cold=cold, allow_shrink=allow_shrink, dask=dask, note=note
+    )
     if options.json:
         options.print_json(dataclasses.asdict(outcome))
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -35,19 +36,25 @@ class Lines:
             self._done[stage] = self._done.get(stage, 0) + parts
             if time.monotonic() - self._said.get(stage, 0.0) >= self.interval:
                 self._said[stage] = time.monotonic()
-                self._write(f"{stage}: {self._done[stage]} of {self._total.get(stage, 0)}")
+                self._show(stage)
 
     def end(self, stage: str, summary: str) -> None:
         with self._lock:
             seconds = time.monotonic() - self._began.get(stage, time.monotonic())
-            self._write(f"{stage}: {summary} in {seconds:.1f} s")
+            self._total.pop(stage, None)
+            self._write(f"{stage}: {summary} in {seconds:.1f} s\n")
 
     def warn(self, message: str) -> None:
         with self._lock:
-            self._write(f"warning: {message}")
+            self._write(f"warning: {message}\n")
 
-    def _write(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+    def _show(self, stage: str) -> None:
+        self._write(f"{stage}: {self._done[stage]} of {self._total.get(stage, 0)}\n")
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # nobody listens any more: the run matters, not its progress
+            self._stream.write(text)
+            self._stream.flush()
 
 
 class TerminalBars(Lines):
@@ -56,19 +63,13 @@ class TerminalBars(Lines):
     interval = 0.1
     _width = 24
 
-    def end(self, stage: str, summary: str) -> None:
-        self._stream.write("\r\x1b[K")
-        super().end(stage, summary)
-        self._total.pop(stage, None)
+    def _show(self, stage: str) -> None:
+        shown = []
+        for name, total in self._total.items():
+            done = self._done.get(name, 0)
+            filled = self._width * min(done, total) // max(total, 1)
+            shown.append(f"{name} {'█' * filled}{'·' * (self._width - filled)} {done}/{total}")
+        super()._write("\r\x1b[K" + "  ".join(shown[-2:]))
 
-    def _write(self, line: str) -> None:
-        if " of " in line and " in " not in line:
-            shown = []
-            for stage, total in self._total.items():
-                done = self._done.get(stage, 0)
-                filled = self._width * done // max(total, 1)
-                shown.append(f"{stage} {'█' * filled}{'·' * (self._width - filled)} {done}/{total}")
-            self._stream.write("\r\x1b[K" + "  ".join(shown[-2:]))
-            self._stream.flush()
-            return
-        super()._write(line)
+    def _write(self, text: str) -> None:
+        super()._write("\r\x1b[K" + text)

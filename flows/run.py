@@ -61,6 +61,7 @@ def run_build(
     *,
     progress: Progress,
     cold: bool = False,
+    allow_shrink: bool = False,
     note: str = "",
     clock: Clock = time.time,
 ) -> Outcome:
@@ -80,14 +81,31 @@ def run_build(
             "note": note,
         }
         runs.start(store, run_id, "build", clock=clock, parent=parent.version if parent else None, details=details)
-        build = Build(store, configuration, executor, run_id, parent=parent, progress=progress, cold=cold)
+        build = Build(
+            store,
+            configuration,
+            executor,
+            run_id,
+            parent=parent,
+            progress=progress,
+            cold=cold,
+            allow_shrink=allow_shrink,
+        )
+        lease.start(on_lost=lambda: build.executor.stop())
         with _recorded(store, build, clock) as ending:
-            manifest = stages(build)
+            try:
+                manifest = stages(build)
+            except Exception:
+                lease.check()  # where the lease is lost, that is why
+                raise
+            for file in build.report.changed_files:
+                progress.warn(
+                    f"{file} changed while it was read; what was read is in the index, the next run reads it again"
+                )
             ref = _commit(store, lease, build, manifest, clock, note)
             ending.version, ending.manifest = ref.version, ref.manifest
             ending.published = ref.run_id == run_id
         report = build.report
-        store.sweep(clock())
     return Outcome(
         published=ending.published,
         version=ref.version,
@@ -113,7 +131,13 @@ def build_inline(configuration: Configuration, *, progress: Progress, cold: bool
 
 
 def build_under_prefect(
-    configuration: Configuration, *, progress: Progress, cold: bool = False, dask: str | None = None, note: str = ""
+    configuration: Configuration,
+    *,
+    progress: Progress,
+    cold: bool = False,
+    allow_shrink: bool = False,
+    dask: str | None = None,
+    note: str = "",
 ) -> Outcome:
     """A build as the command runs it: a flow on a private Prefect server, its tasks on Dask worker processes.
 
@@ -125,17 +149,25 @@ def build_under_prefect(
         def stages(build: Build) -> Manifest:
             build.look()
             from flows.cluster import DaskExecutor, open_cluster
-            from flows.server import private_prefect, wait_for_server
+            from flows.server import private_prefect
 
-            stack.enter_context(private_prefect())
+            server = stack.enter_context(private_prefect())
             client = stack.enter_context(open_cluster(dask, configuration.run.workers, configuration.store))
             build.executor = DaskExecutor(client)
             from flows.build import build_flow
 
-            wait_for_server()
+            server.wait()
             return build_flow(build)
 
-        return run_build(configuration, InlineExecutor(), stages, progress=progress, cold=cold, note=note)
+        return run_build(
+            configuration,
+            InlineExecutor(),
+            stages,
+            progress=progress,
+            cold=cold,
+            allow_shrink=allow_shrink,
+            note=note,
+        )
 
 
 _ENDINGS: dict[int, runs.Ending] = {3: "refused", 4: "budget", 5: "superseded"}
@@ -179,6 +211,7 @@ def _recorded(store: FolderStore, build: Build, clock: Clock) -> Iterator[_Endin
         # A full disk must not hide what ended the run; a published version stands without its run's end record.
         with contextlib.suppress(StoreError):
             runs.end(store, record)
+        store.drop_scratch(build.run_id)
 
 
 def _parent(store: FolderStore, progress: Progress) -> Parent | None:

@@ -16,13 +16,16 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from indexmill.errors import IndexmillError
 
-__all__ = ["private_prefect"]
+__all__ = ["PrefectServer", "private_prefect"]
 
 _START_SECONDS = 120.0
+_IN_MEMORY = "sqlite+aiosqlite:///file::memory:?cache=shared&uri=true&check_same_thread=false"
 _QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -37,37 +40,70 @@ _QUIET = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class PrefectServer:
+    """The server that flows of this process report to; `process` and `log` where it is a private one."""
+
+    url: str
+    process: subprocess.Popen[bytes] | None = None
+    log: Path | None = None
+
+    def wait(self, seconds: float = _START_SECONDS) -> None:
+        """Block until the server answers; raises IndexmillError, with the end of its log, where it does not."""
+        health = self.url.rstrip("/") + "/health"
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                with urllib.request.urlopen(health, timeout=5) as answer:  # noqa: S310 - ours, or the user's setting
+                    if answer.status == 200:
+                        return
+            except OSError as error:
+                ended = self.process is not None and self.process.poll() is not None
+                if ended or time.monotonic() > deadline:
+                    raise IndexmillError(
+                        f"the Prefect server at {self.url} {'ended at its start' if ended else 'does not answer'}: "
+                        f"{error}{self._last_words()}"
+                    ) from error
+            time.sleep(0.1)
+
+    def _last_words(self) -> str:
+        text = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log is not None else ""
+        return f"; its log ends with:\n{text[-1500:]}" if text else ""
+
+
 @contextlib.contextmanager
-def private_prefect() -> Iterator[None]:
+def private_prefect() -> Iterator[PrefectServer]:
     """Give this process a Prefect server for the length of the block.
 
     Enter it before Prefect is first imported: Prefect reads its environment then. The server starts while the block
-    runs; `wait_for_server` blocks until it answers. Analytics are off, its home is a temporary folder.
+    runs; `wait` blocks until it answers. Analytics are off, its database is in memory, its home a temporary folder.
     """
-    if os.environ.get("PREFECT_API_URL"):
-        yield
+    given = os.environ.get("PREFECT_API_URL")
+    if given:
+        yield PrefectServer(given)
         return
     with tempfile.TemporaryDirectory(prefix="indexmill-prefect-", ignore_cleanup_errors=True) as home:
-        port = _free_port()
+        url = f"http://127.0.0.1:{_free_port()}/api"
         settings = {
             **_QUIET,
             "PREFECT_HOME": home,
-            "PREFECT_API_DATABASE_CONNECTION_URL": "sqlite+aiosqlite:///file::memory:?cache=shared&uri=true&check_same_thread=false",
-            "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
+            "PREFECT_API_DATABASE_CONNECTION_URL": _IN_MEMORY,
+            "PREFECT_API_URL": url,
         }
         before = {name: os.environ.get(name) for name in settings}
         os.environ.update(settings)
         log = Path(home) / "server.log"
         with log.open("wb") as output:
             process = subprocess.Popen(  # noqa: S603 - this very module
-                [sys.executable, "-m", "flows.server", str(port)],
+                [sys.executable, "-m", "flows.server", url],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 cwd=Path(__file__).resolve().parent.parent,
+                start_new_session=True,  # Ctrl-C is for us: the flow still tells the server how it ended
             )
         try:
-            yield
+            yield PrefectServer(url, process, log)
         finally:
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
@@ -77,24 +113,6 @@ def private_prefect() -> Iterator[None]:
                 process.stdin.close()
 
 
-def wait_for_server(seconds: float = _START_SECONDS) -> None:
-    """Block until the server of `PREFECT_API_URL` answers; raises IndexmillError where it does not."""
-    url = os.environ["PREFECT_API_URL"].rstrip("/") + "/health"
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - the user's own setting
-                if answer.status == 200:
-                    return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise IndexmillError(
-                    f"the Prefect server at {url} does not answer after {seconds:.0f} seconds: {error}; "
-                    "its log is server.log in PREFECT_HOME"
-                ) from error
-        time.sleep(0.1)
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -102,7 +120,7 @@ def _free_port() -> int:
         return port
 
 
-def _serve(port: int) -> None:
+def _serve(url: str) -> None:
     """Serve until the parent goes away: its end of our standard input closes, however it died."""
 
     def watch() -> None:
@@ -112,8 +130,14 @@ def _serve(port: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
     import uvicorn
 
-    uvicorn.run("prefect.server.api.server:create_app", factory=True, host="127.0.0.1", port=port, log_level="error")
+    uvicorn.run(
+        "prefect.server.api.server:create_app",
+        factory=True,
+        host="127.0.0.1",
+        port=urlsplit(url).port or 0,
+        log_level="error",
+    )
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    _serve(sys.argv[1])

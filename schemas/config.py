@@ -1,19 +1,22 @@
 """The configuration: every setting of a build, validated, with the reason for its default.
 
-Two kinds of settings live here. Those that shape the index (`split`, `recognise`, `embed`, `resolve`, `families`) are
+Two kinds of settings live here. Those that shape the index (`split`, `shards`, `recognise`, `embed`, `families`) are
 written into the manifest and into the keys of the parts they shape. Those that say where and how a run works
 (`store`, `corpus.paths`, `run`) never reach a published byte.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
+from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
 from indexmill.errors import ConfigurationError
 from indexmill.retrieve.tri_graph import TriGraphParameters
 from schemas.corpus import CorpusSettings
@@ -23,8 +26,8 @@ __all__ = [
     "EmbedSettings",
     "FamilySettings",
     "RecogniseSettings",
-    "ResolveSettings",
     "RunSettings",
+    "ShardSettings",
     "SplitSettings",
     "TriGraphSettings",
     "load_configuration",
@@ -55,10 +58,22 @@ class SplitSettings(_Settings):
         return self
 
 
+class ShardSettings(_Settings):
+    """How many documents or entities make a part: a part is made, kept and published as one."""
+
+    document_tokens: int = Field(256_000, ge=1_000, description="a shard splits above this many estimated tokens")
+    entities: int = Field(16_384, ge=64, description="an entity shard splits above this many entities")
+
+
 class RecogniseSettings(_Settings):
     """Which recogniser finds the entities of a document."""
 
     recogniser: str = Field("rules", min_length=1, description="'rules', or the name or path of a spaCy pipeline")
+
+    @property
+    def published_name(self) -> str | None:
+        """The recogniser's name; None for a path, which says where a machine keeps what the fingerprint identifies."""
+        return None if _looks_like_a_path(self.recogniser) else self.recogniser
 
 
 class EmbedSettings(_Settings):
@@ -71,12 +86,6 @@ class EmbedSettings(_Settings):
         "pooled", description="pooled: from the passage's own pass, free; separate: a pass of its own, twice the work"
     )
     allow_hub: bool = Field(False, description="fetch the model from the hub when it is not installed")
-
-
-class ResolveSettings(_Settings):
-    """How mentions become entities."""
-
-    entities_per_shard: int = Field(16_384, ge=64, description="an entity shard splits above this many entities")
 
 
 class TriGraphSettings(_Settings):
@@ -107,7 +116,6 @@ class RunSettings(_Settings):
     """How a run works; nothing of this reaches the index."""
 
     workers: Annotated[int, Field(ge=1)] | None = Field(None, description="worker processes; default: the cores")
-    shard_tokens: int = Field(256_000, ge=1_000, description="a shard splits above this many estimated tokens")
     lease_seconds: int = Field(120, ge=10, description="a lease not renewed for this long may be taken over")
     strict: bool = Field(False, description="a refused row ends the run with exit code 2")
 
@@ -115,28 +123,35 @@ class RunSettings(_Settings):
 class Configuration(_Settings):
     """Everything `indexmill.yaml` may say."""
 
-    store: Path = Field(Path("store"), description="the folder that holds the index")
+    store: Path = Field(Path(DEFAULT_STORE), description="the folder that holds the index")
     corpus: CorpusSettings | None = Field(None, description="what the index is built from; `--corpus` overrides it")
     split: SplitSettings = SplitSettings()
+    shards: ShardSettings = ShardSettings()
     recognise: RecogniseSettings = RecogniseSettings()
     embed: EmbedSettings = EmbedSettings()
-    resolve: ResolveSettings = ResolveSettings()
     families: FamilySettings = FamilySettings()
     run: RunSettings = RunSettings()
 
+    @field_validator("store", mode="before")
+    @classmethod
+    def _in_a_folder(cls, value: object) -> object:
+        return store_folder(value) if isinstance(value, str) else value
+
     def published(self) -> dict[str, Any]:
         """The settings that shape the index, as the manifest records them."""
-        shaping = self.model_dump(mode="json", include={"split", "recognise", "embed", "resolve", "families"})
+        shaping = self.model_dump(mode="json", include={"split", "shards", "recognise", "embed", "families"})
         shaping["embed"].pop("allow_hub")
         shaping["embed"].pop("model")  # where the model was found; its digest is in the models' fingerprints
-        shaping["shard_tokens"] = self.run.shard_tokens
+        if self.recognise.published_name is None:
+            shaping["recognise"].pop("recogniser")
         return shaping
 
 
 def load_configuration(path: Path | None, overrides: dict[str, Any] | None = None) -> Configuration:
     """The configuration of a YAML file (none: the defaults), with overrides laid over it.
 
-    `overrides` is nested like the file; relative paths in the file are taken from the file's folder. Raises
+    `overrides` is nested like the file. Relative paths in the file, and the store where it names none, are taken from
+    the file's folder; a model or recogniser is a path if it is written like one and lies there. Raises
     ConfigurationError naming the file and each setting that is wrong.
     """
     content: Any = {}
@@ -160,11 +175,27 @@ def load_configuration(path: Path | None, overrides: dict[str, Any] | None = Non
 
 def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
     """Make the file's relative paths relative to the file, wherever the command is run."""
-    if isinstance(content.get("store"), str):
-        content["store"] = str(folder / content["store"])
+    store = content.setdefault("store", DEFAULT_STORE)
+    if isinstance(store, str):
+        with contextlib.suppress(ValueError):  # the model says so again, with the setting's name
+            content["store"] = store_folder(store, folder)
     corpus = content.get("corpus")
-    if isinstance(corpus, dict) and isinstance(corpus.get("paths"), list):
-        corpus["paths"] = [str(folder / p) if isinstance(p, str) else p for p in corpus["paths"]]
+    if isinstance(corpus, dict):
+        paths = corpus.get("paths")
+        if isinstance(paths, str):
+            corpus["paths"] = anchored(paths, folder)
+        elif isinstance(paths, list):
+            corpus["paths"] = [anchored(path, folder) if isinstance(path, str) else path for path in paths]
+    for section, setting in (("embed", "model"), ("recognise", "recogniser")):
+        settings = content.get(section)
+        value = settings.get(setting) if isinstance(settings, dict) else None
+        if isinstance(value, str) and _looks_like_a_path(value) and Path(anchored(value, folder)).exists():
+            settings[setting] = anchored(value, folder)
+
+
+def _looks_like_a_path(name: str) -> bool:
+    """Whether a model's name is written as a path; one of the hub, `owner/model`, is too, and only a look can tell."""
+    return os.sep in name or name.startswith((".", "~"))
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

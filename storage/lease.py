@@ -147,6 +147,7 @@ class Lease:
         self._ended = threading.Event()
         self._lost: LeaseLost | None = None
         self._thread: threading.Thread | None = None
+        self._on_lost: Callable[[], None] | None = None
 
     def check(self) -> None:
         """Raise LeaseLost unless this is still the newest lease; call it before anything is published."""
@@ -180,20 +181,21 @@ class Lease:
             self.check()
 
     def start(self, on_lost: Callable[[], None] | None = None) -> None:
-        """Renew from a thread until the lease is released or lost; `on_lost` is called from there."""
+        """Renew from a thread until the lease is released or lost; the last `on_lost` given is called from there."""
+        self._on_lost = on_lost or self._on_lost
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._keep, args=(on_lost,), name=f"lease {self.epoch} of {self.store.url}", daemon=True
+                target=self._keep, name=f"lease {self.epoch} of {self.store.url}", daemon=True
             )
             self._thread.start()
 
-    def _keep(self, on_lost: Callable[[], None] | None) -> None:
+    def _keep(self) -> None:
         while not self._ended.wait(self._duration / 4):
             try:
                 self.renew()
             except LeaseLost:
-                if on_lost is not None:
-                    on_lost()
+                if self._on_lost is not None:
+                    self._on_lost()
                 return
             except IndexmillError:
                 continue  # a full disk, a network share that is away: try again until another run takes over

@@ -18,7 +18,7 @@ from indexmill.layout import attempt_name, receipt_name, receipt_prefix
 from indexmill.manifest import Digest, Record, Word
 from storage.protocol import Store
 
-__all__ = ["Receipt", "candidates", "find", "find_attempt", "overlap", "record", "scan"]
+__all__ = ["Receipt", "candidates", "find", "find_attempt", "overlap", "record", "replace", "scan"]
 
 _LABEL = re.compile(r"([a-z])([01]*)")
 
@@ -70,6 +70,15 @@ def record(store: Store, receipt: Receipt) -> Receipt:
             return winner
         store.delete(name)  # damaged, or its blobs were lost: this one takes its place
     return receipt
+
+
+def replace(store: Store, receipt: Receipt) -> Receipt:
+    """Publish a complete receipt in the place of the one that is there; returns the one that stands.
+
+    For a part that was made again on purpose and came out different. Snapshots name blobs, so none of them changes.
+    """
+    store.delete(receipt_name(receipt.stage, receipt.key))
+    return record(store, receipt)
 
 
 def scan(store: Store, stage: str) -> list[Receipt]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 from pydantic import Field, JsonValue
@@ -107,24 +107,6 @@ class Run:
     def exit_code(self) -> int | None:
         """What its process exited with; None without an end."""
         return None if self.end is None else self.end.exit_code
-
-    def to_json(self) -> dict[str, Any]:
-        """All about the run as one flat JSON object; the entries of its report stand beside the fixed ones."""
-        told: dict[str, Any] = {} if self.end is None else dict(self.end.report)
-        return {
-            **told,
-            "run_id": self.run_id,
-            "command": self.start.command,
-            "state": self.state,
-            "exit_code": self.exit_code,
-            "version": self.version,
-            "parent": self.start.parent,
-            "started": self.started,
-            "ended": None if self.end is None else self.end.ended,
-            "process": str(self.start.process),
-            "quarantined": self.quarantined,
-            "error": None if self.end is None else self.end.error,
-        }
 
 
 def make_run_id(clock: Clock = time.time, process: Process | None = None) -> str:

@@ -13,8 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from indexmill.canonical import canonical_json, digest_of
-from indexmill.errors import BadInput, ConfigurationError
+from indexmill.errors import BadInput, ConfigurationError, GateRefused
 from indexmill.manifest import Artifact, Corpus, Family, Manifest
 from indexmill.packs import open_pack
 from schemas.config import Configuration
@@ -26,7 +29,7 @@ from storage.publish import describe
 from storage.receipts import Receipt, candidates, find, scan
 from tasks import check, embed, embed_names, encoder, recognise, resolve, split, tri_graph
 from tasks.encoder import EncoderChoice, choose_encoder
-from tasks.environment import environment_fingerprint
+from tasks.environment import environment_fingerprint, library_versions
 from tasks.executor import Call, Executor
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
@@ -65,7 +68,7 @@ class _Want:
     inputs: Mapping[str, str]
     settings: Mapping[str, Any]
     extra: Mapping[str, Any] | None = None  # what the worker needs and the key must not depend on
-    row_space: str = ""
+    encoder: Mapping[str, Any] | None = None  # what determines the expensive rows, where a stage has them
 
 
 class Build:
@@ -81,6 +84,7 @@ class Build:
         parent: Parent | None = None,
         progress: Progress,
         cold: bool = False,
+        allow_shrink: bool = False,
     ) -> None:
         self.store = store
         self.configuration = configuration
@@ -89,6 +93,7 @@ class Build:
         self.parent = parent
         self.progress = progress
         self.cold = cold
+        self._allow_shrink = allow_shrink
         self.report = Report()
         self.parts: dict[str, Parts] = {}
         self.corpus: spill.ShardPlan | None = None
@@ -113,7 +118,7 @@ class Build:
         """Find the model and, for a back-end that runs converted files, convert it once."""
         choice = choose_encoder(self.configuration.embed, self.store)
         if choice.backend == "openvino" and choice.model is not None:
-            shaping = {"weights": choice.weights, "name": choice.model.name}
+            shaping = {"model": choice.model.digest, "name": choice.model.name}
             made = self._make(encoder.STAGE, [_Want(WHOLE, {}, shaping, {"path": str(choice.model.folder)})])
             choice = dataclasses.replace(choice, files=made[WHOLE].outputs)
         self._choice = choice
@@ -134,17 +139,19 @@ class Build:
         for _, result in self.executor.run(calls, priority=_PRIORITY["scan"]):
             scanned.append(result)
             self.progress.advance("ingest")
-        self.corpus = spill.plan(scanned, folder, self.configuration.run.shard_tokens)
+        self.corpus = spill.plan(scanned, folder, self.configuration.shards.document_tokens)
         refused = spill.quarantine_of(self.corpus, folder)
         runs.add_quarantine(self.store, self.run_id, "ingest", refused)
         counts = self.report.stage("ingest").counts
         counts.update(documents=self.corpus.documents, quarantined=refused.num_rows, repeats=self.corpus.repeats)
         counts.update(changed_while_read=len(self.corpus.changed))
+        self.report.changed_files = self.corpus.changed
         if refused.num_rows and self.configuration.run.strict:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self.corpus.refused.items())
             raise BadInput(
                 f"{refused.num_rows} rows were refused ({reasons}) and --strict is on; see `indexmill quarantine`"
             )
+        self._refuse_silent_loss(refused)
         if not self.corpus.documents and self.parent is None:
             raise BadInput(
                 f"the corpus holds no document that can be indexed; {refused.num_rows} rows were refused, see "
@@ -162,6 +169,18 @@ class Build:
                 for shard in self.corpus.shards
             ],
         )
+
+    def _refuse_silent_loss(self, refused: pa.Table) -> None:
+        """A file that cannot be read takes its documents away: not from an index that has them, unless asked."""
+        before = self.parent.manifest.corpus.documents if self.parent and self.parent.manifest else 0
+        now = self.corpus.documents if self.corpus else 0
+        unreadable = refused.filter(pc.equal(refused["reason"], "unreadable-file")).column("file").to_pylist()
+        if unreadable and now < before and not self._allow_shrink:
+            others = f", nor {len(unreadable) - 1} others," if unreadable[1:] else ""
+            raise GateRefused(
+                f"{unreadable[0]}{others} cannot be read to the end, and the corpus has {now} documents where the "
+                f"index has {before}: nothing was published. Mend the file, or run with --allow-shrink if they are to go"
+            )
 
     def split(self) -> None:
         """Cut documents into passages and sentences."""
@@ -187,7 +206,7 @@ class Build:
     def embed(self) -> None:
         """Make the vectors of passages and sentences that no earlier part holds."""
         shaping = {
-            "encoder": self.choice.fingerprint,
+            "encoder": self.choice.numbers,
             "sentences": self.configuration.embed.sentences,
             "title_in_passage": self.configuration.split.title_in_passage,
         }
@@ -199,7 +218,7 @@ class Build:
                     self._texts(shard),
                     shaping,
                     {"opening": self.choice.opening()},
-                    row_space=_row_space(self.choice.fingerprint),
+                    encoder=self.choice.numbers,
                 )
                 for shard in self.parts["split"]
             ],
@@ -211,7 +230,7 @@ class Build:
             **{f"mentions/{shard}": receipt.outputs["mentions"] for shard, receipt in self.parts["recognise"].items()},
             **{f"passages/{shard}": receipt.outputs["passages"] for shard, receipt in self.parts["split"].items()},
         }
-        self._make(resolve.STAGE, [_Want(WHOLE, inputs, self.configuration.resolve.model_dump())])
+        self._make(resolve.STAGE, [_Want(WHOLE, inputs, {"entities_per_shard": self.configuration.shards.entities})])
 
     def embed_names(self) -> None:
         """Make the vectors of canonical names that no earlier part holds."""
@@ -219,9 +238,9 @@ class Build:
             _Want(
                 name.removeprefix("named/"),
                 {"names": digest},
-                {"encoder": self.choice.fingerprint},
+                {"encoder": self.choice.numbers},
                 {"opening": self.choice.opening()},
-                row_space=_row_space(self.choice.fingerprint),
+                encoder=self.choice.numbers,
             )
             for name, digest in sorted(self.parts["resolve"][WHOLE].outputs.items())
             if name.startswith("named/")
@@ -329,7 +348,7 @@ class Build:
         """The digests of some tables and vectors, all shards, by `<name>/<shard>`."""
         return {
             f"{name}/{shard}": digest
-            for parts in self.parts.values()
+            for parts in list(self.parts.values())  # other stages may be adding theirs
             for label, receipt in parts.items()
             for output, digest in receipt.outputs.items()
             for name, shard in [output.split("/", 1) if "/" in output else (output, label)]
@@ -358,15 +377,18 @@ class Build:
         wanted = list(wants)
         self.progress.begin(stage.name, len(wanted))
         receipts: Parts = {}
-        calls: list[Call] = []
+        by_key: dict[str, list[_Want]] = {}  # shards that are made from the same have one part
         for want in wanted:
-            key = part_key(stage, want.settings, want.inputs)
+            by_key.setdefault(part_key(stage, want.settings, want.inputs), []).append(want)
+        calls: list[Call] = []
+        for key, (want, *_) in by_key.items():
             found = None if self.cold else find(self.store, stage.name, key)
             if found is not None:
-                receipts[want.shard] = found
+                receipts |= {same.shard: found for same in by_key[key]}
                 report.parts_reused += 1
-                self.progress.advance(stage.name)
+                self.progress.advance(stage.name, len(by_key[key]))
                 continue
+            row_space = _row_space(stage, want.encoder) if want.encoder else ""
             job = Job(
                 stage=stage.module,
                 key=key,
@@ -375,15 +397,15 @@ class Build:
                 run_id=self.run_id,
                 inputs=want.inputs,
                 settings={**want.settings, **(want.extra or {})},
-                row_space=want.row_space,
-                reuse=self._reuse(stage.name, want) if want.row_space and not self.cold else (),
+                row_space=row_space,
+                reuse=self._reuse(stage.name, row_space, want.shard) if row_space and not self.cold else (),
                 cold=self.cold,
             )
-            calls.append(Call(f"{stage.name}-{key}", make_part, (job,)))
-        shard_of = {call.key: call.arguments[0].shard for call in calls}
+            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,)))
         for call, made in self.executor.run(calls, priority=_PRIORITY.get(stage.name, 0)):
-            receipts[shard_of[call.key]] = self._count(report, made)
-            self.progress.advance(stage.name)
+            same = by_key[call.arguments[0].key]
+            receipts |= dict.fromkeys((want.shard for want in same), self._count(report, made))
+            self.progress.advance(stage.name, len(same))
         self.parts[stage.name] = dict(sorted(receipts.items()))
         self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused")
         return self.parts[stage.name]
@@ -399,13 +421,11 @@ class Build:
             report.counts.update(made.counts)
         return made.receipt
 
-    def _reuse(self, stage: str, want: _Want) -> tuple[str, ...]:
+    def _reuse(self, stage: str, row_space: str, shard: str) -> tuple[str, ...]:
         """Packs whose rows may be copied: the parent's first, then those of runs that never published."""
-        parent = self.parent.lineage.candidates(stage, want.row_space, want.shard) if self.parent else []
+        parent = self.parent.lineage.candidates(stage, row_space, shard) if self.parent else []
         exclude = {part.key for part in parent}
-        others = candidates(
-            self.store, stage, want.row_space, want.shard, exclude=exclude, receipts=self._unpublished(stage)
-        )
+        others = candidates(self.store, stage, row_space, shard, exclude=exclude, receipts=self._unpublished(stage))
         outputs = [*(part.outputs for part in parent), *(receipt.outputs for receipt in others)]
         digests = dict.fromkeys(digest for part in outputs for digest in part.values())
         # A blob that was lost, or deleted because it was damaged, is no reason to stop.
@@ -427,6 +447,8 @@ def _artifact_name(stage: str, label: str, output: str) -> str:
     return output if stage == "resolve" else f"{stage}/{output}"
 
 
-def _row_space(fingerprint: Mapping[str, Any]) -> str:
-    """What the rows of vectors are relative to, beside their texts: the encoder alone."""
-    return digest_of(canonical_json(dict(fingerprint)))
+def _row_space(stage: Stage, encoder: Mapping[str, Any]) -> str:
+    """What the rows of vectors are relative to, beside their texts: the encoder, and the code that makes rows."""
+    libraries = library_versions(*stage.libraries)
+    made_by = {"stage": stage.name, "version": stage.version, "libraries": libraries, "encoder": dict(encoder)}
+    return digest_of(canonical_json(made_by))

@@ -98,15 +98,19 @@ def embed_passages(
     bounds = np.cumsum([0, *(len(own) for own in spans)])
     known = known_passages.copy_into(keys, vectors)
     span_known = known_sentences.copy_into(span_keys, span_vectors)
-    missing = [
-        row for row in range(len(texts)) if not known[row] or not span_known[bounds[row] : bounds[row + 1]].all()
-    ]
+    missing: dict[tuple[bytes, tuple[tuple[int, int], ...]], list[int]] = {}  # equal passages are encoded once
+    for row, (key, own) in enumerate(zip(keys, spans, strict=True)):
+        if not known[row] or not span_known[bounds[row] : bounds[row + 1]].all():
+            missing.setdefault((key, tuple(own)), []).append(row)
     if missing:
-        made, made_spans = embedder.encode_with_spans([texts[row] for row in missing], [spans[row] for row in missing])
-        vectors[missing] = made
-        rows = np.concatenate([np.arange(bounds[row], bounds[row + 1]) for row in missing])
-        span_vectors[rows] = made_spans
-    made_count = len(missing) + sum(len(spans[row]) for row in missing)
+        first = [rows[0] for rows in missing.values()]
+        made, made_spans = embedder.encode_with_spans([texts[row] for row in first], [spans[row] for row in first])
+        starts = np.cumsum([0, *(len(spans[row]) for row in first)])
+        for position, rows in enumerate(missing.values()):
+            for row in rows:
+                vectors[row] = made[position]
+                span_vectors[bounds[row] : bounds[row + 1]] = made_spans[starts[position] : starts[position + 1]]
+    made_count = sum(1 + len(own) for _, own in missing)
     return vectors, keys, span_vectors, span_keys, made_count
 
 

@@ -6,7 +6,6 @@ a part like any other, keyed by the digest of the weights and the versions of th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -40,13 +39,6 @@ class EncoderChoice:
     store: Store
     files: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def weights(self) -> str:
-        """SHA-256 of the weights that are to be converted."""
-        assert self.model is not None  # noqa: S101 - only a model on disk is converted
-        with self.model.weights.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
     @cached_property
     def embedder(self) -> Embedder:
         """The encoder, opened in this process."""
@@ -56,6 +48,11 @@ class EncoderChoice:
     def fingerprint(self) -> dict[str, Any]:
         """What determines the vectors."""
         return self.embedder.fingerprint.as_dict()
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The fingerprint without the model's name, which is for people: a folder may be renamed."""
+        return _numbers(self.embedder)
 
     @property
     def tokenizer(self) -> dict[str, Any]:
@@ -92,12 +89,18 @@ def encoder_of(inputs: Inputs) -> Embedder:
     files = tuple(sorted((name, str(inputs.path(digest))) for name, digest in opening["files"].items()))
     embedder = _opened(opening["backend"], opening["precision"], opening["path"], files)
     expected = inputs.settings.get("encoder")
-    if expected is not None and embedder.fingerprint.as_dict() != expected:
+    if expected is not None and _numbers(embedder) != expected:
         raise IndexmillError(
-            f"this worker's encoder is {embedder.fingerprint.as_dict()}, but the run was planned with {expected}; all "
-            "workers need the same libraries and processor features"
+            f"this worker's encoder is {_numbers(embedder)}, but the run was planned with {expected}; all workers need "
+            "the same libraries and processor features"
         )
     return embedder
+
+
+def _numbers(embedder: Embedder) -> dict[str, Any]:
+    fingerprint = embedder.fingerprint.as_dict()
+    del fingerprint["model"]
+    return fingerprint
 
 
 @cache

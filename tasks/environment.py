@@ -8,9 +8,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["code_digest", "environment_fingerprint", "library_versions"]
+__all__ = ["code_digest", "environment_fingerprint", "library_versions", "python_version"]
 
-_SHAPING = ("numpy", "polars", "pyarrow", "scipy")
+_SHAPING = ("numpy", "polars", "pyarrow", "scipy", "sentencex", "tokenizers", "trafilatura")
 
 
 @cache
@@ -25,11 +25,16 @@ def library_versions(*names: str) -> dict[str, str]:
     return found
 
 
+def python_version() -> str:
+    """Python's minor version: with it come the Unicode tables that names and sentences are read by."""
+    return ".".join(platform.python_version_tuple()[:2])
+
+
 def environment_fingerprint() -> dict[str, str]:
     """What the manifest records of the machine: same fingerprint, same bytes. The encoder has its own."""
     return {
         **library_versions(*_SHAPING),
-        "python": ".".join(platform.python_version_tuple()[:2]),
+        "python": python_version(),
         "machine": platform.machine(),
     }
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Call", "Executor", "InlineExecutor"]
+__all__ = ["Call", "Executor", "InlineExecutor", "StoppedError"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +19,35 @@ class Call:
     arguments: tuple[Any, ...]
 
 
+class StoppedError(Exception):
+    """The executor was told to stop before this work was done; whoever told it knows why."""
+
+
 class Executor(Protocol):
     """Runs calls somewhere and yields each result as it comes, in any order, with the call it belongs to."""
 
     def run(self, calls: Iterable[Call], *, priority: int = 0) -> Iterator[tuple[Call, Any]]:
-        """Higher priorities start first. The first exception of a call is raised to the caller."""
+        """Higher priorities start first. The first exception of a call is raised; StoppedError after `stop`."""
+        ...
+
+    def stop(self) -> None:
+        """Start nothing more, from any thread; `run` raises StoppedError where something was left to do."""
         ...
 
 
 class InlineExecutor:
     """Runs each call in this process, in order: what unit tests use, and what a debugger wants."""
 
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+
     def run(self, calls: Iterable[Call], *, priority: int = 0) -> Iterator[tuple[Call, Any]]:
+        """The results in the order of the calls."""
         for call in calls:
+            if self._stopped.is_set():
+                raise StoppedError
             yield call, call.function(*call.arguments)
+
+    def stop(self) -> None:
+        """Start no further call."""
+        self._stopped.set()

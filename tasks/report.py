@@ -71,6 +71,7 @@ class Report:
     """Counts of a run, stage by stage in the order they began."""
 
     stages: dict[str, StageReport] = field(default_factory=dict)
+    changed_files: tuple[str, ...] = ()  # changed while they were read
 
     def stage(self, name: str) -> StageReport:
         """The report of a stage, begun if it is new."""

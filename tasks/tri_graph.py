@@ -47,7 +47,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 def _compute(inputs: Inputs) -> Outputs:
     labels = sorted(name.partition("/")[2] for name in inputs.job.inputs if name.startswith("passages/"))
-    entity_ids = inputs.tables("entities", ENTITIES, "entity_id").column("entity_id").combine_chunks()
+    entity_keys = NameIndex.keys(inputs.tables("entities", ENTITIES, "entity_id").column("entity_id").to_pylist())
     columns: dict[str, list[NDArray[Any]]] = {"passage": [], "sentence": [], "entity": [], "kind": []}
     sentence_passage: list[Integers] = []
     passage_document: list[Integers] = []
@@ -63,7 +63,9 @@ def _compute(inputs: Inputs) -> Outputs:
         first_sentence = np.searchsorted(owners, np.arange(len(ids)))
         columns["passage"].append(passage + passages)
         columns["sentence"].append(np.where(ordinal < 0, -1, first_sentence[passage] + ordinal + sentences))
-        columns["entity"].append(_rows_of(mentions.column("entity_id"), entity_ids))
+        mentioned = mentions.column("entity_id").combine_chunks().dictionary_encode()
+        rows = np.searchsorted(entity_keys, NameIndex.keys(mentioned.dictionary.to_pylist()))
+        columns["entity"].append(rows[mentioned.indices.to_numpy()])
         columns["kind"].append(mentions.column("kind").to_numpy(zero_copy_only=False).astype(np.str_))
         sentence_passage.append(owners + passages)
         passage_document.append(document + passages)  # a shard has no more documents than passages
@@ -82,14 +84,14 @@ def _compute(inputs: Inputs) -> Outputs:
         sentence_passage=sentence_passages,
         passage_document=joined(passage_document),
         passages=passages,
-        entities=len(entity_ids),
+        entities=len(entity_keys),
         ignored_kinds=UNLINKED_KINDS,
     )
     arrays: dict[str, NDArray[Any]] = {
-        "entity_keys": NameIndex.keys(entity_ids.to_pylist()),
+        "entity_keys": entity_keys,
         "sentence_passage": sentence_passages.astype(np.int32),
         "strengths": matrices.strengths,
-        "documents": matrices.spread(np.arange(len(entity_ids))),
+        "documents": matrices.spread(np.arange(len(entity_keys))),
     }
     for name in ("mentions", "mentioned_in", "contents", "contained_in"):
         matrix: Sparse = getattr(matrices, name)

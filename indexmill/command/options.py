@@ -11,17 +11,30 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import click
 
 from indexmill.errors import ConfigurationError
 
-__all__ = ["CONFIGURATION_FILE", "Options", "common", "pinned", "printable", "shared_options", "table"]
+__all__ = [
+    "CONFIGURATION_FILE",
+    "DEFAULT_STORE",
+    "Options",
+    "anchored",
+    "common",
+    "pinned",
+    "printable",
+    "shared_options",
+    "store_folder",
+    "table",
+]
 
 CONFIGURATION_FILE = "indexmill.yaml"
 """Read from the current folder where ``--config`` is not given."""
@@ -60,18 +73,43 @@ class Options:
         file cannot be read.
         """
         if self.store is not None:
-            return self.store
+            try:
+                return store_folder(self.store)
+            except ValueError as error:
+                raise ConfigurationError(f"--store: {error}") from error
         path = self.configuration_path()
         if path is None:
             return DEFAULT_STORE
         store = _read_yaml(path).get("store", DEFAULT_STORE)
         if not isinstance(store, str) or not store:
             raise ConfigurationError(f"{path}: store: is {store!r}; expected a path")
-        return store if "://" in store else str(path.parent / store)
+        try:
+            return store_folder(store, path.parent)
+        except ValueError as error:
+            raise ConfigurationError(f"{path}: store: {error}") from error
 
     def print_json(self, value: Any) -> None:
         """The one JSON object of a command with ``--json``: UTF-8 whatever the terminal's encoding."""
         click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace"))
+
+
+def store_folder(store: str, folder: Path = Path()) -> str:
+    """The folder that a store's setting means: a path, taken from ``folder`` and with ``~`` for home, or a file: URL.
+
+    Raises ValueError for another kind of URL, and for nothing.
+    """
+    if not store:
+        raise ValueError("expected a path, found nothing")
+    if store.startswith("file:"):
+        return unquote(urlsplit(store).path)
+    if "://" in store:
+        raise ValueError(f"{store} is not a folder: stores live in a folder of a local or shared file system")
+    return anchored(store, folder)
+
+
+def anchored(path: str, folder: Path) -> str:
+    """A path of a configuration file as it is meant: ``~`` is home, what is relative starts at ``folder``."""
+    return str(folder / os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for a file called ~x
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -45,6 +45,14 @@ class ModelFiles:
         """The file that holds the weights."""
         return self.folder / "model.safetensors"
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the weights and every JSON file: all that a conversion may read."""
+        hashed = hashlib.sha256()
+        for path in sorted({self.weights, *self.folder.rglob("*.json")}):
+            hashed.update(f"{path.relative_to(self.folder).as_posix()}\0{_digest(path)}\n".encode())
+        return hashed.hexdigest()
+
 
 def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = False) -> ModelFiles:
     """The files of a model: a folder, the installed package that carries the default model, or (if allowed) the hub.

@@ -9,10 +9,13 @@ the tests. All are pure functions of one document, so that mentions can be kept 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from indexmill.errors import ModelUnavailable
@@ -513,7 +516,7 @@ def question_names(question: str) -> list[str]:
 class SpacyRecogniser:
     """The entities of an installed spaCy pipeline, by name or path.
 
-    Raises ``ModelUnavailable`` where spaCy or the pipeline is not installed.
+    The fingerprint covers the installed spaCy and the bytes of the pipeline, not where it lies. Raises ``ModelUnavailable`` where spaCy or the pipeline is not installed.
     """
 
     def __init__(self, name: str) -> None:
@@ -530,9 +533,15 @@ class SpacyRecogniser:
                 f"recogniser {name!r}: no spaCy pipeline of this name or path; install it with "
                 "`python -m spacy download`, or set the recogniser to 'rules'"
             ) from error
+        folder = self._pipeline.path
+        if folder is None:
+            raise ModelUnavailable(
+                f"recogniser {name!r}: the pipeline was not loaded from a folder, so its bytes cannot be told from "
+                "another's; save it with nlp.to_disk and give the path"
+            )
         meta = self._pipeline.meta
         self.fingerprint = (
-            f"spacy/{meta.get('spacy_version')}/{meta.get('lang')}_{meta.get('name')}/{meta.get('version')}"
+            f"spacy-{version('spacy')}/{meta['lang']}_{meta['name']}/{meta['version']}/{_digest_of_folder(folder)}"
         )
 
     def recognise(self, title: str, text: str) -> list[Mention]:
@@ -546,6 +555,17 @@ class SpacyRecogniser:
             for entity in self._pipeline(content).ents:
                 found.setdefault((field, entity.start_char, entity.end_char), _SPACY_KINDS.get(entity.label_, "name"))
         return [Mention(*key, found[key]) for key in sorted(found)]
+
+
+def _digest_of_folder(folder: Path) -> str:
+    """SHA-256 over the names and bytes of a folder's files: the same wherever the folder lies."""
+    hashed = hashlib.sha256()
+    files = sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file())
+    for name, path in files:
+        with path.open("rb") as file:
+            hashed.update(name.encode("utf-8", "surrogateescape") + b"\0")
+            hashed.update(hashlib.file_digest(file, "sha256").digest())
+    return hashed.hexdigest()
 
 
 _SPACY_KINDS: Mapping[str, Kind] = {

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SHARD_TOKENS", "assign", "estimate_tokens", "hash_order", "id_hash", "id_hashes", "leaves", "overlaps"]
+__all__ = ["SHARD_TOKENS", "assign", "estimate_tokens", "hash_order", "id_hash", "id_hashes", "leaves"]
 
 SHARD_TOKENS = 256_000
 """The tokens that a shard holds at most, unless one document alone has more."""
@@ -94,11 +94,6 @@ def leaves(
         pending.append((bits + "1", middle, high))
         pending.append((bits + "0", low, middle))
     return found
-
-
-def overlaps(label: str, other: str) -> bool:
-    """Whether two shards, of the tries of two corpora or of one, can hold the same id: one label begins the other."""
-    return label.startswith(other) or other.startswith(label)
 
 
 def _words(hashes: Hashes, word: int) -> NDArray[np.uint64]:

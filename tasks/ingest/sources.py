@@ -1,7 +1,8 @@
 """The files of a corpus: paths, folders and globs expanded to a sorted list of what can be read.
 
 The list is a function of what lies there, not of the order in which the paths are given. Hidden files and folders
-below a folder are passed over, and links to folders are not followed, so that a walk ends.
+below a folder are passed over, and so are indexmill's own stores; links to folders are not followed, so that a walk
+ends.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from indexmill.errors import BadInput
+from indexmill.errors import BadInput, IndexmillError, UnsupportedFormat
+from indexmill.folder import check_store
+from indexmill.layout import STORE_FILE
 from schemas.corpus import CorpusSettings
 
 __all__ = ["SUFFIXES", "TEXT_KINDS", "Compression", "Kind", "SourceFile", "batches", "expand", "kind_of"]
@@ -43,6 +46,7 @@ TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html"})
 
 _COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _COMPRESSIBLE: frozenset[Kind] = frozenset({"json-lines", "csv"})
+_BLOBS = "blobs"
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -62,7 +66,8 @@ def expand(settings: CorpusSettings) -> list[SourceFile]:
     """The corpus files, sorted by name.
 
     Raises BadInput for a path that is not there, a folder that cannot be listed, a file of no known format that was
-    named itself, and a corpus without a file: all of them would otherwise read as the deletion of documents.
+    named itself, and a corpus without a file: all of them would otherwise read as the deletion of documents. Raises it
+    for two text files that would be documents with one id as well, since only one could be kept.
     """
     found: dict[str, SourceFile] = {}
     passed_over: list[str] = []
@@ -82,6 +87,7 @@ def expand(settings: CorpusSettings) -> list[SourceFile]:
             f"no corpus file found in {', '.join(settings.paths)}{seen}. "
             f"Known are {' '.join(SUFFIXES)}, and JSON Lines or CSV with .gz or .zst; see also include and exclude"
         )
+    _refuse_same_id(found.values())
     names: dict[str, int] = {}
     for file in found.values():
         names[file.name] = names.get(file.name, 0) + 1
@@ -132,11 +138,12 @@ def _candidates(given: str, settings: CorpusSettings) -> Iterator[tuple[str, str
         yield path, str(Path(path).parent)
     elif _MAGIC.search(given):
         root = _fixed_part(path)
+        stores: dict[str, bool] = {}
         for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 - absolute, and hidden names stay out
             if Path(match).is_dir():
                 if "**" not in path:  # which lists the files below by itself
                     yield from _walk(match, root, settings)
-            elif _chosen(_below(match, root), settings):
+            elif _chosen(_below(match, root), settings) and not _in_store(match, root, stores):
                 yield match, root
     else:
         raise BadInput(f"corpus path {given} does not exist")
@@ -147,11 +154,54 @@ def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[st
         raise BadInput(f"cannot list the corpus folder {error.filename}: {error.strerror}") from error
 
     for parent, folders, files in os.walk(folder, onerror=refuse):
+        if STORE_FILE in files and _is_store(Path(parent)):
+            folders.clear()
+            continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = os.path.join(parent, name)  # noqa: PTH118 - a Path for each of a million files is slow
             if not name.startswith(".") and _chosen(_below(path, root), settings):
                 yield path, root
+
+
+def _in_store(path: str, root: str, known: dict[str, bool]) -> bool:
+    """Whether a file lies in a store below a folder, or in one that is the folder; `known` are the answers so far."""
+    parent = str(Path(path).parent)
+    if parent not in known:
+        within = parent != root and len(parent) > len(root) and _in_store(parent, root, known)
+        known[parent] = within or _is_store(Path(parent))
+    return known[parent]
+
+
+def _is_store(folder: Path) -> bool:
+    """Whether a folder is a store of indexes, also a new one that holds no blob yet."""
+    path = folder / STORE_FILE
+    if not path.is_file():
+        return False
+    if (folder / _BLOBS).is_dir():
+        return True
+    try:
+        check_store(folder)
+    except UnsupportedFormat:
+        return True
+    except IndexmillError:
+        return False
+    return True
+
+
+def _refuse_same_id(files: Iterable[SourceFile]) -> None:
+    """Raise BadInput where two text files have one path below their corpus folders, which is the document's id."""
+    known: dict[str, str] = {}
+    for file in sorted(files, key=lambda file: file.path):
+        if file.kind not in TEXT_KINDS:
+            continue
+        other = known.setdefault(file.document_name, file.path)
+        if other != file.path:
+            raise BadInput(
+                f"{_printable(other)} and {_printable(file.path)} would both be the document "
+                f"{_printable(file.document_name)!r}: a text file's id is its path below the corpus folder. Give one "
+                "folder that holds both (and choose below it with include), or rename one of them"
+            )
 
 
 def _source_file(path: str, root: str) -> SourceFile | None:

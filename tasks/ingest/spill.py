@@ -43,7 +43,6 @@ from tasks.ingest.sources import TEXT_KINDS, SourceFile
 
 __all__ = [
     "INDEX",
-    "SOURCES",
     "ScanResult",
     "Shard",
     "ShardPlan",
@@ -52,7 +51,6 @@ __all__ = [
     "plan",
     "quarantine_of",
     "scan",
-    "sources_of",
 ]
 
 _INDEX_FIELDS: list[pa.Field[Any]] = [
@@ -67,22 +65,21 @@ _INDEX_FIELDS: list[pa.Field[Any]] = [
 INDEX = pa.schema(_INDEX_FIELDS)
 """What `scan` keeps of a document beside the document itself."""
 
-_SOURCES_FIELDS: list[pa.Field[Any]] = [
-    pa.field("document_id", pa.string(), nullable=False),
-    pa.field("file", pa.string(), nullable=False),
-    pa.field("line", pa.int64()),  # null for a text file
-]
-SOURCES = pa.schema(_SOURCES_FIELDS)
-"""Where each document stands in the corpus: the first place of several. For the run's record, never in a part."""
-
 _WINNERS_FIELDS: list[pa.Field[Any]] = [
-    *_SOURCES_FIELDS,
+    pa.field("document_id", pa.string(), nullable=False),
     pa.field("content_hash", pa.binary(32), nullable=False),
     pa.field("scan", pa.string(), nullable=False),
     pa.field("batch", pa.int32(), nullable=False),
     pa.field("row", pa.int32(), nullable=False),
 ]
 _WINNERS = pa.schema(_WINNERS_FIELDS)
+_PLACED_FIELDS: list[pa.Field[Any]] = [
+    *_WINNERS_FIELDS,
+    pa.field("file", pa.string(), nullable=False),
+    pa.field("line", pa.int64()),  # null for a text file
+]
+_PLACED = pa.schema(_PLACED_FIELDS)
+"""A row with its place in the corpus, which a refusal names and no part holds."""
 _WINNERS_FILE = "winners.arrow"
 _REFUSED_FILE = "refused.arrow"
 _BATCH_BYTES = 16 << 20
@@ -192,7 +189,7 @@ def plan(
     with _spilled(folder / _WINNERS_FILE, _WINNERS) as spilled:
         for group in _grouped(found):
             first = group[0][1]
-            rows = place.rows(winners[first : group[-1][2]], names)
+            rows = place.rows(winners[first : group[-1][2]], names).select(_WINNERS.names)
             for label, low, high in group:
                 batch = rows.slice(low - first, high - low).combine_chunks().to_batches()[0]
                 pairs = _pairs(_values(batch, "document_id"), _values(batch, "content_hash"))
@@ -234,12 +231,6 @@ def documents_of(shard: Shard, spill_folder: str | os.PathLike[str]) -> pa.Table
             f"(found {found}, expected {shard.digest}): scan and plan again"
         )
     return table
-
-
-def sources_of(shard: Shard, spill_folder: str | os.PathLike[str]) -> pa.Table:
-    """Where the documents of a shard stand in the corpus: SOURCES, sorted by document id."""
-    winners = pa.Table.from_batches([_winners_of(shard, Path(spill_folder))]).select(SOURCES.names)
-    return conform(winners.take(pc.sort_indices(winners.column("document_id"))), SOURCES)
 
 
 def quarantine_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
@@ -346,14 +337,14 @@ class _Places:
         return hashes
 
     def rows(self, rows: NDArray[np.int64], names: list[str]) -> pa.Table:
-        """The _WINNERS of some rows, in their order."""
+        """The _PLACED of some rows, in their order."""
         pieces: list[pa.Table] = []
         taken: list[NDArray[np.int64]] = []
         for scan, batch, at, within in self._by_batch(rows):
             known = (
                 self._files[scan]
                 .get_batch(batch)
-                .select([*SOURCES.names, "content_hash"])
+                .select(["document_id", "content_hash", "file", "line"])
                 .take(pa.array(within, pa.int64()))
             )
             place = {
@@ -362,10 +353,10 @@ class _Places:
                 "row": pa.array(within, pa.int32()),
             }
             columns = {name: known.column(name) for name in known.schema.names}
-            pieces.append(pa.table({**columns, **place}, schema=_WINNERS))
+            pieces.append(pa.table({**columns, **place}, schema=_PLACED))
             taken.append(at)
         if not pieces:
-            return _WINNERS.empty_table()
+            return _PLACED.empty_table()
         back = np.empty(len(rows), dtype=np.int64)
         back[np.concatenate(taken)] = np.arange(len(rows))
         return pa.concat_tables(pieces).take(pa.array(back, pa.int64()))

@@ -48,8 +48,7 @@ def settings(store: Path, *corpus: Path, **changes: dict[str, Any]) -> dict[str,
         "store": str(store),
         "corpus": {"paths": [str(path) for path in corpus]},
         "embed": {"model": "hash"},
-        "resolve": {"entities_per_shard": 64},
-        "run": {"shard_tokens": 1_000},
+        "shards": {"document_tokens": 1_000, "entities": 64},
     }
     for name, values in changes.items():
         plain[name] = plain.get(name, {}) | values

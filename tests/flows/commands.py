@@ -71,9 +71,9 @@ class Command:
         """Whether it still runs."""
         return self._process.poll() is None
 
-    def signal(self, number: int) -> None:
-        """Send a signal to the command itself, not to what it started."""
-        os.kill(self._process.pid, number)
+    def signal(self, number: int, *, everywhere: bool = False) -> None:
+        """Send a signal to the command itself, or to its process group as a terminal does."""
+        (os.killpg if everywhere else os.kill)(self._process.pid, number)
 
     def wait(self, seconds: float = 240.0) -> int:
         """Its exit code, once it has ended and its pipes are closed: whoever inherited one would keep them open."""

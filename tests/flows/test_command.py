@@ -29,7 +29,7 @@ from tasks.report import Progress
 from tests.corpora import documents, write_corpus
 from tests.flows.built import Built
 from tests.flows.children import ROOT, build, settings
-from tests.flows.commands import command, write_settings
+from tests.flows.commands import Command, command, write_settings
 from tests.storage.quick import quick_folder
 
 FIELDS = {
@@ -154,16 +154,17 @@ def test_the_real_command_finds_nothing_to_do(built: Built, store: Path, tmp_pat
         assert again.left_behind() == {}
 
 
-def test_sigterm_ends_a_build_as_failed_and_gives_the_lease_back(built: Built, tmp_path: Path) -> None:
-    root = tmp_path / "store"
-    configuration = write_settings(tmp_path / "i.yaml", settings(root, built.corpus, run={"workers": 1}))
-    with command(tmp_path, "build", "-c", configuration, "--json") as stopped:
-        stopped.wait_for("ingest:")
-        stopped.signal(signal.SIGTERM)
+def interrupted(built: Built, folder: Path, stop: Callable[[Command], None]) -> Command:
+    """A build that `stop` ends, held against what every interrupted build promises, and finished by another."""
+    root = folder / "store"
+    configuration = write_settings(folder / "i.yaml", settings(root, built.corpus, run={"workers": 1}))
+    with command(folder, "build", "-c", configuration, "--json") as stopped:
+        stop(stopped)
         assert stopped.wait(60) == 130, stopped.err
         assert stopped.left_behind() == {}
     assert stopped.out == ""
     assert stopped.lines[-1] == "interrupted\n"
+    assert "Traceback" not in stopped.err
     assert [*stopped.home.rglob("*"), *stopped.temporary.rglob("*"), *stopped.current.rglob("*")] == []
     opened = open_store(root)
     (ended,) = runs.list_runs(opened)
@@ -174,7 +175,40 @@ def test_sigterm_ends_a_build_as_failed_and_gives_the_lease_back(built: Built, t
     assert FolderReader(root).versions() == []
     finished = build(settings(root, built.corpus))
     assert finished.manifest == json.loads(built.out)["manifest"]
-    assert finished.parts_reused > 0
+    assert ended.end is not None
+    assert finished.parts_reused == sum(stage["parts_made"] for stage in _stages(ended.end.report))
+    return stopped
+
+
+def _stages(report: dict[str, Any]) -> list[dict[str, int]]:
+    return [stage for stage in report.values() if isinstance(stage, dict)]
+
+
+def test_sigterm_ends_a_build_as_failed_and_gives_the_lease_back(built: Built, tmp_path: Path) -> None:
+    def stop(running: Command) -> None:
+        running.wait_for("ingest:")
+        running.signal(signal.SIGTERM)
+
+    interrupted(built, tmp_path, stop)
+
+
+@pytest.mark.slow
+def test_ctrl_c_reaches_every_process_and_ends_the_build_alone(built: Built, tmp_path: Path) -> None:
+    def stop(running: Command) -> None:
+        running.wait_for("split:")
+        running.signal(signal.SIGINT, everywhere=True)
+
+    interrupted(built, tmp_path, stop)
+
+
+@pytest.mark.slow
+def test_sigterm_while_the_workers_start_ends_the_build_at_once(built: Built, tmp_path: Path) -> None:
+    def stop(running: Command) -> None:
+        while not any("spawn_main" in words for words in running.processes().values()):
+            assert running.running
+        running.signal(signal.SIGTERM)
+
+    interrupted(built, tmp_path, stop)
 
 
 # Exit codes

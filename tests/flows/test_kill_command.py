@@ -22,8 +22,6 @@ from tests.flows.commands import command, write_settings
 from tests.flows.readers import answers, complete_parts, whole_versions
 from tests.storage.quick import quick_folder
 
-KILLS = 10
-
 
 @dataclass(frozen=True)
 class Expected:
@@ -55,7 +53,7 @@ def watched(root: Path, manifest: str) -> Iterator[None]:
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(0.05):
+        while not ended.wait(0.2):
             try:
                 if whole_versions(root, {1: manifest}):
                     assert answers(root)
@@ -107,34 +105,40 @@ def test_a_killed_command_leaves_no_process_and_a_store_that_the_next_one_finish
     ends_well(expected, root, capsys)
 
 
+STAGES = ("ingest", "split", "recognise", "embed", "resolve", "embed_names", "check")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_ten_kills_at_random_times(expected: Expected, capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(2026)  # noqa: S311
     first = expected.folder / "first"
     first.mkdir()
-    began = time.monotonic()
     with watched(first / "store", expected.manifest), command(first, *expected.argv(first)) as whole:
+        began = time.monotonic()
+        whole.wait_for("ingest:")
+        startup = time.monotonic() - began
         assert whole.wait() == 0, whole.err
     assert whole.json()["manifest"] == expected.manifest
-    length = time.monotonic() - began
-    died = 0
-    for number in range(KILLS):
+    # Three while the server and the workers start, and one shortly after the end of each stage but one.
+    for number, stage in enumerate([None, None, None, *STAGES]):
         folder = expected.folder / f"kill-{number}"
         folder.mkdir()
-        # The later half is where the parts are made: each kill has its own tenth of it.
-        moment = length * (0.5 + (number + chance.random()) / KILLS / 2)
-        with watched(folder / "store", expected.manifest), command(folder, *expected.argv(folder)) as killed:
-            time.sleep(moment)
-            if killed.running:
-                killed.signal(signal.SIGKILL)
-            died += killed.wait() == -signal.SIGKILL
+        root = folder / "store"
+        with watched(root, expected.manifest), command(folder, *expected.argv(folder)) as killed:
+            if stage is not None:
+                killed.wait_for(f"{stage}:")
+            time.sleep(chance.random() * (0.3 if stage else startup / 2))
+            killed.signal(signal.SIGKILL)
+            assert killed.wait() == -signal.SIGKILL
             assert killed.left_behind() == {}
-        if number % 5 == 4:  # finished by the real command, too
-            with watched(folder / "store", expected.manifest), command(folder, *expected.argv(folder)) as finished:
-                assert finished.wait() == 0, finished.err
-            assert finished.json()["manifest"] == expected.manifest
-            assert whole_versions(folder / "store", {1: expected.manifest}) == 1
+        if stage not in ("split", "embed_names"):
+            ends_well(expected, root, capsys)
             continue
-        ends_well(expected, folder / "store", capsys)
-    assert died >= KILLS // 2
+        newest, kept = whole_versions(root, {1: expected.manifest}), complete_parts(root)
+        with watched(root, expected.manifest), command(folder, *expected.argv(folder)) as finished:
+            assert finished.wait() == 0, finished.err
+        told = finished.json()
+        assert (told["manifest"], told["published"]) == (expected.manifest, not newest)
+        assert told["parts_made"] + len(kept) == expected.parts
+        assert whole_versions(root, {1: expected.manifest}) == 1

@@ -157,7 +157,7 @@ def sample(count: int | None = None) -> Documents:
     return {row["id"]: (row["title"], row["text"]) for row in rows}
 
 
-REAL: dict[str, Any] = {"embed": {"model": "all-MiniLM-L6-v2"}, "run": {"shard_tokens": 2_000}}
+REAL: dict[str, Any] = {"embed": {"model": "all-MiniLM-L6-v2"}, "shards": {"document_tokens": 2_000}}
 
 
 @pytest.mark.timeout(600)

@@ -41,9 +41,9 @@ def test_a_run_from_start_to_end(store: FolderStore) -> None:
     assert runs.end(store, ended.model_copy(update={"state": "failed"})) == ended
     run = runs.read_run(store, "run1")
     assert (run.run_id, run.state, run.version, run.quarantined, run.exit_code) == ("run1", "published", 4, 2, 0)
-    told = run.to_json()
-    assert told["stages"] == {"split": {"parts_made": 2}}
-    assert (told["command"], told["started"], told["parent"]) == ("build", "2026-01-31T02:00:00.000Z", 3)
+    assert run.end is not None
+    assert run.end.report["stages"] == {"split": {"parts_made": 2}}
+    assert (run.start.command, run.started, run.start.parent) == ("build", "2026-01-31T02:00:00.000Z", 3)
 
 
 def test_a_killed_run_is_listed_with_what_it_refused(store: FolderStore) -> None:

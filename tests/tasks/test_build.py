@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gzip
 import json
 import random
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import indexmill
-from flows.run import Outcome, build_inline
-from indexmill.errors import BadInput, LeaseLost
+from flows.run import Outcome, build_inline, run_build
+from indexmill.errors import BadInput, GateRefused, LeaseLost
+from indexmill.models import embedder
 from schemas.config import Configuration
 from storage import runs
 from storage.folder import init_store, open_store
 from storage.lease import acquire
+from tasks import embed
+from tasks.build import Build
+from tasks.executor import Call, InlineExecutor
 from tasks.report import Silent
 from tests.corpora import Documents, documents, write_corpus
 
@@ -27,8 +36,8 @@ def configuration(store: Path, corpus: Path, **run: object) -> Configuration:
             "store": store,
             "corpus": {"paths": [str(corpus)]},
             "embed": {"model": "hash"},
-            "resolve": {"entities_per_shard": 64},
-            "run": {"shard_tokens": 1_000, **run},
+            "shards": {"document_tokens": 1_000, "entities": 64},
+            "run": run,
         }
     )
 
@@ -166,3 +175,84 @@ def test_every_document_can_go(tmp_path: Path) -> None:
     assert (outcome.version, outcome.documents, outcome.passages) == (2, 0, 0)
     with indexmill.open(tmp_path / "store") as snapshot:
         assert snapshot.retrieve("Esme Quill?", method="dense") == []
+
+
+def test_shards_that_are_made_from_the_same_share_a_part(tmp_path: Path) -> None:
+    # Dates and numbers are entities without vectors: every entity shard asks for the names of none.
+    rows = {
+        f"d{number}": (" ", f"In {1200 + number} and {1700 + number} there were {number} km.") for number in range(300)
+    }
+    first = build(tmp_path / "store", rows)
+    with indexmill.open(tmp_path / "store") as snapshot:
+        assert len(snapshot.shards("names")) == len(snapshot.shards("entities")) > 1
+    assert not build(tmp_path / "store", rows).published
+    assert build(tmp_path / "fresh", rows).manifest == first.manifest
+
+
+def test_a_new_version_of_a_stage_copies_no_vector_of_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build(tmp_path / "store", documents(12))
+    monkeypatch.setattr(embed, "STAGE", dataclasses.replace(embed.STAGE, version=99))
+    second = build(tmp_path / "store", documents(12))
+    assert second.vectors_made == first.vectors_made - names_made(tmp_path / "store")
+    assert build(tmp_path / "fresh", documents(12)).manifest == second.manifest
+
+
+def names_made(store: Path) -> int:
+    with indexmill.open(store, version=1) as snapshot:
+        return sum(len(vectors) for vectors in snapshot.vectors("names", "vectors"))
+
+
+def test_a_cold_build_replaces_what_came_out_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(tmp_path / "store", documents(12))
+    monkeypatch.setattr(embedder, "_mean", lambda states: states[-1])
+    cold = build(tmp_path / "store", documents(12), cold=True)
+    assert cold.published
+    assert cold.parts_differing > 0
+    assert build(tmp_path / "fresh", documents(12)).manifest == cold.manifest
+    assert not build(tmp_path / "store", documents(12)).published
+
+
+def test_an_unreadable_file_takes_no_documents_away_unless_asked(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl.gz"
+    write_corpus(tmp_path / "corpus.jsonl", documents(400))
+    corpus.write_bytes(gzip.compress((tmp_path / "corpus.jsonl").read_bytes()))
+    settings = configuration(tmp_path / "store", corpus)
+    build_inline(settings, progress=Silent())
+    corpus.write_bytes(corpus.read_bytes()[:-9000])
+    with pytest.raises(GateRefused, match="--allow-shrink"):
+        build_inline(settings, progress=Silent())
+    assert [run.state for run in runs.list_runs(open_store(tmp_path / "store"))] == ["published", "refused"]
+    outcome = run_build(settings, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True)
+    assert (outcome.version, outcome.quarantined) == (2, 1)
+    assert outcome.documents < 400
+
+
+def test_a_run_that_lost_its_lease_stops_and_says_so(tmp_path: Path) -> None:
+    class Stolen(InlineExecutor):
+        """Another run takes the store over while this one works."""
+
+        def run(self, calls: Iterable[Call], *, priority: int = 0) -> Iterator[tuple[Call, Any]]:
+            for done in super().run(calls, priority=priority):
+                yield done
+                if done[0].key.startswith("scan"):
+                    acquire(open_store(tmp_path / "store"), "thief", clock=lambda: time.time() + 10_000)
+                    self.stop()  # what the lease's own thread does when it finds out
+
+    corpus = write_corpus(tmp_path / "corpus.jsonl", documents(4))
+    with pytest.raises(LeaseLost, match="thief"):
+        run_build(configuration(tmp_path / "store", corpus), Stolen(), Build.run, progress=Silent())
+    store = open_store(tmp_path / "store")
+    assert runs.list_runs(store)[0].state == "superseded"
+    assert not store.list("refs/")
+
+
+def test_equal_passages_are_embedded_once(tmp_path: Path) -> None:
+    title, text = documents(1)["doc-0000"]
+    one = build(tmp_path / "one", {"a": (title, text)})
+    many = build(tmp_path / "many", {f"d{number}": (title, text) for number in range(10)})
+    assert many.vectors_made - one.vectors_made <= len(_names(tmp_path / "many"))
+
+
+def _names(store: Path) -> list[str]:
+    with indexmill.open(store) as snapshot:
+        return list(snapshot.table("entities").column("name").to_pylist())

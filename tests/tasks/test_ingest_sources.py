@@ -84,6 +84,33 @@ def test_files_of_the_same_name_in_two_folders_are_told_apart(tmp_path: Path) ->
     ]
 
 
+def test_two_text_files_that_would_be_one_document_are_refused(tmp_path: Path) -> None:
+    _make(tmp_path, "x/index.md", "y/index.md", "z/cafe\u0301.txt", "z/caf\u00e9.txt", "u/a.jsonl", "v/a.jsonl")
+    with pytest.raises(BadInput, match=r"x/index\.md and .*y/index\.md would both be .*'index\.md'.*one folder"):
+        _names(tmp_path / "y", tmp_path / "x")
+    with pytest.raises(BadInput, match="rename"):
+        _names(tmp_path / "z")
+    assert _names(tmp_path, include=("index.md",)) == ["x/index.md", "y/index.md"]
+    assert len(_names(tmp_path / "u", tmp_path / "v")) == 2  # the ids of records are their own
+
+
+@pytest.mark.parametrize("version", [1, 99])
+def test_a_store_is_no_corpus(tmp_path: Path, version: int) -> None:
+    _make(tmp_path, "a.txt", "index/runs/r/start.json", "index/leases/1.json", "index/tmp/x/b.txt")
+    (tmp_path / "index/store.json").write_text(f'{{"format_version": {version}}}\n')
+    for paths in ((tmp_path,), (f"{tmp_path}/**/*",), (f"{tmp_path}/*",)):
+        assert _names(*paths) == ["a.txt"]
+    with pytest.raises(BadInput, match="no corpus file"):
+        _names(tmp_path / "index")
+    with pytest.raises(BadInput, match="no corpus file"):
+        _names(f"{tmp_path}/index/**/*.json")
+
+
+def test_a_damaged_store_is_no_corpus_and_records_in_a_store_json_are_one(tmp_path: Path) -> None:
+    _make(tmp_path, "index/store.json", "index/blobs/sha256/ab/c", "index/runs/r/start.json", "shops/store.json")
+    assert _names(tmp_path) == _names(f"{tmp_path}/**/*.json") == ["shops/store.json"]
+
+
 def test_document_names_are_composed_unicode(tmp_path: Path) -> None:
     _make(tmp_path, "cafe\u0301.md")
     (file,) = expand(CorpusSettings(paths=(str(tmp_path),)))

@@ -24,7 +24,7 @@ from schemas.tables import DOCUMENTS, QUARANTINE
 from tasks.ingest import spill
 from tasks.ingest.shards import id_hash
 from tasks.ingest.sources import batches, expand
-from tasks.ingest.spill import ShardPlan, digest_of_documents, documents_of, plan, quarantine_of, scan, sources_of
+from tasks.ingest.spill import ShardPlan, digest_of_documents, documents_of, plan, quarantine_of, scan
 
 Record = dict[str, Any]
 
@@ -66,7 +66,6 @@ def test_every_document_is_in_the_shard_of_its_hash(tmp_path: Path) -> None:
         for name in ids:
             assert "".join(f"{byte:08b}" for byte in id_hash(name)).startswith(shard.label[1:])
         assert shard.digest == digest_of_documents(ids, table.column("content_hash").to_pylist())
-        assert sources_of(shard, tmp_path / "spill").column("document_id").to_pylist() == ids
         seen += ids
     assert sorted(seen) == sorted(f"d{n}" for n in range(200))
     assert planned.documents == 200
@@ -114,11 +113,10 @@ def test_documents_are_a_function_of_the_set_of_rows(
         assert rows[row["line"] - 1]["text"] != kept[row["document_id"]]["text"]
     for name, texts in by_id.items():
         assert kept[name]["text"] in texts
-    for shard in one.shards:
-        for source in sources_of(shard, folder / "spill1").to_pylist():
-            same = [n for n, row in enumerate(rows, 1) if row["id"] == source["document_id"]]
-            same = [n for n in same if rows[n - 1]["text"] == kept[source["document_id"]]["text"]]
-            assert source["line"] == min(same)
+    for row in refused:
+        same = [n for n, one_row in enumerate(rows, 1) if one_row["id"] == row["document_id"]]
+        first = min(n for n in same if rows[n - 1]["text"] == kept[row["document_id"]]["text"])
+        assert f"kept is a.jsonl, line {first}," in row["detail"]
 
 
 def test_the_smallest_content_hash_is_kept_and_the_other_refused(tmp_path: Path) -> None:
@@ -135,8 +133,8 @@ def test_the_smallest_content_hash_is_kept_and_the_other_refused(tmp_path: Path)
     refused = table.to_pylist()
     assert len(refused) + planned.repeats == 3
     assert {(row["reason"], row["document_id"], row["file"]) for row in refused} == {("duplicate-id", "a", "a.jsonl")}
-    (source,) = sources_of(planned.shards[0], tmp_path / "spill").to_pylist()
-    assert all(f"a.jsonl, line {source['line']}" in row["detail"] for row in refused)
+    line = [found["content_hash"] for (found,) in alone].index(kept["content_hash"]) + 1
+    assert all(f"kept is a.jsonl, line {line}," in row["detail"] for row in refused)
 
 
 def test_refused_rows_of_all_files_are_in_the_quarantine(tmp_path: Path) -> None:
@@ -172,8 +170,6 @@ def test_small_files_are_scanned_together(tmp_path: Path) -> None:
     for folder, groups in (("one", batches(expand(chosen))), ("many", batches(expand(chosen), most_files=7))):
         (tmp_path / folder).mkdir()
         planned = plan([scan(group, chosen, tmp_path / folder) for group in groups], tmp_path / folder, 20)
-        sources = pa.concat_tables(sources_of(shard, tmp_path / folder) for shard in planned.shards).to_pylist()
-        assert all(source["file"] == source["document_id"] and source["line"] is None for source in sources)
         (tmp_path / f"{folder}.json").write_text(
             json.dumps([documents(planned, tmp_path / folder), planned.fingerprint])
         )
