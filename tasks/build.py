@@ -179,7 +179,7 @@ class Build:
             others = f", nor {len(unreadable) - 1} others," if unreadable[1:] else ""
             raise GateRefused(
                 f"{unreadable[0]}{others} cannot be read to the end, and the corpus has {now} documents where the "
-                f"index has {before}: nothing was published. Mend the file, or run with --allow-shrink if they are to go"
+                f"index has {before}: nothing was published. Mend the file, or let them go with --allow-shrink"
             )
 
     def split(self) -> None:
