@@ -9,10 +9,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from indexmill.packs import Pack, open_pack, write_pack
+from indexmill.packs import write_pack
 from storage.protocol import Store
 
-__all__ = ["put_pack", "read_pack"]
+__all__ = ["put_pack"]
 
 
 def put_pack(store: Store, run_id: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[str, int]:
@@ -25,8 +25,3 @@ def put_pack(store: Store, run_id: str, arrays: Mapping[str, NDArray[Any]]) -> t
         path = Path(folder) / "pack"
         size = write_pack(path, arrays)
         return store.put_blob(path), size
-
-
-def read_pack(store: Store, digest: str) -> Pack:
-    """The arrays of a blob, mapped; CorruptBlob if it is missing, damaged or not a pack."""
-    return open_pack(store.open_local(digest))

@@ -110,20 +110,17 @@ def candidates(
     shard: str,
     *,
     exclude: Collection[str] = (),
-    runs: Collection[str] | None = None,
     receipts: Iterable[Receipt] | None = None,
 ) -> list[Receipt]:
     """The receipts that may hold rows for a shard, complete or not: same row space, overlapping prefix.
 
-    The nearest prefix comes first, then the fuller part. `exclude` are keys to leave out, `runs` the only makers to
-    look at, `receipts` the result of an earlier `scan`. Their blobs are there.
+    The nearest prefix comes first, then the fuller part. `exclude` are keys to leave out, `receipts` the
+    result of an earlier `scan`. Their blobs are there.
     """
     ranked = []
     for receipt in scan(store, stage) if receipts is None else receipts:
         distance = overlap(shard, receipt.shard)
         if distance is None or receipt.row_space != row_space or receipt.key in exclude:
-            continue
-        if runs is not None and receipt.run_id not in runs:
             continue
         ranked.append((distance, -sum(receipt.rows.values()), receipt.key, receipt.run_id, receipt))
     ranked.sort(key=lambda entry: entry[:4])

@@ -173,8 +173,8 @@ def quarantine_of(store: Store, run_id: str | None = None) -> tuple[str | None, 
             if any("/quarantine." in record for record in store.list(run_prefix(name))):
                 return quarantine_of(store, name)
         return None, QUARANTINE.empty_table()
-    names = store.list(run_prefix(run_id))
-    if not names:
+    names = _by_run(store).get(run_id)
+    if names is None:
         raise SnapshotNotFound(f"{store.url} knows no run {run_id}; `indexmill runs` lists them")
     tables = [read_table(store, record.digest, QUARANTINE) for record in _quarantined(store, run_id, names)]
     return run_id, pa.concat_tables([QUARANTINE.empty_table(), *tables]).combine_chunks()

@@ -134,6 +134,5 @@ def test_candidates_are_the_overlapping_receipts_of_the_same_row_space_nearest_f
 
     assert keys() == ["same", "parent", "fuller", "child", "root"]
     assert keys(exclude={"same", "root"}) == ["parent", "fuller", "child"]
-    assert keys(runs={"run2"}) == ["child"]
     assert keys(receipts=scan(store, "embed")) == keys()
     assert candidates(store, "split", "model", "p01") == []

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from indexmill.errors import CorruptBlob, StoreError
 from indexmill.layout import blob_path
 from indexmill.manifest import describe_table
+from indexmill.packs import open_pack
 from schemas.tables import MENTIONS, QUARANTINE, SENTENCES
-from storage.arrays import put_pack, read_pack
+from storage.arrays import put_pack
 from storage.folder import FolderStore
 from storage.tables import ROWS_PER_GROUP, put_table, read_table, table_bytes
 
@@ -91,5 +92,5 @@ def test_arrays_become_a_blob_and_leave_no_file(store: FolderStore) -> None:
     digest, size = put_pack(store, "run1", {"passages": vectors})
     assert put_pack(store, "run1", {"passages": vectors}) == (digest, size)
     assert store.blob_size(digest) == size
-    assert np.array_equal(read_pack(store, digest)["passages"], vectors)
+    assert np.array_equal(open_pack(store.open_local(digest))["passages"], vectors)
     assert list(store.scratch("run1").iterdir()) == []
