@@ -28,7 +28,7 @@ def init(options: Options, folder: Path) -> None:
 
     sample = not options.corpus
     corpus = ["corpus.jsonl"] if sample else [str(Path(path).resolve()) for path in options.corpus]
-    store = str(Path(options.store).resolve()) if options.store else "store"
+    store = str(Path(options.store_path()).resolve()) if options.store else "store"
     files = {CONFIGURATION_FILE: explained_configuration({"store": store, "corpus": {"paths": corpus}}).encode()}
     if sample:
         files |= {name: (_SAMPLE / name).read_bytes() for name in ("corpus.jsonl", "questions.jsonl")}

@@ -152,7 +152,9 @@ def evaluate(
         vectors = snapshot.encode([question.question for question in questions])
         encoded_in = clock() - started
     gold = {one for question in questions for one in question.gold_ids}
-    known = set(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
+    known: set[str] = set()
+    if snapshot.manifest.corpus.documents:  # an empty snapshot has no table at all
+        known.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
     return Evaluation(
         version=snapshot.version,
         methods={name: _measure(snapshot, questions, name, ks, vectors, encoded_in, clock) for name in names},

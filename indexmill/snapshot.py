@@ -194,8 +194,8 @@ class Snapshot:
     @property
     def dimensions(self) -> int | None:
         """The length of a passage's vector; None where the snapshot holds no vectors."""
-        shards = self.vectors("vectors", "passages")
-        return int(shards[0].shape[1]) if shards else None
+        (length,) = self._once("dimensions", self._find_dimensions)
+        return length
 
     @property
     def passages(self) -> Passages:
@@ -203,6 +203,10 @@ class Snapshot:
         from indexmill.retrieve.passages import Passages
 
         return self._once("passages", lambda: Passages(self))
+
+    def _find_dimensions(self) -> tuple[int | None]:
+        shards = self.vectors("vectors", "passages")
+        return (int(shards[0].shape[1]) if shards else None,)
 
     # Life
 

@@ -188,8 +188,9 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
             corpus["paths"] = [anchored(path, folder) if isinstance(path, str) else path for path in paths]
     for section, setting in (("embed", "model"), ("recognise", "recogniser")):
         settings = content.get(section)
-        value = settings.get(setting) if isinstance(settings, dict) else None
-        if isinstance(value, str) and _looks_like_a_path(value) and Path(anchored(value, folder)).exists():
+        if not isinstance(settings, dict) or not isinstance(value := settings.get(setting), str):
+            continue
+        if _looks_like_a_path(value) and Path(anchored(value, folder)).exists():
             settings[setting] = anchored(value, folder)
 
 

@@ -200,8 +200,11 @@ class Build:
 
     def recognise(self) -> None:
         """Find the entities that documents mention."""
-        settings = {"recogniser": self.configuration.recognise.recogniser, "fingerprint": self.recogniser_fingerprint}
-        self._make(recognise.STAGE, [_Want(shard, self._texts(shard), settings) for shard in self.parts["split"]])
+        settings = {"fingerprint": self.recogniser_fingerprint}
+        extra = {"recogniser": self.configuration.recognise.recogniser}  # a name, or where a pipeline lies
+        self._make(
+            recognise.STAGE, [_Want(shard, self._texts(shard), settings, extra) for shard in self.parts["split"]]
+        )
 
     def embed(self) -> None:
         """Make the vectors of passages and sentences that no earlier part holds."""
@@ -304,7 +307,7 @@ class Build:
             models={
                 "encoder": self.choice.fingerprint,
                 "recogniser": {
-                    "name": self.configuration.recognise.recogniser,
+                    "name": self.configuration.recognise.published_name,
                     "fingerprint": self.recogniser_fingerprint,
                 },
             },

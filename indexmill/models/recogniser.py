@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import accumulate, starmap
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -33,6 +34,7 @@ __all__ = [
     "open_recogniser",
     "question_candidates",
     "question_names",
+    "question_runs",
 ]
 
 Field = Literal["title", "text"]
@@ -475,7 +477,12 @@ _LONGEST_NAME = 12  # words
 
 
 def question_candidates(question: str) -> list[Candidate]:
-    """Return every run of words of a question that may name an entity, the longest first, then from left to right.
+    """Return every run of words of a question that may name an entity, the longest first, then from left to right."""
+    return list(starmap(Candidate, question_runs(question)))
+
+
+def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
+    """Return what ``question_candidates`` does as plain tuples: there are a hundred in a question, and few are names.
 
     A question is matched against the names that the corpus has: people write questions in any casing (``Lothair Ii's
     mother``, ``God'S Gift To Women``), and what is a name and what is not stands in the corpus, not in the question.
@@ -483,7 +490,8 @@ def question_candidates(question: str) -> list[Candidate]:
     words = canonical_words(question)
     shown: set[str] = set()
     for i, raw in enumerate(_RAW_WORD.findall(question)):
-        if raw[0].isupper() or raw[0].isdigit() or any(c.isupper() for c in raw):
+        lower = raw.isascii() and raw.islower()
+        if raw[0].isdigit() or not lower and any(c.isupper() for c in raw):
             folded = canonical_words(raw)
             if i or not folded or folded[0] not in _OPENERS:
                 shown.update(folded)
@@ -492,11 +500,14 @@ def question_candidates(question: str) -> list[Candidate]:
         tells = word not in _FUNCTION_WORDS
         telling.append(telling[-1] + tells)
         capitals.append(capitals[-1] + (tells and word in shown))
+    text = " ".join(words)
+    ends = list(accumulate(len(word) + 1 for word in words))  # of each word and the space after it
+    begins = [0, *ends]
     return [
-        Candidate(" ".join(words[start : start + n]), start, start + n, capitals[start + n] > capitals[start])
+        (text[begins[start] : ends[end - 1] - 1], start, end, capitals[end] > capitals[start])
         for n in range(min(_LONGEST_NAME, len(words)), 0, -1)
-        for start in range(len(words) - n + 1)
-        if telling[start + n] > telling[start] and words[start] != "the"
+        for start, end in enumerate(range(n, len(words) + 1))
+        if telling[end] > telling[start] and words[start] != "the"
     ]
 
 
@@ -516,7 +527,8 @@ def question_names(question: str) -> list[str]:
 class SpacyRecogniser:
     """The entities of an installed spaCy pipeline, by name or path.
 
-    The fingerprint covers the installed spaCy and the bytes of the pipeline, not where it lies. Raises ``ModelUnavailable`` where spaCy or the pipeline is not installed.
+    The fingerprint covers the installed spaCy and the bytes of the pipeline, not where it lies. Raises
+    ``ModelUnavailable`` where spaCy or the pipeline is not installed.
     """
 
     def __init__(self, name: str) -> None:

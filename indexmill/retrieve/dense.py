@@ -1,9 +1,11 @@
 """Dense retrieval: exact nearest passages by inner product, the baseline of every other method.
 
-Vectors are of unit length, so the score is the cosine. The matrix product runs in tiles of fixed shape: a question's
-column in a tile is the same arithmetic whatever stands in the other columns, so a batch gives each question to the
-bit what it gets alone. (Measured with OpenBLAS: sixteen columns cost about as much as two, and a question in a batch
-about a tenth of one alone.)
+Vectors are of unit length, so the score is the cosine. It is found in two steps. A matrix product over all rows
+estimates it, whichever way the linear algebra library likes best for this number of questions; the rows whose estimate
+is within the rounding error of the k best are then multiplied again, each alone with the question by one call of one
+shape. So a score, and with it the order, depends on the row and the question and on nothing else: a batch gives each
+question to the bit what it gets alone. (Measured with OpenBLAS, 11,675 rows: 0.8 ms for one question and 0.12 ms for
+each of 128, where products of one fixed width took 3.3 and 0.21.)
 """
 
 from __future__ import annotations
@@ -16,79 +18,123 @@ import numpy.typing as npt
 
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Encode, Vectors
+from indexmill.retrieve.stacked import taken
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["QUESTION_TILE", "Dense", "nearest", "scores", "top"]
+__all__ = ["QUESTION_TILE", "Dense", "nearest", "products", "top"]
 
-QUESTION_TILE = 16
-"""Questions per matrix product; fewer are padded with zeros."""
+QUESTION_TILE = 128
+"""Most questions per matrix product."""
 
 ROW_TILE = 8192
-"""Rows per matrix product, so that a tile of passage vectors stays near the processor."""
+"""Most rows per matrix product, so that a tile of passage vectors stays near the processor."""
 
-BLOCK_ROWS = 1 << 18
-"""Rows whose scores are held at once: 16 MiB per question tile."""
+BLOCK_ROWS = 1 << 16
+"""Rows whose estimates are held at once: 32 MiB per question tile."""
+
+_PAIRS = 1024
+"""Pairs of row and question that are laid out at once."""
+
+_GROUPS = 16
+"""Groups per value wanted, when the largest values are looked for by the largest of each group."""
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
 
 
-def scores(shards: Sequence[Vectors], questions: Vectors) -> Scores:
-    """Inner products ``(n_questions, n_rows) float32`` of questions with the rows of all shards."""
-    found = np.empty((len(questions), sum(len(shard) for shard in shards)), dtype=np.float32)
-    tile = np.zeros((QUESTION_TILE, questions.shape[1]), dtype=np.float32)
-    for first in range(0, len(questions), QUESTION_TILE):
-        held = questions[first : first + QUESTION_TILE]
-        tile[: len(held)] = held
-        tile[len(held) :] = 0.0
-        column = 0
-        for shard in shards:
-            for row in range(0, len(shard), ROW_TILE):
-                product = shard[row : row + ROW_TILE] @ tile.T
-                found[first : first + len(held), column : column + len(product)] = product[:, : len(held)].T
-                column += len(product)
+def products(rows: Vectors, question: Vectors) -> Scores:
+    """Inner products ``(n,) float32`` of some rows ``(n, d)`` with one question ``(d,)``, each a call of its own.
+
+    A call multiplies the pair of row and question with its own transpose: of the products that numpy runs over a stack
+    of small matrices without a loop in Python, the one that OpenBLAS rounds as it does large ones.
+    """
+    found = np.empty(len(rows), dtype=np.float32)
+    for first in range(0, len(rows), _PAIRS):
+        held = rows[first : first + _PAIRS]
+        pairs = np.empty((len(held), 2, len(question)), dtype=np.float32)
+        pairs[:, 0] = held
+        pairs[:, 1] = question
+        found[first : first + len(held)] = (pairs @ pairs.transpose(0, 2, 1))[:, 0, 1]
     return found
 
 
 def top(values: npt.NDArray[np.floating], k: int) -> Rows:
     """Positions of the k largest values ``(n,)``, largest first, ties by position."""
-    count = min(k, len(values))
-    if count == 0:
-        return np.empty(0, dtype=np.int64)
-    if count == len(values):
-        chosen = np.arange(count)
-    else:
-        bound = np.partition(values, len(values) - count)[len(values) - count]
-        above = np.flatnonzero(values > bound)
-        equal = np.flatnonzero(values == bound)[: count - len(above)]
-        chosen = np.concatenate([above, equal])
-    order = np.lexsort((chosen, -values[chosen]))
-    return chosen[order].astype(np.int64, copy=False)
+    chosen = _at_least_top(values, k, 0.0)
+    order = np.lexsort((chosen, -values[chosen]))[:k]
+    return chosen[order]
+
+
+def _at_least_top(values: npt.NDArray[np.floating], k: int, slack: float) -> Rows:
+    """Positions, ascending, of all values that are at most ``slack`` below the k-th largest."""
+    if k >= len(values):
+        return np.arange(len(values))
+    chosen = None
+    groups = _GROUPS * k
+    if len(values) >= 4 * groups:
+        # The k-th largest of the groups' maxima is a lower bound: few values reach it, and only they are sorted.
+        each = len(values) // groups
+        maxima = values[: each * groups].reshape(each, groups).max(axis=0)
+        maxima.partition(groups - k)
+        (chosen,) = (values >= maxima[groups - k] - slack).nonzero()
+        values = values[chosen]
+    ordered = np.partition(values, len(values) - k)
+    (kept,) = (values >= ordered[len(values) - k] - slack).nonzero()
+    return kept if chosen is None else chosen[kept]
 
 
 def nearest(shards: Sequence[Vectors], questions: Vectors, k: int) -> list[tuple[Rows, Scores]]:
     """The k rows of largest inner product with each question, and the products; ties by row.
 
-    shards: ``(n, d) float32`` arrays whose rows are numbered one after the other. questions: ``(n_questions, d)
+    shards: ``(n, d) float32`` arrays of unit rows, numbered one after the other. questions: ``(n_questions, d)
     float32``.
     """
     nothing = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))
     best: list[tuple[Rows, Scores]] = [nothing] * len(questions)
+    slack = _slack(questions)
     for first_question in range(0, len(questions), QUESTION_TILE):
         tile = questions[first_question : first_question + QUESTION_TILE]
         first_row = 0
         for block in _blocks(shards):
-            products = scores(block, tile)
-            for i, values in enumerate(products, start=first_question):
-                rows = top(values, k)
-                candidates = np.concatenate([best[i][1], values[rows]])
-                numbered = np.concatenate([best[i][0], rows + first_row])
-                kept = top(candidates, k)  # earlier blocks come first, so ties still go to the lower row
-                best[i] = (numbered[kept], candidates[kept])
-            first_row += products.shape[1]
+            estimates = _estimates(block, tile)
+            for i, values in enumerate(estimates, start=first_question):
+                rows = _at_least_top(values, k, slack[i])
+                if not len(rows):
+                    continue
+                scores = products(taken(block, rows), questions[i])
+                if first_row:
+                    rows = np.concatenate([best[i][0], rows + first_row])
+                    scores = np.concatenate([best[i][1], scores])
+                kept = np.lexsort((rows, -scores))[:k]
+                best[i] = (rows[kept], scores[kept])
+            first_row += estimates.shape[1]
     return best
+
+
+def _estimates(shards: Sequence[Vectors], questions: Vectors) -> Scores:
+    """Inner products ``(n_questions, n_rows) float32``, rounded in any way."""
+    found = np.empty((len(questions), sum(map(len, shards))), dtype=np.float32)
+    column = 0
+    for shard in shards:
+        product = shard @ questions[0] if len(questions) == 1 else (shard @ questions.T).T
+        found[:, column : column + len(shard)] = product
+        column += len(shard)
+    return found
+
+
+def _slack(questions: Vectors) -> list[float]:
+    """How far below the k-th largest estimate one of the k largest products may be estimated, for each question.
+
+    Two ways to add d products differ by 2 d u |row| |question| at most, with the unit roundoff u (Higham, Accuracy and
+    Stability of Numerical Algorithms, section 3.1). Of two rows, one may be estimated too low and the other too high.
+    Rows are of unit length but for their own rounding, which the last factor allows for.
+    """
+    error = 2 * questions.shape[1] * float(np.finfo(np.float32).eps) / 2
+    lengths = np.sqrt(np.add.reduce(questions.astype(np.float64) ** 2, axis=1))
+    slack: list[float] = (2 * error * 1.1 * lengths).tolist()
+    return slack
 
 
 def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:

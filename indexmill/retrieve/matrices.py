@@ -31,19 +31,20 @@ class Sparse:
 
     def links(self, rows: Rows) -> tuple[Rows, Rows, Rows]:
         """For some rows: the position in ``rows`` of every link, its column, and its place in ``indices``."""
-        starts = self.indptr[rows]
-        lengths = self.indptr[rows + 1] - starts
+        starts = self.indptr.take(rows)
+        lengths = self.indptr.take(rows + 1) - starts
         owners = np.arange(len(rows)).repeat(lengths)
-        places = np.arange(len(owners)) + (starts - np.cumsum(lengths) + lengths)[owners]
-        return owners, self.indices[places].astype(np.int64), places
+        places = (starts - lengths.cumsum() + lengths).repeat(lengths)
+        places += np.arange(len(places))
+        return owners, self.indices.take(places).astype(np.int64), places
 
     def occurrences(self, places: Rows) -> Scores:
         """The counts at some places of ``indices``."""
-        return np.ones(len(places)) if self.counts is None else self.counts[places].astype(np.float64)
+        return np.ones(len(places)) if self.counts is None else self.counts.take(places).astype(np.float64)
 
     def degrees(self, rows: Rows) -> Rows:
         """The number of links of some rows."""
-        return (self.indptr[rows + 1] - self.indptr[rows]).astype(np.int64)
+        return (self.indptr.take(rows + 1) - self.indptr.take(rows)).astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Matrices:
         """In how many documents some entities are."""
         if self.documents is None:
             return self.contained_in.degrees(entities)
-        return self.documents[entities].astype(np.int64)
+        return self.documents.take(entities).astype(np.int64, copy=False)
 
 
 def build_matrices(

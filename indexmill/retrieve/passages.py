@@ -55,15 +55,15 @@ class Passages:
 
     def _hit(self, row: int, score: float, explanation: dict[str, Any] | None) -> Hit:
         number, place = self._rows.locate(row)
-        shard = self._rows.shard(number)
+        cells = self._rows.cells(number)
         return Hit(
             kind="passage",
-            id=shard["passage_id"][place].as_py(),
+            id=cells["passage_id"](place),
             score=score,
-            text=shard["text"][place].as_py(),
-            title=self._documents.shard(number)["title"][self._document_rows(number)[place]].as_py(),
-            document_ids=(shard["document_id"][place].as_py(),),
-            tokens=shard["tokens"][place].as_py(),
+            text=cells["text"](place),
+            title=self._documents.cells(number)["title"](self._document_rows(number)[place]),
+            document_ids=(cells["document_id"](place),),
+            tokens=cells["tokens"](place),
             version=self._version,
             explanation=explanation,
         )

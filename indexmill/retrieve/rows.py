@@ -5,15 +5,19 @@ from __future__ import annotations
 import bisect
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import CorruptBlob
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from indexmill.snapshot import Snapshot
 
 __all__ = ["Rows"]
+
+_Cell = Callable[[int], Any]
 
 
 class Rows:
@@ -29,6 +33,7 @@ class Rows:
         self.starts = [0, *itertools.accumulate(counts)]
         """The first row of every shard, and the number of all rows."""
         self._shards: dict[int, dict[str, Any]] = {}
+        self._cells: dict[int, dict[str, _Cell]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -49,10 +54,22 @@ class Rows:
                     shard = self._shards[number] = self._read(number)
         return shard
 
+    def cells(self, number: int) -> dict[str, Callable[[int], Any]]:
+        """By column of one shard, what gives the value at a place. Raises CorruptBlob."""
+        cells = self._cells.get(number)
+        if cells is None:
+            cells = self._cells[number] = {name: _cell(array) for name, array in self.shard(number).items()}
+        return cells
+
     def value(self, row: int, column: str) -> Any:
         """One value of one row."""
         number, place = self.locate(row)
-        return self.shard(number)[column][place].as_py()
+        return self.cells(number)[column](place)
+
+    def values(self, row: int) -> list[Any]:
+        """The values of one row, in the order of the columns."""
+        number, place = self.locate(row)
+        return [cell(place) for cell in self.cells(number).values()]
 
     def _read(self, number: int) -> dict[str, Any]:
         from indexmill.snapshot import read_table
@@ -65,3 +82,39 @@ class Rows:
                 f"the manifest says {artifact.rows}"
             )
         return {name: table.column(name).combine_chunks() for name in self._columns}
+
+
+def _cell(array: pa.Array) -> _Cell:
+    """What gives the value at a place of an array.
+
+    Texts and integers are read from the array's own buffers: a third of the time of Arrow's scalars.
+    """
+    import pyarrow as pa
+
+    kind = array.type
+    if array.null_count == 0 and array.offset == 0 and len(array):
+        if pa.types.is_integer(kind):
+            return _view(array.buffers()[1], _INTEGERS[str(kind)], len(array)).__getitem__
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            _, offsets, characters = array.buffers()
+            ends = _view(offsets, "i" if pa.types.is_string(kind) else "q", len(array) + 1)
+            texts = memoryview(characters or b"")
+            return lambda place: str(texts[ends[place] : ends[place + 1]], "utf-8")
+    return lambda place: array[place].as_py()
+
+
+_INTEGERS = {
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+}
+
+
+def _view(buffer: pa.Buffer, kind: str, length: int) -> memoryview:
+    """The first numbers of a buffer, of a kind of ``struct``."""
+    return memoryview(buffer).cast("B").cast(kind)[:length]  # type: ignore[call-overload, no-any-return]

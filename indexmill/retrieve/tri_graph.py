@@ -32,15 +32,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.models.recogniser import question_candidates, question_names
+from indexmill.models.recogniser import question_names, question_runs
 from indexmill.names import NameIndex
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores
+from indexmill.retrieve.stacked import taken
 
 __all__ = [
     "Activation",
@@ -104,8 +105,7 @@ class Link:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class Activation:
+class Activation(NamedTuple):
     """An activated entity: its score, its level [L, eq. 7; 1 for what the question names], and how it was reached.
 
     ``sentence`` is the row of the sentence that bridged from the entity ``source``; None on level 1.
@@ -181,7 +181,7 @@ class TriGraph:
         names, for those in the questions that no entity has; without it they count for nothing.
         """
         close = nearest(self.passages, vectors, max(k, self.parameters.dense_passages))
-        linked = [self.link(question) for question in questions]
+        linked = self._link(questions)
         if encode is not None and self.name_vectors:
             linked = self._link_nearest(questions, linked, encode)
         return [
@@ -191,19 +191,32 @@ class TriGraph:
 
     def link(self, question: str) -> tuple[Link, ...]:
         """The entities that a question names (eq. 3), ascending by row."""
-        candidates = question_candidates(question)
-        rows = self.names.find([candidate.name for candidate in candidates])
-        known = np.flatnonzero(rows >= 0)
-        known = known[self.matrices.contained_in.degrees(rows[known]) > 0]
-        taken: set[int] = set()
-        found: dict[int, Link] = {}
-        for candidate, row in ((candidates[i], int(rows[i])) for i in known.tolist()):
-            words = range(candidate.start, candidate.end)
-            # One common word is no name, even where some work is called by it.
-            if taken.isdisjoint(words) and (candidate.capital or len(words) > 1):
-                taken.update(words)
-                found[row] = Link(row, candidate.name, 1.0)
-        return tuple(found[row] for row in sorted(found))
+        return self._link([question])[0]
+
+    def _link(self, questions: Sequence[str]) -> list[tuple[Link, ...]]:
+        """The entities that each question names; all names are looked up at once."""
+        # One common word is no name, even where some work is called by it.
+        runs = [
+            [run for run in question_runs(question) if run[3] or run[2] - run[1] > 1]  # capital, end, start
+            for question in questions
+        ]
+        rows = self.names.find([run[0] for of_one in runs for run in of_one])
+        rows[rows >= 0] = np.where(self.matrices.contained_in.degrees(rows[rows >= 0]) > 0, rows[rows >= 0], -1)
+        linked = []
+        first = 0
+        for of_one in runs:
+            found = rows[first : first + len(of_one)]
+            first += len(of_one)
+            covered: set[int] = set()
+            links: dict[int, Link] = {}
+            for i in (found >= 0).nonzero()[0].tolist():
+                name, start, end, _ = of_one[i]
+                if covered.isdisjoint(range(start, end)):
+                    covered.update(range(start, end))
+                    row = int(found[i])
+                    links[row] = Link(row, name, 1.0)
+            linked.append(tuple(links[row] for row in sorted(links)))
+        return linked
 
     def _link_nearest(
         self, questions: Sequence[str], linked: Sequence[tuple[Link, ...]], encode: Callable[[list[str]], Vectors]
@@ -236,7 +249,7 @@ class TriGraph:
         if not links or not len(near):
             return Retrieved(near[:k], similarities[:k], links, dense=True)
         setting = self.parameters
-        named = self._span(links)
+        named = _projection(vector, self._span(links))
         start = slice(setting.dense_passages)
         active = self._activate(_residual(vector, named, setting.bridge_residual), links, near[start])
         rows, scores = self._rank(active, near[start], similarities[start])
@@ -257,7 +270,7 @@ class TriGraph:
             at, rows = at[at < len(self.name_rows)], rows[at < len(self.name_rows)]
             rows = at[self.name_rows[at] == rows]
         basis: list[Scores] = []
-        for name in _taken(self.name_vectors, rows).astype(np.float64) if self.name_vectors else ():
+        for name in taken(self.name_vectors, rows).astype(np.float64) if self.name_vectors else ():
             rest = name
             for direction in basis:
                 rest = rest - np.add.reduce(rest * direction) * direction
@@ -279,9 +292,10 @@ class TriGraph:
         frontier, carried = active.entities, active.scores
         strongest = 0.0  # similarity of the best sentence of the first iteration
         for hop in range(setting.hops if setting.activation else 0):
+            carried = carried * np.sqrt(_rarity(matrices.spread(frontier)))  # what each passes on
             if hop and setting.reading == "max":
                 # No path is longer than its first part: what cannot pass the threshold need not be tried.
-                able = carried * np.sqrt(_rarity(matrices.spread(frontier))) > threshold
+                able = carried > threshold
                 frontier, carried = frontier[able], carried[able]
             if not len(frontier):
                 break
@@ -301,18 +315,18 @@ class TriGraph:
     def _mentioning(self, entities: Rows, near: Rows) -> tuple[Rows, Rows]:
         """The sentences that mention some entities: positions in ``entities``, ascending, and sentences."""
         mentions, mentioned_in = self.matrices.mentions, self.matrices.mentioned_in
-        (wide,) = (mentioned_in.degrees(entities) > self.parameters.widest_entity).nonzero()
-        if not self.parameters.pruning or not len(wide):
+        is_wide = mentioned_in.degrees(entities) > self.parameters.widest_entity
+        if not self.parameters.pruning or not is_wide.any():
             sources, sentences, _ = mentioned_in.links(entities)
             return sources, sentences
-        (narrow,) = (mentioned_in.degrees(entities) <= self.parameters.widest_entity).nonzero()
+        (wide,), (narrow,) = is_wide.nonzero(), (~is_wide).nonzero()
         sources, sentences, _ = mentioned_in.links(entities[narrow])
         sources = narrow[sources]
         if self.sentence_passage is not None:
             passages = np.sort(near)
-            first = np.searchsorted(self.sentence_passage, passages, side="left")
-            lengths = np.searchsorted(self.sentence_passage, passages, side="right") - first
-            rows = np.arange(int(lengths.sum())) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
+            first = self.sentence_passage.searchsorted(passages, side="left")
+            lengths = self.sentence_passage.searchsorted(passages, side="right") - first
+            rows = np.arange(int(lengths.sum())) + (first - lengths.cumsum() + lengths).repeat(lengths)
             owners, mentioned, _ = mentions.links(rows)
             at = np.minimum(entities[wide].searchsorted(mentioned), len(wide) - 1)
             (hit,) = (entities[wide][at] == mentioned).nonzero()
@@ -327,10 +341,11 @@ class TriGraph:
     ) -> _Activated:
         """One iteration of eq. 5: from entities over the sentences that mention them to the entities mentioned there.
 
-        sources, sentences, similarity: the links of the frontier: position of the entity, sentence, its similarity.
+        carried: what each entity of the frontier passes on. sources, sentences, similarity: the links of the frontier:
+        position of the entity, sentence, its similarity.
         """
         setting, matrices = self.parameters, self.matrices
-        flow = (carried * np.sqrt(_rarity(matrices.spread(frontier))))[sources] * similarity
+        flow = carried[sources] * similarity
         kept = None
         if setting.sentences_per_entity:
             kept = _first_of_each(sources, similarity, sentences, setting.sentences_per_entity)
@@ -341,6 +356,8 @@ class TriGraph:
             sources, sentences, flow = sources[kept], sentences[kept], flow[kept]
         if setting.reading == "max" and setting.pruning:  # a weaker link leads to nothing that is kept
             (strong,) = (flow > setting.activation_threshold).nonzero()
+            if not len(strong):
+                return _Activated(strong, flow[strong], strong, strong, strong)
             sources, sentences, flow = sources[strong], sentences[strong], flow[strong]
         rows, level, first = _best_of_each(sentences, flow)
         if setting.reading == "sum":
@@ -394,16 +411,20 @@ _LEAST = 1e-2
 
 def _absorb(active: _Activated, reached: _Activated, threshold: float, level: int) -> tuple[Rows, Scores]:
     """Take over what was reached (the MAX of eq. 5); return the entities that are new and above the threshold."""
+    if not len(reached.entities):
+        return reached.entities, reached.scores
     at = np.minimum(active.entities.searchsorted(reached.entities), len(active.entities) - 1)
     known = active.entities[at] == reached.entities
     (better,) = (known & (active.levels[at] > 1) & (reached.scores > active.scores[at])).nonzero()
-    active.scores[at[better]] = reached.scores[better]
-    active.sentences[at[better]], active.sources[at[better]] = reached.sentences[better], reached.sources[better]
+    if len(better):
+        changed = at[better]
+        active.scores[changed] = reached.scores[better]
+        active.sentences[changed], active.sources[changed] = reached.sentences[better], reached.sources[better]
     (new,) = (~known & (reached.scores > threshold)).nonzero()
     if not len(new):
         return reached.entities[new], reached.scores[new]
     entities = np.concatenate([active.entities, reached.entities[new]])
-    order = np.argsort(entities, kind="stable")
+    order = entities.argsort(kind="stable")
     active.entities = entities[order]
     active.scores = np.concatenate([active.scores, reached.scores[new]])[order]
     active.levels = np.concatenate([active.levels, np.full(len(new), level)])[order]
@@ -413,7 +434,7 @@ def _absorb(active: _Activated, reached: _Activated, threshold: float, level: in
 
 
 def _explained(active: _Activated) -> tuple[Activation, ...]:
-    order = np.lexsort((active.entities, -active.scores))
+    order = (-active.scores).argsort(kind="stable")  # the entities are ascending
     columns = (active.entities, active.scores, active.levels, active.sentences, active.sources)
     return tuple(
         Activation(entity, score, level, None if sentence < 0 else sentence, None if source < 0 else source)
@@ -429,7 +450,7 @@ def _rarity(documents: Rows) -> Scores:
 
 def _sums(keys: Rows, values: Scores, length: int) -> Scores:
     """The sum of the values of each key below ``length``, added in their order."""
-    return np.bincount(keys, weights=values, minlength=length).astype(np.float64, copy=False)
+    return np.bincount(keys, values, length).astype(np.float64, copy=False)
 
 
 def _scaled(similarities: Scores) -> Scores:
@@ -440,28 +461,21 @@ def _scaled(similarities: Scores) -> Scores:
     return scaled
 
 
-def _residual(vector: Vectors, basis: Scores, share: float) -> Vectors:
-    """The unit vector without a share of its part in the span of the basis."""
-    if not len(basis) or not share:
+def _projection(vector: Vectors, basis: Scores) -> Scores | None:
+    """The vector's part in the span of an orthonormal basis; None where that is empty."""
+    if not len(basis):
+        return None
+    part: Scores = np.add.reduce(np.add.reduce(basis * vector, axis=1)[:, None] * basis, axis=0)
+    return part
+
+
+def _residual(vector: Vectors, part: Scores | None, share: float) -> Vectors:
+    """The unit vector without a share of some part of it."""
+    if part is None or not share:
         return vector
-    rest = vector.astype(np.float64)
-    rest = rest - share * np.add.reduce(np.add.reduce(basis * rest, axis=1)[:, None] * basis, axis=0)
+    rest = vector - share * part
     length = np.sqrt(np.add.reduce(rest * rest))
     return vector if length < _LEAST else (rest / length).astype(np.float32)
-
-
-def _taken(shards: Sequence[Vectors], rows: Rows) -> Vectors:
-    """Some rows, ascending, of arrays that stand one after the other."""
-    pieces = []
-    first = done = 0
-    for shard in shards:
-        upto = done + int(np.searchsorted(rows[done:], first + len(shard)))
-        if upto > done:
-            pieces.append(shard[rows[done:upto] - first])
-        first, done = first + len(shard), upto
-        if done == len(rows):
-            break
-    return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty((0, shards[0].shape[1]), np.float32), *pieces])
 
 
 def _similarities(shards: Sequence[Vectors], rows: Rows, vector: Vectors) -> Scores:
@@ -469,7 +483,9 @@ def _similarities(shards: Sequence[Vectors], rows: Rows, vector: Vectors) -> Sco
 
     Products are summed along each row, in an order that does not depend on the other rows, as a matrix product's may.
     """
-    found: Scores = np.add.reduce(_taken(shards, rows) * vector, axis=1).astype(np.float64)
+    products = taken(shards, rows)
+    products *= vector
+    found: Scores = np.add.reduce(products, axis=1).astype(np.float64)
     return found
 
 
@@ -482,7 +498,8 @@ def _best_of_each(keys: Rows, values: Scores) -> tuple[Rows, Scores, Rows]:
 
 def _distinct(rows: Rows) -> Rows:
     """The distinct rows, ascending."""
-    ordered = np.sort(rows)
+    ordered = rows.copy()
+    ordered.sort()
     return ordered[_changes(ordered)]
 
 

@@ -147,9 +147,10 @@ class TriGraphReader:
         return explanations
 
     def _told(self, activation: Activation) -> dict[str, Any]:
+        identity, surface = self._entities.values(activation.entity)
         return {
-            "entity_id": self._entities.value(activation.entity, "entity_id"),
-            "surface": self._entities.value(activation.entity, "surface"),
+            "entity_id": identity,
+            "surface": surface,
             "score": activation.score,
             "hop": activation.level - 1,
             "reached_from": None if activation.source is None else self._entities.value(activation.source, "surface"),
@@ -157,5 +158,5 @@ class TriGraphReader:
         }
 
     def _sentence(self, row: int) -> str:
-        start, end = self._sentences.value(row, "start"), self._sentences.value(row, "end")
+        start, end = self._sentences.values(row)
         return self._passages.text(int(self._sentence_passage[row]))[start:end]

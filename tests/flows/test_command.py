@@ -25,7 +25,6 @@ from storage.folder import init_store, open_store
 from storage.lease import acquire, holding
 from tasks.build import Build
 from tasks.executor import InlineExecutor
-from tasks.report import Progress
 from tests.corpora import documents, write_corpus
 from tests.flows.built import Built
 from tests.flows.children import ROOT, build, settings
@@ -79,10 +78,8 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """`indexmill build` without a server and workers: for what does not depend on them."""
 
-    def build_here(
-        configuration: Configuration, *, progress: Progress, cold: bool = False, dask: str | None = None, note: str = ""
-    ) -> Outcome:
-        return run_build(configuration, InlineExecutor(), Build.run, progress=progress, cold=cold, note=note)
+    def build_here(configuration: Configuration, *, dask: str | None = None, **options: Any) -> Outcome:
+        return run_build(configuration, InlineExecutor(), Build.run, **options)
 
     monkeypatch.setattr("flows.run.build_under_prefect", build_here)
 
@@ -176,7 +173,8 @@ def interrupted(built: Built, folder: Path, stop: Callable[[Command], None]) -> 
     finished = build(settings(root, built.corpus))
     assert finished.manifest == json.loads(built.out)["manifest"]
     assert ended.end is not None
-    assert finished.parts_reused == sum(stage["parts_made"] for stage in _stages(ended.end.report))
+    # A worker may have finished the part it was at.
+    assert finished.parts_reused >= sum(stage["parts_made"] for stage in _stages(ended.end.report))
     return stopped
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -41,8 +43,8 @@ def test_ties_go_to_the_lower_row_even_across_blocks(monkeypatch: pytest.MonkeyP
 def test_top_k_is_what_a_full_sort_gives(k: int) -> None:
     shards = [some_vectors(rows, 24, seed) for seed, rows in enumerate((7, 0, 33, 1))]
     questions = some_vectors(20, 24, 9)
-    everything = dense.scores(shards, questions)
-    for values, (rows, found) in zip(everything, dense.nearest(shards, questions, k), strict=True):
+    for question, (rows, found) in zip(questions, dense.nearest(shards, questions, k), strict=True):
+        values = dense.products(np.concatenate(shards), question)
         expected = np.argsort(-values, kind="stable")[:k]
         assert rows.tolist() == expected.tolist()
         assert found.tobytes() == values[expected].tobytes()
@@ -52,17 +54,44 @@ def test_top_k_is_what_a_full_sort_gives(k: int) -> None:
 def test_a_question_gets_the_same_bits_alone_and_in_any_batch(rows: int, dimensions: int) -> None:
     shards = [some_vectors(rows, dimensions), some_vectors(rows // 3 + 1, dimensions, 1)]
     questions = some_vectors(37, dimensions, 2)
-    together = dense.scores(shards, questions)
-    backwards = dense.scores(shards, questions[::-1])[::-1]
-    assert together.tobytes() == np.ascontiguousarray(backwards).tobytes()
-    for i, question in enumerate(questions):
-        assert dense.scores(shards, question[None]).tobytes() == together[i].tobytes()
     alone = [dense.nearest(shards, question[None], 10)[0] for question in questions]
     for (rows_alone, found_alone), (rows_batch, found_batch) in zip(
         alone, dense.nearest(shards, questions, 10), strict=True
     ):
         assert rows_alone.tolist() == rows_batch.tolist()
         assert found_alone.tobytes() == found_batch.tobytes()
+    backwards = dense.nearest(shards, questions[::-1], 10)[::-1]
+    assert [found.tobytes() for _, found in backwards] == [found.tobytes() for _, found in alone]
+
+
+def test_a_product_does_not_depend_on_the_rows_around_it() -> None:
+    rows, question = some_vectors(50, 384), some_vectors(1, 384, 1)[0]
+    together = dense.products(rows, question)
+    assert together == pytest.approx(rows @ question, abs=1e-6)
+    assert dense.products(rows[::-1], question)[::-1].tobytes() == together.tobytes()
+    assert b"".join(dense.products(row[None], question).tobytes() for row in rows) == together.tobytes()
+
+
+@pytest.mark.parametrize("way", ["alone", "batch"])
+def test_estimates_may_be_off_by_their_rounding_error(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows so close that the estimates order them wrongly come in the order of their products."""
+    close = np.repeat(some_vectors(1, 384), 3000, axis=0)
+    close += np.float32(1e-7) * some_vectors(3000, 384, 1)
+    questions = some_vectors(1 if way == "alone" else 9, 384, 2)
+    chance = np.random.default_rng(3)
+    estimates = dense._estimates
+
+    def rougher(shards: Sequence[Vectors], asked: Vectors) -> dense.Scores:
+        found = estimates(shards, asked)
+        worst = np.float32(384 * 2.0**-24) * chance.choice(np.float32([-1, 1]), found.shape)
+        return found + worst * np.linalg.norm(asked, axis=1, keepdims=True)
+
+    monkeypatch.setattr(dense, "_estimates", rougher)
+    for question, (rows, found) in zip(questions, dense.nearest([close], questions, 20), strict=True):
+        values = dense.products(close, question)
+        expected = np.argsort(-values, kind="stable")[:20]
+        assert rows.tolist() == expected.tolist()
+        assert found.tobytes() == values[expected].tobytes()
 
 
 def test_no_rows_and_no_questions_give_no_hits() -> None:

@@ -98,6 +98,16 @@ def test_passages_of_one_document_count_once_and_retrieval_goes_deeper_for_the_o
     assert found.tokens_per_question == 8 * 4 + 3  # all that was read until the second document came
 
 
+def test_an_empty_snapshot_misses_every_gold_document(tmp_path: Path) -> None:
+    publish(tmp_path / "store", {})
+    with indexmill.open(tmp_path / "store") as snapshot:
+        found = evaluate(snapshot, [Question("1", "Who?", ("a", "b"), "bridge"), Question("2", "Why?", ("b",))])
+    assert (found.gold_ids, found.unknown_gold_ids) == (2, 2)
+    result = found.methods["dense"]
+    assert (result.recall, result.tokens_per_question) == ({5: 0.0, 10: 0.0}, 0)
+    assert result.types == {"bridge": (1, {5: 0.0, 10: 0.0})}
+
+
 def test_the_clock_is_read_around_retrieval_and_encoding_apart(store: Path) -> None:
     ticks = iter(range(100))
     with indexmill.open(store) as snapshot:

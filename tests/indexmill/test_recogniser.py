@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.errors import ModelUnavailable
+from indexmill.models import recogniser as recogniser_module
 from indexmill.models.recogniser import (
     Candidate,
     Mention,
@@ -291,6 +295,36 @@ def test_an_installed_pipeline_is_wrapped(tmp_path_factory: pytest.TempPathFacto
         Mention("title", 0, 12, "title"),
     ]
     assert recogniser.fingerprint == SpacyRecogniser(str(path)).fingerprint
+
+
+def test_the_fingerprint_of_a_pipeline_is_its_bytes_and_not_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spacy = pytest.importorskip("spacy")
+    pipeline = spacy.blank("en")
+    ruler = pipeline.add_pipe("entity_ruler")
+    ruler.add_patterns([{"label": "PERSON", "pattern": "Ada Venn"}])
+    pipeline.to_disk(tmp_path / "here")
+    before = SpacyRecogniser(str(tmp_path / "here"))
+    before.recognise("Ada Venn", "A text with words that the vocabulary has not met.")
+    assert version("spacy") in before.fingerprint
+
+    shutil.copytree(tmp_path / "here", tmp_path / "moved")
+    assert SpacyRecogniser(str(tmp_path / "moved")).fingerprint == before.fingerprint
+
+    ruler.add_patterns([{"label": "DATE", "pattern": "1956"}])
+    pipeline.to_disk(tmp_path / "here")
+    assert SpacyRecogniser(str(tmp_path / "here")).fingerprint != before.fingerprint
+
+    monkeypatch.setattr(recogniser_module, "version", lambda _: "99.0")
+    assert SpacyRecogniser(str(tmp_path / "moved")).fingerprint != before.fingerprint
+
+
+def test_a_pipeline_without_a_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    spacy = pytest.importorskip("spacy")
+    monkeypatch.setattr(spacy, "load", lambda _: spacy.blank("en"))
+    with pytest.raises(ModelUnavailable, match="to_disk"):
+        SpacyRecogniser("made_in_memory")
 
 
 def test_order_of_documents_does_not_matter() -> None:

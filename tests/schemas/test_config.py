@@ -1,0 +1,148 @@
+"""The configuration: what its paths mean, what it refuses, and what of it is published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from indexmill.command.options import Options
+from indexmill.errors import ConfigurationError
+from schemas.config import Configuration, load_configuration
+from schemas.explained import explained_configuration
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the configuration file lies: neither the current folder nor home."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "settings").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return tmp_path / "settings"
+
+
+def written(folder: Path, **settings: object) -> Path:
+    path = folder / "indexmill.yaml"
+    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("index", "settings/index"),
+        ("../index", "settings/../index"),
+        ("~/index", "home/index"),
+        ("~nobody-of-this-name", "settings/~nobody-of-this-name"),
+        ("file://{root}/an%20index", "an index"),
+        ("{root}/index", "index"),
+        (None, "settings/store"),
+    ],
+)
+def test_a_build_writes_the_store_that_a_query_reads(folder: Path, given: str | None, meant: str) -> None:
+    root = folder.parent
+    path = written(folder, **({} if given is None else {"store": given.format(root=root)}))
+    assert load_configuration(path).store == root / meant
+    assert Path(Options(config=path).store_path()) == root / meant
+
+
+def test_the_command_line_names_the_same_store_for_both(folder: Path) -> None:
+    path = written(folder, store="index")
+    for given, meant in (("other", Path("other")), (f"file://{folder}/x", folder / "x"), ("~/x", Path.home() / "x")):
+        assert load_configuration(path, {"store": given}).store == meant
+        assert Path(Options(store=given, config=path).store_path()) == meant
+
+
+@pytest.mark.parametrize("given", ["s3://bucket/index", ""])
+def test_a_store_that_is_no_folder_is_refused_by_both(folder: Path, given: str) -> None:
+    path = written(folder, store=given)
+    with pytest.raises(ConfigurationError, match=r"indexmill\.yaml: store: "):
+        load_configuration(path)
+    with pytest.raises(ConfigurationError, match=r"indexmill\.yaml: store: "):
+        Options(config=path).store_path()
+    if given:
+        with pytest.raises(ConfigurationError, match="store"):
+            Options(store=given).store_path()
+
+
+def test_corpus_paths_start_at_the_file_or_at_home(folder: Path) -> None:
+    several = load_configuration(written(folder, corpus={"paths": ["a.jsonl", "~/b", "/c", "../d/*.md"]})).corpus
+    assert several is not None
+    home = folder.parent / "home"
+    assert several.paths == (f"{folder}/a.jsonl", f"{home}/b", "/c", f"{folder}/../d/*.md")
+    one = load_configuration(written(folder, corpus={"paths": "a.jsonl"})).corpus
+    assert one is not None
+    assert one.paths == (f"{folder}/a.jsonl",)
+
+
+def test_a_model_or_recogniser_is_a_path_if_it_lies_there(folder: Path) -> None:
+    (folder / "models" / "mini").mkdir(parents=True)
+    (folder / "rules").mkdir()
+    (folder.parent / "home" / "ner").mkdir()
+
+    def chosen(model: str, recogniser: str) -> tuple[str, str]:
+        read = load_configuration(written(folder, embed={"model": model}, recognise={"recogniser": recogniser}))
+        return read.embed.model, read.recognise.recogniser
+
+    assert chosen("models/mini", "~/ner") == (f"{folder}/models/mini", str(folder.parent / "home" / "ner"))
+    assert chosen("./models/mini", "./rules") == (f"{folder}/models/mini", f"{folder}/rules")
+    assert chosen("sentence-transformers/all-MiniLM-L6-v2", "rules") == (
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "rules",
+    )
+
+
+def test_no_path_of_the_machine_is_published(folder: Path) -> None:
+    def published(recogniser: str) -> object:
+        settings = {
+            "store": str(folder),
+            "corpus": {"paths": [str(folder)]},
+            "embed": {"model": str(folder)},
+            "recognise": {"recogniser": recogniser},
+        }
+        return Configuration.model_validate(settings).published()
+
+    for path in (str(folder), "./ner", "~/ner", "models/ner"):
+        shown = published(path)
+        assert str(folder) not in str(shown)
+        assert path not in str(shown)
+        assert shown == published("/another/place")
+    assert published("rules") != published("en_core_web_sm")
+
+
+def test_the_size_of_shards_is_published_and_nothing_of_the_run_is() -> None:
+    plain = Configuration().published()
+    assert plain["shards"] == {"document_tokens": 256_000, "entities": 16_384}
+    assert sorted(plain) == ["embed", "families", "recognise", "shards", "split"]
+    run = {"workers": 3, "lease_seconds": 30, "strict": True}
+    assert Configuration.model_validate({"run": run}).published() == plain
+    for shards in ({"document_tokens": 1_000}, {"entities": 64}):
+        assert Configuration.model_validate({"shards": shards}).published() != plain
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"shards": {"document_tokens": 999}}, "shards.document_tokens"),
+        ({"shards": {"entities": 63}}, "shards.entities"),
+        ({"run": {"shard_tokens": 2_000}}, "run.shard_tokens"),
+        ({"resolve": {"entities_per_shard": 64}}, "resolve"),
+        ({"split": {"tokens": 64, "overlap": 33}}, "overlap 33"),
+        ({"families": {"tri_graph": {"parameters": {"dampening": 1}}}}, "dampening"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_file(folder: Path, settings: dict[str, object], named: str) -> None:
+    path = written(folder, **settings)
+    with pytest.raises(ConfigurationError, match=rf"indexmill\.yaml: .*{named}"):
+        load_configuration(path)
+
+
+def test_the_explained_configuration_is_the_default_one(folder: Path) -> None:
+    path = folder / "indexmill.yaml"
+    path.write_text(explained_configuration({"corpus": {"paths": ["corpus.jsonl"]}}), encoding="utf-8")
+    read = load_configuration(path)
+    assert read.model_dump(exclude={"store", "corpus"}) == Configuration().model_dump(exclude={"store", "corpus"})
+    assert "document_tokens: 256000" in path.read_text(encoding="utf-8")
