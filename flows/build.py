@@ -6,6 +6,8 @@ are never cached or kept by Prefect.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from prefect import flow, task
@@ -33,9 +35,10 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class _Work:
-    """A build at work, and the first failure of its stages."""
+    """A build at work, the stages of it that were begun before the flow, and the first failure."""
 
     build: Build
+    ahead: Mapping[str, Future[None]]
     failure: BaseException | None = None
 
     def fail(self, error: BaseException) -> None:
@@ -52,7 +55,11 @@ _AT_WORK: dict[str, _Work] = {}
 def _stage(stage: str, run_id: str) -> None:
     work = _AT_WORK[run_id]
     try:
-        getattr(work.build, stage)()
+        begun = work.ahead.get(stage)
+        if begun is None:
+            getattr(work.build, stage)()
+        else:
+            begun.result()
     except BaseException as error:
         work.fail(error)
         raise
@@ -72,12 +79,13 @@ def _flow(run_id: str) -> None:
         raise
 
 
-def build_flow(build: Build) -> Manifest:
+def build_flow(build: Build, ahead: Mapping[str, Future[None]]) -> Manifest:
     """Run all stages of a build under Prefect and return the manifest they add up to.
 
-    The first failure stops the other stages, and is what is raised.
+    `ahead` are stages that were begun already, by name: their tasks wait for them. The first failure stops the other
+    stages, and is what is raised.
     """
-    work = _AT_WORK[build.run_id] = _Work(build)
+    work = _AT_WORK[build.run_id] = _Work(build, ahead)
     try:
         _flow(build.run_id)
     except Exception:

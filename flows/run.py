@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import FrameType
 
@@ -156,8 +157,14 @@ def build_under_prefect(
             build.executor = DaskExecutor(client)
             from flows.build import build_flow
 
-            server.wait()
-            return build_flow(build)
+            with ThreadPoolExecutor() as pool:
+                try:
+                    ahead = {stage: pool.submit(getattr(build, stage)) for stage in _AHEAD}
+                    server.wait()
+                    return build_flow(build, ahead)
+                except BaseException:
+                    build.executor.stop()
+                    raise
 
         return run_build(
             configuration,
@@ -169,6 +176,9 @@ def build_under_prefect(
             note=note,
         )
 
+
+_AHEAD = ("encoder", "ingest")
+"""Stages that need nothing of another: they start while the Prefect server does, and their tasks wait for them."""
 
 _ENDINGS: dict[int, runs.Ending] = {3: "refused", 4: "budget", 5: "superseded"}
 

@@ -491,7 +491,7 @@ def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
     shown: set[str] = set()
     for i, raw in enumerate(_RAW_WORD.findall(question)):
         lower = raw.isascii() and raw.islower()
-        if raw[0].isdigit() or not lower and any(c.isupper() for c in raw):
+        if raw[0].isdigit() or (not lower and any(c.isupper() for c in raw)):
             folded = canonical_words(raw)
             if i or not folded or folded[0] not in _OPENERS:
                 shown.update(folded)

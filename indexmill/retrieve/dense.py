@@ -23,7 +23,7 @@ from indexmill.retrieve.stacked import taken
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["QUESTION_TILE", "Dense", "nearest", "products", "top"]
+__all__ = ["QUESTION_TILE", "Dense", "at_least_top", "nearest", "products"]
 
 QUESTION_TILE = 128
 """Most questions per matrix product."""
@@ -60,15 +60,8 @@ def products(rows: Vectors, question: Vectors) -> Scores:
     return found
 
 
-def top(values: npt.NDArray[np.floating], k: int) -> Rows:
-    """Positions of the k largest values ``(n,)``, largest first, ties by position."""
-    chosen = _at_least_top(values, k, 0.0)
-    order = np.lexsort((chosen, -values[chosen]))[:k]
-    return chosen[order]
-
-
-def _at_least_top(values: npt.NDArray[np.floating], k: int, slack: float) -> Rows:
-    """Positions, ascending, of all values that are at most ``slack`` below the k-th largest."""
+def at_least_top(values: npt.NDArray[np.floating], k: int, slack: float = 0.0) -> Rows:
+    """Positions, ascending, of all values ``(n,)`` that are at most ``slack`` below the k-th largest."""
     if k >= len(values):
         return np.arange(len(values))
     chosen = None
@@ -82,7 +75,8 @@ def _at_least_top(values: npt.NDArray[np.floating], k: int, slack: float) -> Row
         values = values[chosen]
     ordered = np.partition(values, len(values) - k)
     (kept,) = (values >= ordered[len(values) - k] - slack).nonzero()
-    return kept if chosen is None else chosen[kept]
+    reached: Rows = kept if chosen is None else chosen[kept]
+    return reached
 
 
 def nearest(shards: Sequence[Vectors], questions: Vectors, k: int) -> list[tuple[Rows, Scores]]:
@@ -100,7 +94,7 @@ def nearest(shards: Sequence[Vectors], questions: Vectors, k: int) -> list[tuple
         for block in _blocks(shards):
             estimates = _estimates(block, tile)
             for i, values in enumerate(estimates, start=first_question):
-                rows = _at_least_top(values, k, slack[i])
+                rows = at_least_top(values, k, slack[i])
                 if not len(rows):
                     continue
                 scores = products(taken(block, rows), questions[i])

@@ -30,8 +30,9 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -180,42 +181,52 @@ class TriGraph:
         vectors: ``(n_questions, d) float32``, unit rows, parallel to ``questions``. encode: gives the unit vectors of
         names, for those in the questions that no entity has; without it they count for nothing.
         """
+        return list(self.answers(vectors, questions, k, encode))
+
+    def answers(
+        self,
+        vectors: Vectors,
+        questions: Sequence[str],
+        k: int,
+        encode: Callable[[list[str]], Vectors] | None = None,
+    ) -> Iterator[Retrieved]:
+        """What ``retrieve`` gives, one by one: of a large batch not everything is held at once."""
         close = nearest(self.passages, vectors, max(k, self.parameters.dense_passages))
         linked = self._link(questions)
         if encode is not None and self.name_vectors:
             linked = self._link_nearest(questions, linked, encode)
-        return [
-            self._retrieve(vector, links, k, rows, similarities.astype(np.float64))
-            for vector, links, (rows, similarities) in zip(vectors, linked, close, strict=True)
-        ]
+        for vector, links, (rows, similarities) in zip(vectors, linked, close, strict=True):
+            yield self._retrieve(vector, links, k, rows, similarities.astype(np.float64))
 
     def link(self, question: str) -> tuple[Link, ...]:
         """The entities that a question names (eq. 3), ascending by row."""
         return self._link([question])[0]
 
     def _link(self, questions: Sequence[str]) -> list[tuple[Link, ...]]:
-        """The entities that each question names; all names are looked up at once."""
+        """The entities that each question names; all names of a batch are looked up at once."""
         # One common word is no name, even where some work is called by it.
         runs = [
             [run for run in question_runs(question) if run[3] or run[2] - run[1] > 1]  # capital, end, start
             for question in questions
         ]
         rows = self.names.find([run[0] for of_one in runs for run in of_one])
-        rows[rows >= 0] = np.where(self.matrices.contained_in.degrees(rows[rows >= 0]) > 0, rows[rows >= 0], -1)
+        (known,) = (rows >= 0).nonzero()
+        known = known[self.matrices.contained_in.degrees(rows[known]) > 0]
+        row_of = dict(zip(known.tolist(), rows[known].tolist(), strict=True))
         linked = []
         first = 0
-        for of_one in runs:
-            found = rows[first : first + len(of_one)]
-            first += len(of_one)
+        cuts = known.searchsorted(list(accumulate(map(len, runs), initial=0))).tolist()
+        places = list(row_of)
+        for of_one, begin, upto in zip(runs, cuts[:-1], cuts[1:], strict=True):
             covered: set[int] = set()
             links: dict[int, Link] = {}
-            for i in (found >= 0).nonzero()[0].tolist():
-                name, start, end, _ = of_one[i]
+            for place in places[begin:upto]:
+                name, start, end, _ = of_one[place - first]
                 if covered.isdisjoint(range(start, end)):
                     covered.update(range(start, end))
-                    row = int(found[i])
-                    links[row] = Link(row, name, 1.0)
+                    links[row_of[place]] = Link(row_of[place], name, 1.0)
             linked.append(tuple(links[row] for row in sorted(links)))
+            first += len(of_one)
         return linked
 
     def _link_nearest(
@@ -398,10 +409,12 @@ class TriGraph:
         from_passage = counts / whole[owners]
         from_entity = counts / matrices.strengths[active.entities][column]
         d, score, importance = setting.damping, start, entity_start
-        for _ in range(setting.steps):
+        start, entity_start = (1 - d) * start, (1 - d) * entity_start
+        for step in range(setting.steps):
             to_passages = _sums(owners, importance[column] * from_entity, len(score))
-            to_entities = _sums(column, score[owners] * from_passage, len(importance))
-            score, importance = (1 - d) * start + d * to_passages, (1 - d) * entity_start + d * to_entities
+            if step + 1 < setting.steps:  # nothing comes after the last step's entities
+                importance = entity_start + d * _sums(column, score[owners] * from_passage, len(importance))
+            score = start + d * to_passages
         return passages, score
 
 

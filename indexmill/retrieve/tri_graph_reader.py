@@ -128,7 +128,7 @@ class TriGraphReader:
         """The passages of each question: see ``Retriever``."""
         return [
             self._passages.hits(found.passages, found.scores, self._explanations(found) if explain else None)
-            for found in self._graph.retrieve(vectors, questions, k, encode)
+            for found in self._graph.answers(vectors, questions, k, encode)
         ]
 
     def _explanations(self, found: Retrieved) -> list[dict[str, Any]]:
@@ -137,9 +137,10 @@ class TriGraphReader:
         contents = self._graph.matrices.contents
         told: dict[int, dict[str, Any]] = {}
         explanations = []
-        for row in found.passages.tolist():
-            inside = contents.indices[contents.indptr[row] : contents.indptr[row + 1]].tolist()
-            best = sorted(rank[entity] for entity in inside if entity in rank)[:EXPLAINED]
+        starts, ends = contents.indptr[found.passages].tolist(), contents.indptr[found.passages + 1].tolist()
+        for start, end in zip(starts, ends, strict=True):
+            inside = contents.indices[start:end].tolist()
+            best = sorted([rank[entity] for entity in inside if entity in rank])[:EXPLAINED]
             for i in best:
                 if i not in told:
                     told[i] = self._told(found.activations[i])

@@ -102,9 +102,10 @@ def test_no_rows_and_no_questions_give_no_hits() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(
-    values=arrays.arrays(np.float32, st.integers(0, 40), elements=st.sampled_from([-1.0, -0.0, 0.0, 0.5, 1.0])),
-    k=st.integers(1, 50),
+    values=arrays.arrays(np.float32, st.integers(0, 300), elements=st.sampled_from([-1.0, -0.0, 0.0, 0.5, 1.0])),
+    k=st.one_of(st.integers(1, 4), st.integers(1, 310)),
+    slack=st.sampled_from([0.0, 0.25, 0.5]),
 )
-def test_top_breaks_ties_by_position(values: npt.NDArray[np.float32], k: int) -> None:
-    expected = sorted(range(len(values)), key=lambda i: (-values[i], i))[:k]
-    assert dense.top(values, k).tolist() == expected
+def test_at_least_top_keeps_all_that_reach_the_bound(values: npt.NDArray[np.float32], k: int, slack: float) -> None:
+    bound = sorted(values, reverse=True)[k - 1] - slack if k < len(values) else -np.inf
+    assert dense.at_least_top(values, k, slack).tolist() == [i for i, value in enumerate(values) if value >= bound]
