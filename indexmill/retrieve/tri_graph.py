@@ -30,6 +30,7 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -457,7 +458,7 @@ def _explained(active: _Activated) -> tuple[Activation, ...]:
 
 def _rarity(documents: Rows) -> Scores:
     """How much an entity tells, by the number of documents it is in: 1 for one, falling with the logarithm."""
-    weight: Scores = 1.0 / np.log(np.e - 1 + np.maximum(documents, 1))
+    weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(documents, 1))
     return weight
 
 
