@@ -2,9 +2,9 @@
 
     python -m benchmarks.query STORE QUESTIONS.jsonl [--method dense,tri_graph] [--batch 256] [--k 10]
 
-Encodes the questions once, then times `retrieve_batch(vectors=...)`: each question alone, and batches, with explanations
-and without. Prints the median and the 99th percentile in milliseconds per question. The first questions warm up and are
-not counted.
+Encodes the questions once, then times `retrieve_batch(vectors=...)`: each question alone, and batches, with
+explanations and without. Prints the median and the 99th percentile in milliseconds per question. The first questions
+warm up and are not counted.
 """
 
 from __future__ import annotations
