@@ -24,6 +24,7 @@ from typing import Any
 import indexmill
 from benchmarks.machine import describe_machine
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
+from indexmill.names import NameIndex
 from tasks.split import embedded_text
 
 Work = tuple[list[str], list[list[tuple[int, int]]], list[str]]
@@ -43,7 +44,12 @@ def texts_of(store: Path) -> tuple[Work, dict[str, Path], int]:
         spans: dict[str, list[tuple[int, int]]] = {row["passage_id"]: [] for row in passages}
         for row in snapshot.table("sentences").to_pylist():
             spans[row["passage_id"]].append((row["start"], row["end"]))
-        names = snapshot.table("entities").column("name").to_pylist()
+        # The names that the build embedded, which are not all: a pack of names says whose vectors it holds.
+        embedded = {int(key) for keys in snapshot.vectors("names", "entity_keys") for key in keys}
+        entities = snapshot.table("entities")
+        owners = NameIndex.keys(entities.column("entity_id").to_pylist()).tolist()
+        every = entities.column("name").to_pylist()
+        names = [name for name, owner in zip(every, owners, strict=True) if owner in embedded]
         titled = snapshot.manifest.configuration["split"]["title_in_passage"]  # type: ignore[index,call-overload]
         tokens = sum(row["tokens"] for row in passages)
     texts, shifted = [], []
@@ -100,6 +106,9 @@ def main() -> None:
         outcome = json.loads(done.stdout)
 
         work, files, tokens = texts_of(store)
+        vectors = len(work[0]) + sum(map(len, work[1])) + len(work[2])
+        if vectors < outcome["vectors_made"]:
+            raise SystemExit(f"the bare run has {vectors} texts, the build made {outcome['vectors_made']} vectors")
         context = multiprocessing.get_context("spawn")
         barrier, seconds = context.Barrier(chosen.workers), context.Queue()
         processes = [
@@ -116,6 +125,7 @@ def main() -> None:
     print(f"{outcome['documents']} documents, {outcome['passages']} passages, {tokens} passage tokens, "
           f"{outcome['vectors_made']} vectors; {chosen.workers} workers of one thread")  # fmt: skip
     print(f"build, from the command to its exit   {wall:7.1f} s")
+    print(f"vectors: build {outcome['vectors_made']}, bare run {vectors}")
     print(f"bare embedding calls, same texts      {bare:7.1f} s   {tokens / bare:,.0f} passage tokens/s")
     print(f"ratio                                 {wall / bare:7.2f}")
 
