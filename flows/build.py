@@ -13,24 +13,12 @@ from dataclasses import dataclass
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
 from indexmill.manifest import Manifest
-from tasks.build import Build
+from tasks.build import NEEDS, Build
 
 __all__ = ["build_flow"]
-
-_NEEDS: dict[str, tuple[str, ...]] = {
-    "encoder": (),
-    "ingest": (),
-    "split": ("encoder", "ingest"),
-    "recognise": ("split",),
-    "embed": ("split",),
-    "resolve": ("recognise",),
-    "embed_names": ("resolve",),
-    "tri_graph": ("resolve",),
-    "check": ("embed", "embed_names", "tri_graph"),
-}
-"""What each stage waits for; what waits for nothing of another runs beside it."""
 
 
 @dataclass
@@ -69,7 +57,7 @@ def _stage(stage: str, run_id: str) -> None:
 def _flow(run_id: str) -> None:
     running: dict[str, PrefectFuture[None]] = {}
     try:
-        for stage, needs in _NEEDS.items():
+        for stage, needs in NEEDS.items():
             waits = [running[need] for need in needs]
             running[stage] = _stage.submit(stage, run_id, wait_for=waits, return_state=False)
         for future in running.values():
@@ -79,15 +67,16 @@ def _flow(run_id: str) -> None:
         raise
 
 
-def build_flow(build: Build, ahead: Mapping[str, Future[None]]) -> Manifest:
+def build_flow(build: Build, ahead: Mapping[str, Future[None]], *, private: bool) -> Manifest:
     """Run all stages of a build under Prefect and return the manifest they add up to.
 
     `ahead` are stages that were begun already, by name: their tasks wait for them. The first failure stops the other
-    stages, and is what is raised.
+    stages, and is what is raised. `private`: the server ends with this process, so it needs no sign of life from it.
     """
     work = _AT_WORK[build.run_id] = _Work(build, ahead)
     try:
-        _flow(build.run_id)
+        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if private else {}):
+            _flow(build.run_id)
     except Exception:
         if work.failure is not None:
             raise work.failure from None

@@ -34,10 +34,13 @@ _SETTINGS = {
     "distributed.comm.timeouts.connect": _CONNECT,
     "distributed.worker.memory.target": False,  # parts live in the store; nothing is worth spilling
     "distributed.worker.memory.spill": False,
-    "distributed.admin.tick.limit": "60s",  # native code holds a worker's loop for longer than the default
+    # Native code holds a worker's loop for longer than the defaults, and what looks at it takes part of its core.
+    "distributed.admin.tick.limit": "60s",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.worker.profile.enabled": False,
     "distributed.worker.multiprocessing-method": "spawn",
-    # Ctrl-C reaches every process of a terminal. It is for the run, which would wait for dead workers for ever.
-    "distributed.worker.preload": ["import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"],
+    "distributed.worker.preload": ["flows.worker"],
 }
 
 

@@ -10,8 +10,8 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import FrameType
 
@@ -27,7 +27,7 @@ from storage.folder import FolderStore, init_store
 from storage.lease import Lease, acquire
 from storage.lineage import Lineage
 from storage.publish import publish
-from tasks.build import Build, Parent
+from tasks.build import NEEDS, Build, Parent
 from tasks.executor import Executor, InlineExecutor
 from tasks.report import Progress
 
@@ -145,7 +145,7 @@ def build_under_prefect(
     What can be refused without them is refused first. Then the server and the workers start at the same time, and the
     run waits for both.
     """
-    with _stoppable(), contextlib.ExitStack() as stack:
+    with _stoppable() as interrupt, contextlib.ExitStack() as stack:
 
         def stages(build: Build) -> Manifest:
             build.look()
@@ -155,13 +155,16 @@ def build_under_prefect(
             server = stack.enter_context(private_prefect())
             client = stack.enter_context(open_cluster(dask, configuration.run.workers, configuration.store))
             build.executor = DaskExecutor(client)
-            from flows.build import build_flow
-
-            with ThreadPoolExecutor() as pool:
+            with interrupt.stops(build), ThreadPoolExecutor(len(_AHEAD) + 1) as pool:
                 try:
-                    ahead = {stage: pool.submit(getattr(build, stage)) for stage in _AHEAD}
+                    ahead: dict[str, Future[None]] = {}
+                    for stage in _AHEAD:
+                        ahead[stage] = pool.submit(_after, [ahead[need] for need in NEEDS[stage]], build, stage)
+                    from flows.build import build_flow
+
                     server.wait()
-                    return build_flow(build, ahead)
+                    # In the main thread Prefect would take the signals.
+                    return pool.submit(build_flow, build, ahead, private=server.process is not None).result()
                 except BaseException:
                     build.executor.stop()
                     raise
@@ -177,8 +180,15 @@ def build_under_prefect(
         )
 
 
-_AHEAD = ("encoder", "ingest")
-"""Stages that need nothing of another: they start while the Prefect server does, and their tasks wait for them."""
+_AHEAD = ("encoder", "ingest", "split", "recognise")
+"""The first stages: they begin while the Prefect server starts, and their tasks wait for them."""
+
+
+def _after(needs: Sequence[Future[None]], build: Build, stage: str) -> None:
+    for need in needs:
+        need.result()
+    getattr(build, stage)()
+
 
 _ENDINGS: dict[int, runs.Ending] = {3: "refused", 4: "budget", 5: "superseded"}
 
@@ -249,18 +259,50 @@ def _commit(store: FolderStore, lease: Lease, build: Build, manifest: Manifest, 
     return publish(store, lease, manifest, version, created=timestamp(clock()), cost=dict(cost), note=note)
 
 
+class _Interrupt:
+    """SIGTERM and Ctrl-C. While stages are at work the first one stops them, and is raised when they have ended.
+
+    Raised at once it would be lost wherever a callback happens to run, such as those that Dask has for the garbage
+    collector. A second one is raised at once.
+    """
+
+    def __init__(self) -> None:
+        self._build: Build | None = None
+        self._came = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        first, self._came = not self._came, True
+        if self._build is not None:
+            self._build.executor.stop()
+        if self._build is None or not first:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def stops(self, build: Build) -> Iterator[None]:
+        """Let it stop the stages that the block runs."""
+        self._build = build
+        try:
+            yield
+        except Exception as error:
+            if self._came:
+                raise KeyboardInterrupt from error
+            raise
+        finally:
+            self._build = None
+        if self._came:
+            raise KeyboardInterrupt
+
+
 @contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
+def _stoppable() -> Iterator[_Interrupt]:
     """SIGTERM ends a run as Ctrl-C does: recorded, the lease given back."""
+    interrupt = _Interrupt()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield interrupt
         return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        yield interrupt
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

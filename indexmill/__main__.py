@@ -1,8 +1,6 @@
 """``python -m indexmill`` is the ``indexmill`` command."""
 
-import sys
-
-from indexmill.command import main
+from indexmill.command import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -11,6 +11,7 @@ import dataclasses
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from storage.protocol import Store
 from storage.publish import describe
 from storage.receipts import Receipt, candidates, find, scan
 from tasks import check, embed, embed_names, encoder, recognise, resolve, split, tri_graph
-from tasks.encoder import EncoderChoice, choose_encoder
+from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of
 from tasks.environment import environment_fingerprint, library_versions
 from tasks.executor import Call, Executor
 from tasks.ingest import part as ingest_part
@@ -37,14 +38,24 @@ from tasks.ingest.sources import SourceFile, batches, expand
 from tasks.report import Progress, Report
 from tasks.stage import Job, Made, Stage, make_part, part_key
 
-__all__ = ["STAGES", "WHOLE", "Build", "Parent"]
+__all__ = ["NEEDS", "WHOLE", "Build", "Parent"]
 
 Parts = dict[str, Receipt]  # by shard label
 
 _PRIORITY = {"scan": 50, "ingest": 40, "encoder": 60, "split": 20, "recognise": 10, "resolve": 10, "embed_names": 5}
 _TABLES = frozenset({"documents", "passages", "sentences", "mentions", "entities", "surfaces"})
-STAGES = ("encoder", "ingest", "split", "recognise", "embed", "resolve", "embed_names", "tri_graph", "check")
-"""The methods of a build that are stages, in an order that satisfies each."""
+NEEDS: dict[str, tuple[str, ...]] = {
+    "encoder": (),
+    "ingest": (),
+    "split": ("ingest",),
+    "recognise": ("split",),
+    "embed": ("encoder", "split"),
+    "resolve": ("recognise",),
+    "embed_names": ("encoder", "resolve"),
+    "tri_graph": ("resolve",),
+    "check": ("embed", "embed_names", "tri_graph"),
+}
+"""The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
 
 WHOLE = "all"
 """The shard label of a part that is made from the whole corpus."""
@@ -100,7 +111,7 @@ class Build:
         self._described = {
             artifact.name: artifact for artifact in (parent.manifest.artifacts if parent and parent.manifest else ())
         }
-        self._choice: EncoderChoice | None = None
+        self._encoder: OpenedEncoder | None = None
         self._files: list[SourceFile] | None = None
         self._scanned: dict[str, list[Receipt]] = {}
         self._lock = threading.Lock()
@@ -108,7 +119,7 @@ class Build:
     def look(self) -> None:
         """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
         self._files = self._sources()
-        choose_encoder(self.configuration.embed, self.store)
+        self.choice  # noqa: B018 - raises
         if self.configuration.recognise.recogniser != "rules":
             recognise.recogniser_of(self.configuration.recognise.recogniser)
 
@@ -116,12 +127,16 @@ class Build:
 
     def encoder(self) -> None:
         """Find the model and, for a back-end that runs converted files, convert it once."""
-        choice = choose_encoder(self.configuration.embed, self.store)
-        if choice.backend == "openvino" and choice.model is not None:
-            shaping = {"model": choice.model.digest, "name": choice.model.name}
-            made = self._make(encoder.STAGE, [_Want(WHOLE, {}, shaping, {"path": str(choice.model.folder)})])
-            choice = dataclasses.replace(choice, files=made[WHOLE].outputs)
-        self._choice = choice
+        files: Mapping[str, str] = {}
+        model = self.choice.model
+        if self.choice.backend == "openvino" and model is not None:
+            shaping = {"model": model.digest, "name": model.name}
+            files = self._make(encoder.STAGE, [_Want(WHOLE, {}, shaping, {"path": str(model.folder)})])[WHOLE].outputs
+        opening = self.choice.opening(files)
+        # A worker opens it, which has to do so anyway; this process never needs it.
+        call = Call(f"{self.run_id}-fingerprint", fingerprint_of, (self.store.url, opening))
+        ((_, fingerprint),) = self.executor.run([call], priority=_PRIORITY["encoder"])
+        self._encoder = OpenedEncoder(opening, fingerprint)
 
     def ingest(self) -> None:
         """Read the corpus, refuse what cannot be used, and cut the rest into shards."""
@@ -185,6 +200,7 @@ class Build:
     def split(self) -> None:
         """Cut documents into passages and sentences."""
         settings = {"split": self.configuration.split.model_dump(), "tokenizer": self.choice.tokenizer}
+        opening = self.choice.tokenizer_opening(self.store)
         self._make(
             split.STAGE,
             [
@@ -192,7 +208,7 @@ class Build:
                     shard,
                     {"documents": receipt.outputs["documents"]},
                     settings,
-                    {"opening": self.choice.opening()},
+                    {"opening": opening},
                 )
                 for shard, receipt in self.parts["ingest"].items()
             ],
@@ -209,7 +225,7 @@ class Build:
     def embed(self) -> None:
         """Make the vectors of passages and sentences that no earlier part holds."""
         shaping = {
-            "encoder": self.choice.numbers,
+            "encoder": self.opened_encoder.numbers,
             "sentences": self.configuration.embed.sentences,
             "title_in_passage": self.configuration.split.title_in_passage,
         }
@@ -220,8 +236,8 @@ class Build:
                     shard,
                     self._texts(shard),
                     shaping,
-                    {"opening": self.choice.opening()},
-                    encoder=self.choice.numbers,
+                    {"opening": self.opened_encoder.opening},
+                    encoder=self.opened_encoder.numbers,
                 )
                 for shard in self.parts["split"]
             ],
@@ -241,9 +257,9 @@ class Build:
             _Want(
                 name.removeprefix("named/"),
                 {"names": digest},
-                {"encoder": self.choice.numbers},
-                {"opening": self.choice.opening()},
-                encoder=self.choice.numbers,
+                {"encoder": self.opened_encoder.numbers},
+                {"opening": self.opened_encoder.opening},
+                encoder=self.opened_encoder.numbers,
             )
             for name, digest in sorted(self.parts["resolve"][WHOLE].outputs.items())
             if name.startswith("named/")
@@ -268,7 +284,7 @@ class Build:
 
     def run(self) -> Manifest:
         """Every stage in order, and the manifest they add up to."""
-        for stage in STAGES:
+        for stage in NEEDS:
             getattr(self, stage)()
         return self.manifest()
 
@@ -305,7 +321,7 @@ class Build:
             configuration=self.configuration.published(),
             environment=dict(environment_fingerprint()),
             models={
-                "encoder": self.choice.fingerprint,
+                "encoder": dict(self.opened_encoder.fingerprint),
                 "recogniser": {
                     "name": self.configuration.recognise.published_name,
                     "fingerprint": self.recogniser_fingerprint,
@@ -326,12 +342,17 @@ class Build:
             )
         return expand(self.configuration.corpus)
 
-    @property
+    @cached_property
     def choice(self) -> EncoderChoice:
-        """The encoder of this run; `encoder` has found it."""
-        if self._choice is None:
+        """The encoder that the settings name; raises ModelUnavailable."""
+        return choose_encoder(self.configuration.embed)
+
+    @property
+    def opened_encoder(self) -> OpenedEncoder:
+        """The encoder of this run; the stage `encoder` has opened it."""
+        if self._encoder is None:
             raise RuntimeError("the stage `encoder` has not run")
-        return self._choice
+        return self._encoder
 
     @property
     def recogniser_fingerprint(self) -> str:

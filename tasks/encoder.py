@@ -7,20 +7,31 @@ a part like any other, keyed by the digest of the weights and the versions of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from indexmill.canonical import digest_of
 from indexmill.errors import IndexmillError
-from indexmill.models.convert import ModelFiles, convert, find_model
-from indexmill.models.embedder import Embedder, HashEmbedder
+from indexmill.models.convert import ModelFiles, convert, find_model, read_modules
+from indexmill.models.embedder import Embedder, HashEmbedder, Tokeniser
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
 from schemas.config import EmbedSettings
+from storage.folder import open_store
 from storage.protocol import Store
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["HASH_MODEL", "STAGE", "EncoderChoice", "choose_encoder", "encoder_of"]
+__all__ = [
+    "HASH_MODEL",
+    "STAGE",
+    "EncoderChoice",
+    "OpenedEncoder",
+    "choose_encoder",
+    "encoder_of",
+    "fingerprint_of",
+    "tokeniser_of",
+]
 
 HASH_MODEL = "hash"
 """The name of the deterministic double in the settings: quick, and blind to meaning."""
@@ -28,56 +39,75 @@ HASH_MODEL = "hash"
 
 @dataclass(frozen=True)
 class EncoderChoice:
-    """The encoder of a run: what opens it on any worker, and what determines its numbers.
-
-    `files` are the digests of the converted files by name; empty for a back-end that reads the model itself.
-    """
+    """The encoder that the settings name, as far as it is known without opening it."""
 
     backend: str  # "hash", "openvino" or "torch"
     precision: str
     model: ModelFiles | None
-    store: Store
-    files: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def embedder(self) -> Embedder:
-        """The encoder, opened in this process."""
-        return _opened(self.backend, self.precision, self._path, tuple(sorted(self._paths(self.store).items())))
+    def tokenizer(self) -> dict[str, Any]:
+        """What determines the tokens."""
+        if self.model is None:
+            double = HashEmbedder()
+            return {"backend": self.backend, "max_tokens": double.max_tokens, "tokenizer": ""}
+        return {
+            "max_tokens": read_modules(self.model)["max_tokens"],
+            "tokenizer": digest_of(self._tokenizer_json),
+        }
+
+    def tokenizer_opening(self, store: Store) -> dict[str, Any]:
+        """What a worker needs to open the tokenizer: see `tokeniser_of`. Its file becomes a blob."""
+        if self.model is not None:
+            store.put_blob(self._tokenizer_json)
+        return self.tokenizer
+
+    def opening(self, files: Mapping[str, str]) -> dict[str, Any]:
+        """What a worker needs to open the encoder: see `encoder_of`.
+
+        `files` are the digests of the converted files by name; empty for a back-end that reads the model itself.
+        """
+        path = str(self.model.folder) if self.model is not None else ""
+        return {"backend": self.backend, "precision": self.precision, "path": path, "files": dict(files)}
 
     @cached_property
-    def fingerprint(self) -> dict[str, Any]:
-        """What determines the vectors."""
-        return self.embedder.fingerprint.as_dict()
+    def _tokenizer_json(self) -> bytes:
+        assert self.model is not None  # noqa: S101 - the double has no file
+        return (self.model.folder / "tokenizer.json").read_bytes()
+
+
+@dataclass(frozen=True)
+class OpenedEncoder:
+    """An encoder that some worker has opened: what opens it on any other, and what determines its numbers."""
+
+    opening: Mapping[str, Any]
+    fingerprint: Mapping[str, Any]
 
     @property
     def numbers(self) -> dict[str, Any]:
         """The fingerprint without the model's name, which is for people: a folder may be renamed."""
-        return _numbers(self.embedder)
-
-    @property
-    def tokenizer(self) -> dict[str, Any]:
-        """What determines the tokens."""
-        shaping = ("tokenizer", "max_tokens", "backend") if self.backend == HASH_MODEL else ("tokenizer", "max_tokens")
-        return {name: self.fingerprint[name] for name in shaping}
-
-    def opening(self) -> dict[str, Any]:
-        """What a worker needs to open the same encoder: see `encoder_of`."""
-        return {"backend": self.backend, "precision": self.precision, "path": self._path, "files": dict(self.files)}
-
-    @property
-    def _path(self) -> str:
-        return str(self.model.folder) if self.model is not None else ""
-
-    def _paths(self, store: Store) -> dict[str, str]:
-        return {name: str(store.open_local(digest)) for name, digest in self.files.items()}
+        return _numbers(self.fingerprint)
 
 
-def choose_encoder(settings: EmbedSettings, store: Store) -> EncoderChoice:
+def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
     """The encoder that the settings name; raises ModelUnavailable where it is not installed."""
     if settings.model == HASH_MODEL:
-        return EncoderChoice(HASH_MODEL, "f32", None, store)
+        return EncoderChoice(HASH_MODEL, "f32", None)
     model = find_model(settings.model, allow_hub=settings.allow_hub)
-    return EncoderChoice(settings.backend, settings.precision, model, store)
+    return EncoderChoice(settings.backend, settings.precision, model)
+
+
+def tokeniser_of(inputs: Inputs) -> HashEmbedder | Tokeniser:
+    """The tokenizer of a job, opened once per process from `settings["opening"]`."""
+    opening = inputs.settings["opening"]
+    if opening.get("backend") == HASH_MODEL:
+        return HashEmbedder()
+    return _opened_tokeniser(inputs.path(opening["tokenizer"]), opening["max_tokens"])
+
+
+def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> dict[str, Any]:
+    """What determines the vectors of an encoder, as this worker opens it."""
+    return _open(open_store(store_url), opening).fingerprint.as_dict()
 
 
 def encoder_of(inputs: Inputs) -> Embedder:
@@ -85,22 +115,28 @@ def encoder_of(inputs: Inputs) -> Embedder:
 
     Raises IndexmillError where it makes other numbers here than where the run was planned.
     """
-    opening = inputs.settings["opening"]
-    files = tuple(sorted((name, str(inputs.path(digest))) for name, digest in opening["files"].items()))
-    embedder = _opened(opening["backend"], opening["precision"], opening["path"], files)
+    embedder = _open(inputs.store, inputs.settings["opening"])
     expected = inputs.settings.get("encoder")
-    if expected is not None and _numbers(embedder) != expected:
+    if expected is not None and (found := _numbers(embedder.fingerprint.as_dict())) != expected:
         raise IndexmillError(
-            f"this worker's encoder is {_numbers(embedder)}, but the run was planned with {expected}; all workers need "
+            f"this worker's encoder is {found}, but the run was planned with {expected}; all workers need "
             "the same libraries and processor features"
         )
     return embedder
 
 
-def _numbers(embedder: Embedder) -> dict[str, Any]:
-    fingerprint = embedder.fingerprint.as_dict()
-    del fingerprint["model"]
-    return fingerprint
+def _numbers(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fingerprint.items() if name != "model"}
+
+
+def _open(store: Store, opening: Mapping[str, Any]) -> Embedder:
+    files = tuple(sorted((name, str(store.open_local(digest))) for name, digest in opening["files"].items()))
+    return _opened(opening["backend"], opening["precision"], opening["path"], files)
+
+
+@cache
+def _opened_tokeniser(path: Path, max_tokens: int) -> Tokeniser:
+    return Tokeniser(path.read_bytes(), max_tokens)
 
 
 @cache
@@ -118,4 +154,4 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(files=convert(ModelFiles(inputs.settings["name"], Path(inputs.settings["path"]))))
 
 
-STAGE = Stage("encoder", version=1, compute=_compute, libraries=("openvino", "torch", "transformers"))
+STAGE = Stage("encoder", version=2, compute=_compute, libraries=("openvino", "torch", "transformers"))

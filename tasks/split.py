@@ -20,7 +20,7 @@ from indexmill.canonical import content_id
 from indexmill.errors import ConfigurationError
 from schemas.config import SplitSettings
 from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES, conform
-from tasks.encoder import encoder_of
+from tasks.encoder import tokeniser_of
 from tasks.sentences import Segment, segments
 from tasks.stage import Inputs, Outputs, Stage
 
@@ -299,7 +299,7 @@ def _tables(cuts: list[_Cut], counts: list[int], ids: list[str], texts: list[str
 
 def _compute(inputs: Inputs) -> Outputs:
     settings = SplitSettings.model_validate(inputs.settings["split"])
-    passages, sentences = split(inputs.table("documents", DOCUMENTS), encoder_of(inputs), settings)
+    passages, sentences = split(inputs.table("documents", DOCUMENTS), tokeniser_of(inputs), settings)
     return Outputs(tables={"passages": passages, "sentences": sentences})
 
 

@@ -85,13 +85,13 @@ class Inputs:
     """The inputs of one part, read and verified on first use."""
 
     def __init__(self, store: Store, job: Job) -> None:
-        self._store = store
+        self.store = store
         self.job = job
         self.settings = job.settings
 
     def table(self, name: str, schema: pa.Schema, *columns: str) -> pa.Table:
         """The input table of this name, or some columns of it, checked against its schema."""
-        return read_table(self._store, self.job.inputs[name], schema, columns=columns or None)
+        return read_table(self.store, self.job.inputs[name], schema, columns=columns or None)
 
     def tables(self, prefix: str, schema: pa.Schema, *columns: str) -> pa.Table:
         """All input tables named `<prefix>/<shard>`, one after the other in the order of their labels."""
@@ -105,11 +105,11 @@ class Inputs:
 
     def path(self, digest: str) -> Path:
         """The verified local file of a blob."""
-        return self._store.open_local(digest)
+        return self.store.open_local(digest)
 
     def scratch(self) -> Path:
         """The run's temporary folder inside the store."""
-        return self._store.scratch(self.job.run_id)
+        return self.store.scratch(self.job.run_id)
 
 
 def part_key(stage: Stage, settings: Mapping[str, Any], inputs: Mapping[str, str]) -> str:

@@ -1,8 +1,9 @@
 """Where a sentence-transformers model is found, and how it becomes the files of an encoder.
 
-The conversion imports torch and transformers, once; what it makes is stored beside the index, so that workers
-and readers start without them in half a second. The graph takes token ids alone: passes hold texts of one length, so
-it needs no attention mask (the bits are the same, and it is a little faster).
+What a conversion makes is stored beside the index, so that workers and readers start from it in half a second. A BERT
+model, such as the default, is built from its weights; any other is traced, for which torch and transformers are
+imported, once. The graph takes token ids alone: passes hold texts of one length, so it needs no attention mask (the
+bits are the same, and it is a little faster).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 from indexmill.canonical import canonical_json
 from indexmill.errors import ConfigurationError, ModelUnavailable
+from indexmill.models.bert_graph import bert_graph, is_bert
 from indexmill.models.openvino_encoder import import_openvino
 
 __all__ = ["DEFAULT_MODEL", "ModelFiles", "convert", "find_model", "load_transformer", "read_modules"]
@@ -145,13 +147,22 @@ def read_modules(files: ModelFiles) -> dict[str, Any]:
 def convert(model: ModelFiles | Path | str = DEFAULT_MODEL) -> dict[str, bytes]:
     """The files of an encoder (`ENCODER_FILES`), made from a sentence-transformers model: the same bytes every time.
 
-    Takes a few seconds and about 600 MB: torch is imported, and the graph traced in memory.
+    Takes less than a second for a BERT model, several and about 600 MB for another, which torch traces.
     Raises ModelUnavailable where a library is missing, ConfigurationError where the model has other parts.
     """
     files = model if isinstance(model, ModelFiles) else find_model(model)
     settings = read_modules(files)
     openvino = import_openvino()
-    graph = _trace(files, openvino)
+    config = json.loads((files.folder / "config.json").read_text("utf-8"))
+    tensors = _tensors(files) if is_bert(config) else None
+    if tensors is not None:
+        graph, libraries = bert_graph(config, tensors), ["openvino"]
+    else:
+        graph, libraries = _trace(files, openvino), ["openvino", "torch", "transformers"]
+    # By default names come from a counter of the process, and the bytes would tell what it did before.
+    graph.set_friendly_name("encoder")
+    for number, node in enumerate(graph.get_ordered_ops()):
+        node.set_friendly_name(f"{node.get_type_name()}_{number}")
     with tempfile.TemporaryDirectory(prefix="indexmill-convert-") as folder:
         xml = Path(folder) / "openvino.xml"
         openvino.save_model(graph, str(xml), compress_to_fp16=False)
@@ -162,10 +173,23 @@ def convert(model: ModelFiles | Path | str = DEFAULT_MODEL) -> dict[str, bytes]:
             **settings,
             "model": files.name,
             "weights": _digest(files.weights),
-            "converted_with": {name: metadata.version(name) for name in ("openvino", "torch", "transformers")},
+            "converted_with": {name: metadata.version(name) for name in libraries},
         }
     )
     return made
+
+
+def _tensors(files: ModelFiles) -> dict[str, Any] | None:
+    """The weights by name; None where NumPy has no type for them, as for bf16."""
+    try:
+        from safetensors import safe_open  # the pipeline's
+    except ImportError as error:
+        raise ModelUnavailable(f"this needs safetensors ({error}); pip install 'indexmill[pipeline]'") from error
+    with safe_open(files.weights, framework="numpy") as weights:
+        names = list(weights.keys())
+        if {weights.get_slice(name).get_dtype() for name in names} - {"F64", "F32", "F16", "I64"}:
+            return None
+        return {name: weights.get_tensor(name) for name in names}
 
 
 def _trace(files: ModelFiles, openvino: Any) -> Any:
@@ -183,16 +207,11 @@ def _trace(files: ModelFiles, openvino: Any) -> Any:
                 states: torch.Tensor = self.transformer(input_ids=input_ids, attention_mask=None).last_hidden_state
                 return states
 
-        graph = openvino.convert_model(
+        return openvino.convert_model(
             States().eval(),
             example_input={"input_ids": torch.ones(2, 8, dtype=torch.long)},
             input=[("input_ids", [-1, -1])],
         )
-    # By default names come from a counter of the process, and the bytes would tell what it did before.
-    graph.set_friendly_name("encoder")
-    for number, node in enumerate(graph.get_ordered_ops()):
-        node.set_friendly_name(f"{node.get_type_name()}_{number}")
-    return graph
 
 
 def load_transformer(files: ModelFiles) -> Any:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-__all__ = ["Embedder", "EncoderFingerprint", "HashEmbedder", "Spans", "TokenEncoder", "self_test"]
+__all__ = ["Embedder", "EncoderFingerprint", "HashEmbedder", "Spans", "TokenEncoder", "Tokeniser", "self_test"]
 
 Spans = Sequence[Sequence[tuple[int, int]]]
 """For each text, the (start, end) character offsets of its spans, the end excluded."""
@@ -178,14 +178,12 @@ class _Pooled(ABC):
                 yield batch, self._hidden(np.stack([of_text.ids for of_text in chosen])), chosen
 
 
-class TokenEncoder(_Pooled):
-    """An encoder whose tokens come from a tokenizer.json: the part that the torch and OpenVINO back-ends share."""
+class Tokeniser:
+    """The tokens of texts, from a tokenizer.json alone: all that splitting needs of an encoder. Thread-safe."""
 
     def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
         self._max_tokens = max_tokens
         self._whole = _tokenizer(tokenizer)
-        self._cut = _tokenizer(tokenizer)
-        self._cut.enable_truncation(max_tokens)
         self._special = int(self._whole.num_special_tokens_to_add(False))
 
     @property
@@ -217,6 +215,15 @@ class TokenEncoder(_Pooled):
         """The length of each text in tokens: nothing cut off, special tokens included."""
         counts = [len(encoding) for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk)]
         return np.array(counts, np.int64)
+
+
+class TokenEncoder(Tokeniser, _Pooled):
+    """An encoder whose tokens come from a tokenizer.json: the part that the torch and OpenVINO back-ends share."""
+
+    def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
+        super().__init__(tokenizer, max_tokens)
+        self._cut = _tokenizer(tokenizer)
+        self._cut.enable_truncation(max_tokens)
 
     def _tokenise(self, texts: Sequence[str], *, offsets: bool) -> Iterator[_Tokens]:
         nothing = np.empty((0, 2), np.int32)

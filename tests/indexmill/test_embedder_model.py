@@ -141,6 +141,43 @@ def test_the_vectors_are_those_of_torch(embedder: OpenVINOEmbedder) -> None:
         TorchEmbedder.open(DEFAULT_MODEL, precision="int8")
 
 
+@pytest.mark.parametrize("kind", ["bert", "bert in bf16", "distilbert"])
+def test_a_model_of_any_make_gives_the_vectors_of_torch(kind: str, tmp_path: Path) -> None:
+    import torch
+    from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
+
+    from indexmill.models.torch_encoder import TorchEmbedder
+
+    torch.manual_seed(5)
+    sizes = {"vocab_size": 30522, "max_position_embeddings": 64}
+    if kind == "distilbert":
+        model = DistilBertModel(DistilBertConfig(**sizes, dim=32, n_layers=2, n_heads=2, hidden_dim=48))
+        model.config.hidden_size = 32
+    else:
+        own = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+        model = BertModel(BertConfig(**sizes, **own, layer_norm_eps=1e-5))
+    for parameter in model.parameters():  # as they come, biases are zero and norms are one
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.to(torch.bfloat16 if kind.endswith("bf16") else torch.float32).save_pretrained(tmp_path / kind)
+    published = find_model(DEFAULT_MODEL).folder
+    for name in ("tokenizer.json", "modules.json"):
+        shutil.copy(published / name, tmp_path / kind / name)
+    shutil.copytree(published / "1_Pooling", tmp_path / kind / "1_Pooling")
+    config = json.loads((tmp_path / kind / "config.json").read_text())
+    (tmp_path / kind / "config.json").write_text(json.dumps({**config, "hidden_size": 32}))
+
+    files = convert(tmp_path / kind)
+    folder = tmp_path / "encoder"
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    built = sorted(json.loads(files["encoder.json"])["converted_with"]) == ["openvino"]
+    assert built == (kind == "bert")
+    own_texts = texts(12, seed=4)
+    one = OpenVINOEmbedder.open(folder, precision="f32").encode(own_texts)
+    assert np.allclose(one, TorchEmbedder.open(tmp_path / kind).encode(own_texts), atol=2e-5)
+
+
 def test_a_span_beyond_the_cut_gets_a_pass_of_its_own(embedder: OpenVINOEmbedder) -> None:
     text = " ".join(WORDS * 20) + " a last sentence"
     _, spans = embedder.encode_with_spans([text], [[(0, 30), (len(text) - 15, len(text))]])
