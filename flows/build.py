@@ -27,8 +27,9 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "embed": ("split",),
     "resolve": ("recognise",),
     "embed_names": ("resolve",),
+    "bm25": ("split",),
     "tri_graph": ("resolve",),
-    "check": ("embed", "embed_names", "tri_graph"),
+    "check": ("embed", "embed_names", "bm25", "tri_graph"),
 }
 """What each stage waits for; what waits for nothing of another runs beside it."""
 
