@@ -18,6 +18,7 @@ from indexmill.errors import BadInput
 from indexmill.hits import Hit
 
 if TYPE_CHECKING:
+    from indexmill.filters import Where
     from indexmill.retrieve.base import Vectors
     from indexmill.snapshot import Snapshot
 
@@ -131,10 +132,12 @@ def evaluate(
     ks: Sequence[int] = (5, 10),
     vectors: Vectors | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    where: Where | None = None,
 ) -> Evaluation:
     """Evidence recall of each method (all that the snapshot holds by default) on the questions.
 
-    vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. Raises BadInput
+    vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. where:
+    as ``Snapshot.retrieve`` takes it; gold documents that it leaves out count as missed. Raises BadInput
     for no questions or a k below 1, FamilyNotFound for a method that the snapshot does not hold.
     """
     from indexmill.retrieve.base import check_k
@@ -157,7 +160,7 @@ def evaluate(
         known.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
     return Evaluation(
         version=snapshot.version,
-        methods={name: _measure(snapshot, questions, name, ks, vectors, encoded_in, clock) for name in names},
+        methods={name: _measure(snapshot, questions, name, ks, vectors, encoded_in, clock, where) for name in names},
         gold_ids=len(gold),
         unknown_gold_ids=len(gold - known),
     )
@@ -171,6 +174,7 @@ def _measure(
     vectors: Vectors | None,
     encoded_in: float,
     clock: Callable[[], float],
+    where: Where | None,
 ) -> MethodResult:
     depth = ks[-1]
     uses_vectors = snapshot.retriever(method).uses_vectors
@@ -178,7 +182,7 @@ def _measure(
     def retrieve(chosen: Sequence[int], k: int) -> list[list[Hit]]:
         given = vectors[list(chosen)] if uses_vectors and vectors is not None else None
         texts = [questions[i].question for i in chosen]
-        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=given, explain=False)
+        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=given, explain=False, where=where)
 
     retrieve(range(1), depth)  # maps the arrays and reads the tables, which is not the questions' cost
     seconds = 0.0

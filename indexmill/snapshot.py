@@ -19,11 +19,12 @@ import numpy.typing as npt
 from indexmill.errors import BadInput, CorruptBlob, NotFound, SnapshotNotFound, StoreError
 from indexmill.hits import Hit
 from indexmill.manifest import Artifact, Manifest, Ref
-from indexmill.retrieve.base import Retriever, Vectors, check_k, check_question, check_vectors
+from indexmill.retrieve.base import Allowed, Retriever, Vectors, check_k, check_question, check_vectors
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from indexmill.filters import Where
     from indexmill.folder import FolderReader
     from indexmill.models.embedder import Embedder
     from indexmill.retrieve.passages import Passages
@@ -74,14 +75,24 @@ class Snapshot:
         """The method of a retrieval that names none: the best that the snapshot holds."""
         return self.methods[0]
 
-    def retrieve(self, question: str, method: str | None = None, k: int = 5, explain: bool = True) -> list[Hit]:
+    def retrieve(
+        self,
+        question: str,
+        method: str | None = None,
+        k: int = 5,
+        explain: bool = True,
+        where: Where | None = None,
+    ) -> list[Hit]:
         """At most k hits for a question, best first. An empty question has none.
 
         method: the best that the snapshot holds by default. explain: False saves the time of making explanations.
-        Raises BadInput for a k below 1 or a question that is no text, FamilyNotFound for a method that the snapshot
+        where: which documents take part, by their metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
+        see ``indexmill.filters``. It changes neither the scores nor the order of those that do.
+        Raises BadInput for a k below 1, a question that is no text, or a filter that is malformed or names a field that
+        no document has, FamilyNotFound for a method that the snapshot
         does not hold, ModelUnavailable where the encoder cannot be opened here.
         """
-        return self.retrieve_batch([question], method=method, k=k, explain=explain)[0]
+        return self.retrieve_batch([question], method=method, k=k, explain=explain, where=where)[0]
 
     def retrieve_batch(
         self,
@@ -90,11 +101,13 @@ class Snapshot:
         k: int = 5,
         vectors: npt.ArrayLike | None = None,
         explain: bool = True,
+        where: Where | None = None,
     ) -> list[list[Hit]]:
         """The hits of many questions at once: to the bit what each gets alone.
 
         vectors: ``(n_questions, d) float32``, made by the snapshot's encoder elsewhere, so that none is needed here;
-        a name in a question that no entity has then counts for nothing, since its own vector is not at hand.
+        a name in a question that no entity has then counts for nothing, since its own vector is not at hand. where: of
+        all questions alike.
         Raises as ``retrieve`` does.
         """
         if isinstance(questions, str):
@@ -104,8 +117,9 @@ class Snapshot:
         retriever = self.retriever(method)
         chosen = [i for i, question in enumerate(asked) if question]
         given = None if vectors is None else check_vectors(vectors, len(asked), self.dimensions)
+        allowed = None if where is None else self._allowed(where)
         hits: list[list[Hit]] = [[] for _ in asked]
-        if not chosen:
+        if not chosen or not (allowed is None or allowed.any()):
             return hits
         texts = [asked[i] for i in chosen]
         if not retriever.uses_vectors:
@@ -115,7 +129,7 @@ class Snapshot:
         else:
             used = given[chosen]
         encode = self.encode if given is None else None
-        for i, found in zip(chosen, retriever.search(texts, used, k, explain, encode), strict=True):
+        for i, found in zip(chosen, retriever.search(texts, used, k, explain, encode, allowed), strict=True):
             hits[i] = found
         return hits
 
@@ -141,6 +155,14 @@ class Snapshot:
 
         name = method or self.default_method
         return self._once(("retriever", name), lambda: make(name, self))
+
+    def _allowed(self, where: Where) -> Allowed | None:
+        """The passages of the documents that a filter holds for; None for all."""
+        from indexmill.filters import Filter
+        from indexmill.retrieve.masks import Masks
+
+        mask = self._once("masks", lambda: Masks(self)).mask(Filter.of(where))
+        return None if mask.all() else mask
 
     # Artifacts
 

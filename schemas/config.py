@@ -18,10 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
 from indexmill.errors import ConfigurationError
+from indexmill.retrieve.bm25 import Bm25Parameters
 from indexmill.retrieve.tri_graph import TriGraphParameters
 from schemas.corpus import CorpusSettings
 
 __all__ = [
+    "Bm25Settings",
     "Configuration",
     "EmbedSettings",
     "FamilySettings",
@@ -88,6 +90,15 @@ class EmbedSettings(_Settings):
     allow_hub: bool = Field(False, description="fetch the model from the hub when it is not installed")
 
 
+def _parameters(family: str, known: type[Any], value: dict[str, Any]) -> dict[str, Any]:
+    """The retrieval settings of a family, each as its type says; ValueError for one that it does not have."""
+    unknown = sorted(set(value) - {field.name for field in dataclasses.fields(known)})
+    if unknown:
+        raise ValueError(f"{family} has no parameters {unknown}")
+    checked = TypeAdapter(known).validate_python(value)
+    return {name: getattr(checked, name) for name in value}
+
+
 class TriGraphSettings(_Settings):
     """Settings of the tri_graph family that shape its artifacts (LinearRAG, section 3.1)."""
 
@@ -99,16 +110,30 @@ class TriGraphSettings(_Settings):
     @field_validator("parameters")
     @classmethod
     def _known(cls, value: dict[str, Any]) -> dict[str, Any]:
-        unknown = sorted(set(value) - {field.name for field in dataclasses.fields(TriGraphParameters)})
-        if unknown:
-            raise ValueError(f"tri_graph has no parameters {unknown}")
-        checked = TypeAdapter(TriGraphParameters).validate_python(value)
-        return {name: getattr(checked, name) for name in value}
+        return _parameters("tri_graph", TriGraphParameters, value)
+
+
+class Bm25Settings(_Settings):
+    """Settings of lexical retrieval; it is always there unless it is disabled."""
+
+    enabled: bool = True
+    title_weight: int = Field(
+        3, ge=1, le=100, description="how often a title counts in each of its passages, where split.title_in_passage"
+    )
+    parameters: dict[str, float | int | bool | str] = Field(
+        default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
+    )
+
+    @field_validator("parameters")
+    @classmethod
+    def _known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return _parameters("bm25", Bm25Parameters, value)
 
 
 class FamilySettings(_Settings):
     """The index families of a snapshot."""
 
+    bm25: Bm25Settings = Bm25Settings()
     tri_graph: TriGraphSettings = TriGraphSettings()
 
 

@@ -28,7 +28,7 @@ from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
 from storage.receipts import Receipt, candidates, find, scan
-from tasks import check, embed, embed_names, encoder, recognise, resolve, split, tri_graph
+from tasks import bm25, check, embed, embed_names, encoder, recognise, resolve, split, tri_graph
 from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of
 from tasks.environment import environment_fingerprint, library_versions
 from tasks.executor import Call, Executor
@@ -52,8 +52,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "embed": ("encoder", "split"),
     "resolve": ("recognise",),
     "embed_names": ("encoder", "resolve"),
+    "bm25": ("split",),
     "tri_graph": ("resolve",),
-    "check": ("embed", "embed_names", "tri_graph"),
+    "check": ("embed", "embed_names", "bm25", "tri_graph"),
 }
 """The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
 
@@ -266,6 +267,20 @@ class Build:
         ]
         self._make(embed_names.STAGE, wants)
 
+    def bm25(self) -> None:
+        """Count the terms of passages for lexical retrieval."""
+        setting = self.configuration.families.bm25
+        if setting.enabled:
+            shaping = {"title_weight": setting.title_weight if self.configuration.split.title_in_passage else 0}
+            self._make(
+                bm25.STAGE,
+                [
+                    _Want(shard, {name: texts[name] for name in ("documents", "passages")}, shaping)
+                    for shard in self.parts["split"]
+                    for texts in [self._texts(shard)]
+                ],
+            )
+
     def tri_graph(self) -> None:
         """Build the entity / sentence / passage graph (LinearRAG)."""
         if self.configuration.families.tri_graph.enabled:
@@ -276,7 +291,7 @@ class Build:
         """Hold the artifacts against each other before anything is published; raises where they disagree."""
         families = [name for name in ("tri_graph",) if name in self.parts]
         inputs = self._everything(
-            "documents", "passages", "sentences", "mentions", "entities", "surfaces", "vectors", "names"
+            "documents", "passages", "sentences", "mentions", "entities", "surfaces", "vectors", "names", "bm25"
         )
         for family in families:
             inputs |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
@@ -293,6 +308,11 @@ class Build:
         assert self.corpus is not None  # noqa: S101 - `ingest` has run, or there would be no parts
         artifacts = list(self._artifacts())
         families: dict[str, Family] = {}
+        if "bm25" in self.parts:
+            packs = [open_pack(self.store.open_local(one.outputs["bm25"])) for one in self.parts["bm25"].values()]
+            families["bm25"] = Family(
+                parameters=dict(self.configuration.families.bm25.parameters), counts=bm25.counts(packs)
+            )
         if "tri_graph" in self.parts:
             families["tri_graph"] = Family(
                 parameters=dict(self.configuration.families.tri_graph.parameters),

@@ -7,6 +7,7 @@ way nothing is published: the check raises, and names the artifact.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from indexmill.errors import IndexmillError
 from indexmill.names import NameIndex
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["STAGE", "CheckError"]
+__all__ = ["STAGE", "CheckError", "check_postings"]
 
 _UNIT = 1e-3  # how far from 1 the length of a published vector may be
 
@@ -44,6 +45,9 @@ def _compute(inputs: Inputs) -> Outputs:
             rows = _columns(inputs, table, "passage_id", label=label).height
             _refuse_if(len(pack[table]) != rows, f"vectors/{label}: {len(pack[table])} rows for {rows} {table}")
             _check_lengths(pack[table], f"vectors/{label}, {table}")
+    for label in _labels(inputs, "bm25"):
+        rows = _columns(inputs, "passages", "passage_id", label=label).height
+        check_postings(inputs.pack(inputs.job.inputs[f"bm25/{label}"]), rows, f"bm25/{label}")
     for label in _labels(inputs, "names"):
         pack = inputs.pack(inputs.job.inputs[f"names/{label}"])
         known = NameIndex.keys(_columns(inputs, "entities", "entity_id", label=label)["entity_id"].to_list())
@@ -71,6 +75,22 @@ def _check_lengths(vectors: NDArray[Any], where: str) -> None:
     for first in range(0, len(vectors), 65_536):
         lengths = np.linalg.norm(vectors[first : first + 65_536], axis=1)
         _refuse_if(bool((np.abs(lengths - 1) > _UNIT).any()), f"{where}: a vector is not of unit length")
+
+
+def check_postings(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> None:
+    """Raise CheckError where a shard's bm25 arrays do not fit each other or its passages."""
+    keys, ends, passages = pack["keys"], pack["indptr"].astype(np.int64), pack["passages"].astype(np.int64)
+    _refuse_if(len(pack["lengths"]) != rows, f"{where}: {len(pack['lengths'])} lengths for {rows} passages")
+    _refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"{where}: the terms are not in the order of their keys")
+    held = np.diff(ends)
+    fits = len(held) == len(keys) and ends[:1].tolist() == [0] and bool((held > 0).all())
+    fits = fits and held.sum() == len(passages) == len(pack["counts"])
+    _refuse_if(not fits, f"{where}: the postings of the terms do not fit each other")
+    place = np.arange(len(keys)).repeat(held) * rows + passages
+    ordered = passages.max(initial=-1) < rows and bool((np.diff(place) > 0).all())
+    _refuse_if(not ordered, f"{where}: a term's passages are not in the order of their rows")
+    words = np.bincount(passages, pack["counts"], rows)
+    _refuse_if(bool((words != pack["lengths"]).any()), f"{where}: occurrences do not add up to the passages' lengths")
 
 
 def _refuse_if(broken: bool, message: str) -> None:

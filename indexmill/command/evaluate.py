@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 import indexmill
-from indexmill.command.options import Options, common, pinned, table
+from indexmill.command.options import Options, common, filtered, pinned, table
 from indexmill.errors import BadInput
 
 __all__ = ["command"]
@@ -19,10 +19,17 @@ __all__ = ["command"]
     "--method", "-m", metavar="NAMES", help="Methods, separated by commas; all that the snapshot holds by default."
 )
 @click.option("-k", "--k", "ks", metavar="NUMBERS", default="5,10", show_default=True, help="Where recall is taken.")
+@filtered
 @pinned
 @common
 def command(
-    options: Options, questions: Path, method: str | None, ks: str, version: int | None, alias: str | None
+    options: Options,
+    questions: Path,
+    method: str | None,
+    ks: str,
+    where: tuple[str, ...],
+    version: int | None,
+    alias: str | None,
 ) -> None:
     """Evidence recall of retrieval methods on the QUESTIONS of a JSON Lines file.
 
@@ -34,7 +41,7 @@ def command(
     methods = None if method is None else [name.strip() for name in method.split(",") if name.strip()]
     asked = read_questions(questions)
     with indexmill.open(options.store_path(), version=version, alias=alias) as snapshot:
-        found = evaluate(snapshot, asked, methods, _numbers(ks))
+        found = evaluate(snapshot, asked, methods, _numbers(ks), where=where or None)
     if options.json:
         options.print_json(found.to_dict())
         return
@@ -49,8 +56,8 @@ def command(
         ]
         for name, result in found.methods.items()
     ]
-    where = "exported snapshot" if found.version is None else f"version {found.version}"
-    click.echo(f"{len(asked)} questions, {where}\n")
+    which = "exported snapshot" if found.version is None else f"version {found.version}"
+    click.echo(f"{len(asked)} questions, {which}\n")
     click.echo(table(["method", *(f"recall@{k}" for k in depths), "tokens", "ms", "ms to encode"], rows))
     if found.unknown_gold_ids:
         click.echo(f"{found.unknown_gold_ids} of {found.gold_ids} gold documents are not in the snapshot", err=True)

@@ -29,6 +29,7 @@ __all__ = [
     "Options",
     "anchored",
     "common",
+    "filtered",
     "pinned",
     "printable",
     "shared_options",
@@ -182,6 +183,17 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(click.get_current_context().ensure_object(Options), *arguments, **settings)
 
     return shared_options(command)
+
+
+def filtered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--where``, which chooses the documents that take part."""
+    return click.option(
+        "--where",
+        metavar="CONDITION",
+        multiple=True,
+        help="Only documents for which this holds, such as 'year>=2024', lang=en,de or 'author exists'; "
+        "may be repeated, then all have to hold.",
+    )(function)
 
 
 def pinned(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import indexmill
-from indexmill.command.options import Options, common, pinned, printable
+from indexmill.command.options import Options, common, filtered, pinned, printable
 from indexmill.hits import Hit
 
 __all__ = ["command"]
@@ -21,6 +21,7 @@ WIDTH = 100
 @click.option("--method", "-m", metavar="NAME", help="How to retrieve; the best that the snapshot holds by default.")
 @click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="How many hits.")
 @click.option("--explain", is_flag=True, help="Show why each hit was found.")
+@filtered
 @pinned
 @common
 def command(
@@ -29,6 +30,7 @@ def command(
     method: str | None,
     k: int,
     explain: bool,
+    where: tuple[str, ...],
     version: int | None,
     alias: str | None,
 ) -> None:
@@ -38,7 +40,7 @@ def command(
     """
     with indexmill.open(options.store_path(), version=version, alias=alias) as snapshot:
         method = method or snapshot.default_method
-        hits = snapshot.retrieve(question, method=method, k=k)
+        hits = snapshot.retrieve(question, method=method, k=k, where=where or None)
         if options.json:
             options.print_json(
                 {
@@ -88,7 +90,7 @@ _UNSHOWN = frozenset({"entity_id", "sentence"})  # ids are for scripts; a senten
 def _value(key: str, value: Any) -> str:
     if value is None:
         return ""
-    if key in ("surface", "name"):
+    if key in ("surface", "name", "term"):
         return str(value)
     return f"{key.replace('_', ' ')} {f'{value:.3f}' if isinstance(value, float) else value}"
 

@@ -11,9 +11,12 @@ import numpy.typing as npt
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 
-__all__ = ["Encode", "Retriever", "Vectors", "check_k", "check_question", "check_vectors"]
+__all__ = ["Allowed", "Encode", "Retriever", "Vectors", "check_k", "check_question", "check_vectors"]
 
 Vectors = npt.NDArray[np.float32]
+
+Allowed = npt.NDArray[np.bool_]
+"""Which passages may be found: ``(n_passages,)``, by row."""
 
 Encode = Callable[[list[str]], Vectors]
 """Gives the unit vectors of some texts."""
@@ -26,14 +29,20 @@ class Retriever(Protocol):
     """Whether ``search`` needs the questions' vectors."""
 
     def search(
-        self, questions: Sequence[str], vectors: Vectors, k: int, explain: bool, encode: Encode | None
+        self,
+        questions: Sequence[str],
+        vectors: Vectors,
+        k: int,
+        explain: bool,
+        encode: Encode | None,
+        allowed: Allowed | None = None,
     ) -> list[list[Hit]]:
         """At most k hits for every question, best first, ties by row.
 
         questions: checked and not empty. vectors: ``(n_questions, d) float32``, parallel to them; d is 0 for a method
         that uses none. explain: whether hits say why, where the method can. encode: for further texts, such as a name
-        in a question; None where the vectors were made elsewhere. A question's hits do not depend on its
-        neighbours, to the bit.
+        in a question; None where the vectors were made elsewhere. allowed: the passages that take part, of all
+        questions alike; None for all. A question's hits do not depend on its neighbours, to the bit.
         """
         ...
 

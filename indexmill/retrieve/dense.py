@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Encode, Vectors
+from indexmill.retrieve.base import Allowed, Encode, Vectors
 from indexmill.retrieve.stacked import taken
 
 if TYPE_CHECKING:
@@ -79,11 +79,13 @@ def at_least_top(values: npt.NDArray[np.floating], k: int, slack: float = 0.0) -
     return reached
 
 
-def nearest(shards: Sequence[Vectors], questions: Vectors, k: int) -> list[tuple[Rows, Scores]]:
+def nearest(
+    shards: Sequence[Vectors], questions: Vectors, k: int, allowed: Allowed | None = None
+) -> list[tuple[Rows, Scores]]:
     """The k rows of largest inner product with each question, and the products; ties by row.
 
     shards: ``(n, d) float32`` arrays of unit rows, numbered one after the other. questions: ``(n_questions, d)
-    float32``.
+    float32``. allowed: ``(n,)``, of which rows; None for all.
     """
     nothing = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))
     best: list[tuple[Rows, Scores]] = [nothing] * len(questions)
@@ -92,29 +94,41 @@ def nearest(shards: Sequence[Vectors], questions: Vectors, k: int) -> list[tuple
         tile = questions[first_question : first_question + QUESTION_TILE]
         first_row = 0
         for block in _blocks(shards):
-            estimates = _estimates(block, tile)
+            length = sum(map(len, block))
+            chosen = None if allowed is None else allowed[first_row : first_row + length].nonzero()[0]
+            estimates = _estimates(block, tile, chosen)
             for i, values in enumerate(estimates, start=first_question):
                 rows = at_least_top(values, k, slack[i])
                 if not len(rows):
                     continue
+                if chosen is not None:
+                    rows = chosen[rows]
                 scores = products(taken(block, rows), questions[i])
                 if first_row:
                     rows = np.concatenate([best[i][0], rows + first_row])
                     scores = np.concatenate([best[i][1], scores])
                 kept = np.lexsort((rows, -scores))[:k]
                 best[i] = (rows[kept], scores[kept])
-            first_row += estimates.shape[1]
+            first_row += length
     return best
 
 
-def _estimates(shards: Sequence[Vectors], questions: Vectors) -> Scores:
-    """Inner products ``(n_questions, n_rows) float32``, rounded in any way."""
-    found = np.empty((len(questions), sum(map(len, shards))), dtype=np.float32)
-    column = 0
-    for shard in shards:
+def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | None = None) -> Scores:
+    """Inner products ``(n_questions, n_rows) float32`` of all rows or of some, ascending, rounded in any way."""
+    lengths = [len(shard) for shard in shards]
+    found = np.empty((len(questions), sum(lengths) if chosen is None else len(chosen)), dtype=np.float32)
+    column = first = 0
+    for shard, length in zip(shards, lengths, strict=True):
+        kept = None
+        if chosen is not None:
+            kept = chosen[slice(*chosen.searchsorted((first, first + length)))] - first
+            first += length
+            if 2 * len(kept) < length:  # a copy of these costs less than products of the others
+                shard, kept = shard[kept], None
         product = shard @ questions[0] if len(questions) == 1 else (shard @ questions.T).T
-        found[:, column : column + len(shard)] = product
-        column += len(shard)
+        product = product if kept is None else product[..., kept]
+        found[:, column : column + product.shape[-1]] = product
+        column += product.shape[-1]
     return found
 
 
@@ -156,7 +170,13 @@ class Dense:
         self._vectors = snapshot.vectors("vectors", "passages")
 
     def search(
-        self, questions: Sequence[str], vectors: Vectors, k: int, explain: bool, encode: Encode | None
+        self,
+        questions: Sequence[str],
+        vectors: Vectors,
+        k: int,
+        explain: bool,
+        encode: Encode | None,
+        allowed: Allowed | None = None,
     ) -> list[list[Hit]]:
         """The passages of each question: see ``Retriever``; there is nothing to explain."""
-        return [self._passages.hits(rows, found) for rows, found in nearest(self._vectors, vectors, k)]
+        return [self._passages.hits(rows, found) for rows, found in nearest(self._vectors, vectors, k, allowed)]

@@ -28,6 +28,7 @@ class Method:
 METHODS: dict[str, Method] = {
     "tri_graph": Method("indexmill.retrieve.tri_graph_reader:TriGraphReader", family="tri_graph"),
     "dense": Method("indexmill.retrieve.dense:Dense"),
+    "bm25": Method("indexmill.retrieve.bm25:Bm25", family="bm25"),
 }
 """All methods, the best first: a retrieval that names none takes the first that the snapshot holds."""
 

@@ -41,6 +41,7 @@ import numpy.typing as npt
 
 from indexmill.models.recogniser import question_names, question_runs
 from indexmill.names import NameIndex
+from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores
 from indexmill.retrieve.stacked import taken
@@ -176,13 +177,16 @@ class TriGraph:
         questions: Sequence[str],
         k: int,
         encode: Callable[[list[str]], Vectors] | None = None,
+        *,
+        allowed: Allowed | None = None,
     ) -> list[Retrieved]:
         """The k best passages of each question; a question in a batch gets exactly what it gets alone.
 
         vectors: ``(n_questions, d) float32``, unit rows, parallel to ``questions``. encode: gives the unit vectors of
-        names, for those in the questions that no entity has; without it they count for nothing.
+        names, for those in the questions that no entity has; without it they count for nothing. allowed: which
+        passages ``(n_passages,)`` take part, None for all: no other is found, bridges, or is walked on.
         """
-        return list(self.answers(vectors, questions, k, encode))
+        return list(self.answers(vectors, questions, k, encode, allowed=allowed))
 
     def answers(
         self,
@@ -190,14 +194,16 @@ class TriGraph:
         questions: Sequence[str],
         k: int,
         encode: Callable[[list[str]], Vectors] | None = None,
+        *,
+        allowed: Allowed | None = None,
     ) -> Iterator[Retrieved]:
         """What ``retrieve`` gives, one by one: of a large batch not everything is held at once."""
-        close = nearest(self.passages, vectors, max(k, self.parameters.dense_passages))
+        close = nearest(self.passages, vectors, max(k, self.parameters.dense_passages), allowed)
         linked = self._link(questions)
         if encode is not None and self.name_vectors:
             linked = self._link_nearest(questions, linked, encode)
         for vector, links, (rows, similarities) in zip(vectors, linked, close, strict=True):
-            yield self._retrieve(vector, links, k, rows, similarities.astype(np.float64))
+            yield self._retrieve(vector, links, k, rows, similarities.astype(np.float64), allowed)
 
     def link(self, question: str) -> tuple[Link, ...]:
         """The entities that a question names (eq. 3), ascending by row."""
@@ -256,15 +262,21 @@ class TriGraph:
         return extended
 
     def _retrieve(
-        self, vector: Vectors, links: tuple[Link, ...], k: int, near: Rows, similarities: Scores
+        self,
+        vector: Vectors,
+        links: tuple[Link, ...],
+        k: int,
+        near: Rows,
+        similarities: Scores,
+        allowed: Allowed | None = None,
     ) -> Retrieved:
         if not links or not len(near):
             return Retrieved(near[:k], similarities[:k], links, dense=True)
         setting = self.parameters
         named = _projection(vector, self._span(links))
         start = slice(setting.dense_passages)
-        active = self._activate(_residual(vector, named, setting.bridge_residual), links, near[start])
-        rows, scores = self._rank(active, near[start], similarities[start])
+        active = self._activate(_residual(vector, named, setting.bridge_residual), links, near[start], allowed)
+        rows, scores = self._rank(active, near[start], similarities[start], allowed)
         if setting.agreement:
             relevance = _similarities(self.passages, rows, _residual(vector, named, setting.rank_residual))
             scores = scores * np.maximum(relevance / max(relevance.max(), _LEAST), _LEAST) ** setting.agreement
@@ -293,7 +305,9 @@ class TriGraph:
 
     # --- first stage: activation (section 3.2.1) ---
 
-    def _activate(self, vector: Vectors, links: Sequence[Link], near: Rows) -> _Activated:
+    def _activate(
+        self, vector: Vectors, links: Sequence[Link], near: Rows, allowed: Allowed | None = None
+    ) -> _Activated:
         """Spread activation from the question's entities over sentences (eq. 5) with pruning."""
         setting, matrices = self.parameters, self.matrices
         threshold = setting.activation_threshold if setting.pruning else 0.0
@@ -312,6 +326,9 @@ class TriGraph:
             if not len(frontier):
                 break
             sources, sentences = self._mentioning(frontier, near)
+            if allowed is not None and self.sentence_passage is not None:
+                kept = allowed[self.sentence_passage[sentences]]
+                sources, sentences = sources[kept], sentences[kept]
             if not len(sentences):
                 break
             touched = _distinct(sentences)
@@ -383,12 +400,16 @@ class TriGraph:
 
     # --- second stage: importance (section 3.2.2) ---
 
-    def _rank(self, active: _Activated, near: Rows, similarities: Scores) -> tuple[Rows, Scores]:
+    def _rank(
+        self, active: _Activated, near: Rows, similarities: Scores, allowed: Allowed | None = None
+    ) -> tuple[Rows, Scores]:
         """The passages that take part, ascending, and their scores (eqs. 6, 7)."""
         setting, matrices = self.parameters, self.matrices
         narrow = active.entities[matrices.contained_in.degrees(active.entities) <= setting.widest_entity]
         _, containing, _ = matrices.contained_in.links(narrow)
         passages = _distinct(np.concatenate([containing, near]))
+        if allowed is not None:
+            passages = passages[allowed[passages]]
         # The links between these passages and the activated entities.
         owners, entities, places = matrices.contents.links(passages)
         counts = matrices.contents.occurrences(places)

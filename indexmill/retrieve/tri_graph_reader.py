@@ -12,7 +12,7 @@ import numpy.typing as npt
 from indexmill.errors import ConfigurationError, CorruptBlob
 from indexmill.hits import Hit
 from indexmill.names import NameIndex
-from indexmill.retrieve.base import Encode, Vectors
+from indexmill.retrieve.base import Allowed, Encode, Vectors
 from indexmill.retrieve.matrices import Matrices, Sparse
 from indexmill.retrieve.rows import Rows
 from indexmill.retrieve.tri_graph import Activation, Retrieved, TriGraph, TriGraphParameters
@@ -123,12 +123,18 @@ class TriGraphReader:
         self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
 
     def search(
-        self, questions: Sequence[str], vectors: Vectors, k: int, explain: bool, encode: Encode | None
+        self,
+        questions: Sequence[str],
+        vectors: Vectors,
+        k: int,
+        explain: bool,
+        encode: Encode | None,
+        allowed: Allowed | None = None,
     ) -> list[list[Hit]]:
         """The passages of each question: see ``Retriever``."""
         return [
             self._passages.hits(found.passages, found.scores, self._explanations(found) if explain else None)
-            for found in self._graph.answers(vectors, questions, k, encode)
+            for found in self._graph.answers(vectors, questions, k, encode, allowed=allowed)
         ]
 
     def _explanations(self, found: Retrieved) -> list[dict[str, Any]]:

@@ -120,7 +120,7 @@ def test_build_prints_one_json_object_with_the_fields_scripts_rely_on(built: Bui
 def test_build_tells_its_progress_in_plain_lines_on_standard_error(built: Built) -> None:
     lines = built.err.splitlines()
     assert all(re.fullmatch(r"\w+: \d+ made, \d+ reused in \d+\.\d s|\w+: \d+ of \d+", line) for line in lines), lines
-    assert {"ingest", "split", "recognise", "embed", "resolve", "tri_graph", "check"} <= {
+    assert {"ingest", "split", "recognise", "embed", "resolve", "bm25", "tri_graph", "check"} <= {
         line.partition(":")[0] for line in lines
     }
 
@@ -488,7 +488,7 @@ def test_damage_is_found_by_verify_and_by_whoever_reads_it(run: Run, store: Path
 
 
 @pytest.mark.parametrize(
-    "name", ["documents/", "passages/", "mentions/", "vectors/", "names/", "tri_graph/", "manifest"]
+    "name", ["documents/", "passages/", "mentions/", "vectors/", "names/", "bm25/", "tri_graph/", "manifest"]
 )
 @pytest.mark.parametrize("damage", ["flipped", "missing"])
 def test_a_build_restores_what_is_lost(
@@ -515,7 +515,7 @@ def test_a_refresh_over_a_damaged_part_goes_on_or_names_the_file(
     corpus.write_bytes(b"".join(built.corpus.read_bytes().splitlines(keepends=True)[:20]))
     expected = build(settings(tmp_path / "fresh", corpus)).manifest
     configuration = write_settings(tmp_path / "i.yaml", settings(store, corpus))
-    for name in ("mentions/", "vectors/", "names/"):
+    for name in ("mentions/", "vectors/", "names/", "bm25/"):
         root = Path(shutil.copytree(store, tmp_path / name.strip("/")))
         path = artifact(root, name)
         rewrite(path, flip)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import JsonValue
 
-from indexmill.canonical import content_id, digest_of
+from indexmill.canonical import canonical_json, content_id, digest_of
 from indexmill.layout import BRANCH, alias_name, ref_name
 from indexmill.manifest import Alias, Artifact, Corpus, Family, Manifest, Ref
 from indexmill.models.embedder import HashEmbedder
@@ -25,6 +25,7 @@ from storage.lineage import Lineage
 from storage.lineage import put as put_lineage
 from storage.publish import describe
 from storage.tables import table_bytes
+from tasks.bm25 import postings
 
 EMBEDDER = HashEmbedder()
 RECOGNISER = WordListRecogniser(["Ada Venn", "Marrow Bridge", "Ilse", "Tallow", "Grey Hills"])
@@ -37,6 +38,8 @@ class Text:
     id: str
     title: str
     text: str
+    metadata: dict[str, JsonValue] = field(default_factory=dict)
+    source: str | None = None
 
 
 WORLD = {
@@ -63,6 +66,7 @@ class SnapshotWriter:
         self.passages = 0
         self._mentions: list[tuple[int, int, str, str]] = []
         self._sentence_passage: list[int] = []
+        self._texts: dict[str, tuple[list[str], list[str]]] = {}
 
     def table(self, name: str, table: pa.Table, schema: pa.Schema) -> None:
         self._keep(name, "table", table_bytes(table, schema))
@@ -84,8 +88,8 @@ class SnapshotWriter:
                 "document_id": text.id,
                 "title": text.title,
                 "text": text.text,
-                "source": None,
-                "metadata": "{}",
+                "source": text.source,
+                "metadata": canonical_json(text.metadata).decode().strip(),
                 "content_hash": digest_of(text.text.encode()),
             }
             for text in texts
@@ -119,6 +123,11 @@ class SnapshotWriter:
         self.arrays(
             f"vectors/{label}",
             {"passages": EMBEDDER.encode([one["text"] for one in passages]), "sentences": EMBEDDER.encode(spoken)},
+        )
+        title_of = {text.id: text.title for text in texts}
+        self._texts[label] = (
+            [title_of[str(one["document_id"])] for one in passages],
+            [str(one["text"]) for one in passages],
         )
         self.documents += len(documents)
         for passage in passages:
@@ -187,6 +196,12 @@ class SnapshotWriter:
                 arrays[f"{name}.counts"] = matrix.counts
         self.arrays("tri_graph/matrices", arrays)
         self.families["tri_graph"] = Family(parameters=parameters, counts={"entities": len(surfaces)})
+
+    def bm25(self, **parameters: JsonValue) -> None:
+        """The bm25 family over the shards written so far."""
+        for label, (titles, texts) in self._texts.items():
+            self.arrays(f"bm25/{label}", postings(titles, texts, title_weight=2))
+        self.families["bm25"] = Family(parameters=parameters, counts={"passages": self.passages})
 
     def manifest(self) -> Manifest:
         return Manifest(

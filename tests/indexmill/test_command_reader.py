@@ -80,6 +80,21 @@ def test_query_as_json_is_one_object(run: Run, store: Path) -> None:
     }
 
 
+def test_where_leaves_documents_out_and_all_conditions_have_to_hold(run: Run, tmp_path: Path) -> None:
+    texts = [Text(one, "", "The bridge.", {"year": 2020 + i, "lang": "en"}) for i, one in enumerate("abc")]
+    publish(tmp_path / "s", {"p": texts})
+    query = ("query", "bridge", "--store", tmp_path / "s", "--where", "lang=en,de")
+    assert [hit["document_ids"] for hit in run.json(*query, "--where", "year>=2021")["hits"]] == [["b"], ["c"]]
+    assert run(*query, "--where", "year<2000") == 0
+    assert run.out == "nothing found\n"
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"question": "bridge", "gold_ids": ["a", "c"]}\n')
+    evaluate = ("evaluate", questions, "--store", tmp_path / "s", "-k", "1,2")
+    for where, expected in (((), [0.5, 0.5]), (("--where", "year>2020"), [0.0, 0.5]), (("--where", "year=1"), [0, 0])):
+        found = run.json(*evaluate, *where)["methods"]["dense"]
+        assert [found["recall@1"], found["recall@2"]] == expected
+
+
 def test_an_empty_question_finds_nothing(run: Run, store: Path) -> None:
     assert run.json("query", "  ")["hits"] == []
     assert run("query", "") == 0
@@ -190,6 +205,12 @@ def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:
         (("query", "x", "--method", "tri_graph"), 2, "does not hold"),
         (("query", "x", "--method", "magic"), 2, "no method"),
         (("query", "x", "-k", "0"), 2, "-k"),
+        (("query", "x", "--where", "year"), 2, "is no condition"),
+        (
+            ("query", "x", "--where", "year=1"),
+            2,
+            "no document has a field 'year'; there are document_id, title, source",
+        ),
         (("query",), 2, "QUESTION"),
         (("nonsense",), 2, "No such command"),
         (("show", "--config", "none.yaml"), 2, "none.yaml"),

@@ -81,8 +81,8 @@ def test_estimates_may_be_off_by_their_rounding_error(way: str, monkeypatch: pyt
     chance = np.random.default_rng(3)
     estimates = dense._estimates
 
-    def rougher(shards: Sequence[Vectors], asked: Vectors) -> dense.Scores:
-        found = estimates(shards, asked)
+    def rougher(shards: Sequence[Vectors], asked: Vectors, chosen: dense.Rows | None) -> dense.Scores:
+        found = estimates(shards, asked, chosen)
         worst = np.float32(384 * 2.0**-24) * chance.choice(np.float32([-1, 1]), found.shape)
         return found + worst * np.linalg.norm(asked, axis=1, keepdims=True)
 

@@ -132,6 +132,10 @@ def test_the_size_of_shards_is_published_and_nothing_of_the_run_is() -> None:
         ({"resolve": {"entities_per_shard": 64}}, "resolve"),
         ({"split": {"tokens": 64, "overlap": 33}}, "overlap 33"),
         ({"families": {"tri_graph": {"parameters": {"dampening": 1}}}}, "dampening"),
+        ({"families": {"bm25": {"parameters": {"k2": 1}}}}, "k2"),
+        ({"families": {"bm25": {"parameters": {"b": 1.5}}}}, "less than or equal to 1"),
+        ({"families": {"bm25": {"parameters": {"k1": -1}}}}, "greater than or equal to 0"),
+        ({"families": {"bm25": {"title_weight": 0}}}, "families.bm25.title_weight"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_file(folder: Path, settings: dict[str, object], named: str) -> None:

@@ -58,6 +58,37 @@ def test_a_corpus_becomes_a_snapshot_that_answers(tmp_path: Path) -> None:
         assert all(hit.version == 1 for hit in hits)
 
 
+def test_words_are_indexed_with_the_title_unless_they_are_switched_off(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", documents(12))
+    plain = configuration(tmp_path / "store", corpus).model_dump()
+    for split, families, expected in (
+        ({}, {}, True),
+        ({"title_in_passage": False}, {}, False),
+        ({}, {"bm25": {"enabled": False}}, None),
+    ):
+        settings_ = Configuration.model_validate(plain | {"split": split, "families": families})
+        version = build_inline(settings_, progress=Silent()).version
+        with indexmill.open(tmp_path / "store", version=version) as snapshot:
+            assert ("bm25" in snapshot.methods) == bool(snapshot.shards("bm25")) == (expected is not None)
+            if expected is not None:
+                counts = snapshot.manifest.families["bm25"].counts
+                assert counts["passages"] == snapshot.manifest.corpus.passages
+                hits = snapshot.retrieve("7", method="bm25")  # a number that stands in one title alone
+                assert [hit.document_ids for hit in hits[:1]] == [("doc-0007",)] * expected
+
+
+def test_an_edit_counts_the_words_of_its_shard_alone(tmp_path: Path) -> None:
+    rows = documents(30)
+    build(tmp_path / "store", rows)
+    title, text = rows["doc-0007"]
+    build(tmp_path / "store", {**rows, "doc-0007": (title, text + " Falk left.")})
+    with indexmill.open(tmp_path / "store", version=1) as old, indexmill.open(tmp_path / "store") as new:
+        shards = [{one.name: one.digest for one in snapshot.shards("bm25")} for snapshot in (old, new)]
+        assert len(shards[0]) > 2
+        assert len(set(shards[0].items()) ^ set(shards[1].items())) == 2
+        assert new.retrieve("Falk", method="bm25")[0].document_ids == ("doc-0007",)
+
+
 def test_nothing_to_do_publishes_nothing_and_makes_nothing(tmp_path: Path) -> None:
     first = build(tmp_path / "store", documents(12))
     second = build(tmp_path / "store", documents(12))

@@ -1,0 +1,207 @@
+"""Filters: which documents take part in a retrieval.
+
+In Python a filter is a mapping of fields to what they have to hold; on the command each ``--where`` is one condition,
+and all have to hold:
+
+    {"year": 2024}                              --where year=2024           equal
+    {"lang": ["en", "de"]}                      --where lang=en,de          equal to any of these
+    {"lang": {"!=": ["en", "de"]}}              --where 'lang!=en,de'       equal to none; a missing field is not
+    {"date": {">=": "2024-01-01", "<": "2025"}} --where 'date>=2024-01-01' --where 'date<2025'
+    {"author": {"exists": True}}                --where 'author exists'     or 'author missing', {"exists": False}
+                                                --where '{"lang": "en"}'    the mapping as JSON
+
+A field is a key of the metadata, a path into it (``author.name``), or ``document_id``, ``title`` or ``source`` of the
+document; ``metadata.title`` is the metadata's where both have the name. A list holds a value if one of its elements
+does. A field that is null, an empty list or an empty title is missing.
+
+A number compares with numbers, and with texts that are written like one, since a CSV file has no others. A text
+compares with texts, by code points: ISO dates are in order. A truth value equals itself alone. On the command a value
+has no type: it is a number to what is a number or written like one, and a text to other texts; ``true`` and ``false``
+equal truth values too. In double quotes, as JSON writes them, it is a text, and may hold commas.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from indexmill.errors import BadInput
+
+__all__ = ["DOCUMENT_FIELDS", "Condition", "Filter", "Value", "Where", "number_of"]
+
+DOCUMENT_FIELDS = ("document_id", "title", "source")
+"""The fields of a document that a filter can name beside its metadata."""
+
+_CONDITION = re.compile(r"([^=!<>]+?)\s*(==|!=|<=|>=|=|<|>)(.*)", re.DOTALL)
+_PRESENCE = re.compile(r"(.+?)\s+(exists|missing)", re.DOTALL)
+_QUOTED = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*(?=,|\Z)', re.DOTALL)
+_ORDER = frozenset({"<", "<=", ">", ">="})
+_NUMBER = re.compile(r"[+-]?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+
+Number = int | float
+
+
+class Value(NamedTuple):
+    """A value that a field is compared with; a ``word`` is one of the command, which has no type."""
+
+    kind: Literal["number", "text", "truth", "word"]
+    value: Number | str
+
+
+class Condition(NamedTuple):
+    """One condition: ``operator`` is one of ``= < <= > >= exists``; ``holds`` is False for its opposite.
+
+    values: any of which has to be equal; one for an order; none for ``exists``.
+    """
+
+    field: str
+    operator: str
+    values: tuple[Value, ...]
+    holds: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Conditions that all have to hold."""
+
+    conditions: tuple[Condition, ...]
+
+    @classmethod
+    def of(cls, where: Where) -> Filter:
+        """The filter of a mapping, or of texts as ``--where`` takes them; raises BadInput where it is none."""
+        if isinstance(where, Filter):
+            return where
+        if isinstance(where, Mapping):
+            return cls(tuple(one for field, wanted in where.items() for one in _conditions(field, wanted)))
+        if isinstance(where, str):
+            where = [where]
+        if not isinstance(where, Sequence) or not all(isinstance(text, str) for text in where):
+            raise BadInput(f"where is {where!r}; expected a mapping of fields, or conditions as --where takes them")
+        return cls(tuple(one for text in where for one in _parsed(text)))
+
+
+Where = Mapping[str, object] | Sequence[str] | Filter
+"""What ``where=`` takes."""
+
+
+def _conditions(field: object, wanted: object) -> Iterator[Condition]:
+    """The conditions that a mapping states of one field."""
+    if not isinstance(field, str) or not field:
+        raise BadInput(f"where: {field!r} is no field; expected its name")
+    _check_text(field, f"where: the field {field!r}")
+    if not isinstance(wanted, Mapping):
+        yield Condition(field, "=", _values(field, wanted))
+        return
+    if not wanted:
+        raise BadInput(f"where: {field!r} has an empty condition; expected an operator, such as {{'>=': 2024}}")
+    for sign, value in wanted.items():
+        if sign in ("=", "==", "!="):
+            yield Condition(field, "=", _values(field, value), sign != "!=")
+        elif sign in _ORDER:
+            bound = _value(field, value)
+            if bound.kind == "truth":
+                raise BadInput(f"where: {field!r} {sign} {value!r}: truth values have no order")
+            yield Condition(field, str(sign), (bound,))
+        elif sign == "exists":
+            if not isinstance(value, bool):
+                raise BadInput(f"where: {field!r} exists {value!r}; expected True or False")
+            yield Condition(field, "exists", (), value)
+        else:
+            raise BadInput(f"where: {field!r} has no operator {sign!r}; expected = != < <= > >= or exists")
+
+
+def _values(field: str, given: object) -> tuple[Value, ...]:
+    if isinstance(given, np.ndarray):
+        given = given.tolist()
+    if isinstance(given, list | tuple | set | frozenset):
+        return tuple(_value(field, one) for one in given)
+    return (_value(field, given),)
+
+
+def _value(field: str, given: object) -> Value:
+    """A value of Python; a date is compared as the text that metadata hold for it."""
+    if isinstance(given, np.generic):
+        given = given.item()
+    if isinstance(given, bool):
+        return Value("truth", given)
+    if isinstance(given, int):
+        return Value("number", given)
+    if isinstance(given, float) and math.isfinite(given):
+        return Value("number", int(given) if given.is_integer() else given)
+    if isinstance(given, datetime.date | datetime.time):
+        return Value("text", given.isoformat())
+    if isinstance(given, str):
+        _check_text(given, f"where: {field!r}: the value {given!r}")
+        return Value("text", given)
+    hint = "{'exists': False} finds what is missing" if given is None else "expected a text, a number or a truth value"
+    raise BadInput(f"where: {field!r} is compared with {given!r}; {hint}")
+
+
+def _check_text(text: str, what: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{what} is not valid Unicode text (character {error.start})") from error
+
+
+def _parsed(text: str) -> Iterator[Condition]:
+    """The conditions of one ``--where``."""
+    stripped = text.strip()
+    _check_text(stripped, f"where: {stripped!r}")
+    if stripped.startswith("{"):
+        try:
+            mapping = json.loads(stripped)
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"where: {stripped!r} begins like JSON and is none: {error}") from error
+        yield from Filter.of(mapping).conditions
+    elif compared := _CONDITION.fullmatch(stripped):
+        field, sign, said = compared.groups()
+        values = tuple(_words(stripped, said))
+        if sign in _ORDER and len(values) > 1:
+            raise BadInput(f"where: {stripped!r}: {sign} takes one value; one with a comma stands in double quotes")
+        yield Condition(field, sign if sign in _ORDER else "=", values, sign != "!=")
+    elif asked := _PRESENCE.fullmatch(stripped):
+        yield Condition(asked[1], "exists", (), asked[2] == "exists")
+    else:
+        raise BadInput(
+            f"where: {stripped!r} is no condition; expected FIELD=VALUE[,VALUE...], one of != < <= > >= in place of =, "
+            "'FIELD exists', 'FIELD missing', or a JSON object"
+        )
+
+
+def _words(condition: str, said: str) -> Iterator[Value]:
+    """The values of one condition, separated by commas."""
+    at = 0
+    while at <= len(said):
+        if quoted := _QUOTED.match(said, at):
+            try:
+                text = str(json.loads(quoted[1], strict=False))
+            except ValueError as error:
+                raise BadInput(f"where: {condition!r}: {quoted[1]} is no text as JSON writes it: {error}") from error
+            _check_text(text, f"where: {condition!r}: {text!r}")
+            yield Value("text", text)
+            at = quoted.end() + 1
+        else:
+            word, _, _ = said[at:].partition(",")
+            if not word.strip():
+                raise BadInput(f'where: {condition!r} lacks a value; write "" for the empty text')
+            yield Value("word", word.strip())
+            at += len(word) + 1
+
+
+def number_of(text: str) -> Number | None:
+    """The number that a text is written as; None where it is no decimal number."""
+    matched = _NUMBER.fullmatch(text)
+    if not matched:
+        return None
+    if matched[1] is None and matched[2] is None:
+        return int(text)
+    number = float(text)
+    return None if math.isinf(number) else int(number) if number.is_integer() else number

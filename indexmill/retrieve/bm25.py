@@ -1,0 +1,258 @@
+"""BM25 over the passages' words, the lexical baseline (Robertson and Zaragoza, The Probabilistic Relevance Framework:
+BM25 and Beyond, 2009, section 3.4).
+
+    score(q, p) = sum over the terms t of q of   idf_t f (k1 + 1) / (f + k1 (1 - b + b l_p / mean l))
+    idf_t       = ln(1 + (N - n_t + 1/2) / (n_t + 1/2)),   never negative
+
+with f the occurrences of t in the passage p of l_p terms, and n_t of all N passages holding t. A term that the question
+repeats counts as often. The shards hold occurrences and lengths; n_t and the mean are of the whole corpus, added up
+here, so the score does not depend on how the corpus is cut, nor on which passages may take part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from indexmill.errors import ConfigurationError, CorruptBlob
+from indexmill.hits import Hit
+from indexmill.retrieve.base import Allowed, Encode, Vectors
+from indexmill.retrieve.dense import at_least_top
+from indexmill.terms import COMMON, Analyser, term_keys
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["Bm25", "Bm25Parameters", "Ranked", "TermIndex", "question_terms"]
+
+Rows = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+HELD_POSTINGS = 1 << 20
+"""Postings that are held at once, unless one question has more: some 50 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25Parameters:
+    """The settings of ranking.
+
+    k1: how soon more occurrences of a term stop to count. b: how far long passages are discounted, 0 to 1.
+    common_words: whether words like "the" count in a question that has others.
+    """
+
+    k1: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.2
+    b: Annotated[float, Field(ge=0, le=1)] = 0.75
+    common_words: bool = False
+
+
+class Ranked(NamedTuple):
+    """The passages of one question, best first, ties by row.
+
+    rows: ``(k,) int64``. scores: ``(k,) float64``. places, terms, parts: for every term of the question that is in one
+    of them, the place in ``rows``, the term's in the question, and what it adds to the score.
+    """
+
+    rows: Rows
+    scores: Scores
+    places: Rows
+    terms: Rows
+    parts: Scores
+
+
+class TermIndex:
+    """The postings of some shards, which may be memory maps; a question reads those of its own terms alone.
+
+    shards: the arrays that ``tasks.bm25`` describes, passages numbered one after the other.
+    """
+
+    def __init__(self, shards: Sequence[Arrays], parameters: Bm25Parameters | None = None) -> None:
+        setting = parameters or Bm25Parameters()
+        self._shards = [{name: shard[name] for name in ("keys", "indptr", "passages", "counts")} for shard in shards]
+        lengths = np.concatenate([np.empty(0), *(shard["lengths"] for shard in shards)])
+        self._starts = np.cumsum([0, *(len(shard["lengths"]) for shard in shards)])
+        mean = float(lengths.mean()) if lengths.any() else 1.0
+        self._norms: Scores = setting.k1 * (1 - setting.b + setting.b * lengths / mean)
+        self._gain = setting.k1 + 1
+
+    def __len__(self) -> int:
+        return len(self._norms)
+
+    def rank(self, questions: Sequence[Sequence[str]], k: int, allowed: Allowed | None = None) -> Iterator[Ranked]:
+        """The k best passages that hold a term of each question; fewer where fewer do.
+
+        questions: the terms of each. allowed: ``(n_passages,)``, which passages may be found; all for None.
+        """
+        counted = [sorted(Counter(terms).items()) for terms in questions]
+        order = sorted({term for terms in counted for term, _ in terms})
+        number = {term: i for i, term in enumerate(order)}
+        firsts, sizes = self._find(term_keys(order))
+        frequencies = sizes.sum(axis=0)
+        sought = [
+            (np.array([number[term] for term, _ in terms], np.int64), np.array([n for _, n in terms], np.float64))
+            for terms in counted
+        ]
+        first = 0
+        for end in _groups([terms for terms, _ in sought], frequencies):
+            chosen = np.unique(np.concatenate([terms for terms, _ in sought[first:end]]))
+            rows, weights, bounds = self._postings(firsts[:, chosen], sizes[:, chosen], allowed)
+            for terms, repeats in sought[first:end]:
+                yield self._best(chosen.searchsorted(terms), repeats, rows, weights, bounds, k)
+            first = end
+
+    def _find(self, wanted: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
+        """Where the postings of some terms begin in each shard, and how many they are: ``(n_shards, n_terms)``."""
+        firsts = np.zeros((len(self._shards), len(wanted)), np.int64)
+        sizes = np.zeros_like(firsts)
+        for i, shard in enumerate(self._shards):
+            keys, indptr = shard["keys"], shard["indptr"]
+            at = keys.searchsorted(wanted)
+            (held,) = (at < len(keys)).nonzero()
+            held = held[keys[at[held]] == wanted[held]]
+            firsts[i, held] = indptr[at[held]]
+            sizes[i, held] = indptr[at[held] + 1]
+        sizes -= firsts
+        return firsts, sizes
+
+    def _postings(self, firsts: Rows, sizes: Rows, allowed: Allowed | None) -> tuple[Rows, Scores, Rows]:
+        """The passages of some terms, term after term, what the term adds to the score of each, and the terms' bounds.
+
+        A term's passages are ascending.
+        """
+        frequencies = sizes.sum(axis=0)
+        bounds = np.concatenate(([0], frequencies.cumsum()))
+        ends = sizes.T.cumsum().reshape(sizes.T.shape).T  # of each shard's part of each term
+        rows, counts = np.empty(bounds[-1], np.int64), np.empty(bounds[-1])
+        for shard, start, first, size, end in zip(
+            self._shards, self._starts.tolist(), firsts, sizes, ends, strict=False
+        ):
+            step = np.arange(int(size.sum())) - (size.cumsum() - size).repeat(size)
+            places, into = first.repeat(size) + step, (end - size).repeat(size) + step
+            rows[into] = shard["passages"][places]
+            rows[into] += start
+            counts[into] = shard["counts"][places]
+        odds = (len(self) - frequencies + 0.5) / (frequencies + 0.5)
+        idf = np.array([math.log1p(ratio) for ratio in odds.tolist()])
+        weights = idf.repeat(frequencies) * (counts * self._gain / (counts + self._norms[rows]))
+        if allowed is not None:
+            kept = allowed[rows]
+            bounds = np.concatenate(([0], kept.cumsum()))[bounds]
+            rows, weights = rows[kept], weights[kept]
+        return rows, weights, bounds
+
+    def _best(self, terms: Rows, repeats: Scores, rows: Rows, weights: Scores, bounds: Rows, k: int) -> Ranked:
+        """Rank the passages of one question's terms; each passage's score is added up in the order of the terms."""
+        parts = [slice(low, high) for low, high in zip(bounds[terms].tolist(), bounds[terms + 1].tolist(), strict=True)]
+        passages = np.concatenate([rows[:0], *(rows[part] for part in parts)])
+        added = np.concatenate(
+            [weights[:0], *(weights[part] * n for part, n in zip(parts, repeats.tolist(), strict=True))]
+        )
+        scores = np.bincount(passages, added, len(self)).astype(np.float64, copy=False)
+        found = at_least_top(scores, k)
+        found = found[scores[found] > 0]
+        found = found[np.lexsort((found, -scores[found]))[:k]]
+        order = found.argsort()
+        at = np.minimum(found[order].searchsorted(passages), max(len(found) - 1, 0))
+        (inside,) = (found[order][at] == passages).nonzero() if len(found) else (found,)
+        owners = np.arange(len(terms)).repeat([part.stop - part.start for part in parts])
+        return Ranked(found, scores[found], order[at[inside]], owners[inside], added[inside])
+
+
+def _groups(questions: Sequence[Rows], frequencies: Rows) -> Iterator[int]:
+    """Where runs of questions end that have at most HELD_POSTINGS postings, or are one question."""
+    held = 0
+    for i, terms in enumerate(questions):
+        more = int(frequencies[terms].sum())
+        if held and held + more > HELD_POSTINGS:
+            yield i
+            held = 0
+        held += more
+    if questions:
+        yield len(questions)
+
+
+def question_terms(questions: Sequence[str], common_words: bool = False) -> list[list[str]]:
+    """The terms by which each question is ranked: without common words where it has others."""
+    analyser = Analyser()
+    found = []
+    for question in questions:
+        terms = analyser.terms(question)
+        found.append(terms if common_words else [term for term in terms if term not in COMMON] or terms)
+    return found
+
+
+class Bm25:
+    """Passages by the words that they share with the question; one that shares none is no hit.
+
+    The explanation of a hit is ``{"terms": [...]}``: the terms that question and passage share, each with its ``share``
+    of the score, the largest first.
+    """
+
+    uses_vectors = False
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._passages = snapshot.passages
+        self._setting = _parameters(snapshot)
+        self._index = TermIndex(_shards(snapshot), self._setting)
+
+    def search(
+        self,
+        questions: Sequence[str],
+        vectors: Vectors,
+        k: int,
+        explain: bool,
+        encode: Encode | None,
+        allowed: Allowed | None = None,
+    ) -> list[list[Hit]]:
+        """The passages of each question: see ``Retriever``."""
+        asked = question_terms(questions, self._setting.common_words)
+        return [
+            self._passages.hits(found.rows, found.scores, _explanations(found, terms) if explain else None)
+            for terms, found in zip(asked, self._index.rank(asked, k, allowed), strict=True)
+        ]
+
+
+def _explanations(found: Ranked, terms: Sequence[str]) -> list[dict[str, Any]]:
+    """One for each passage that was found."""
+    names = sorted(set(terms))
+    shares = found.parts / found.scores[found.places]
+    told: list[dict[str, Any]] = [{"terms": []} for _ in found.rows]
+    for i in np.lexsort((found.terms, -shares)).tolist():
+        told[found.places[i]]["terms"].append({"term": names[found.terms[i]], "share": float(shares[i])})
+    return told
+
+
+def _shards(snapshot: Snapshot) -> list[Arrays]:
+    """The arrays of every shard, in the order of the passages; raises CorruptBlob where they do not fit them."""
+    shards: list[Arrays] = []
+    expected = [(one.name.partition("/")[2], one.rows) for one in snapshot.shards("passages")]
+    held = snapshot.shards("bm25")
+    if [one.name.partition("/")[2] for one in held] != [label for label, _ in expected]:
+        raise CorruptBlob(f"{snapshot.path}: passages and bm25 are not in the same shards")
+    for artifact, (_, rows) in zip(held, expected, strict=True):
+        arrays = snapshot.arrays(artifact.name)
+        missing = sorted({"keys", "indptr", "passages", "counts", "lengths"} - set(arrays))
+        if missing:
+            raise CorruptBlob(f"{snapshot.path}: {artifact.name!r} has no arrays {missing}; it has {', '.join(arrays)}")
+        postings = int(arrays["indptr"][-1]) if len(arrays["indptr"]) else -1
+        if (len(arrays["lengths"]), len(arrays["indptr"])) != (rows, len(arrays["keys"]) + 1) or not (
+            postings == len(arrays["passages"]) == len(arrays["counts"])
+        ):
+            raise CorruptBlob(f"{snapshot.path}: {artifact.name!r} holds arrays that do not fit each other")
+        shards.append(arrays)
+    return shards
+
+
+def _parameters(snapshot: Snapshot) -> Bm25Parameters:
+    given: dict[str, Any] = dict(snapshot.manifest.families["bm25"].parameters)
+    unknown = sorted(set(given) - {field.name for field in fields(Bm25Parameters)})
+    if unknown:
+        raise ConfigurationError(f"{snapshot.path}: bm25 has no parameters {unknown}; install a newer indexmill")
+    return Bm25Parameters(**given)

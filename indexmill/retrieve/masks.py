@@ -1,0 +1,278 @@
+"""Which passages a filter allows: its conditions, compared by columns with the metadata of a snapshot's documents.
+
+A field is read once, from the JSON of the documents that can have it, into a column of values for each kind. What a
+comparison means is in ``indexmill.filters``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import BadInput, CorruptBlob
+from indexmill.filters import DOCUMENT_FIELDS, Condition, Filter, Value, number_of
+from indexmill.retrieve.base import Allowed
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["Column", "Masks"]
+
+KEPT_FILTERS = 8
+"""Masks that a snapshot keeps, one byte per passage each."""
+
+KEPT_FIELDS = 16
+"""Fields whose values a snapshot keeps."""
+
+_ORDER: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_ARROW = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
+_SHOWN = 30
+
+Rows = npt.NDArray[np.int64]
+Number = int | float
+
+
+class Column:
+    """One field of all documents: the values by kind, each with the row of its document."""
+
+    def __init__(self, documents: int, rows: Sequence[int], values: Sequence[Any]) -> None:
+        import pyarrow as pa
+
+        self.present: Allowed = np.zeros(documents, dtype=np.bool_)
+        self.present[np.array(rows, dtype=np.int64)] = True
+        integers: list[tuple[int, int]] = []
+        floats: list[tuple[int, float]] = []
+        texts: list[tuple[int, str, bool]] = []
+        truths: list[tuple[int, bool]] = []
+        for row, value in zip(rows, values, strict=True):
+            number: Number | None = None
+            if isinstance(value, bool):
+                truths.append((row, value))
+            elif isinstance(value, int | float):
+                number = value
+            elif isinstance(value, str):
+                number = number_of(value)
+                texts.append((row, value, number is not None))
+            if isinstance(number, int) and -(1 << 63) <= number < 1 << 63:
+                integers.append((row, number))
+            elif number is not None:
+                floats.append((row, _float(number)))
+        self._integers = _pairs(integers, np.int64)
+        self._floats = _pairs(floats, np.float64)
+        self._truths = _pairs(truths, np.bool_)
+        self._texts = np.array([row for row, _, _ in texts], dtype=np.int64)
+        self._said = pa.array([text for _, text, _ in texts], pa.string())
+        self._numeral = np.array([numeral for _, _, numeral in texts], dtype=np.bool_)
+
+    def holds(self, condition: Condition) -> Allowed:
+        """Which documents the condition holds for."""
+        if condition.operator == "exists":
+            found = self.present
+        else:
+            found = np.zeros(len(self.present), dtype=np.bool_)
+            compare = self._equal if condition.operator == "=" else self._ordered
+            for rows in compare(condition):
+                found[rows] = True
+        return found if condition.holds else ~found
+
+    def _equal(self, condition: Condition) -> Iterator[Rows]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        numbers, texts, truths = set[Number](), set[str](), set[bool]()
+        for wanted in condition.values:
+            kind, value = wanted
+            number = _as_number(wanted)
+            if kind == "truth":
+                truths.add(bool(value))
+            elif number is not None:
+                numbers.add(number)
+            else:
+                texts.add(str(value))
+                if kind == "word" and value in ("true", "false"):
+                    truths.add(value == "true")
+        integers = [number for number in numbers if isinstance(number, int) and -(1 << 63) <= number < 1 << 63]
+        for (rows, held), sought in (
+            (self._integers, np.array(integers, dtype=np.int64)),
+            (self._floats, np.array([_float(number) for number in numbers], dtype=np.float64)),
+            (self._truths, np.array(list(truths), dtype=np.bool_)),
+        ):
+            if len(sought):
+                yield rows[np.isin(held, sought)]
+        if texts:
+            yield self._texts[_flags(pc.is_in(self._said, value_set=pa.array(texts, pa.string())))]
+
+    def _ordered(self, condition: Condition) -> Iterator[Rows]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        compare = _ORDER[condition.operator]
+        (wanted,) = condition.values
+        number = _as_number(wanted)
+        if number is not None:
+            bound = number
+            if isinstance(number, float):  # the whole number at which the comparison with whole numbers turns
+                bound = math.ceil(number) if condition.operator in ("<", ">=") else math.floor(number)
+            bound = max(-(1 << 63) - 1, min(1 << 63, bound))
+            yield self._integers[0][compare(self._integers[1], bound)]
+            yield self._floats[0][compare(self._floats[1], _float(number))]
+        if isinstance(wanted.value, str):
+            found = _flags(getattr(pc, _ARROW[condition.operator])(self._said, pa.scalar(wanted.value, pa.string())))
+            yield self._texts[found if number is None else found & ~self._numeral]
+
+
+def _as_number(wanted: Value) -> Number | None:
+    """A value as a number; None for a text, a truth value, and a word that is not written like one."""
+    if wanted.kind in ("text", "truth"):
+        return None
+    return number_of(wanted.value) if isinstance(wanted.value, str) else wanted.value
+
+
+def _pairs(pairs: Sequence[tuple[int, Any]], kind: Any) -> tuple[Rows, npt.NDArray[Any]]:
+    return np.array([row for row, _ in pairs], dtype=np.int64), np.array([value for _, value in pairs], dtype=kind)
+
+
+def _flags(answer: Any) -> Allowed:
+    flags: Allowed = answer.to_numpy(zero_copy_only=False).astype(np.bool_)
+    return flags
+
+
+def _float(number: Number) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+class Masks:
+    """The masks of one snapshot. Thread-safe; keeps the last few."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._documents = [artifact.name for artifact in snapshot.shards("documents")]
+        self._column = lru_cache(maxsize=KEPT_FIELDS)(self._read)
+        self._mask = lru_cache(maxsize=KEPT_FILTERS)(self._evaluate)
+        self._owners = lru_cache(maxsize=1)(self._passage_documents)
+
+    def mask(self, filter_: Filter) -> Allowed:
+        """Which passages belong to documents that a filter holds for: ``(n_passages,) bool``, read-only.
+
+        Raises BadInput for a field that no document has.
+        """
+        return self._mask(filter_)
+
+    def _evaluate(self, filter_: Filter) -> Allowed:
+        owners, documents = self._owners()
+        held: Allowed = np.ones(documents, dtype=np.bool_)
+        for condition in filter_.conditions:
+            held &= self._column(condition.field).holds(condition)
+        mask: Allowed = held[owners]
+        mask.setflags(write=False)
+        return mask
+
+    def _passage_documents(self) -> tuple[Rows, int]:
+        """For every passage the row of its document in the whole corpus, and the number of documents."""
+        import pyarrow.compute as pc
+
+        rows = [np.empty(0, dtype=np.int64)]
+        first = 0
+        passages = [artifact.name for artifact in self._snapshot.shards("passages")]
+        if len(passages) != len(self._documents):
+            raise CorruptBlob(f"{self._snapshot.path}: documents and passages are not in the same shards")
+        for name, documents in zip(passages, self._documents, strict=True):
+            ids = self._table(documents, "document_id")
+            found = pc.index_in(self._table(name, "document_id"), value_set=ids)
+            if found.null_count:
+                raise CorruptBlob(f"{self._snapshot.path}: {name!r} has passages of unknown documents")
+            rows.append(found.to_numpy(zero_copy_only=False).astype(np.int64) + first)
+            first += len(ids)
+        return np.concatenate(rows), first
+
+    def _read(self, field: str) -> Column:
+        rows: list[int] = []
+        values: list[Any] = []
+        first = 0
+        for name in self._documents:
+            column = self._table(name, field if field in DOCUMENT_FIELDS else "metadata")
+            for place, leaves in _texts(column) if field in DOCUMENT_FIELDS else _found(column, field, name):
+                rows.extend([first + place] * len(leaves))
+                values.extend(leaves)
+            first += len(column)
+        if first and not rows and field not in DOCUMENT_FIELDS:
+            raise BadInput(f"where: no document has a field {field!r}; there are {', '.join(self._known())}")
+        return Column(first, rows, values)
+
+    def _known(self) -> list[str]:
+        """The fields that documents have, the first of many, as they are shown to people."""
+        names: set[str] = set()
+        for name in self._documents:
+            for text in self._table(name, "metadata").unique().to_pylist():
+                names.update(_names(json.loads(text), ""))
+        shown = [name if name.isprintable() else repr(name) for name in sorted(names)[:_SHOWN]]
+        return [*DOCUMENT_FIELDS, *shown, *(["..."] if len(names) > len(shown) else [])]
+
+    def _table(self, name: str, column: str) -> Any:
+        from indexmill.snapshot import read_table
+
+        return read_table(self._snapshot.file(name), name, [column]).column(column).combine_chunks()
+
+
+def _texts(column: Any) -> Iterator[tuple[int, list[Any]]]:
+    return ((place, [text]) for place, text in enumerate(column.to_pylist()) if text)
+
+
+def _found(metadata: Any, field: str, where: str) -> Iterator[tuple[int, list[Any]]]:
+    """The rows of JSON objects that have a field, and its values there: more than one of a list."""
+    import pyarrow.compute as pc
+
+    key = json.dumps(field.rpartition(".")[2], ensure_ascii=False)[1:] + ":"  # whatever has the field has this
+    (places,) = _flags(pc.match_substring(metadata, key)).nonzero()
+    encoded = metadata.take(places).dictionary_encode()
+    try:
+        leaves = [_leaves_of(json.loads(text), field) for text in encoded.dictionary.to_pylist()]
+    except ValueError as error:
+        raise CorruptBlob(f"the table {where!r} has metadata that are not JSON: {error}") from error
+    for place, code in zip(places.tolist(), encoded.indices.to_pylist(), strict=True):
+        if leaves[code]:
+            yield place, leaves[code]
+
+
+def _leaves_of(record: dict[str, Any], field: str) -> list[Any]:
+    for keys in ([field], field.split(".")):
+        if found := list(_leaves(record, keys)):
+            return found
+    return _leaves_of(record, field.removeprefix("metadata.")) if field.startswith("metadata.") else []
+
+
+def _leaves(value: Any, keys: Sequence[str]) -> Iterator[Any]:
+    """What lies at the end of a path, in every element of the lists on it; an object is there, and equals nothing."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _leaves(one, keys)
+    elif keys:
+        if isinstance(value, dict) and keys[0] in value:
+            yield from _leaves(value[keys[0]], keys[1:])
+    elif value is not None:
+        yield value
+
+
+def _names(value: Any, prefix: str) -> Iterable[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            below = list(_names(inner, f"{prefix}{key}."))
+            yield from below or [f"{prefix}{key}"]
+    elif isinstance(value, list):
+        for one in value:
+            yield from _names(one, prefix)
