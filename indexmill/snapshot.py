@@ -19,7 +19,7 @@ import numpy.typing as npt
 from indexmill.errors import BadInput, CorruptBlob, NotFound, SnapshotNotFound, StoreError
 from indexmill.hits import Hit
 from indexmill.manifest import Artifact, Manifest, Ref
-from indexmill.retrieve.base import Allowed, Retriever, Vectors, check_k, check_question, check_vectors
+from indexmill.retrieve.base import Allowed, Asked, Retriever, Vectors, check_k, check_question, check_vectors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,7 +129,8 @@ class Snapshot:
         else:
             used = given[chosen]
         encode = self.encode if given is None else None
-        for i, found in zip(chosen, retriever.search(texts, used, k, explain, encode, allowed), strict=True):
+        asking = Asked(texts, used, encode, allowed)
+        for i, found in zip(chosen, retriever.search(asking, k, explain), strict=True):
             hits[i] = found
         return hits
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,21 @@ import numpy.typing as npt
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 
-__all__ = ["Allowed", "Encode", "Retriever", "Vectors", "check_k", "check_question", "check_vectors"]
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = [
+    "Allowed",
+    "Asked",
+    "Encode",
+    "Found",
+    "PassageRetriever",
+    "Retriever",
+    "Vectors",
+    "check_k",
+    "check_question",
+    "check_vectors",
+]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -22,29 +38,68 @@ Encode = Callable[[list[str]], Vectors]
 """Gives the unit vectors of some texts."""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The questions of one retrieval, and what its methods find out about them that others can use.
+
+    questions: checked and not empty. vectors: ``(n_questions, d) float32``, parallel to them; d is 0 where no method
+    uses any. encode: for further texts, such as a name in a question; None where the vectors were made elsewhere.
+    allowed: the passages that take part, of all questions alike; None for all. shared: results by name.
+    """
+
+    questions: Sequence[str]
+    vectors: Vectors
+    encode: Encode | None = None
+    allowed: Allowed | None = None
+    shared: dict[str, Any] = field(default_factory=dict)
+
+
+class Found(NamedTuple):
+    """The passages of one question, best first, ties by row.
+
+    rows: ``(k,) int64``. scores: ``(k,)``. explain: why those at some places of ``rows`` were found, as JSON holds it;
+    None where the method has no more to say than the score.
+    """
+
+    rows: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.floating]
+    explain: Callable[[Sequence[int]], list[dict[str, Any]]] | None = None
+
+
 class Retriever(Protocol):
     """A method of retrieval over one snapshot. Thread-safe; holds no state of a question."""
 
     uses_vectors: bool
     """Whether ``search`` needs the questions' vectors."""
 
-    def search(
-        self,
-        questions: Sequence[str],
-        vectors: Vectors,
-        k: int,
-        explain: bool,
-        encode: Encode | None,
-        allowed: Allowed | None = None,
-    ) -> list[list[Hit]]:
-        """At most k hits for every question, best first, ties by row.
+    def search(self, asked: Asked, k: int, explain: bool) -> list[list[Hit]]:
+        """At most k hits for every question, best first, ties by row; with explanations, where the method has any.
 
-        questions: checked and not empty. vectors: ``(n_questions, d) float32``, parallel to them; d is 0 for a method
-        that uses none. explain: whether hits say why, where the method can. encode: for further texts, such as a name
-        in a question; None where the vectors were made elsewhere. allowed: the passages that take part, of all
-        questions alike; None for all. A question's hits do not depend on its neighbours, to the bit.
+        A question's hits do not depend on its neighbours, to the bit.
         """
         ...
+
+
+class PassageRetriever(ABC):
+    """A ``Retriever`` whose hits are passages, so that others can combine it."""
+
+    uses_vectors = True
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.passages = snapshot.passages
+
+    @abstractmethod
+    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+        """At most k passages for every question."""
+
+    def search(self, asked: Asked, k: int, explain: bool) -> list[list[Hit]]:
+        """The passages of each question as hits: see ``Retriever``."""
+        return [
+            self.passages.hits(
+                found.rows, found.scores, found.explain(range(len(found.rows))) if explain and found.explain else None
+            )
+            for found in self.rank(asked, k)
+        ]
 
 
 def check_k(k: object) -> int:

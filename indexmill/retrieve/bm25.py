@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
@@ -22,8 +23,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from indexmill.errors import ConfigurationError, CorruptBlob
-from indexmill.hits import Hit
-from indexmill.retrieve.base import Allowed, Encode, Vectors
+from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever
 from indexmill.retrieve.dense import at_least_top
 from indexmill.terms import COMMON, Analyser, term_keys
 
@@ -188,7 +188,7 @@ def question_terms(questions: Sequence[str], common_words: bool = False) -> list
     return found
 
 
-class Bm25:
+class Bm25(PassageRetriever):
     """Passages by the words that they share with the question; one that shares none is no hit.
 
     The explanation of a hit is ``{"terms": [...]}``: the terms that question and passage share, each with its ``share``
@@ -198,35 +198,27 @@ class Bm25:
     uses_vectors = False
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._passages = snapshot.passages
+        super().__init__(snapshot)
         self._setting = _parameters(snapshot)
         self._index = TermIndex(_shards(snapshot), self._setting)
 
-    def search(
-        self,
-        questions: Sequence[str],
-        vectors: Vectors,
-        k: int,
-        explain: bool,
-        encode: Encode | None,
-        allowed: Allowed | None = None,
-    ) -> list[list[Hit]]:
-        """The passages of each question: see ``Retriever``."""
-        asked = question_terms(questions, self._setting.common_words)
-        return [
-            self._passages.hits(found.rows, found.scores, _explanations(found, terms) if explain else None)
-            for terms, found in zip(asked, self._index.rank(asked, k, allowed), strict=True)
-        ]
+    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+        """The passages of each question: see ``PassageRetriever``."""
+        questions = question_terms(asked.questions, self._setting.common_words)
+        for terms, ranked in zip(questions, self._index.rank(questions, k, asked.allowed), strict=True):
+            yield Found(ranked.rows, ranked.scores, partial(_explanations, ranked, terms))
 
 
-def _explanations(found: Ranked, terms: Sequence[str]) -> list[dict[str, Any]]:
-    """One for each passage that was found."""
+def _explanations(ranked: Ranked, terms: Sequence[str], places: Sequence[int]) -> list[dict[str, Any]]:
+    """One for each of some of the passages that were found."""
     names = sorted(set(terms))
-    shares = found.parts / found.scores[found.places]
-    told: list[dict[str, Any]] = [{"terms": []} for _ in found.rows]
-    for i in np.lexsort((found.terms, -shares)).tolist():
-        told[found.places[i]]["terms"].append({"term": names[found.terms[i]], "share": float(shares[i])})
-    return told
+    told: dict[int, dict[str, Any]] = {place: {"terms": []} for place in places}
+    (inside,) = np.isin(ranked.places, list(places)).nonzero()
+    shares = ranked.parts[inside] / ranked.scores[ranked.places[inside]]
+    for i in np.lexsort((ranked.terms[inside], -shares)).tolist():
+        term = names[ranked.terms[inside[i]]]
+        told[int(ranked.places[inside[i]])]["terms"].append({"term": term, "share": float(shares[i])})
+    return [told[place] for place in places]
 
 
 def _shards(snapshot: Snapshot) -> list[Arrays]:

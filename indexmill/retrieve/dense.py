@@ -10,20 +10,19 @@ each of 128, where products of one fixed width took 3.3 and 0.21.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.hits import Hit
-from indexmill.retrieve.base import Allowed, Encode, Vectors
+from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever, Vectors
 from indexmill.retrieve.stacked import taken
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["QUESTION_TILE", "Dense", "at_least_top", "nearest", "products"]
+__all__ = ["QUESTION_TILE", "Dense", "at_least_top", "nearest", "nearest_passages", "products"]
 
 QUESTION_TILE = 128
 """Most questions per matrix product."""
@@ -160,23 +159,22 @@ def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
     return blocks
 
 
-class Dense:
-    """The passages whose vectors are nearest to the question's."""
-
-    uses_vectors = True
+class Dense(PassageRetriever):
+    """The passages whose vectors are nearest to the question's; there is nothing to explain."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._passages = snapshot.passages
+        super().__init__(snapshot)
         self._vectors = snapshot.vectors("vectors", "passages")
 
-    def search(
-        self,
-        questions: Sequence[str],
-        vectors: Vectors,
-        k: int,
-        explain: bool,
-        encode: Encode | None,
-        allowed: Allowed | None = None,
-    ) -> list[list[Hit]]:
-        """The passages of each question: see ``Retriever``; there is nothing to explain."""
-        return [self._passages.hits(rows, found) for rows, found in nearest(self._vectors, vectors, k, allowed)]
+    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+        """The passages of each question: see ``PassageRetriever``."""
+        return (Found(rows, scores) for rows, scores in nearest_passages(self._vectors, asked, k))
+
+
+def nearest_passages(shards: Sequence[Vectors], asked: Asked, k: int) -> list[tuple[Rows, Scores]]:
+    """``nearest`` for what is asked of the passages' vectors: found once, for all methods that want them."""
+    held, found = asked.shared.get("nearest", (0, []))
+    if held < k:
+        held, found = k, nearest(shards, asked.vectors, k, asked.allowed)
+        asked.shared["nearest"] = (held, found)
+    return found if held == k else [(rows[:k], scores[:k]) for rows, scores in found]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import ConfigurationError, CorruptBlob
-from indexmill.hits import Hit
 from indexmill.names import NameIndex
-from indexmill.retrieve.base import Allowed, Encode, Vectors
+from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
 from indexmill.retrieve.matrices import Matrices, Sparse
 from indexmill.retrieve.rows import Rows
 from indexmill.retrieve.tri_graph import Activation, Retrieved, TriGraph, TriGraphParameters
@@ -105,7 +105,7 @@ def _array(snapshot: Snapshot, arrays: Mapping[str, npt.NDArray[Any]], name: str
         raise CorruptBlob(f"{snapshot.path}: {MATRICES!r} has no array {name!r}; it has {', '.join(arrays)}") from None
 
 
-class TriGraphReader:
+class TriGraphReader(PassageRetriever):
     """Passages by activation of entities and PageRank; a question that names no entity gets the nearest ones.
 
     The explanation of a hit is ``{"dense": bool, "entities": [...]}``: the activated entities that the passage
@@ -113,37 +113,26 @@ class TriGraphReader:
     further on, the text of the ``sentence`` that bridged to it and the surface ``reached_from``.
     """
 
-    uses_vectors = True
-
     def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
         self._graph = open_tri_graph(snapshot)
-        self._passages = snapshot.passages
         self._sentence_passage = _array(snapshot, snapshot.arrays(MATRICES), "sentence_passage")
         self._sentences = Rows(snapshot, "sentences", ["start", "end"])
         self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
 
-    def search(
-        self,
-        questions: Sequence[str],
-        vectors: Vectors,
-        k: int,
-        explain: bool,
-        encode: Encode | None,
-        allowed: Allowed | None = None,
-    ) -> list[list[Hit]]:
-        """The passages of each question: see ``Retriever``."""
-        return [
-            self._passages.hits(found.passages, found.scores, self._explanations(found) if explain else None)
-            for found in self._graph.answers(vectors, questions, k, encode, allowed=allowed)
-        ]
+    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+        """The passages of each question: see ``PassageRetriever``."""
+        for found in self._graph.answers(asked.vectors, asked.questions, k, asked.encode, allowed=asked.allowed):
+            yield Found(found.passages, found.scores, partial(self._explanations, found))
 
-    def _explanations(self, found: Retrieved) -> list[dict[str, Any]]:
-        """One for each passage that was found."""
+    def _explanations(self, found: Retrieved, places: Sequence[int]) -> list[dict[str, Any]]:
+        """One for each of some of the passages that were found."""
         rank = {activation.entity: i for i, activation in enumerate(found.activations)}
         contents = self._graph.matrices.contents
         told: dict[int, dict[str, Any]] = {}
         explanations = []
-        starts, ends = contents.indptr[found.passages].tolist(), contents.indptr[found.passages + 1].tolist()
+        rows = found.passages[list(places)]
+        starts, ends = contents.indptr[rows].tolist(), contents.indptr[rows + 1].tolist()
         for start, end in zip(starts, ends, strict=True):
             inside = contents.indices[start:end].tolist()
             best = sorted([rank[entity] for entity in inside if entity in rank])[:EXPLAINED]
@@ -166,4 +155,4 @@ class TriGraphReader:
 
     def _sentence(self, row: int) -> str:
         start, end = self._sentences.values(row)
-        return self._passages.text(int(self._sentence_passage[row]))[start:end]
+        return self.passages.text(int(self._sentence_passage[row]))[start:end]
