@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
 from indexmill.errors import ConfigurationError
 from indexmill.retrieve.bm25 import Bm25Parameters
+from indexmill.retrieve.fused import FusedParameters
 from indexmill.retrieve.tri_graph import TriGraphParameters
 from schemas.corpus import CorpusSettings
 
@@ -27,6 +28,7 @@ __all__ = [
     "Configuration",
     "EmbedSettings",
     "FamilySettings",
+    "FusedSettings",
     "RecogniseSettings",
     "RunSettings",
     "ShardSettings",
@@ -130,9 +132,24 @@ class Bm25Settings(_Settings):
         return _parameters("bm25", Bm25Parameters, value)
 
 
-class FamilySettings(_Settings):
-    """The index families of a snapshot."""
+class FusedSettings(_Settings):
+    """How the methods are combined; it makes no artifact."""
 
+    parameters: dict[str, float | int | bool | str] = Field(
+        default_factory=dict,
+        description="the weight of each method and the pool, where they differ from ours; `evaluate --fit` finds them",
+    )
+
+    @field_validator("parameters")
+    @classmethod
+    def _known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return _parameters("fused", FusedParameters, value)
+
+
+class FamilySettings(_Settings):
+    """The index families of a snapshot, and how they are combined."""
+
+    fused: FusedSettings = FusedSettings()
     bm25: Bm25Settings = Bm25Settings()
     tri_graph: TriGraphSettings = TriGraphSettings()
 

@@ -307,7 +307,7 @@ class Build:
         """The manifest of what the stages made: a function of corpus, settings, code and environment alone."""
         assert self.corpus is not None  # noqa: S101 - `ingest` has run, or there would be no parts
         artifacts = list(self._artifacts())
-        families: dict[str, Family] = {}
+        families = {"fused": Family(parameters=dict(self.configuration.families.fused.parameters), counts={})}
         if "bm25" in self.parts:
             packs = [open_pack(self.store.open_local(one.outputs["bm25"])) for one in self.parts["bm25"].values()]
             families["bm25"] = Family(

@@ -49,6 +49,14 @@ class Passages:
             for row, score, reason in zip(rows.tolist(), scores.tolist(), reasons, strict=True)
         ]
 
+    def document_ids(self) -> list[str]:
+        """The document of every passage."""
+        return [
+            one
+            for number in range(len(self._rows.tables))
+            for one in self._rows.shard(number)["document_id"].to_pylist()
+        ]
+
     def text(self, row: int) -> str:
         """The text of one passage."""
         return str(self._rows.value(row, "text"))

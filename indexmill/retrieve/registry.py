@@ -26,6 +26,7 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
+    "fused": Method("indexmill.retrieve.fused:Fused"),
     "tri_graph": Method("indexmill.retrieve.tri_graph_reader:TriGraphReader", family="tri_graph"),
     "dense": Method("indexmill.retrieve.dense:Dense"),
     "bm25": Method("indexmill.retrieve.bm25:Bm25", family="bm25"),

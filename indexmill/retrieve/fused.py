@@ -1,0 +1,173 @@
+"""Fused retrieval: the passages of several methods, ranked by all of them together.
+
+    score(p) = sum over the methods m that found passages of   w_m  strength_m(p)
+
+A graph walk multiplies evidence along its way, so its scores fall by orders of magnitude, and what tells two passages
+apart is their ratio:  strength = ln(max(s / s_best, floor)).  Lexical and vector scores are sums that tell apart by
+their difference:  strength = (s - s_last) / (s_best - s_last).  Best and last are of the ``pool`` passages that the
+method ranks first; a passage that is not among them has the strength of the floor, or none. So the order depends on
+the question and the weights alone, not on how many hits are asked for.
+
+The combination of logarithms is a product of experts; ranks, which reciprocal rank fusion (Cormack et al., 2009)
+adds up, throw away how sure a method is, and lose to the best method alone (``docs/families.md`` has the numbers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from indexmill.errors import ConfigurationError
+from indexmill.retrieve.base import Asked, Found, PassageRetriever
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["WALKS", "Fused", "FusedParameters", "combine", "fused_parameters", "strength"]
+
+Rows = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
+
+WALKS = frozenset({"tri_graph", "zoom_graph"})
+"""The methods whose scores are those of a graph walk."""
+
+FLOOR = 1e-4
+"""What a walk's score counts at least, as a part of its best."""
+
+_Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class FusedParameters:
+    """The settings of fusion: a weight for every method, 0 to leave it out, and how many passages of each count.
+
+    Only their ratios matter. Those here were found by ``indexmill evaluate --fit`` on the even-numbered questions of
+    two sets; ``docs/families.md`` says how well they do on others.
+    """
+
+    tri_graph: _Weight = 1.0
+    bm25: _Weight = 0.2
+    dense: _Weight = 0.0
+    pool: Annotated[int, Field(ge=1, le=10_000)] = 50
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights by method."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "pool"}
+
+
+class Combined(NamedTuple):
+    """Passages, best first, ties by row, and where each stands in every method's list, -1 where it does not."""
+
+    rows: Rows
+    scores: Scores
+    places: Rows  # (n_methods, n_rows)
+
+
+def strength(method: str, scores: npt.NDArray[np.floating]) -> tuple[Scores, float]:
+    """How strongly a method speaks for the passages of these scores, falling, and for those it did not find."""
+    values = scores.astype(np.float64)
+    if not len(values):
+        return values, 0.0
+    if method in WALKS:
+        best = max(float(values[0]), np.finfo(np.float64).tiny)
+        return np.log(np.maximum(values / best, FLOOR)), float(np.log(FLOOR))
+    span = float(values[0] - values[-1])
+    return ((values - values[-1]) / span if span > 0 else np.ones_like(values)), 0.0
+
+
+def combine(lists: Mapping[str, Found], weights: Mapping[str, float], pool: int, k: int) -> Combined:
+    """The k best passages of one question by the lists of some methods, ``max(k, pool)`` long where there are so many.
+
+    After the passages of the pools come the others of the heaviest method that has more, in its order, with scores
+    below.
+    """
+    heads = {method: found.rows[:pool] for method, found in lists.items()}
+    rows = np.unique(np.concatenate([np.empty(0, np.int64), *heads.values()]))
+    scores = np.zeros(len(rows))
+    for method, head in heads.items():
+        values, absent = strength(method, lists[method].scores[:pool])
+        if len(values):
+            total = np.full(len(rows), absent)
+            total[rows.searchsorted(head)] = values
+            scores += weights[method] * total
+    order = np.lexsort((rows, -scores))[:k]
+    rows, scores = rows[order], scores[order]
+    if len(rows) < k:
+        for method in sorted(lists, key=lambda name: (-weights[name], name)):
+            tail = lists[method].rows[pool:]
+            tail = tail[np.isin(tail, rows, invert=True)][: k - len(rows)]
+            last = float(scores[-1]) if len(scores) else 0.0
+            rows = np.concatenate([rows, tail])
+            scores = np.concatenate([scores, last - np.arange(1, len(tail) + 1)])
+    return Combined(rows, scores, np.stack([_places(rows, found.rows) for found in lists.values()]))
+
+
+def _places(rows: Rows, among: Rows) -> Rows:
+    """Where each of some rows stands in a list, -1 where it does not."""
+    if not len(among):
+        return np.full(len(rows), -1)
+    order = among.argsort()
+    at = np.minimum(among[order].searchsorted(rows), len(among) - 1)
+    return np.where(among[order][at] == rows, order[at], -1)
+
+
+class Fused(PassageRetriever):
+    """All methods of a snapshot that have a weight, together.
+
+    The explanation of a hit is ``{"methods": [{"name", "rank", "score"}, ...]}``, with what each of them has to say
+    about it under its name.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._setting = fused_parameters(snapshot)
+        held = [name for name in snapshot.methods if self._setting.weights.get(name)]
+        # Where no method with a weight is held, vectors always are.
+        self._methods = {name: _ranking(snapshot, name) for name in held or ["dense"]}
+        self._weights = {name: self._setting.weights[name] or 1.0 for name in self._methods}
+        self.uses_vectors = any(method.uses_vectors for method in self._methods.values())
+
+    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+        """The passages of each question: see ``PassageRetriever``."""
+        depth = max(k, self._setting.pool)
+        ranked = [method.rank(asked, depth) for method in self._methods.values()]
+        for of_question in zip(*ranked, strict=True):
+            lists = dict(zip(self._methods, of_question, strict=True))
+            found = combine(lists, self._weights, self._setting.pool, k)
+            yield Found(found.rows, found.scores, partial(_explanations, lists, found))
+
+
+def _explanations(lists: Mapping[str, Found], combined: Combined, chosen: Sequence[int]) -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = [{"methods": []} for _ in chosen]
+    for (method, found), places in zip(lists.items(), combined.places[:, list(chosen)].tolist(), strict=True):
+        inside = [(reason, place) for reason, place in zip(told, places, strict=True) if place >= 0]
+        more = found.explain([place for _, place in inside]) if found.explain is not None else [None] * len(inside)
+        for (reason, place), said in zip(inside, more, strict=True):
+            reason["methods"].append({"name": method, "rank": place + 1, "score": float(found.scores[place])})
+            if said is not None:
+                reason[method] = said
+    return told
+
+
+def _ranking(snapshot: Snapshot, name: str) -> PassageRetriever:
+    retriever = snapshot.retriever(name)
+    if not isinstance(retriever, PassageRetriever):
+        raise ConfigurationError(f"{snapshot.path}: {name} finds more than passages and cannot be fused; weigh it 0")
+    return retriever
+
+
+def fused_parameters(snapshot: Snapshot) -> FusedParameters:
+    """The settings that a snapshot was published with; raises ConfigurationError for one that is not known here."""
+    family = snapshot.manifest.families.get("fused")
+    given: dict[str, Any] = {} if family is None else dict(family.parameters)
+    unknown = sorted(set(given) - {one.name for one in fields(FusedParameters)})
+    if unknown:
+        raise ConfigurationError(f"{snapshot.path}: fused has no parameters {unknown}; install a newer indexmill")
+    return FusedParameters(**given)
