@@ -72,6 +72,8 @@ def _reasons(name: str, reasons: Any) -> list[str]:
     """One part of an explanation: a heading, and a line for every reason with what it says about itself."""
     if not reasons:
         return []
+    if isinstance(reasons, dict):
+        return [line for inner, those in reasons.items() for line in _reasons(f"{name}, {inner}", those)]
     if not isinstance(reasons, list):
         return _wrapped(f"{name}: {reasons}", "      ")
     lines = [f"      {name}:"]

@@ -1,12 +1,13 @@
 """Fused retrieval: the passages of several methods, ranked by all of them together.
 
-    score(p) = sum over the methods m that found passages of   w_m  strength_m(p)
+    ln score(p) = sum over the methods m that found passages of   w_m  strength_m(p)
 
 A graph walk multiplies evidence along its way, so its scores fall by orders of magnitude, and what tells two passages
 apart is their ratio:  strength = ln(max(s / s_best, floor)).  Lexical and vector scores are sums that tell apart by
-their difference:  strength = (s - s_last) / (s_best - s_last).  Best and last are of the ``pool`` passages that the
-method ranks first; a passage that is not among them has the strength of the floor, or none. So the order depends on
-the question and the weights alone, not on how many hits are asked for.
+their difference:  strength = (s - s_best) / (s_best - s_last).  Best and last are of the ``pool`` passages that the
+method ranks first; a passage that is not among them has the strength of the floor, or -1. So the score is 1 for what
+every method likes best, and the order depends on the question and the weights alone, not on how many hits are asked
+for.
 
 The combination of logarithms is a product of experts; ranks, which reciprocal rank fusion (Cormack et al., 2009)
 adds up, throw away how sure a method is, and lose to the best method alone (``docs/families.md`` has the numbers).
@@ -29,7 +30,7 @@ from indexmill.retrieve.base import Asked, Found, PassageRetriever
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["WALKS", "Fused", "FusedParameters", "combine", "fused_parameters", "strength"]
+__all__ = ["WALKS", "Combined", "Fused", "FusedParameters", "combine", "fused_parameters", "strength"]
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
@@ -74,12 +75,12 @@ def strength(method: str, scores: npt.NDArray[np.floating]) -> tuple[Scores, flo
     """How strongly a method speaks for the passages of these scores, falling, and for those it did not find."""
     values = scores.astype(np.float64)
     if not len(values):
-        return values, 0.0
+        return values, -1.0
     if method in WALKS:
         best = max(float(values[0]), np.finfo(np.float64).tiny)
         return np.log(np.maximum(values / best, FLOOR)), float(np.log(FLOOR))
     span = float(values[0] - values[-1])
-    return ((values - values[-1]) / span if span > 0 else np.ones_like(values)), 0.0
+    return ((values - values[0]) / span if span > 0 else np.zeros_like(values)), -1.0
 
 
 def combine(lists: Mapping[str, Found], weights: Mapping[str, float], pool: int, k: int) -> Combined:
@@ -106,7 +107,7 @@ def combine(lists: Mapping[str, Found], weights: Mapping[str, float], pool: int,
             last = float(scores[-1]) if len(scores) else 0.0
             rows = np.concatenate([rows, tail])
             scores = np.concatenate([scores, last - np.arange(1, len(tail) + 1)])
-    return Combined(rows, scores, np.stack([_places(rows, found.rows) for found in lists.values()]))
+    return Combined(rows, np.exp(scores), np.stack([_places(rows, found.rows) for found in lists.values()]))
 
 
 def _places(rows: Rows, among: Rows) -> Rows:

@@ -137,7 +137,7 @@ def writer(path: Path, **parameters: float) -> SnapshotWriter:
 
 def test_a_snapshot_is_asked_by_its_words_without_an_encoder(store: Path) -> None:
     with indexmill.open(store) as snapshot:
-        assert snapshot.methods == ("dense", "bm25")
+        assert snapshot.methods == ("fused", "dense", "bm25")
         first, *others = snapshot.retrieve("Who paid for the bridges?", method="bm25")
         assert "encoder" not in snapshot._made
     assert (first.text, first.title) == ("Ada Venn paid for the bridge.", "Marrow Bridge")

@@ -150,7 +150,7 @@ def test_show_says_what_a_snapshot_holds(run: Run, store: Path) -> None:
     assert len(shown["manifest"]) == 64
     assert shown["corpus"]["documents"] == 4
     assert shown["families"] == {}
-    assert shown["methods"] == ["dense"]
+    assert shown["methods"] == ["fused", "dense"]
     assert {"name", "digest", "bytes", "rows", "kind"} <= set(shown["artifacts"][0])
     assert run("show") == 0
     assert "4 documents, 5 passages" in run.out

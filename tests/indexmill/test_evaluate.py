@@ -111,7 +111,7 @@ def test_an_empty_snapshot_misses_every_gold_document(tmp_path: Path) -> None:
 def test_the_clock_is_read_around_retrieval_and_encoding_apart(store: Path) -> None:
     ticks = iter(range(100))
     with indexmill.open(store) as snapshot:
-        found = evaluate(snapshot, [Question("1", "lamps", ("tallow",))], clock=lambda: float(next(ticks)))
+        found = evaluate(snapshot, [Question("1", "lamps", ("tallow",))], ["dense"], clock=lambda: float(next(ticks)))
     assert found.methods["dense"].milliseconds_per_question == 1000
     assert found.methods["dense"].encode_milliseconds_per_question == 1000
     assert next(ticks) == 4

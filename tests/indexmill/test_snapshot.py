@@ -35,7 +35,7 @@ def store(published: Path, tmp_path: Path) -> Path:
 
 def test_a_question_is_answered_with_the_passage_that_holds_the_evidence(store: Path) -> None:
     with indexmill.open(store) as snapshot:
-        best = snapshot.retrieve("Ada Venn paid for the bridge.", k=2)[0]
+        best = snapshot.retrieve("Ada Venn paid for the bridge.", method="dense", k=2)[0]
     assert (best.kind, best.text) == ("passage", "Ada Venn paid for the bridge.")
     assert (best.title, best.document_ids, best.version, best.tokens) == ("Marrow Bridge", ("bridge",), 1, 6)
     assert best.score == pytest.approx(1.0, abs=1e-5)
@@ -109,8 +109,8 @@ def test_vectors_of_another_shape_or_value_are_refused(store: Path) -> None:
 
 def test_methods_are_those_whose_family_the_snapshot_holds(store: Path) -> None:
     with indexmill.open(store) as snapshot:
-        assert snapshot.methods == ("dense",)
-        assert snapshot.default_method == "dense"
+        assert snapshot.methods == ("fused", "dense")
+        assert snapshot.default_method == "fused"
         with pytest.raises(FamilyNotFound, match="does not hold 'tri_graph'"):
             snapshot.retrieve("bridge", method="tri_graph")
         with pytest.raises(BadInput, match="no method 'magic'"):

@@ -34,15 +34,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_is_the_default_where_the_snapshot_holds_it(store: Path) -> None:
-    with indexmill.open(store) as snapshot:
-        assert snapshot.methods == ("tri_graph", "dense")
-        assert snapshot.retrieve(QUESTIONS[0], k=3) == snapshot.retrieve(QUESTIONS[0], method="tri_graph", k=3)
-
-
 def test_hits_name_the_entities_that_led_to_them_and_the_sentence_that_bridged(store: Path) -> None:
     with indexmill.open(store) as snapshot:
-        hits = snapshot.retrieve(QUESTIONS[0], k=5)
+        hits = snapshot.retrieve(QUESTIONS[0], method="tri_graph", k=5)
     born = next(hit for hit in hits if "born in Tallow" in hit.text)
     assert born.explanation is not None
     assert born.explanation["dense"] is False
@@ -59,7 +53,7 @@ def test_hits_name_the_entities_that_led_to_them_and_the_sentence_that_bridged(s
 
 def test_a_question_without_a_known_name_gets_the_nearest_passages(store: Path) -> None:
     with indexmill.open(store) as snapshot:
-        found = snapshot.retrieve(QUESTIONS[2], k=3)
+        found = snapshot.retrieve(QUESTIONS[2], method="tri_graph", k=3)
         dense = snapshot.retrieve(QUESTIONS[2], method="dense", k=3)
     assert [(hit.id, hit.score) for hit in found] == [(hit.id, hit.score) for hit in dense]
     assert [hit.explanation for hit in found] == [{"dense": True, "entities": []}] * 3
@@ -67,10 +61,10 @@ def test_a_question_without_a_known_name_gets_the_nearest_passages(store: Path) 
 
 def test_a_batch_gives_each_question_what_it_gets_alone(store: Path) -> None:
     with indexmill.open(store) as snapshot:
-        alone = [snapshot.retrieve(question, k=4) for question in QUESTIONS]
-        assert snapshot.retrieve_batch(QUESTIONS, k=4) == alone
-        assert snapshot.retrieve_batch(QUESTIONS[::-1], k=4)[::-1] == alone
-        bare = snapshot.retrieve_batch(QUESTIONS, k=4, explain=False)
+        alone = [snapshot.retrieve(question, method="tri_graph", k=4) for question in QUESTIONS]
+        assert snapshot.retrieve_batch(QUESTIONS, method="tri_graph", k=4) == alone
+        assert snapshot.retrieve_batch(QUESTIONS[::-1], method="tri_graph", k=4)[::-1] == alone
+        bare = snapshot.retrieve_batch(QUESTIONS, method="tri_graph", k=4, explain=False)
         assert [[hit.id for hit in hits] for hits in bare] == [[hit.id for hit in hits] for hits in alone]
         assert {hit.explanation for hits in bare for hit in hits} == {None}
 
@@ -78,7 +72,7 @@ def test_a_batch_gives_each_question_what_it_gets_alone(store: Path) -> None:
 def test_methods_are_evaluated_side_by_side(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         found = evaluate(snapshot, [Question("1", QUESTIONS[0], ("bridge", "venn"))], ks=(4,))
-    assert list(found.methods) == ["tri_graph", "dense"]
+    assert list(found.methods) == ["fused", "tri_graph", "dense"]
     assert found.methods["tri_graph"].recall == {4: 1.0}
 
 

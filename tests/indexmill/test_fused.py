@@ -1,0 +1,180 @@
+"""Fused retrieval: the order is the one that weights and strengths say, and stays a function of the question."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import indexmill
+from indexmill.command import main
+from indexmill.errors import BadInput
+from indexmill.evaluate import Question
+from indexmill.fit import fit
+from indexmill.manifest import Family
+from indexmill.retrieve.base import Found
+from indexmill.retrieve.fused import FLOOR, FusedParameters, combine, strength
+from schemas.config import load_configuration
+from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
+
+QUESTIONS = ["Where was the woman born who paid for the Marrow Bridge?", "Ilse", "lamps and clocks"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("store")
+    writer = SnapshotWriter(path)
+    for label, texts in WORLD.items():
+        writer.shard(label, texts)
+    writer.tri_graph(activation_threshold=0.05)
+    writer.bm25()
+    writer.publish()
+    return path
+
+
+def listed(*pairs: tuple[int, float]) -> Found:
+    return Found(np.array([row for row, _ in pairs], np.int64), np.array([score for _, score in pairs]))
+
+
+def test_a_walk_is_strong_by_ratio_and_words_by_difference() -> None:
+    walked, absent = strength("tri_graph", np.array([4.0, 1.0, -0.5]))
+    assert walked.tolist() == pytest.approx([0.0, math.log(0.25), math.log(FLOOR)])
+    assert absent == pytest.approx(math.log(FLOOR))
+    spoken, absent = strength("bm25", np.array([9.0, 5.0, 1.0]))
+    assert (spoken.tolist(), absent) == ([0.0, -0.5, -1.0], -1.0)
+    assert strength("bm25", np.array([3.0, 3.0]))[0].tolist() == [0.0, 0.0]
+    assert strength("dense", np.array([]))[0].tolist() == []
+
+
+def test_the_order_is_that_of_the_weighted_strengths() -> None:
+    lists = {"tri_graph": listed((1, 0.8), (2, 0.4), (3, 0.2)), "bm25": listed((3, 9.0), (2, 3.0), (7, 1.0))}
+    found = combine(lists, {"tri_graph": 1.0, "bm25": 2.0}, 50, 10)
+    expected = {1: -2.0, 2: math.log(0.5) - 2 * 0.75, 3: math.log(0.25), 7: math.log(FLOOR) - 2.0}
+    assert found.rows.tolist() == sorted(expected, key=lambda row: -expected[row])
+    assert found.scores.tolist() == pytest.approx([math.exp(expected[row]) for row in found.rows.tolist()])
+    assert found.places.tolist() == [[2, 0, 1, -1], [0, -1, 1, 2]]
+
+
+@given(st.data())
+def test_fewer_hits_are_the_first_of_more(data: st.DataObject) -> None:
+    def found(name: str) -> Found:
+        rows = data.draw(st.lists(st.integers(0, 30), unique=True, max_size=20), label=name)
+        scores = sorted((data.draw(st.floats(-1, 9)) for _ in rows), reverse=True)
+        return listed(*zip(rows, scores, strict=True))
+
+    lists = {name: found(name) for name in ("tri_graph", "bm25", "dense")}
+    weights = {"tri_graph": 1.0, "bm25": 0.2, "dense": 0.5}
+    pool = data.draw(st.integers(1, 8))
+    whole = combine(lists, weights, pool, 100)
+    assert sorted(whole.rows.tolist()) == sorted({row for one in lists.values() for row in one.rows.tolist()})
+    assert (np.diff(whole.scores) <= 0).all()
+    k = data.draw(st.integers(1, 12))
+    # A method that is asked for k passages has its pool, or as many as are wanted.
+    cut = {name: Found(one.rows[: max(k, pool)], one.scores[: max(k, pool)]) for name, one in lists.items()}
+    first = combine(cut, weights, pool, k)
+    assert first.rows.tolist() == whole.rows[:k].tolist()
+    assert first.scores.tolist() == whole.scores[:k].tolist()
+
+
+def test_it_is_the_default_and_says_which_methods_led_to_a_hit(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        assert snapshot.default_method == "fused"
+        hits = snapshot.retrieve(QUESTIONS[0], k=3)
+        assert hits == snapshot.retrieve(QUESTIONS[0], method="fused", k=3)
+        ranks = {hit.id: i for i, hit in enumerate(snapshot.retrieve(QUESTIONS[0], method="bm25", k=9), start=1)}
+    for hit in hits:
+        assert hit.explanation is not None
+        told = {one["name"]: one for one in hit.explanation["methods"]}
+        assert set(told) <= {"tri_graph", "bm25"}
+        assert ("bm25" in told) == (hit.id in ranks)
+        if hit.id in ranks:
+            assert told["bm25"]["rank"] == ranks[hit.id]
+            assert hit.explanation["bm25"]["terms"]
+    assert hits[0].explanation is not None
+    assert hits[0].explanation["tri_graph"]["entities"]
+
+
+def test_a_batch_gives_each_question_what_it_gets_alone(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        alone = [snapshot.retrieve(question, k=4) for question in QUESTIONS]
+        assert snapshot.retrieve_batch(QUESTIONS[::-1], k=4)[::-1] == alone
+        bare = snapshot.retrieve_batch(QUESTIONS, k=4, explain=False)
+        assert [[hit.id for hit in hits] for hits in bare] == [[hit.id for hit in hits] for hits in alone]
+
+
+def test_a_filter_leaves_only_what_it_allows(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        hits = snapshot.retrieve(QUESTIONS[0], k=9, where={"document_id": ["ilse", "tallow"]})
+    assert {one for hit in hits for one in hit.document_ids} == {"ilse", "tallow"}
+
+
+def test_the_command_tells_what_every_method_says(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["query", QUESTIONS[0], "--store", str(store), "--explain"]) == 0
+    shown = capsys.readouterr().out
+    assert "- tri_graph, rank 1" in shown
+    assert "bm25, terms:" in shown
+    assert "tri_graph, entities:" in shown
+
+
+def asked(count: int) -> list[Question]:
+    texts = [("Ada Venn paid for the bridge", "bridge"), ("a town of lamps", "tallow"), ("a cold river", "ilse")]
+    return [Question(str(i), *texts[i % len(texts)][:1], (texts[i % len(texts)][1],)) for i in range(count)]
+
+
+def test_fitting_finds_weights_that_do_no_worse_on_questions_they_were_not_chosen_on(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        found = fit(snapshot, asked(24), (1, 2))
+        assert set(found.weights) == {"tri_graph", "bm25", "dense"}
+        assert found.before == {name: FusedParameters().weights[name] for name in found.before}
+        assert found.chosen_on[1] >= found.chosen_on[0]
+        assert found.proven_on[1] >= found.proven_on[0] or found.weights == found.before
+        with pytest.raises(BadInput, match="19 questions are too few"):
+            fit(snapshot, asked(19), (1, 2))
+
+
+def test_wrong_weights_are_mended_and_recorded_beside_the_comments(tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path / "store")
+    for label, texts in WORLD.items():
+        writer.shard(label, texts)
+    writer.bm25()
+    writer.families["fused"] = Family(parameters={"bm25": 0.0, "dense": 1.0}, counts={})
+    writer.publish()
+    asked = [{"id": str(i), "question": "river lamps", "gold_ids": ["tallow"]} for i in range(20)]
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text("\n".join(map(json.dumps, asked)))
+    configuration = tmp_path / "indexmill.yaml"
+    configuration.write_text("# ours\nstore: store  # here\nfamilies: {tri_graph: {enabled: false}}\n")
+    with indexmill.open(tmp_path / "store") as snapshot:
+        assert snapshot.retrieve("river lamps", k=1)[0].document_ids == ("bridge",)
+    assert main(["evaluate", str(questions), "-c", str(configuration), "--fit", "-k", "1"]) == 0
+    written = configuration.read_text()
+    assert "# ours" in written
+    assert "store: store  # here" in written
+    families = load_configuration(configuration).families
+    assert families.tri_graph.enabled is False
+    weights = families.fused.parameters
+    assert weights["bm25"] > 0
+    writer.families["fused"] = Family(parameters=weights, counts={})
+    writer.publish(version=2)
+    with indexmill.open(tmp_path / "store") as snapshot:
+        assert snapshot.retrieve("river lamps", k=1)[0].document_ids == ("tallow",)
+
+
+def test_weights_without_a_configuration_file_are_told_and_not_written(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "questions.jsonl").write_text(
+        "".join(json.dumps({"question": "a cold river", "gold_ids": ["ilse"]}) + "\n" for _ in range(20))
+    )
+    assert main(["evaluate", "questions.jsonl", "--store", str(store), "--fit", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["recorded"] is None
+    assert told["better"] is False
+    assert told["weights"] == told["before"]
+    assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
