@@ -1,0 +1,119 @@
+"""The evidence that a method misses, and why.
+
+    python -m benchmarks.misses STORE QUESTIONS.jsonl [--method fused] [-k 5] [--show 20] [--cause drowned]
+
+For every gold document that is not among the first k distinct ones: its rank, and what became of it in the tri-graph,
+which all entity-based methods share:
+
+    absent          the snapshot does not hold the document
+    no name         the question names no entity
+    not recognised  no mention was found in the document at all
+    not linked      no entity of the document is in any sentence that shares one with the rest of the evidence, or with
+                    the question
+    pruned          without the activation threshold an entity that only the document is about would be activated
+    not reached     no entity that it shares with the corpus is activated, with or without the threshold
+    drowned         an entity of it is activated, and other documents rank above it
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import indexmill
+from indexmill.evaluate import Question, read_questions
+from indexmill.retrieve.tri_graph import Retrieved, TriGraph
+from indexmill.retrieve.tri_graph_reader import open_tri_graph
+
+REACH = 200
+"""Passages looked through for the rank of a missed document."""
+
+
+class Causes:
+    """Tells for a question's answer why one of its gold documents is not found."""
+
+    def __init__(self, graph: TriGraph, documents: Sequence[str]) -> None:
+        self._graph = graph
+        self._bare = graph.with_parameters(pruning=False)
+        self._passages: dict[str, list[int]] = {}
+        for row, document in enumerate(documents):
+            self._passages.setdefault(document, []).append(row)
+
+    def entities(self, document: str) -> set[int]:
+        """The entities that a document mentions."""
+        contents = self._graph.matrices.contents
+        rows = np.array(self._passages.get(document, []), dtype=np.int64)
+        return set(contents.links(rows)[1].tolist())
+
+    def cause(self, question: Question, document: str, vector: np.ndarray, found: Retrieved) -> str:
+        """One of the words above."""
+        if document not in self._passages:
+            return "absent"
+        if not found.links:
+            return "no name"
+        own = self.entities(document)
+        if not own:
+            return "not recognised"
+        others = {link.entity for link in found.links}
+        for other in question.gold_ids:
+            if other != document:
+                others |= self.entities(other)
+        if not own & others:
+            return "not linked"
+        # What many documents mention is activated for many reasons, and leads to none of them in particular.
+        narrow = {entity for entity in own if self._graph.matrices.spread(np.array([entity]))[0] <= 20}
+        if narrow & {one.entity for one in found.activations}:
+            return "drowned"
+        (bare,) = self._bare.retrieve(vector[None], [question.question], 1)
+        return "pruned" if narrow & {one.entity for one in bare.activations} else "not reached"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store")
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("--method", default="fused")
+    parser.add_argument("-k", type=int, default=5)
+    parser.add_argument("--show", type=int, default=20, help="how many misses to print")
+    parser.add_argument("--cause", help="print the misses of this cause alone")
+    chosen = parser.parse_args()
+    questions = read_questions(chosen.questions)
+    counted: Counter[str] = Counter()
+    shown = 0
+    with indexmill.open(chosen.store) as snapshot:
+        rows = snapshot.table("passages", ["document_id"]).column("document_id").to_pylist()
+        titles = dict(zip(*(snapshot.table("documents").column(name).to_pylist() for name in ("document_id", "title")),
+                          strict=True))  # fmt: skip
+        graph = open_tri_graph(snapshot)
+        causes = Causes(graph, rows)
+        texts = [question.question for question in questions]
+        vectors = snapshot.encode(texts)
+        answers = graph.retrieve(vectors, texts, REACH, snapshot.encode)
+        contexts = snapshot.retrieve_batch(texts, method=chosen.method, k=REACH, vectors=vectors, explain=False)
+        for question, vector, found, hits in zip(questions, vectors, answers, contexts, strict=True):
+            ranked = list(dict.fromkeys(hit.document_ids[0] for hit in hits))
+            for document in question.gold_ids:
+                rank = ranked.index(document) + 1 if document in ranked else None
+                if rank is not None and rank <= chosen.k:
+                    continue
+                cause = causes.cause(question, document, vector, found)
+                counted[cause] += 1
+                if shown < chosen.show and chosen.cause in (None, cause):
+                    shown += 1
+                    print(f"{question.question}\n   {titles.get(document, document)}: "
+                          f"{f'rank {rank}' if rank else f'not among {REACH} passages'}, {cause}")  # fmt: skip
+                    print(f"   named: {', '.join(link.name for link in found.links) or '-'}; "
+                          f"evidence: {', '.join(titles.get(one, one) for one in question.gold_ids)}; "
+                          f"first: {', '.join(titles.get(one, one) for one in ranked[:chosen.k])}\n")  # fmt: skip
+    total = sum(len(question.gold_ids) for question in questions)
+    print(f"{sum(counted.values())} of {total} gold documents are not among the first {chosen.k}")
+    for cause, count in counted.most_common():
+        print(f"{count:>6}  {cause}")
+
+
+if __name__ == "__main__":
+    main()
