@@ -33,21 +33,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.models.recogniser import question_names, question_runs
 from indexmill.names import NameIndex
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores
+from indexmill.retrieve.question_links import Link, Links, link_known, link_nearest
 from indexmill.retrieve.stacked import taken
 
 __all__ = [
     "Activation",
-    "Link",
     "Retrieved",
     "TriGraph",
     "TriGraphParameters",
@@ -98,15 +96,6 @@ class TriGraphParameters:
     pruning: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """An entity that the question names [E_q]: its row, the matched canonical name, and the similarity of eq. 3."""
-
-    entity: int
-    name: str
-    score: float
-
-
 class Activation(NamedTuple):
     """An activated entity: its score, its level [L, eq. 7; 1 for what the question names], and how it was reached.
 
@@ -131,7 +120,7 @@ class Retrieved:
 
     passages: Rows
     scores: Scores
-    links: tuple[Link, ...] = ()
+    links: Links = ()
     activations: tuple[Activation, ...] = ()
     dense: bool = False
 
@@ -195,69 +184,19 @@ class TriGraph:
         close = nearest(self.passages, vectors, max(k, self.parameters.dense_passages))
         linked = self._link(questions)
         if encode is not None and self.name_vectors:
-            linked = self._link_nearest(questions, linked, encode)
+            least = self.parameters.nearest_name
+            linked = link_nearest(questions, linked, encode, self.name_vectors, self.name_rows, least)
         for vector, links, (rows, similarities) in zip(vectors, linked, close, strict=True):
             yield self._retrieve(vector, links, k, rows, similarities.astype(np.float64))
 
-    def link(self, question: str) -> tuple[Link, ...]:
+    def link(self, question: str) -> Links:
         """The entities that a question names (eq. 3), ascending by row."""
         return self._link([question])[0]
 
-    def _link(self, questions: Sequence[str]) -> list[tuple[Link, ...]]:
-        """The entities that each question names; all names of a batch are looked up at once."""
-        # One common word is no name, even where some work is called by it.
-        runs = [
-            [run for run in question_runs(question) if run[3] or run[2] - run[1] > 1]  # capital, end, start
-            for question in questions
-        ]
-        rows = self.names.find([run[0] for of_one in runs for run in of_one])
-        (known,) = (rows >= 0).nonzero()
-        known = known[self.matrices.contained_in.degrees(rows[known]) > 0]
-        row_of = dict(zip(known.tolist(), rows[known].tolist(), strict=True))
-        linked = []
-        first = 0
-        cuts = known.searchsorted(list(accumulate(map(len, runs), initial=0))).tolist()
-        places = list(row_of)
-        for of_one, begin, upto in zip(runs, cuts[:-1], cuts[1:], strict=True):
-            covered: set[int] = set()
-            links: dict[int, Link] = {}
-            for place in places[begin:upto]:
-                name, start, end, _ = of_one[place - first]
-                if covered.isdisjoint(range(start, end)):
-                    covered.update(range(start, end))
-                    links[row_of[place]] = Link(row_of[place], name, 1.0)
-            linked.append(tuple(links[row] for row in sorted(links)))
-            first += len(of_one)
-        return linked
+    def _link(self, questions: Sequence[str]) -> list[Links]:
+        return link_known(questions, self.names, lambda rows: self.matrices.contained_in.degrees(rows) > 0)
 
-    def _link_nearest(
-        self, questions: Sequence[str], linked: Sequence[tuple[Link, ...]], encode: Callable[[list[str]], Vectors]
-    ) -> list[tuple[Link, ...]]:
-        """Add to the links of each question its unknown names, by the nearest name vector (eq. 3)."""
-        unknown = []
-        for question, links in zip(questions, linked, strict=True):
-            known = {word for link in links for word in link.name.split()}
-            split = [(name, name.split()) for name in question_names(question)]
-            unknown.append([name for name, words in split if 2 * sum(word in known for word in words) <= len(words)])
-        wanted = sorted({name for names in unknown for name in names})
-        if not wanted:
-            return list(linked)
-        entity: dict[str, Link] = {}
-        found = nearest(self.name_vectors, encode(wanted), 1)
-        for name, (rows, similarities) in zip(wanted, found, strict=True):
-            if len(rows) and similarities[0] >= self.parameters.nearest_name:
-                row = int(rows[0] if self.name_rows is None else self.name_rows[rows[0]])
-                entity[name] = Link(row, name, min(float(similarities[0]), 1.0))
-        extended = []
-        for links, names in zip(linked, unknown, strict=True):
-            more = sorted((entity[name] for name in names if name in entity), key=lambda link: (-link.score, link.name))
-            first = {link.entity: link for link in [*more[::-1], *links]}  # of one entity the exact link, then the best
-            extended.append(tuple(first[row] for row in sorted(first)))
-        return extended
-
-    def _retrieve(
-        self, vector: Vectors, links: tuple[Link, ...], k: int, near: Rows, similarities: Scores
-    ) -> Retrieved:
+    def _retrieve(self, vector: Vectors, links: Links, k: int, near: Rows, similarities: Scores) -> Retrieved:
         if not links or not len(near):
             return Retrieved(near[:k], similarities[:k], links, dense=True)
         setting = self.parameters
