@@ -11,6 +11,7 @@ each of 128, where products of one fixed width took 3.3 and 0.21.)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,12 +19,12 @@ import numpy.typing as npt
 
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Encode, Vectors
-from indexmill.retrieve.stacked import taken
+from indexmill.retrieve.columns import first_of_each, paired, parts, products
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["QUESTION_TILE", "Dense", "at_least_top", "nearest", "products"]
+__all__ = ["QUESTION_TILE", "Dense", "at_least_top", "nearest"]
 
 QUESTION_TILE = 128
 """Most questions per matrix product."""
@@ -34,30 +35,11 @@ ROW_TILE = 8192
 BLOCK_ROWS = 1 << 16
 """Rows whose estimates are held at once: 32 MiB per question tile."""
 
-_PAIRS = 1024
-"""Pairs of row and question that are laid out at once."""
-
 _GROUPS = 16
 """Groups per value wanted, when the largest values are looked for by the largest of each group."""
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
-
-
-def products(rows: Vectors, question: Vectors) -> Scores:
-    """Inner products ``(n,) float32`` of some rows ``(n, d)`` with one question ``(d,)``, each a call of its own.
-
-    A call multiplies the pair of row and question with its own transpose: of the products that numpy runs over a stack
-    of small matrices without a loop in Python, the one that OpenBLAS rounds as it does large ones.
-    """
-    found = np.empty(len(rows), dtype=np.float32)
-    for first in range(0, len(rows), _PAIRS):
-        held = rows[first : first + _PAIRS]
-        pairs = np.empty((len(held), 2, len(question)), dtype=np.float32)
-        pairs[:, 0] = held
-        pairs[:, 1] = question
-        found[first : first + len(held)] = (pairs @ pairs.transpose(0, 2, 1))[:, 0, 1]
-    return found
 
 
 def at_least_top(values: npt.NDArray[np.floating], k: int, slack: float = 0.0) -> Rows:
@@ -85,26 +67,27 @@ def nearest(shards: Sequence[Vectors], questions: Vectors, k: int) -> list[tuple
     shards: ``(n, d) float32`` arrays of unit rows, numbered one after the other. questions: ``(n_questions, d)
     float32``.
     """
-    nothing = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))
-    best: list[tuple[Rows, Scores]] = [nothing] * len(questions)
+    found: list[tuple[Rows, Scores]] = []
     slack = _slack(questions)
+    blocks = _blocks(shards)
     for first_question in range(0, len(questions), QUESTION_TILE):
         tile = questions[first_question : first_question + QUESTION_TILE]
+        pairs, scores = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
         first_row = 0
-        for block in _blocks(shards):
+        for block in blocks:
             estimates = _estimates(block, tile)
-            for i, values in enumerate(estimates, start=first_question):
-                rows = at_least_top(values, k, slack[i])
-                if not len(rows):
-                    continue
-                scores = products(taken(block, rows), questions[i])
-                if first_row:
-                    rows = np.concatenate([best[i][0], rows + first_row])
-                    scores = np.concatenate([best[i][1], scores])
-                kept = np.lexsort((rows, -scores))[:k]
-                best[i] = (rows[kept], scores[kept])
+            likely = [at_least_top(values, k, slack[first_question + i]) for i, values in enumerate(estimates)]
+            more = paired(np.arange(len(tile)).repeat([len(rows) for rows in likely]), np.concatenate(likely))
+            pairs = np.concatenate([pairs, more + first_row])
+            scores = np.concatenate([scores, products(block, tile, more)])
+            order = pairs.argsort()
+            best = order[first_of_each(parts(pairs[order])[0], scores[order], k)]
+            pairs, scores = pairs[best], scores[best]
             first_row += estimates.shape[1]
-    return best
+        asking, rows = parts(pairs)
+        cuts = asking.searchsorted(np.arange(len(tile) + 1)).tolist()
+        found += [(rows[begin:end], scores[begin:end]) for begin, end in pairwise(cuts)]
+    return found
 
 
 def _estimates(shards: Sequence[Vectors], questions: Vectors) -> Scores:

@@ -14,19 +14,16 @@ from indexmill.hits import Hit
 from indexmill.names import NameIndex
 from indexmill.retrieve.base import Encode, Vectors
 from indexmill.retrieve.matrices import Matrices, Sparse
-from indexmill.retrieve.rows import Rows
-from indexmill.retrieve.tri_graph import Activation, Retrieved, TriGraph, TriGraphParameters
+from indexmill.retrieve.tri_graph import TriGraph, TriGraphParameters
+from indexmill.retrieve.tri_graph_explanations import Explanations
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["EXPLAINED", "MATRICES", "TriGraphReader", "open_tri_graph"]
+__all__ = ["MATRICES", "TriGraphReader", "open_tri_graph"]
 
 MATRICES = "tri_graph/matrices"
 """The artifact that holds the graph."""
-
-EXPLAINED = 5
-"""Most entities that a hit's explanation names: those of the highest score."""
 
 
 def open_tri_graph(snapshot: Snapshot) -> TriGraph:
@@ -118,46 +115,16 @@ class TriGraphReader:
     def __init__(self, snapshot: Snapshot) -> None:
         self._graph = open_tri_graph(snapshot)
         self._passages = snapshot.passages
-        self._sentence_passage = _array(snapshot, snapshot.arrays(MATRICES), "sentence_passage")
-        self._sentences = Rows(snapshot, "sentences", ["start", "end"])
-        self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
+        sentence_passage = _array(snapshot, snapshot.arrays(MATRICES), "sentence_passage")
+        self._explanations = Explanations(snapshot, self._graph.matrices.contents, sentence_passage)
 
     def search(
         self, questions: Sequence[str], vectors: Vectors, k: int, explain: bool, encode: Encode | None
     ) -> list[list[Hit]]:
         """The passages of each question: see ``Retriever``."""
-        return [
-            self._passages.hits(found.passages, found.scores, self._explanations(found) if explain else None)
-            for found in self._graph.answers(vectors, questions, k, encode)
-        ]
-
-    def _explanations(self, found: Retrieved) -> list[dict[str, Any]]:
-        """One for each passage that was found."""
-        rank = {activation.entity: i for i, activation in enumerate(found.activations)}
-        contents = self._graph.matrices.contents
-        told: dict[int, dict[str, Any]] = {}
-        explanations = []
-        starts, ends = contents.indptr[found.passages].tolist(), contents.indptr[found.passages + 1].tolist()
-        for start, end in zip(starts, ends, strict=True):
-            inside = contents.indices[start:end].tolist()
-            best = sorted([rank[entity] for entity in inside if entity in rank])[:EXPLAINED]
-            for i in best:
-                if i not in told:
-                    told[i] = self._told(found.activations[i])
-            explanations.append({"dense": found.dense, "entities": [told[i] for i in best]})
-        return explanations
-
-    def _told(self, activation: Activation) -> dict[str, Any]:
-        identity, surface = self._entities.values(activation.entity)
-        return {
-            "entity_id": identity,
-            "surface": surface,
-            "score": activation.score,
-            "hop": activation.level - 1,
-            "reached_from": None if activation.source is None else self._entities.value(activation.source, "surface"),
-            "sentence": None if activation.sentence is None else self._sentence(activation.sentence),
-        }
-
-    def _sentence(self, row: int) -> str:
-        start, end = self._sentences.values(row)
-        return self._passages.text(int(self._sentence_passage[row]))[start:end]
+        hits = []
+        for answers in self._graph.tiles(vectors, questions, k, encode):
+            told = self._explanations.of(answers) if explain else [None] * len(answers)
+            for found, explanations in zip(answers, told, strict=True):
+                hits.append(self._passages.hits(found.passages, found.scores, explanations))
+        return hits
