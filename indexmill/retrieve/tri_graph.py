@@ -224,7 +224,9 @@ class TriGraph:
         """The part ``(n_questions, d)`` of each question's vector that its names explain."""
         questions = np.arange(len(linked)).repeat([len(links) for links in linked])
         rows = np.array([link.entity for links in linked for link in links], dtype=np.int64)
-        if self.name_rows is not None and len(self.name_rows):
+        if not self.name_vectors:
+            return np.zeros(vectors.shape)
+        if self.name_rows is not None:
             rows, has_vector = positions(rows, self.name_rows)
             questions, rows = questions[has_vector], rows[has_vector]
         return named_parts(vectors, self.name_vectors, questions, rows)
