@@ -1,11 +1,10 @@
 """Dense retrieval: exact nearest passages by inner product, the baseline of every other method.
 
-Vectors are of unit length, so the score is the cosine. It is found in two steps. A matrix product over all rows
-estimates it, whichever way the linear algebra library likes best for this number of questions; the rows whose estimate
-is within the rounding error of the k best are then multiplied again, each alone with the question by one call of one
-shape. So a score, and with it the order, depends on the row and the question and on nothing else: a batch gives each
-question to the bit what it gets alone. (Measured with OpenBLAS, 11,675 rows: 0.8 ms for one question and 0.12 ms for
-each of 128, where products of one fixed width took 3.3 and 0.21.)
+Vectors are of unit length, so the score is the cosine. It is found in two steps. Products over all rows estimate it,
+whichever way the linear algebra library likes best for this number of questions; the rows whose estimate is within the
+rounding error of the k best are then multiplied again, each alone with the question (``columns.products``). So a score,
+and with it the order, depends on the row and the question and on nothing else: a batch gives each question to the bit
+what it gets alone. (Measured with OpenBLAS, 11,675 rows: 0.6 ms for one question and 0.15 ms for each of 128.)
 """
 
 from __future__ import annotations
@@ -28,6 +27,9 @@ __all__ = ["QUESTION_TILE", "Dense", "at_least_top", "nearest"]
 
 QUESTION_TILE = 128
 """Most questions per matrix product."""
+
+FEW_QUESTIONS = 4
+"""Up to so many questions, one inner product after the other takes half the time of OpenBLAS's matrix products."""
 
 ROW_TILE = 8192
 """Most rows per matrix product, so that a tile of passage vectors stays near the processor."""
@@ -95,8 +97,12 @@ def _estimates(shards: Sequence[Vectors], questions: Vectors) -> Scores:
     found = np.empty((len(questions), sum(map(len, shards))), dtype=np.float32)
     column = 0
     for shard in shards:
-        product = shard @ questions[0] if len(questions) == 1 else (shard @ questions.T).T
-        found[:, column : column + len(shard)] = product
+        part = found[:, column : column + len(shard)]
+        if len(questions) > FEW_QUESTIONS:
+            part[:] = (shard @ questions.T).T
+        else:
+            for question, estimates in zip(questions, part, strict=True):
+                np.vecdot(shard, question, out=estimates)
         column += len(shard)
     return found
 

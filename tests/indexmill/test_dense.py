@@ -65,6 +65,8 @@ def test_a_question_gets_the_same_bits_alone_and_in_any_batch(rows: int, dimensi
     ):
         assert rows_alone.tolist() == rows_batch.tolist()
         assert found_alone.tobytes() == found_batch.tobytes()
+    few = [found for at in range(0, 37, 3) for found in dense.nearest(shards, questions[at : at + 3], 10)]
+    assert [found.tobytes() for _, found in few] == [found.tobytes() for _, found in alone]
     backwards = dense.nearest(shards, questions[::-1], 10)[::-1]
     assert [found.tobytes() for _, found in backwards] == [found.tobytes() for _, found in alone]
 

@@ -42,8 +42,7 @@ def test_a_name_that_says_nothing_new_is_left_out() -> None:
 def test_what_is_left_is_of_unit_length() -> None:
     vectors = np.float32([[0.6, 0.8], [1, 0]])
     named = np.array([[0.6, 0.0], [1.0, 0.0]])
-    assert without(vectors, named, 1.0) == pytest.approx(
-        np.array([[0, 1], [1, 0]]), abs=1e-6
-    )  # of the second nothing is left
+    # Of the second vector nothing would be left.
+    assert without(vectors, named, 1.0) == pytest.approx(np.array([[0, 1], [1, 0]]), abs=1e-6)
     assert without(vectors, named, 0.5) == pytest.approx(np.array([[0.3, 0.8] / np.sqrt(0.73), [1, 0]]), abs=1e-6)
     assert without(vectors, named, 0.0) is vectors
