@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Integers", "Matrices", "Rows", "Scores", "Sparse", "build_matrices"]
+__all__ = ["Integers", "Matrices", "Rows", "Scores", "Sparse", "TooManyLinks", "build_matrices"]
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer]
+
+
+class TooManyLinks(Exception):
+    """More links were asked for than may be laid out at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +34,18 @@ class Sparse:
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
-    def links(self, rows: Rows) -> tuple[Rows, Rows, Rows]:
-        """For some rows: the position in ``rows`` of every link, its column, and its place in ``indices``."""
+    def links(self, rows: Rows, most: int | None = None) -> tuple[Rows, Rows, Rows]:
+        """For some rows: the position in ``rows`` of every link, its column, and its place in ``indices``.
+
+        Raises TooManyLinks where there are more than ``most``.
+        """
         starts = self.indptr.take(rows)
         lengths = self.indptr.take(rows + 1) - starts
+        ends = lengths.cumsum()
+        if most is not None and len(ends) and ends[-1] > most:
+            raise TooManyLinks
         owners = np.arange(len(rows)).repeat(lengths)
-        places = (starts - lengths.cumsum() + lengths).repeat(lengths)
+        places = (starts - ends + lengths).repeat(lengths)
         places += np.arange(len(places))
         return owners, self.indices.take(places).astype(np.int64), places
 
@@ -69,6 +80,11 @@ class Matrices:
         if self.documents is None:
             return self.contained_in.degrees(entities)
         return self.documents.take(entities).astype(np.int64, copy=False)
+
+    def rarity(self, entities: Rows) -> Scores:
+        """How much some entities tell, by the documents they are in: 1 for one, falling with the logarithm."""
+        weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(self.spread(entities), 1))
+        return weight
 
 
 def build_matrices(

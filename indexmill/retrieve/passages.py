@@ -61,6 +61,10 @@ class Passages:
         """The text of one passage."""
         return str(self._rows.value(row, "text"))
 
+    def texts(self, rows: npt.NDArray[np.int64]) -> list[str]:
+        """The texts of some passages."""
+        return self._rows.take(rows, "text")
+
     def _hit(self, row: int, score: float, explanation: dict[str, Any] | None) -> Hit:
         number, place = self._rows.locate(row)
         cells = self._rows.cells(number)

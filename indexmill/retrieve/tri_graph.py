@@ -30,31 +30,31 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from typing import Literal, NamedTuple
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.models.recogniser import question_names, question_runs
 from indexmill.names import NameIndex
-from indexmill.retrieve.base import Allowed
-from indexmill.retrieve.dense import nearest
-from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores
-from indexmill.retrieve.stacked import taken
+from indexmill.retrieve.base import Allowed, Asked, Encode, Vectors
+from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, positions, products
+from indexmill.retrieve.dense import nearest_passages
+from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores, TooManyLinks
+from indexmill.retrieve.open_question import LEAST, named_parts, without
+from indexmill.retrieve.question_links import Links, link_known, link_nearest
+from indexmill.retrieve.tri_graph_activation import NOTHING, Activated, Activation, activate
+from indexmill.retrieve.tri_graph_ranking import rank
 
-__all__ = [
-    "Activation",
-    "Link",
-    "Retrieved",
-    "TriGraph",
-    "TriGraphParameters",
-]
+__all__ = ["Retrieved", "TriGraph", "TriGraphParameters"]
 
-Vectors = npt.NDArray[np.float32]
+QUESTION_TILE = 64
+"""Most questions that are answered together."""
+
+TILE_LINKS = 1 << 18
+"""Most links of a tile that are laid out at once, some 20 MiB; where questions touch more, fewer go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,52 +100,24 @@ class TriGraphParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """An entity that the question names [E_q]: its row, the matched canonical name, and the similarity of eq. 3."""
-
-    entity: int
-    name: str
-    score: float
-
-
-class Activation(NamedTuple):
-    """An activated entity: its score, its level [L, eq. 7; 1 for what the question names], and how it was reached.
-
-    ``sentence`` is the row of the sentence that bridged from the entity ``source``; None on level 1.
-    """
-
-    entity: int
-    score: float
-    level: int
-    sentence: int | None = None
-    source: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Retrieved:
     """The passages of one question, best first, ties by row.
 
     passages: ``(k,) int64`` rows. scores: ``(k,) float64``; where k asks for more passages than the walk reached, the
-    nearest others follow with their similarity minus one, below zero. links and activations: why, activations by
-    falling score. dense: True where the question names no entity of the graph and the nearest passages stand in.
+    nearest others follow with their similarity minus one, below zero. links and active: why. dense: True where the
+    question names no entity of the graph and the nearest passages stand in.
     """
 
     passages: Rows
     scores: Scores
-    links: tuple[Link, ...] = ()
-    activations: tuple[Activation, ...] = ()
+    links: Links = ()
+    active: Activated = NOTHING
     dense: bool = False
 
-
-@dataclass(slots=True)
-class _Activated:
-    """Activated entities as columns, ascending by entity."""
-
-    entities: Rows
-    scores: Scores
-    levels: Rows
-    sentences: Rows
-    sources: Rows
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """The activated entities by falling score, ties by row."""
+        return self.active.by_score()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +148,7 @@ class TriGraph:
         vectors: Vectors,
         questions: Sequence[str],
         k: int,
-        encode: Callable[[list[str]], Vectors] | None = None,
-        *,
+        encode: Encode | None = None,
         allowed: Allowed | None = None,
     ) -> list[Retrieved]:
         """The k best passages of each question; a question in a batch gets exactly what it gets alone.
@@ -186,369 +157,113 @@ class TriGraph:
         names, for those in the questions that no entity has; without it they count for nothing. allowed: which
         passages ``(n_passages,)`` take part, None for all: no other is found, bridges, or is walked on.
         """
-        return list(self.answers(vectors, questions, k, encode, allowed=allowed))
+        asked = Asked(questions, vectors, encode, allowed)
+        return [found for tile in self.tiles(asked, k) for found in tile]
 
-    def answers(
-        self,
-        vectors: Vectors,
-        questions: Sequence[str],
-        k: int,
-        encode: Callable[[list[str]], Vectors] | None = None,
-        *,
-        allowed: Allowed | None = None,
-    ) -> Iterator[Retrieved]:
-        """What ``retrieve`` gives, one by one: of a large batch not everything is held at once."""
-        close = nearest(self.passages, vectors, max(k, self.parameters.dense_passages), allowed)
+    def tiles(self, asked: Asked, k: int) -> Iterator[list[Retrieved]]:
+        """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
+        questions, vectors, encode, allowed = asked.questions, asked.vectors, asked.encode, asked.allowed
+        close = nearest_passages(self.passages, asked, max(k, self.parameters.dense_passages))
         linked = self._link(questions)
         if encode is not None and self.name_vectors:
-            linked = self._link_nearest(questions, linked, encode)
-        for vector, links, (rows, similarities) in zip(vectors, linked, close, strict=True):
-            yield self._retrieve(vector, links, k, rows, similarities.astype(np.float64), allowed)
+            least = self.parameters.nearest_name
+            linked = link_nearest(questions, linked, encode, self.name_vectors, self.name_rows, least)
+        first, size = 0, QUESTION_TILE
+        while first < len(questions):
+            tile = slice(first, first + size)
+            try:
+                found = self._answers(vectors[tile], linked[tile], close[tile], k, allowed)
+            except TooManyLinks:
+                size = (min(size, len(questions) - first) + 1) // 2
+                continue
+            yield found
+            first, size = first + size, min(size + size // 4 + 1, QUESTION_TILE)
 
-    def link(self, question: str) -> tuple[Link, ...]:
+    def link(self, question: str) -> Links:
         """The entities that a question names (eq. 3), ascending by row."""
         return self._link([question])[0]
 
-    def _link(self, questions: Sequence[str]) -> list[tuple[Link, ...]]:
-        """The entities that each question names; all names of a batch are looked up at once."""
-        # One common word is no name, even where some work is called by it.
-        runs = [
-            [run for run in question_runs(question) if run[3] or run[2] - run[1] > 1]  # capital, end, start
-            for question in questions
+    def _link(self, questions: Sequence[str]) -> list[Links]:
+        return link_known(questions, self.names, lambda rows: self.matrices.contained_in.degrees(rows) > 0)
+
+    def _answers(
+        self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
+    ) -> list[Retrieved]:
+        """The answers to a tile of questions; raises TooManyLinks where they touch too much to go together."""
+        found = [
+            Retrieved(rows[:k], similarities[:k].astype(np.float64), links, dense=True)
+            for links, (rows, similarities) in zip(linked, close, strict=True)
         ]
-        rows = self.names.find([run[0] for of_one in runs for run in of_one])
-        (known,) = (rows >= 0).nonzero()
-        known = known[self.matrices.contained_in.degrees(rows[known]) > 0]
-        row_of = dict(zip(known.tolist(), rows[known].tolist(), strict=True))
-        linked = []
-        first = 0
-        cuts = known.searchsorted(list(accumulate(map(len, runs), initial=0))).tolist()
-        places = list(row_of)
-        for of_one, begin, upto in zip(runs, cuts[:-1], cuts[1:], strict=True):
-            covered: set[int] = set()
-            links: dict[int, Link] = {}
-            for place in places[begin:upto]:
-                name, start, end, _ = of_one[place - first]
-                if covered.isdisjoint(range(start, end)):
-                    covered.update(range(start, end))
-                    links[row_of[place]] = Link(row_of[place], name, 1.0)
-            linked.append(tuple(links[row] for row in sorted(links)))
-            first += len(of_one)
-        return linked
+        asking = [i for i, links in enumerate(linked) if links and len(close[i][0])]
+        if asking:
+            walked = self._walk(vectors[asking], [linked[i] for i in asking], [close[i] for i in asking], k, allowed)
+            for i, answer in zip(asking, walked, strict=True):
+                found[i] = answer
+        return found
 
-    def _link_nearest(
-        self, questions: Sequence[str], linked: Sequence[tuple[Link, ...]], encode: Callable[[list[str]], Vectors]
-    ) -> list[tuple[Link, ...]]:
-        """Add to the links of each question its unknown names, by the nearest name vector (eq. 3)."""
-        unknown = []
-        for question, links in zip(questions, linked, strict=True):
-            known = {word for link in links for word in link.name.split()}
-            split = [(name, name.split()) for name in question_names(question)]
-            unknown.append([name for name, words in split if 2 * sum(word in known for word in words) <= len(words)])
-        wanted = sorted({name for names in unknown for name in names})
-        if not wanted:
-            return list(linked)
-        entity: dict[str, Link] = {}
-        found = nearest(self.name_vectors, encode(wanted), 1)
-        for name, (rows, similarities) in zip(wanted, found, strict=True):
-            if len(rows) and similarities[0] >= self.parameters.nearest_name:
-                row = int(rows[0] if self.name_rows is None else self.name_rows[rows[0]])
-                entity[name] = Link(row, name, min(float(similarities[0]), 1.0))
-        extended = []
-        for links, names in zip(linked, unknown, strict=True):
-            more = sorted((entity[name] for name in names if name in entity), key=lambda link: (-link.score, link.name))
-            first = {link.entity: link for link in [*more[::-1], *links]}  # of one entity the exact link, then the best
-            extended.append(tuple(first[row] for row in sorted(first)))
-        return extended
-
-    def _retrieve(
-        self,
-        vector: Vectors,
-        links: tuple[Link, ...],
-        k: int,
-        near: Rows,
-        similarities: Scores,
-        allowed: Allowed | None = None,
-    ) -> Retrieved:
-        if not links or not len(near):
-            return Retrieved(near[:k], similarities[:k], links, dense=True)
+    def _walk(
+        self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
+    ) -> list[Retrieved]:
+        """The answers to questions of which each names an entity and has a nearest passage."""
         setting = self.parameters
-        named = _projection(vector, self._span(links))
-        start = slice(setting.dense_passages)
-        active = self._activate(_residual(vector, named, setting.bridge_residual), links, near[start], allowed)
-        rows, scores = self._rank(active, near[start], similarities[start], allowed)
+        most = TILE_LINKS if len(linked) > 1 else None
+        questions = np.arange(len(linked))
+        near, similarities = _columns(close, slice(setting.dense_passages))
+        named = self._named(vectors, linked)
+        active = activate(self, without(vectors, named, setting.bridge_residual), linked, near, most, allowed)
+        pairs, scores = rank(self, active, near, similarities, most, allowed)
+        asking, rows = parts(pairs)
         if setting.agreement:
-            relevance = _similarities(self.passages, rows, _residual(vector, named, setting.rank_residual))
-            scores = scores * np.maximum(relevance / max(relevance.max(), _LEAST), _LEAST) ** setting.agreement
-        if len(rows) < k:
-            rest = np.isin(near, rows, invert=True).nonzero()[0][: k - len(rows)]
-            rows, scores = np.concatenate([rows, near[rest]]), np.concatenate([scores, similarities[rest] - 1.0])
-        best = np.lexsort((rows, -scores))[:k]
-        return Retrieved(rows[best], scores[best], links, _explained(active))
+            relevance = products(self.passages, without(vectors, named, setting.rank_residual), pairs)
+            strongest = np.maximum.reduceat(relevance, asking.searchsorted(questions)).astype(np.float64)
+            relative = relevance / np.maximum(strongest, LEAST)[asking]
+            scores = scores * np.maximum(relative, LEAST) ** setting.agreement
+        missing = k - np.bincount(asking)
+        if missing.max() > 0:
+            pairs, scores = _extended(pairs, scores, missing, *_columns(close, slice(setting.dense_passages, None)))
+            asking, rows = parts(pairs)
+        best = first_of_each(asking, scores, k)
+        rows, scores = rows[best], scores[best]
+        found, reached = _slices(asking[best], len(linked)), _slices(parts(active.pairs)[0], len(linked))
+        return [
+            Retrieved(rows[one], scores[one], links, active.at(its))
+            for links, one, its in zip(linked, found, reached, strict=True)
+        ]
 
-    def _span(self, links: Sequence[Link]) -> Scores:
-        """An orthonormal basis ``(n, d)`` of the vectors of the names in a question."""
-        rows = np.array([link.entity for link in links], dtype=np.int64)
+    def _named(self, vectors: Vectors, linked: Sequence[Links]) -> Scores:
+        """The part ``(n_questions, d)`` of each question's vector that its names explain."""
+        questions = np.arange(len(linked)).repeat([len(links) for links in linked])
+        rows = np.array([link.entity for links in linked for link in links], dtype=np.int64)
+        if not self.name_vectors:
+            return np.zeros(vectors.shape)
         if self.name_rows is not None:
-            at = np.searchsorted(self.name_rows, rows)
-            at, rows = at[at < len(self.name_rows)], rows[at < len(self.name_rows)]
-            rows = at[self.name_rows[at] == rows]
-        basis: list[Scores] = []
-        for name in taken(self.name_vectors, rows).astype(np.float64) if self.name_vectors else ():
-            rest = name
-            for direction in basis:
-                rest = rest - np.add.reduce(rest * direction) * direction
-            length = np.sqrt(np.add.reduce(rest * rest))
-            if length > _LEAST:
-                basis.append(rest / length)
-        return np.array(basis, dtype=np.float64)
-
-    # --- first stage: activation (section 3.2.1) ---
-
-    def _activate(
-        self, vector: Vectors, links: Sequence[Link], near: Rows, allowed: Allowed | None = None
-    ) -> _Activated:
-        """Spread activation from the question's entities over sentences (eq. 5) with pruning."""
-        setting, matrices = self.parameters, self.matrices
-        threshold = setting.activation_threshold if setting.pruning else 0.0
-        entities = np.array([link.entity for link in links], dtype=np.int64)
-        nothing = np.full(len(entities), -1, dtype=np.int64)
-        scores = np.array([link.score for link in links], dtype=np.float64)
-        active = _Activated(entities, scores, np.ones(len(entities), dtype=np.int64), nothing, nothing)
-        frontier, carried = active.entities, active.scores
-        strongest = 0.0  # similarity of the best sentence of the first iteration
-        for hop in range(setting.hops if setting.activation else 0):
-            carried = carried * np.sqrt(_rarity(matrices.spread(frontier)))  # what each passes on
-            if hop and setting.reading == "max":
-                # No path is longer than its first part: what cannot pass the threshold need not be tried.
-                able = carried > threshold
-                frontier, carried = frontier[able], carried[able]
-            if not len(frontier):
-                break
-            sources, sentences = self._mentioning(frontier, near)
-            if allowed is not None and self.sentence_passage is not None:
-                kept = allowed[self.sentence_passage[sentences]]
-                sources, sentences = sources[kept], sentences[kept]
-            if not len(sentences):
-                break
-            touched = _distinct(sentences)
-            position = touched.searchsorted(sentences)
-            similarity = np.maximum(_similarities(self.sentences, touched, vector), 0.0)
-            strongest = strongest or max(float(similarity.max()), _LEAST)
-            reached = self._bridge(
-                frontier, carried, sources, sentences, np.minimum(similarity / strongest, 1.0)[position]
-            )
-            frontier, carried = _absorb(active, reached, threshold, hop + 2)
-        return active
-
-    def _mentioning(self, entities: Rows, near: Rows) -> tuple[Rows, Rows]:
-        """The sentences that mention some entities: positions in ``entities``, ascending, and sentences."""
-        mentions, mentioned_in = self.matrices.mentions, self.matrices.mentioned_in
-        is_wide = mentioned_in.degrees(entities) > self.parameters.widest_entity
-        if not self.parameters.pruning or not is_wide.any():
-            sources, sentences, _ = mentioned_in.links(entities)
-            return sources, sentences
-        (wide,), (narrow,) = is_wide.nonzero(), (~is_wide).nonzero()
-        sources, sentences, _ = mentioned_in.links(entities[narrow])
-        sources = narrow[sources]
-        if self.sentence_passage is not None:
-            passages = np.sort(near)
-            first = self.sentence_passage.searchsorted(passages, side="left")
-            lengths = self.sentence_passage.searchsorted(passages, side="right") - first
-            rows = np.arange(int(lengths.sum())) + (first - lengths.cumsum() + lengths).repeat(lengths)
-            owners, mentioned, _ = mentions.links(rows)
-            at = np.minimum(entities[wide].searchsorted(mentioned), len(wide) - 1)
-            (hit,) = (entities[wide][at] == mentioned).nonzero()
-            sources = np.concatenate([sources, wide[at[hit]]])
-            sentences = np.concatenate([sentences, rows[owners[hit]]])
-            order = np.argsort(sources, kind="stable")
-            sources, sentences = sources[order], sentences[order]
-        return sources, sentences
-
-    def _bridge(
-        self, frontier: Rows, carried: Scores, sources: Rows, sentences: Rows, similarity: Scores
-    ) -> _Activated:
-        """One iteration of eq. 5: from entities over the sentences that mention them to the entities mentioned there.
-
-        carried: what each entity of the frontier passes on. sources, sentences, similarity: the links of the frontier:
-        position of the entity, sentence, its similarity.
-        """
-        setting, matrices = self.parameters, self.matrices
-        flow = carried[sources] * similarity
-        kept = None
-        if setting.sentences_per_entity:
-            kept = _first_of_each(sources, similarity, sentences, setting.sentences_per_entity)
-        elif setting.sentences_per_step:
-            best = np.unique(sentences[np.lexsort((sentences, -similarity))], return_index=True)
-            (kept,) = np.isin(sentences, best[0][np.argsort(best[1])][: setting.sentences_per_step]).nonzero()
-        if kept is not None:
-            sources, sentences, flow = sources[kept], sentences[kept], flow[kept]
-        if setting.reading == "max" and setting.pruning:  # a weaker link leads to nothing that is kept
-            (strong,) = (flow > setting.activation_threshold).nonzero()
-            if not len(strong):
-                return _Activated(strong, flow[strong], strong, strong, strong)
-            sources, sentences, flow = sources[strong], sentences[strong], flow[strong]
-        rows, level, first = _best_of_each(sentences, flow)
-        if setting.reading == "sum":
-            level = _sums(rows.searchsorted(sentences), flow, len(rows))
-        owners, entities, _ = matrices.mentions.links(rows)
-        found, score, best_link = _best_of_each(entities, level[owners])
-        if setting.reading == "sum":
-            score = _sums(found.searchsorted(entities), level[owners], len(found))
-        through = owners[best_link]
-        return _Activated(found, score, np.empty(0, dtype=np.int64), rows[through], frontier[sources[first[through]]])
-
-    # --- second stage: importance (section 3.2.2) ---
-
-    def _rank(
-        self, active: _Activated, near: Rows, similarities: Scores, allowed: Allowed | None = None
-    ) -> tuple[Rows, Scores]:
-        """The passages that take part, ascending, and their scores (eqs. 6, 7)."""
-        setting, matrices = self.parameters, self.matrices
-        narrow = active.entities[matrices.contained_in.degrees(active.entities) <= setting.widest_entity]
-        _, containing, _ = matrices.contained_in.links(narrow)
-        passages = _distinct(np.concatenate([containing, near]))
-        if allowed is not None:
-            passages = passages[allowed[passages]]
-        # The links between these passages and the activated entities.
-        owners, entities, places = matrices.contents.links(passages)
-        counts = matrices.contents.occurrences(places)
-        whole = _sums(owners, counts, len(passages))
-        column = np.minimum(active.entities.searchsorted(entities), len(active.entities) - 1)
-        (linked,) = (active.entities[column] == entities).nonzero()
-        owners, column, counts = owners[linked], column[linked], counts[linked]
-
-        evidence = active.scores * _rarity(matrices.spread(active.entities))
-        bonus = _sums(owners, (evidence / active.levels)[column] * np.log1p(counts), len(passages))
-        similarity = np.zeros(len(passages))
-        similarity[passages.searchsorted(near)] = _scaled(similarities)
-        start = (setting.similarity_weight * similarity + np.log1p(bonus)) * setting.passage_weight
-        if not setting.pagerank:
-            return passages, start
-        total = start.sum() + evidence.sum()
-        start, entity_start = start / total, evidence / total
-
-        from_passage = counts / whole[owners]
-        from_entity = counts / matrices.strengths[active.entities][column]
-        d, score, importance = setting.damping, start, entity_start
-        start, entity_start = (1 - d) * start, (1 - d) * entity_start
-        for step in range(setting.steps):
-            to_passages = _sums(owners, importance[column] * from_entity, len(score))
-            if step + 1 < setting.steps:  # nothing comes after the last step's entities
-                importance = entity_start + d * _sums(column, score[owners] * from_passage, len(importance))
-            score = start + d * to_passages
-        return passages, score
+            rows, has_vector = positions(rows, self.name_rows)
+            questions, rows = questions[has_vector], rows[has_vector]
+        return named_parts(vectors, self.name_vectors, questions, rows)
 
 
-_LEAST = 1e-2
-"""Below this a relative similarity or the length of a remainder is noise."""
+def _slices(questions: Rows, count: int) -> list[slice]:
+    """Where each question stands in a column of ascending ones."""
+    return [slice(*cut) for cut in pairwise(questions.searchsorted(np.arange(count + 1)).tolist())]
 
 
-def _absorb(active: _Activated, reached: _Activated, threshold: float, level: int) -> tuple[Rows, Scores]:
-    """Take over what was reached (the MAX of eq. 5); return the entities that are new and above the threshold."""
-    if not len(reached.entities):
-        return reached.entities, reached.scores
-    at = np.minimum(active.entities.searchsorted(reached.entities), len(active.entities) - 1)
-    known = active.entities[at] == reached.entities
-    (better,) = (known & (active.levels[at] > 1) & (reached.scores > active.scores[at])).nonzero()
-    if len(better):
-        changed = at[better]
-        active.scores[changed] = reached.scores[better]
-        active.sentences[changed], active.sources[changed] = reached.sentences[better], reached.sources[better]
-    (new,) = (~known & (reached.scores > threshold)).nonzero()
-    if not len(new):
-        return reached.entities[new], reached.scores[new]
-    entities = np.concatenate([active.entities, reached.entities[new]])
-    order = entities.argsort(kind="stable")
-    active.entities = entities[order]
-    active.scores = np.concatenate([active.scores, reached.scores[new]])[order]
-    active.levels = np.concatenate([active.levels, np.full(len(new), level)])[order]
-    active.sentences = np.concatenate([active.sentences, reached.sentences[new]])[order]
-    active.sources = np.concatenate([active.sources, reached.sources[new]])[order]
-    return reached.entities[new], reached.scores[new]
+_Near = tuple[Rows, npt.NDArray[np.float32]]
 
 
-def _explained(active: _Activated) -> tuple[Activation, ...]:
-    order = (-active.scores).argsort(kind="stable")  # the entities are ascending
-    columns = (active.entities, active.scores, active.levels, active.sentences, active.sources)
-    return tuple(
-        Activation(entity, score, level, None if sentence < 0 else sentence, None if source < 0 else source)
-        for entity, score, level, sentence, source in zip(*(c[order].tolist() for c in columns), strict=True)
-    )
+def _columns(close: Sequence[_Near], cut: slice) -> tuple[Pairs, Scores]:
+    """Some of the nearest passages of each question, with their similarities, question by question."""
+    near = [rows[cut] for rows, _ in close]
+    questions = np.arange(len(near)).repeat([len(rows) for rows in near])
+    similarities = np.concatenate([similarities[cut] for _, similarities in close]).astype(np.float64)
+    return paired(questions, np.concatenate(near)), similarities
 
 
-def _rarity(documents: Rows) -> Scores:
-    """How much an entity tells, by the number of documents it is in: 1 for one, falling with the logarithm."""
-    weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(documents, 1))
-    return weight
-
-
-def _sums(keys: Rows, values: Scores, length: int) -> Scores:
-    """The sum of the values of each key below ``length``, added in their order."""
-    return np.bincount(keys, values, length).astype(np.float64, copy=False)
-
-
-def _scaled(similarities: Scores) -> Scores:
-    """Similarities, strongest first, on the scale from the weakest (0) to the strongest (1)."""
-    if not len(similarities) or similarities[0] <= similarities[-1]:
-        return np.ones(len(similarities))
-    scaled: Scores = (similarities - similarities[-1]) / (similarities[0] - similarities[-1])
-    return scaled
-
-
-def _projection(vector: Vectors, basis: Scores) -> Scores | None:
-    """The vector's part in the span of an orthonormal basis; None where that is empty."""
-    if not len(basis):
-        return None
-    part: Scores = np.add.reduce(np.add.reduce(basis * vector, axis=1)[:, None] * basis, axis=0)
-    return part
-
-
-def _residual(vector: Vectors, part: Scores | None, share: float) -> Vectors:
-    """The unit vector without a share of some part of it."""
-    if part is None or not share:
-        return vector
-    rest = vector - share * part
-    length = np.sqrt(np.add.reduce(rest * rest))
-    return vector if length < _LEAST else (rest / length).astype(np.float32)
-
-
-def _similarities(shards: Sequence[Vectors], rows: Rows, vector: Vectors) -> Scores:
-    """Inner products of some rows, ascending, with one vector (eq. 4).
-
-    Products are summed along each row, in an order that does not depend on the other rows, as a matrix product's may.
-    """
-    products = taken(shards, rows)
-    products *= vector
-    found: Scores = np.add.reduce(products, axis=1).astype(np.float64)
-    return found
-
-
-def _best_of_each(keys: Rows, values: Scores) -> tuple[Rows, Scores, Rows]:
-    """Distinct keys, ascending, each with its largest value and that value's position; of equals the first."""
-    order = np.lexsort((-values, keys))
-    first = order[_changes(keys[order])]
-    return keys[first], values[first], first
-
-
-def _distinct(rows: Rows) -> Rows:
-    """The distinct rows, ascending."""
-    ordered = rows.copy()
-    ordered.sort()
-    return ordered[_changes(ordered)]
-
-
-def _changes(ordered: Rows) -> npt.NDArray[np.bool_]:
-    """Where sorted rows differ from the one before."""
-    changes = np.empty(len(ordered), dtype=np.bool_)
-    changes[:1] = True
-    np.not_equal(ordered[1:], ordered[:-1], out=changes[1:])
-    return changes
-
-
-def _first_of_each(owners: Rows, values: Scores, rows: Rows, count: int) -> Rows:
-    """Positions of the ``count`` largest values of each owner, ties by row; owners are ascending."""
-    order = np.lexsort((rows, -values, owners))
-    starts = np.searchsorted(owners, owners)  # the owners are sorted, so the links of one stand together
-    kept: Rows = np.sort(order[np.arange(len(order)) - starts < count])
-    return kept
+def _extended(pairs: Pairs, scores: Scores, missing: Rows, near: Pairs, similarities: Scores) -> tuple[Pairs, Scores]:
+    """Add the nearest passages that the walk did not reach to the questions that miss some."""
+    _, known = positions(near, pairs)
+    (new,) = (~known).nonzero()
+    asking, _ = parts(near[new])
+    new = new[np.arange(len(new)) - asking.searchsorted(asking) < missing[asking]]
+    pairs = np.concatenate([pairs, near[new]])
+    order = pairs.argsort()
+    return pairs[order], np.concatenate([scores, similarities[new] - 1.0])[order]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -11,22 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import ConfigurationError, CorruptBlob
+from indexmill.hits import Hit
 from indexmill.names import NameIndex
 from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
 from indexmill.retrieve.matrices import Matrices, Sparse
-from indexmill.retrieve.rows import Rows
-from indexmill.retrieve.tri_graph import Activation, Retrieved, TriGraph, TriGraphParameters
+from indexmill.retrieve.tri_graph import TriGraph, TriGraphParameters
+from indexmill.retrieve.tri_graph_explanations import Explanations
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["EXPLAINED", "MATRICES", "TriGraphReader", "open_tri_graph"]
+__all__ = ["MATRICES", "TriGraphReader", "open_tri_graph"]
 
 MATRICES = "tri_graph/matrices"
 """The artifact that holds the graph."""
-
-EXPLAINED = 5
-"""Most entities that a hit's explanation names: those of the highest score."""
 
 
 def open_tri_graph(snapshot: Snapshot) -> TriGraph:
@@ -116,43 +114,20 @@ class TriGraphReader(PassageRetriever):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         self._graph = open_tri_graph(snapshot)
-        self._sentence_passage = _array(snapshot, snapshot.arrays(MATRICES), "sentence_passage")
-        self._sentences = Rows(snapshot, "sentences", ["start", "end"])
-        self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
+        sentence_passage = _array(snapshot, snapshot.arrays(MATRICES), "sentence_passage")
+        self._explanations = Explanations(snapshot, self._graph.matrices.contents, sentence_passage)
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages of each question: see ``PassageRetriever``."""
-        for found in self._graph.answers(asked.vectors, asked.questions, k, asked.encode, allowed=asked.allowed):
-            yield Found(found.passages, found.scores, partial(self._explanations, found))
+        for tile in self._graph.tiles(asked, k):
+            for found in tile:
+                yield Found(found.passages, found.scores, partial(self._explanations.of_one, found))
 
-    def _explanations(self, found: Retrieved, places: Sequence[int]) -> list[dict[str, Any]]:
-        """One for each of some of the passages that were found."""
-        rank = {activation.entity: i for i, activation in enumerate(found.activations)}
-        contents = self._graph.matrices.contents
-        told: dict[int, dict[str, Any]] = {}
-        explanations = []
-        rows = found.passages[list(places)]
-        starts, ends = contents.indptr[rows].tolist(), contents.indptr[rows + 1].tolist()
-        for start, end in zip(starts, ends, strict=True):
-            inside = contents.indices[start:end].tolist()
-            best = sorted([rank[entity] for entity in inside if entity in rank])[:EXPLAINED]
-            for i in best:
-                if i not in told:
-                    told[i] = self._told(found.activations[i])
-            explanations.append({"dense": found.dense, "entities": [told[i] for i in best]})
-        return explanations
-
-    def _told(self, activation: Activation) -> dict[str, Any]:
-        identity, surface = self._entities.values(activation.entity)
-        return {
-            "entity_id": identity,
-            "surface": surface,
-            "score": activation.score,
-            "hop": activation.level - 1,
-            "reached_from": None if activation.source is None else self._entities.value(activation.source, "surface"),
-            "sentence": None if activation.sentence is None else self._sentence(activation.sentence),
-        }
-
-    def _sentence(self, row: int) -> str:
-        start, end = self._sentences.values(row)
-        return self.passages.text(int(self._sentence_passage[row]))[start:end]
+    def search(self, asked: Asked, k: int, explain: bool) -> list[list[Hit]]:
+        """The passages of each question as hits, those of a tile explained together."""
+        hits = []
+        for tile in self._graph.tiles(asked, k):
+            told = self._explanations.of(tile) if explain else [None] * len(tile)
+            for found, explanations in zip(tile, told, strict=True):
+                hits.append(self.passages.hits(found.passages, found.scores, explanations))
+        return hits

@@ -20,6 +20,7 @@ from indexmill import BadInput, CorruptBlob
 from indexmill.filters import Filter
 from indexmill.hits import Hit
 from indexmill.retrieve import dense
+from indexmill.retrieve.columns import products
 from indexmill.retrieve.masks import Column, Masks
 from indexmill.snapshot import Snapshot
 from schemas.tables import DOCUMENTS
@@ -369,7 +370,7 @@ def test_the_nearest_of_some_rows_are_those_of_a_full_sort(
     allowed = chance.random(sum(lengths)) < share
     (rows,) = allowed.nonzero()
     for question, (found, scores) in zip(asked, dense.nearest(shards, asked, k, allowed), strict=True):
-        values = dense.products(np.concatenate(shards)[rows], question)
+        values = products(shards, question[None], rows)
         order = np.lexsort((rows, -values))[:k]
         assert found.tolist() == rows[order].tolist()
         assert scores.tobytes() == values[order].tobytes()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+import indexmill
 from indexmill.retrieve import rows
+from tests.indexmill.small_snapshot import publish
 
 
 @pytest.mark.parametrize(
@@ -32,3 +36,17 @@ def test_a_cell_is_what_the_array_holds(array: Any) -> None:
     cell = rows._cell(array)
     assert [cell(place) for place in range(len(array))] == array.to_pylist()
     assert [type(cell(place)) for place in range(len(array))] == [type(value) for value in array.to_pylist()]
+
+
+def test_values_are_taken_from_all_shards_in_the_order_asked(tmp_path: Path) -> None:
+    publish(tmp_path / "store")
+    with indexmill.open(tmp_path / "store") as snapshot:
+        table = rows.Rows(snapshot, "passages", ["text", "tokens"])
+        assert len(table.tables) > 1
+        wanted = np.array([4, 0, 3, 0, 2])
+        for column in ("text", "tokens"):
+            expected = snapshot.table("passages").column(column).take(wanted).to_pylist()
+            assert table.take(wanted, column) == expected
+            assert [table.value(row, column) for row in wanted.tolist()] == expected
+        assert table.take(wanted[:0], "text") == []
+        assert snapshot.passages.texts(wanted) == table.take(wanted, "text")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import e, log
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.names import NameIndex, canonical_name, entity_id
+from indexmill.retrieve import tri_graph
+from indexmill.retrieve.base import Asked
 from indexmill.retrieve.matrices import Matrices, Sparse, build_matrices
 from indexmill.retrieve.tri_graph import Retrieved, TriGraph, TriGraphParameters
 
@@ -334,7 +337,12 @@ def graphs(draw: st.DrawFn) -> tuple[TriGraph, np.ndarray, list[str]]:
             reading=draw(st.sampled_from(["max", "sum"])),
             dense_passages=draw(st.sampled_from([1, 3, 50])),
             widest_entity=draw(st.sampled_from([0, 2, 100])),
+            sentences_per_entity=draw(st.sampled_from([0, 0, 0, 2])),
+            sentences_per_step=draw(st.sampled_from([0, 0, 0, 1, 3])),
+            pruning=draw(st.sampled_from([True, True, True, False])),
+            pagerank=draw(st.sampled_from([True, True, True, False])),
         ),
+        sentence_passage=draw(st.sampled_from([of_passage, of_passage.astype(np.int32), None])),
     )
     asked = [" and ".join(f"Entity {i}" for i in chance.integers(0, entities, n)) + "?" for n in (0, 1, 2, 3)]
     return tri, vectors(len(asked)), asked
@@ -348,13 +356,38 @@ def same(left: Retrieved, right: Retrieved) -> bool:
     )
 
 
-@settings(max_examples=60, deadline=None)
-@given(graphs(), st.integers(1, 15))
-def test_a_question_gets_in_a_batch_what_it_gets_alone(case: tuple[TriGraph, np.ndarray, list[str]], k: int) -> None:
+@settings(max_examples=100, deadline=None)
+@given(graphs(), st.integers(1, 15), st.integers(1, 9), st.sampled_from([1, 4, 16, 1 << 18]), st.randoms())
+def test_a_question_gets_in_any_batch_what_it_gets_alone(
+    case: tuple[TriGraph, np.ndarray, list[str]], k: int, tile: int, links: int, chance: Random
+) -> None:
     tri, vectors, asked = case
-    together = tri.retrieve(vectors, asked, k)
-    for i in range(len(asked)):
-        assert same(together[i], tri.retrieve(vectors[i : i + 1], asked[i : i + 1], k)[0])
+    alone = [tri.retrieve(vectors[i : i + 1], asked[i : i + 1], k)[0] for i in range(len(asked))]
+    order = [chance.randrange(len(asked)) for _ in range(12)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tri_graph, "QUESTION_TILE", tile)
+        patch.setattr(tri_graph, "TILE_LINKS", links)
+        together = tri.retrieve(vectors[order], [asked[i] for i in order], k)
+    assert len(together) == len(order)
+    for i, found in zip(order, together, strict=True):
+        assert same(found, alone[i])
+
+
+def test_questions_that_touch_much_go_in_smaller_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    mentions = [(p, p, name) for p in range(8) for name in ("Alpha", "Beta")] + [(8, 8, "Gamma")]
+    tri, _ = graph(mentions, list(range(9)), unit(*[[0.5]] * 9), unit(*[[0.5]] * 9), replace(PLAIN, dense_passages=1))
+    monkeypatch.setattr(tri_graph, "TILE_LINKS", 20)  # Alpha or Beta touch 16 contents
+    light, heavy = "Where is Gamma?", "Where is Alpha?"
+    asked = [light] * 6 + [heavy] + [light] * 30
+
+    tiles = list(tri.tiles(Asked(asked, np.repeat(QUESTION, len(asked), axis=0)), 3))
+    sizes = [len(tile) for tile in tiles]
+    assert sum(sizes) == len(asked)
+    assert 1 < len(sizes) < len(asked) / 2
+    found = [one for tile in tiles for one in tile]
+    assert all(same(one, found[0]) for one, question in zip(found, asked, strict=True) if question == light)
+    assert same(found[6], tri.retrieve(QUESTION, [heavy], 3)[0])
+    assert [len(tile) for tile in tri.tiles(Asked([heavy] * 3, np.repeat(QUESTION, 3, axis=0)), 3)] == [1, 1, 1]
 
 
 @settings(max_examples=60, deadline=None)
@@ -414,7 +447,14 @@ def dense(matrix: Sparse, width: int) -> np.ndarray:
 @given(graphs())
 def test_activation_follows_equation_5_on_full_matrices(case: tuple[TriGraph, np.ndarray, list[str]]) -> None:
     tri, vectors, asked = case
-    tri = tri.with_parameters(reading="max", bridge_residual=0.0, widest_entity=10**6)
+    tri = tri.with_parameters(
+        reading="max",
+        bridge_residual=0.0,
+        widest_entity=10**6,
+        sentences_per_entity=0,
+        sentences_per_step=0,
+        pruning=True,
+    )
     mentions = dense(tri.matrices.mentions, len(tri.matrices.contained_in))
     in_passages = np.maximum((dense(tri.matrices.contents, mentions.shape[1]) > 0).sum(axis=0), 1)
     rarity = 1 / np.log(e - 1 + in_passages)

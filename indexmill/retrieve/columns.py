@@ -1,0 +1,126 @@
+"""Columns of pairs (question, row): what numpy does once for many questions, with the result that each gets alone.
+
+A pair is one int64, the question before the row, so that sorted pairs stand by question and then by row. Whatever is
+added up is added in the order in which it stands within its question, so no sum depends on another question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.retrieve.stacked import taken
+
+__all__ = [
+    "Pairs",
+    "best_of_each",
+    "changes",
+    "distinct",
+    "first_of_each",
+    "matches",
+    "paired",
+    "parts",
+    "positions",
+    "products",
+    "sums",
+]
+
+Pairs = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
+
+_ROW_BITS = 40
+
+_ROW = (1 << _ROW_BITS) - 1
+
+_LAST_BITS = (1 << 16) - 1
+
+_HELD = 512
+"""Pairs whose vectors are laid out at once: 768 KiB of 384 float32."""
+
+
+def paired(questions: Rows, rows: Rows) -> Pairs:
+    """The pairs of some questions and rows."""
+    return (questions << _ROW_BITS) | rows
+
+
+def parts(pairs: Pairs) -> tuple[Rows, Rows]:
+    """The questions and the rows of some pairs."""
+    return pairs >> _ROW_BITS, pairs & _ROW
+
+
+def changes(ordered: Rows) -> npt.NDArray[np.bool_]:
+    """Where sorted values differ from the one before."""
+    differ = np.empty(len(ordered), dtype=np.bool_)
+    differ[:1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=differ[1:])
+    return differ
+
+
+def distinct(values: Rows) -> Rows:
+    """The distinct values, ascending."""
+    ordered = values.copy()
+    ordered.sort()
+    return ordered[changes(ordered)]
+
+
+def positions(values: Rows, within: npt.NDArray[np.integer]) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    """Where each value stands in a column of distinct ascending ones, and whether it does."""
+    if not len(within):
+        return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.bool_)
+    at = np.minimum(within.searchsorted(values), len(within) - 1)
+    return at, within[at] == values
+
+
+def matches(values: Rows, within: Rows) -> tuple[Rows, Rows]:
+    """The places of those values that stand in a column of distinct ascending ones, and where they stand there.
+
+    Most values are told apart by their last bits, without a search.
+    """
+    present = np.zeros(_LAST_BITS + 1, dtype=np.bool_)
+    present[within & _LAST_BITS] = True
+    (likely,) = present.take(values & _LAST_BITS).nonzero()
+    at, found = positions(values[likely], within)
+    return likely[found], at[found]
+
+
+def best_of_each(keys: Rows, values: Scores) -> tuple[Rows, Scores, Rows]:
+    """Distinct keys, ascending, each with its largest value and that value's position; of equals the first."""
+    order = np.lexsort((-values, keys))
+    first = order[changes(keys[order])]
+    return keys[first], values[first], first
+
+
+def first_of_each(owners: Rows, values: npt.NDArray[np.floating], count: int) -> Rows:
+    """Positions of the ``count`` largest values of each owner, by owner and falling value, ties by position.
+
+    owners: ascending.
+    """
+    short = owners.astype(np.min_scalar_type(int(owners[-1])) if len(owners) else np.uint8)  # sorted in linear time
+    order = np.lexsort((-values, short))
+    rank = np.arange(len(order)) - owners.searchsorted(owners)  # the owners are sorted, so those of one stand together
+    return order[rank < count]
+
+
+def sums(keys: Rows, values: Scores, length: int) -> Scores:
+    """The sum of the values of each key below ``length``, added in their order."""
+    return np.bincount(keys, values, length).astype(np.float64, copy=False)
+
+
+def products(
+    shards: Sequence[npt.NDArray[np.float32]], vectors: npt.NDArray[np.float32], pairs: Pairs
+) -> npt.NDArray[np.float32]:
+    """Inner products ``(n_pairs,) float32`` of each pair's row in the shards with its question's vector.
+
+    vectors: ``(n_questions, d) float32``. Each is a call of its own for the linear algebra library, which therefore
+    rounds it in the same way whatever pairs stand around it.
+    """
+    found = np.empty(len(pairs), dtype=np.float32)
+    questions, rows = parts(pairs)
+    order = rows.argsort()
+    for first in range(0, len(pairs), _HELD):
+        held = order[first : first + _HELD]
+        found[held] = np.vecdot(taken(shards, rows[held]), vectors.take(questions[held], 0))
+    return found

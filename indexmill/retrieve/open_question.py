@@ -1,0 +1,59 @@
+"""The open question: what is left of a question's vector when the names in it are taken out.
+
+The names in a question pull its vector to what they name, and linking finds that anyway. Where similarity looks for
+something else, the part of the vector that lies in the span of the names' vectors is reduced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.retrieve.base import Vectors
+from indexmill.retrieve.stacked import taken
+
+__all__ = ["LEAST", "named_parts", "without"]
+
+LEAST = 1e-2
+"""Below this a relative similarity or the length of a remainder is noise."""
+
+Rows = npt.NDArray[np.int64]
+Parts = npt.NDArray[np.float64]
+
+
+def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, rows: Rows) -> Parts:
+    """The part ``(n_questions, d)`` of each question's vector that lies in the span of the vectors of its names.
+
+    vectors: ``(n_questions, d) float32``. names: ``(n, d) float32`` arrays, one after the other the vectors of names.
+    questions, rows: each question that has names, ascending, with the rows of their vectors. The span's basis is made
+    by Gram and Schmidt in the order of the rows, the n-th names of all questions at once.
+    """
+    found = np.zeros(vectors.shape)
+    order = rows.argsort()
+    basis = np.empty((len(rows), vectors.shape[1]))
+    if len(rows):
+        basis[order] = taken(names, rows[order])
+    rank = np.arange(len(rows)) - questions.searchsorted(questions)
+    for n in range(int(rank.max(initial=-1)) + 1):
+        (at,) = (rank == n).nonzero()
+        rest = basis[at]
+        for before in range(n, 0, -1):
+            direction = basis[at - before]
+            rest -= np.vecdot(rest, direction)[:, None] * direction
+        length = np.sqrt(np.vecdot(rest, rest))
+        rest *= np.where(length > LEAST, 1.0 / np.maximum(length, LEAST), 0.0)[:, None]
+        basis[at] = rest
+        asking = questions[at]
+        found[asking] += np.vecdot(rest, vectors[asking])[:, None] * rest
+    return found
+
+
+def without(vectors: Vectors, named: Parts, share: float) -> Vectors:
+    """The unit vectors without a share of some part of each; one of which nothing would be left stays as it is."""
+    if not share:
+        return vectors
+    rest = vectors - share * named
+    length = np.sqrt(np.vecdot(rest, rest))[:, None]
+    return np.where(length < LEAST, vectors, rest / np.maximum(length, LEAST)).astype(np.float32)

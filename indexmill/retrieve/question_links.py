@@ -1,0 +1,99 @@
+"""Linking: the entities that a question names (LinearRAG, eq. 3), by its words or by the nearest name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.models.recogniser import question_names, question_runs
+from indexmill.names import NameIndex
+from indexmill.retrieve.base import Encode, Vectors
+from indexmill.retrieve.dense import nearest
+
+__all__ = ["Link", "Links", "link_known", "link_nearest"]
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An entity that the question names [E_q]: its row, the matched canonical name, and the similarity of eq. 3."""
+
+    entity: int
+    name: str
+    score: float
+
+
+Links = tuple[Link, ...]
+"""The entities that one question names, ascending by row."""
+
+
+def link_known(
+    questions: Sequence[str], names: NameIndex, counts: Callable[[Rows], npt.NDArray[np.bool_]]
+) -> list[Links]:
+    """The entities whose canonical names stand in each question, the longest names first.
+
+    counts: which rows of ``names`` are entities of the graph. All names of a batch are looked up at once.
+    """
+    # One common word is no name, even where some work is called by it.
+    runs = [
+        [run for run in question_runs(question) if run[3] or run[2] - run[1] > 1]  # capital, end, start
+        for question in questions
+    ]
+    rows = names.find([run[0] for of_one in runs for run in of_one])
+    (known,) = (rows >= 0).nonzero()
+    known = known[counts(rows[known])]
+    row_of = dict(zip(known.tolist(), rows[known].tolist(), strict=True))
+    linked = []
+    first = 0
+    cuts = known.searchsorted(list(accumulate(map(len, runs), initial=0))).tolist()
+    places = list(row_of)
+    for of_one, begin, upto in zip(runs, cuts[:-1], cuts[1:], strict=True):
+        covered: set[int] = set()
+        links: dict[int, Link] = {}
+        for place in places[begin:upto]:
+            name, start, end, _ = of_one[place - first]
+            if covered.isdisjoint(range(start, end)):
+                covered.update(range(start, end))
+                links[row_of[place]] = Link(row_of[place], name, 1.0)
+        linked.append(tuple(links[row] for row in sorted(links)))
+        first += len(of_one)
+    return linked
+
+
+def link_nearest(
+    questions: Sequence[str],
+    linked: Sequence[Links],
+    encode: Encode,
+    vectors: Sequence[Vectors],
+    rows: npt.NDArray[np.integer] | None,
+    least: float,
+) -> list[Links]:
+    """Add to the links of each question its unknown names, by the nearest name vector.
+
+    vectors: ``(n, d) float32`` arrays of the names of the entities ``rows`` (None: of all). least: a name whose nearest
+    vector is less similar counts for nothing.
+    """
+    unknown = []
+    for question, links in zip(questions, linked, strict=True):
+        known = {word for link in links for word in link.name.split()}
+        split = [(name, name.split()) for name in question_names(question)]
+        unknown.append([name for name, words in split if 2 * sum(word in known for word in words) <= len(words)])
+    wanted = sorted({name for names in unknown for name in names})
+    if not wanted:
+        return list(linked)
+    entity: dict[str, Link] = {}
+    for name, (found, similarities) in zip(wanted, nearest(vectors, encode(wanted), 1), strict=True):
+        if len(found) and similarities[0] >= least:
+            row = int(found[0] if rows is None else rows[found[0]])
+            entity[name] = Link(row, name, min(float(similarities[0]), 1.0))
+    extended = []
+    for links, names in zip(linked, unknown, strict=True):
+        more = sorted((entity[name] for name in names if name in entity), key=lambda link: (-link.score, link.name))
+        first = {link.entity: link for link in [*more[::-1], *links]}  # of one entity the exact link, then the best
+        extended.append(tuple(first[row] for row in sorted(first)))
+    return extended
