@@ -2,7 +2,9 @@
 
 A question activates the entities it names (eq. 3). Sentences that resemble the question (eq. 4) carry the activation
 to further entities (eq. 5), hop by hop, until none passes the threshold. The activated entities and the nearest
-passages start a personalised PageRank on the passage-entity graph (eqs. 6, 7), whose scores rank the passages.
+passages start a personalised PageRank on the passage-entity graph (eqs. 6, 7), whose scores rank the passages. A tile
+of questions goes through the stages together (``tri_graph_activation``, ``tri_graph_ranking``): what one question needs
+is a few hundred numbers, for which a call of numpy costs more than the arithmetic.
 
 Where the paper is silent or leaves a choice, this is what is done (``docs/families.md`` has the measurements):
 
