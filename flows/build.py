@@ -28,7 +28,9 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "resolve": ("recognise",),
     "embed_names": ("resolve",),
     "tri_graph": ("resolve",),
-    "check": ("embed", "embed_names", "tri_graph"),
+    "zoom_links": ("embed", "embed_names"),
+    "zoom_graph": ("resolve", "zoom_links"),
+    "check": ("embed", "embed_names", "tri_graph", "zoom_graph"),
 }
 """What each stage waits for; what waits for nothing of another runs beside it."""
 

@@ -3,8 +3,8 @@
 A row's links are the others whose exp(cos) exceeds the row's mean by `threshold` standard deviations. The part of each
 kind (`documents`, `entities`) holds, per row, the candidates that those links are chosen from, with slack:
 
-    vectors     keys (n, 16) uint8 of the vectors, `vectors` (n, d) float32 on the grid of indexmill.retrieve.grid
-    candidates  indptr, partners, products (int32): all pairs whose product reaches the row's level; levels (n,) int16;
+    zoom_vectors     keys (n, 16) uint8 of the vectors, `vectors` (n, d) float32 on the grid of indexmill.retrieve.grid
+    zoom_candidates  indptr, partners, products (int32): all pairs whose product reaches the row's level; levels (n,) int16;
                 below (n,) int32, the others that reach the level below; sums and squares (n,) int64, the moments;
                 thresholds (n,) float64
 
@@ -88,6 +88,22 @@ class Candidates:
     partners: Rows
     products: Rows
     computed: int = 0
+
+    def packs(self) -> dict[str, dict[str, NDArray[Any]]]:
+        """The arrays as the part keeps them."""
+        arrays: dict[str, NDArray[Any]] = {
+            name: getattr(self, name) for name in ("keys", "sums", "squares", "thresholds", "indptr")
+        }
+        arrays |= {name: getattr(self, name).astype(np.int32) for name in ("below", "partners", "products")}
+        arrays["levels"] = self.levels.astype(np.int16)
+        return {"zoom_candidates": arrays, "zoom_vectors": {"keys": self.keys, "vectors": self.vectors}}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[Any]], vectors: Floats) -> Candidates:
+        """The candidates of a part's arrays."""
+        wide = {name: arrays[name].astype(np.int64) for name in ("levels", "below", "partners", "products")}
+        same = {name: arrays[name] for name in ("keys", "sums", "squares", "thresholds", "indptr")}
+        return cls(vectors=vectors, **same, **wide)
 
 
 def row_keys(vectors: Floats) -> NDArray[np.uint8]:
@@ -187,18 +203,19 @@ def find_candidates(vectors: Floats, setting: LinkSettings, known: Candidates | 
 
 
 def chosen_links(
-    found: Candidates, cap: int
+    candidates: Mapping[str, NDArray[Any]], cap: int
 ) -> tuple[tuple[Rows, NDArray[np.int32], NDArray[np.float32]], dict[str, int]]:
-    """The symmetric links (indptr, indices, exp(cos) as float32) and their counts.
+    """The symmetric links of a part's `zoom_candidates` (indptr, indices, exp(cos) as float32) and their counts.
 
     A row chooses its `cap` nearest beyond its threshold, ties by row; a pair stays if either of the two chose it.
     Counts: `links` pairs, `cut` choices that the cap left out (of those among the candidates), `full` rows that have
     more than they may choose.
     """
-    n = len(found.keys)
-    owners = np.repeat(np.arange(n), np.diff(found.indptr))
-    beyond = found.products > found.thresholds[owners]
-    owners, partners, products = owners[beyond], found.partners[beyond], found.products[beyond]
+    n = len(candidates["keys"])
+    owners = np.repeat(np.arange(n), np.diff(candidates["indptr"]))
+    beyond = candidates["products"] > candidates["thresholds"][owners]
+    owners = owners[beyond]
+    partners, products = (candidates[name][beyond].astype(np.int64) for name in ("partners", "products"))
     order = np.lexsort((partners, -products, owners))
     owners, partners, products = owners[order], partners[order], products[order]
     first = np.searchsorted(owners, np.arange(n))
@@ -420,22 +437,10 @@ def _compute(inputs: Inputs) -> Outputs:
     setting = LinkSettings(**inputs.settings)
     vectors = _document_vectors(inputs) if inputs.job.shard == "documents" else _name_vectors(inputs)
     found = find_candidates(vectors, setting, _known(inputs, vectors.shape[1]))
-    arrays: dict[str, NDArray[Any]] = {
-        name: getattr(found, name) for name in ("sums", "squares", "thresholds", "indptr")
-    }
-    arrays |= {name: getattr(found, name).astype(np.int32) for name in ("below", "partners", "products")}
-    arrays |= {"levels": found.levels.astype(np.int16), "keys": found.keys}
     return Outputs(
-        packs={"candidates": arrays, "vectors": {"keys": found.keys, "vectors": found.vectors}},
+        packs=found.packs(),
         counts={"rows_compared": found.computed, "rows_found": len(vectors) - found.computed},
     )
-
-
-def opened(candidates: Mapping[str, NDArray[Any]], vectors: Mapping[str, NDArray[Any]]) -> Candidates:
-    """The candidates of a part's two packs."""
-    wide = {name: candidates[name].astype(np.int64) for name in ("levels", "below", "partners", "products")}
-    same = {name: candidates[name] for name in ("keys", "sums", "squares", "thresholds", "indptr")}
-    return Candidates(vectors=vectors["vectors"], **same, **wide)
 
 
 def _known(inputs: Inputs, dimension: int) -> Candidates | None:
@@ -445,7 +450,7 @@ def _known(inputs: Inputs, dimension: int) -> Candidates | None:
         for vectors in (pack for pack in packs if "vectors" in pack):
             fits = vectors["vectors"].shape[1] == dimension and len(vectors["keys"])
             if fits and np.array_equal(candidates["keys"], vectors["keys"]):
-                return opened(candidates, vectors)
+                return Candidates.of(candidates, vectors["vectors"])
     return None
 
 

@@ -27,6 +27,7 @@ class Method:
 
 METHODS: dict[str, Method] = {
     "tri_graph": Method("indexmill.retrieve.tri_graph_reader:TriGraphReader", family="tri_graph"),
+    "zoom_graph": Method("indexmill.retrieve.zoom_graph_reader:ZoomGraphReader", family="zoom_graph"),
     "dense": Method("indexmill.retrieve.dense:Dense"),
 }
 """All methods, the best first: a retrieval that names none takes the first that the snapshot holds."""

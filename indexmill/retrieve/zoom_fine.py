@@ -1,0 +1,135 @@
+"""The fine walk of ZoomRAG: the sentences of a few documents, scored (section 3.2, eqs. 4, 5 and 10).
+
+Sentences are linked to the entities they mention, to their neighbours in the document, and to sentences of similar
+meaning. The walk starts where the coarse walk left the entities. Its limit (eq. 10) is reached by iterating: with
+beta = 0.9 every step shrinks what is missing to a tenth, and no matrix is inverted, so that cost grows with the number
+of links. Up to DENSE_SENTENCES the semantic links are exp(cos) for every pair of sentences. Beyond, where documents
+are long, exp(cos) is taken as 1 + cos, whose product with a vector needs no pairs: time and memory are linear.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.zoom_walk import Scale, average
+
+__all__ = ["DENSE_SENTENCES", "Local", "sentence_scores"]
+
+DENSE_SENTENCES = 512
+"""Most sentences of which all pairs are compared."""
+
+_PRECISION = 1e-15
+_MOST_STEPS = 400
+_WIDTHS = 6  # standard deviations of the Gaussian beyond which it is zero in the result
+
+_Product = Callable[[Scores], Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The local graph of one question.
+
+    vectors: ``(l, d)`` of the sentences. documents, ordinals: ``(l,)``, ascending: the document of each, and its
+    position there. owners, columns: the links of sentences and entities, positions in both. entities: ``(h,)``, the
+    entities' coarse scores.
+    """
+
+    vectors: npt.NDArray[np.float32]
+    documents: Rows
+    owners: Rows
+    columns: Rows
+    entities: Scores
+
+
+def sentence_scores(
+    graph: Local,
+    *,
+    restart: float,
+    temporal_width: float,
+    temporal_share: float,
+    semantic: bool = True,
+    temporal: bool = True,
+    scale: Scale = "cells",
+) -> Scores:
+    """The scores of the sentences ``(l,)`` in the limit of the walk; zeros where no entity has a coarse score.
+
+    restart: beta. temporal_width: sigma, in sentences. temporal_share: omega, of temporal links against semantic ones.
+    semantic, temporal: False leaves these links out (table 4).
+    """
+    sentences, entities = len(graph.documents), len(graph.entities)
+    start = graph.entities / graph.entities.sum() if graph.entities.sum() > 0 else graph.entities
+    if not sentences or not start.any():
+        return np.zeros(sentences)
+    shares = temporal_share if semantic and temporal else float(temporal)
+    parts: list[tuple[float, _Product]] = []
+    if temporal:
+        parts.append((shares, _temporal(graph.documents, temporal_width)))
+    if semantic:
+        parts.append((1 - shares, _semantic(graph.vectors)))
+    # Columns of the mixed block add up to one; then both blocks are brought to one average weight.
+    within = float(sentences) if parts else 0.0
+    links = len(graph.owners)
+    across = 1 / average(float(links), links, sentences * entities, scale)
+    of_sentence = within + across * np.bincount(graph.owners, minlength=sentences)
+    of_entity = across * np.bincount(graph.columns, minlength=entities)
+    of_sentence[of_sentence == 0], of_entity[of_entity == 0] = 1.0, 1.0
+
+    score, told = np.zeros(sentences), restart * start
+    for _ in range(_steps(restart)):
+        from_sentences, from_entities = score / of_sentence, told / of_entity
+        moved = across * np.bincount(graph.owners, from_entities[graph.columns], sentences)
+        for share, product in parts:
+            moved += (share * within) * product(from_sentences)
+        told = restart * start + (1 - restart) * across * np.bincount(
+            graph.columns, from_sentences[graph.owners], entities
+        )
+        score = (1 - restart) * moved
+    return score
+
+
+def _steps(restart: float) -> int:
+    """Steps after which what is missing of the limit is rounding."""
+    if restart >= 1:
+        return 1
+    return min(math.ceil(math.log(_PRECISION) / math.log(1 - restart)), _MOST_STEPS) if restart > 0 else _MOST_STEPS
+
+
+def _temporal(documents: Rows, width: float) -> _Product:
+    """Multiplication with the Gaussian of the distance within a document, columns normalised."""
+    reach = min(math.ceil(_WIDTHS * width), max(len(documents) - 1, 0))
+    steps = [
+        (step, math.exp(-(step**2) / (2 * width**2)), documents[step:] == documents[: len(documents) - step])
+        for step in range(1, reach + 1)
+    ]
+
+    def spread(values: Scores) -> Scores:
+        found = values.copy()
+        for step, weight, same in steps:
+            found[step:] += weight * same * values[: len(values) - step]
+            found[: len(values) - step] += weight * same * values[step:]
+        return found
+
+    sums = spread(np.ones(len(documents)))
+    return lambda values: spread(values / sums)
+
+
+def _semantic(vectors: npt.NDArray[np.float32]) -> _Product:
+    """Multiplication with exp(cos), columns normalised."""
+    if len(vectors) <= DENSE_SENTENCES:
+        weights = np.exp((vectors @ vectors.T).astype(np.float64))
+        sums = weights.sum(axis=0)
+        return lambda values: np.asarray(weights @ (values / sums))
+    wide = vectors.astype(np.float64)
+    sums = len(wide) + wide @ wide.sum(axis=0)
+
+    def spread(values: Scores) -> Scores:
+        scaled = values / sums
+        return np.asarray(scaled.sum() + wide @ (scaled @ wide))
+
+    return spread
