@@ -66,14 +66,10 @@ def sentence_scores(
     start = graph.entities / graph.entities.sum() if graph.entities.sum() > 0 else graph.entities
     if not sentences or not start.any():
         return np.zeros(sentences)
-    shares = temporal_share if semantic and temporal else float(temporal)
-    parts: list[tuple[float, _Product]] = []
-    if temporal:
-        parts.append((shares, _temporal(graph.documents, temporal_width)))
-    if semantic:
-        parts.append((1 - shares, _semantic(graph.vectors)))
+    share = temporal_share if semantic and temporal else float(temporal)
+    mixed = _mixed(graph, share, temporal_width) if semantic or temporal else None
     # Columns of the mixed block add up to one; then both blocks are brought to one average weight.
-    within = float(sentences) if parts else 0.0
+    within = float(sentences) if mixed else 0.0
     links = len(graph.owners)
     across = 1 / average(float(links), links, sentences * entities, scale)
     of_sentence = within + across * np.bincount(graph.owners, minlength=sentences)
@@ -84,8 +80,8 @@ def sentence_scores(
     for _ in range(_steps(restart)):
         from_sentences, from_entities = score / of_sentence, told / of_entity
         moved = across * np.bincount(graph.owners, from_entities[graph.columns], sentences)
-        for share, product in parts:
-            moved += (share * within) * product(from_sentences)
+        if mixed:
+            moved += within * mixed(from_sentences)
         told = restart * start + (1 - restart) * across * np.bincount(
             graph.columns, from_sentences[graph.owners], entities
         )
@@ -100,19 +96,32 @@ def _steps(restart: float) -> int:
     return min(math.ceil(math.log(_PRECISION) / math.log(1 - restart)), _MOST_STEPS) if restart > 0 else _MOST_STEPS
 
 
+def _mixed(graph: Local, share: float, width: float) -> _Product:
+    """Multiplication with the block of sentences: temporal and semantic links, columns normalised, then mixed."""
+    if len(graph.documents) > DENSE_SENTENCES:
+        temporal, semantic = _temporal(graph.documents, width), _semantic(graph.vectors)
+        return lambda values: share * temporal(values) + (1 - share) * semantic(values)
+    apart = np.arange(len(graph.documents))
+    distance = (apart[:, None] - apart) / width
+    near = np.where(graph.documents[:, None] == graph.documents, np.exp(-0.5 * distance * distance), 0.0)
+    alike = np.exp((graph.vectors @ graph.vectors.T).astype(np.float64))
+    block = share * near / near.sum(axis=0) + (1 - share) * alike / alike.sum(axis=0)
+    return lambda values: np.asarray(block @ values)
+
+
 def _temporal(documents: Rows, width: float) -> _Product:
-    """Multiplication with the Gaussian of the distance within a document, columns normalised."""
-    reach = min(math.ceil(_WIDTHS * width), max(len(documents) - 1, 0))
+    """Multiplication with the Gaussian of the distance within a document, columns normalised, without its far ends."""
+    reach = min(math.ceil(_WIDTHS * width), len(documents) - 1)
     steps = [
-        (step, math.exp(-(step**2) / (2 * width**2)), documents[step:] == documents[: len(documents) - step])
+        (math.exp(-0.5 * (step / width) ** 2) * (documents[step:] == documents[:-step]), step)
         for step in range(1, reach + 1)
     ]
 
     def spread(values: Scores) -> Scores:
         found = values.copy()
-        for step, weight, same in steps:
-            found[step:] += weight * same * values[: len(values) - step]
-            found[: len(values) - step] += weight * same * values[step:]
+        for weights, step in steps:
+            found[step:] += weights * values[:-step]
+            found[:-step] += weights * values[step:]
         return found
 
     sums = spread(np.ones(len(documents)))
@@ -120,11 +129,7 @@ def _temporal(documents: Rows, width: float) -> _Product:
 
 
 def _semantic(vectors: npt.NDArray[np.float32]) -> _Product:
-    """Multiplication with exp(cos), columns normalised."""
-    if len(vectors) <= DENSE_SENTENCES:
-        weights = np.exp((vectors @ vectors.T).astype(np.float64))
-        sums = weights.sum(axis=0)
-        return lambda values: np.asarray(weights @ (values / sums))
+    """Multiplication with 1 + cos, columns normalised."""
     wide = vectors.astype(np.float64)
     sums = len(wide) + wide @ wide.sum(axis=0)
 

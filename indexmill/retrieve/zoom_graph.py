@@ -88,7 +88,7 @@ class ZoomGraphParameters:
     agreement: float = 0.5
     widest_entity: int = 100
     nearest_name: float = 0.7
-    follow: float = 1e-6
+    follow: float = 1e-5
     fine: bool = True
     entities: bool = True
     question_links: bool = True
@@ -219,7 +219,7 @@ class ZoomGraph:
             named = self.names.find(questions[first : first + _TILE], tile, encode)
             opened = [one.open_question(vector, 1.0) for one, vector in zip(named, tile, strict=True)]
             both = on_grid(np.concatenate([tile, np.array(opened, dtype=np.float32).reshape(tile.shape)]))
-            products = (both @ self.vectors.T).astype(np.float32, copy=False)  # exact: see the grid
+            products = _products(self.vectors, both)
             for i, (vector, one) in enumerate(zip(tile, named, strict=True)):
                 yield self._retrieve(asked, vector, one, products[i], products[len(tile) + i], k, explain)
 
@@ -410,6 +410,13 @@ class _Scope:
         documents = counts > 0
         matrix = graph.matrix if allowed is None or documents.all() else graph.matrix.without(~documents)
         return cls(passages, documents, counts, matrix)
+
+
+def _products(vectors: Vectors, questions: Vectors) -> Vectors:
+    """Products ``(n_questions, n)`` on the grid: exact, so that they may be found in whichever way is fast."""
+    if len(questions) > 4:
+        return np.asarray(questions @ vectors.T)
+    return np.array([vectors @ question for question in questions], dtype=np.float32)
 
 
 def _ranking(coarse: Scores, cosines: Scores, k: int) -> tuple[Rows, Scores, bool]:
