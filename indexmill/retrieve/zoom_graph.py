@@ -213,6 +213,10 @@ class ZoomGraph:
         explain: bool = True,
     ) -> Iterator[Zoomed]:
         """What ``retrieve`` gives, one by one."""
+        if not len(self.vectors):
+            nothing = Zoomed(np.empty(0, dtype=np.int64), np.empty(0), dense=True)
+            yield from (nothing for _ in questions)
+            return
         asked = _Scope.of(self, allowed)
         for first in range(0, len(questions), _TILE):
             tile = vectors[first : first + _TILE]

@@ -47,7 +47,9 @@ def closed_form(graph: Local, beta: float, sigma: float, omega: float, linear: b
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(0, 10**6), st.sampled_from([0.3, 0.9]), st.sampled_from([0.5, 2.0]), st.sampled_from([0.0, 0.4, 1.0]))
+@given(
+    st.integers(0, 10**6), st.sampled_from([0.3, 0.9]), st.sampled_from([0.5, 2.0]), st.sampled_from([0.0, 0.4, 1.0])
+)
 def test_the_iteration_reaches_the_closed_form(seed: int, beta: float, sigma: float, omega: float) -> None:
     graph = local(seed)
     scores = sentence_scores(graph, restart=beta, temporal_width=sigma, temporal_share=omega)

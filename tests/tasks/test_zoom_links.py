@@ -29,7 +29,9 @@ def links(found: Candidates, cap: int) -> set[tuple[int, int]]:
     return set(held)
 
 
-def oracle(rows: np.ndarray, threshold: float, cap: int, slack: float) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+def oracle(
+    rows: np.ndarray, threshold: float, cap: int, slack: float
+) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
     """The pairs that must be there and those that may, where the mean may be off by a little."""
     products = rows.astype(np.float64) @ rows.T
     similar = np.exp(products / UNIT)
