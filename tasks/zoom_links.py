@@ -4,9 +4,9 @@ A row's links are the others whose exp(cos) exceeds the row's mean by `threshold
 kind (`documents`, `entities`) holds, per row, the candidates that those links are chosen from, with slack:
 
     zoom_vectors     keys (n, 16) uint8 of the vectors, `vectors` (n, d) float32 on the grid of indexmill.retrieve.grid
-    zoom_candidates  indptr, partners, products (int32): all pairs whose product reaches the row's level; levels (n,) int16;
-                below (n,) int32, the others that reach the level below; sums and squares (n,) int64, the moments;
-                thresholds (n,) float64
+    zoom_candidates  `indptr`, `partners`, `products` (int32): all pairs whose product reaches the row's level;
+                     `levels` (n,) int16; `below` (n,) int32, how many reach the level below; `sums`, `squares` (n,)
+                     int64, the moments; `thresholds` (n,) float64; `keys` as above
 
 Every number is a function of the set of vectors. Products on the grid are exact integers, and moments are sums of
 integers, exp(cos) - 1 in steps of 1 / 1024, so that adding a row and taking it out again leaves nothing behind. That is
@@ -101,9 +101,18 @@ class Candidates:
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]], vectors: Floats) -> Candidates:
         """The candidates of a part's arrays."""
-        wide = {name: arrays[name].astype(np.int64) for name in ("levels", "below", "partners", "products")}
-        same = {name: arrays[name] for name in ("keys", "sums", "squares", "thresholds", "indptr")}
-        return cls(vectors=vectors, **same, **wide)
+        return cls(
+            vectors=vectors,
+            keys=arrays["keys"],
+            sums=arrays["sums"],
+            squares=arrays["squares"],
+            thresholds=arrays["thresholds"],
+            levels=arrays["levels"].astype(np.int64),
+            below=arrays["below"].astype(np.int64),
+            indptr=arrays["indptr"],
+            partners=arrays["partners"].astype(np.int64),
+            products=arrays["products"].astype(np.int64),
+        )
 
 
 def row_keys(vectors: Floats) -> NDArray[np.uint8]:

@@ -22,5 +22,4 @@ UNIT = float(SCALE * SCALE)
 
 def on_grid(vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
     """Unit vectors ``(n, d)``, each component times SCALE and rounded, as float32."""
-    scaled = vectors * np.float32(SCALE)
-    return np.rint(scaled, out=scaled).astype(np.float32, copy=False)
+    return np.asarray(np.rint(vectors * np.float32(SCALE)), dtype=np.float32)

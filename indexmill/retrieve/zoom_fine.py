@@ -63,7 +63,8 @@ def sentence_scores(
     semantic, temporal: False leaves these links out (table 4).
     """
     sentences, entities = len(graph.documents), len(graph.entities)
-    start = graph.entities / graph.entities.sum() if graph.entities.sum() > 0 else graph.entities
+    total = float(graph.entities.sum())
+    start: Scores = graph.entities / (total if total > 0 else 1.0)
     if not sentences or not start.any():
         return np.zeros(sentences)
     share = temporal_share if semantic and temporal else float(temporal)
@@ -76,10 +77,11 @@ def sentence_scores(
     of_entity = across * np.bincount(graph.columns, minlength=entities)
     of_sentence[of_sentence == 0], of_entity[of_entity == 0] = 1.0, 1.0
 
-    score, told = np.zeros(sentences), restart * start
+    score: Scores = np.zeros(sentences)
+    told: Scores = restart * start
     for _ in range(_steps(restart)):
         from_sentences, from_entities = score / of_sentence, told / of_entity
-        moved = across * np.bincount(graph.owners, from_entities[graph.columns], sentences)
+        moved: Scores = across * np.bincount(graph.owners, from_entities[graph.columns], sentences)
         if mixed:
             moved += within * mixed(from_sentences)
         told = restart * start + (1 - restart) * across * np.bincount(

@@ -7,8 +7,7 @@ sentences that a hit keeps.
 
 Where the paper is silent or leaves a choice, this is what is done (``docs/families.md`` has the measurements):
 
-- *Incidence.* A document's title says what it is about: the title's entity is linked ``title_weight`` times as much,
-  and an entity in n documents 1 / ln(e - 1 + n) times.
+- *Incidence.* A document's title says what it is about: the title's entity is linked ``title_weight`` times as much.
 - *Look-ahead.* The question is linked to what it names, and to what the sentences about it mention: of the sentences
   that touch the question's entities, those most similar to the open question pass their entities on, with the relative
   similarity to the power ``look_ahead_power``. (Table 4 calls the links of named entities indispensable; an answer in
@@ -59,15 +58,15 @@ class ZoomGraphParameters:
     temporal_share: of the links between sentences of a document [sigma, omega].
     threshold: standard deviations above its row's mean that a question's similarity to a document exceeds.
     scale: what the average weight of a block is taken over.
-    title_weight, rarity: of incidence: weight of the title's entity; power of 1 / ln(e - 1 + documents).
+    title_weight: of the title's entity in the incidence, where others have 1.
     question_weight: of the links to entities against those to documents.
     look_ahead: least relative similarity of a sentence that passes its entities on; above 1 none does.
-    look_ahead_power: of that similarity, as the weight of the entity. open_share: of what a question names, taken out of
-    its vector for the look-ahead; for the agreement all is. agreement: power of a document's relative similarity.
+    look_ahead_power: of that similarity, as the weight of the entity. open_share: of what a question names, taken out
+    of its vector for the look-ahead; for the agreement all is. agreement: power of a document's relative similarity.
     widest_entity: an entity in more sentences leads on only through those of the nearest documents.
     nearest_name: least similarity at which a name that no entity has stands for the nearest one.
     follow: a node with no more than this score is not followed.
-    fine, entities, question_links, document_links, semantic_links, temporal_links: False leaves that part out (table 4).
+    fine, entities, question_links, document_links, semantic_links, temporal_links: False leaves that out (table 4).
     """
 
     steps: int = 5
@@ -79,10 +78,9 @@ class ZoomGraphParameters:
     temporal_share: float = 0.5
     threshold: float = 3.0
     scale: Scale = "cells"
-    title_weight: float = 8.0
-    rarity: float = 1.0
+    title_weight: float = 16.0
     question_weight: float = 16.0
-    look_ahead: float = 0.65
+    look_ahead: float = 0.7
     look_ahead_power: float = 10.0
     open_share: float = 0.5
     agreement: float = 0.5
@@ -140,12 +138,8 @@ class ZoomBlocks:
 
     def matrix(self, setting: ZoomGraphParameters, spread: Rows) -> Shared:
         """M of eq. 6 under some settings."""
-        titled = np.where(self.titles > 0, setting.title_weight, 1.0)
-        incidence = Block(
-            self.contents.indptr,
-            self.contents.indices,
-            titled * _rarity(spread, setting.rarity)[self.contents.indices],
-        )
+        weights = np.where(self.titles > 0, setting.title_weight, 1.0)
+        incidence = Block(self.contents.indptr, self.contents.indices, weights)
         n, m = len(self.documents.indptr) - 1, len(spread)
         return shared(
             self.documents if setting.document_links else _empty(n),
@@ -250,15 +244,11 @@ class ZoomGraph:
         passages, owners = self._passages(asked, documents, chosen, vector, k)
         entities: tuple[tuple[int, float], ...] = ()
         if explain:
-            linked = links.nodes >= len(cosines)
-            weights = links.weights[linked]
+            own = links.nodes >= len(cosines)
+            rows, weights = links.nodes[own] - len(cosines), links.weights[own]
             order = np.argsort(-weights, kind="stable")
-            rows = (links.nodes[linked] - len(cosines))[order]
-            entities = (
-                tuple(zip(rows.tolist(), (weights[order] / max(weights.max(), 1e-300)).tolist(), strict=True))
-                if len(rows)
-                else ()
-            )
+            shares = weights[order] / weights.max(initial=0.0)
+            entities = tuple(zip(rows[order].tolist(), shares.tolist(), strict=True))
         return Zoomed(
             passages,
             scores[owners],
@@ -298,8 +288,7 @@ class ZoomGraph:
         order = entities.argsort(kind="stable")
         entities, scores = entities[order], scores[order]
         present = self.spread[entities] > 0
-        entities, scores = entities[present], scores[present]
-        return entities, scores * _rarity(self.spread[entities], setting.rarity)
+        return entities[present], scores[present]
 
     def _look_ahead(
         self, asked: _Scope, entities: Rows, vector: Vectors, named: Named, cosines: Scores
@@ -350,6 +339,7 @@ class ZoomGraph:
             temporal_share=setting.temporal_share,
             semantic=setting.semantic_links,
             temporal=setting.temporal_links,
+            scale=setting.scale,
         )
         best = np.lexsort((sentences, -scores))[: math.ceil(setting.kept * len(sentences))]
         kept: dict[int, list[Sentence]] = {}
@@ -395,7 +385,8 @@ class ZoomGraph:
         last = self.passage_document.searchsorted(documents, side="right")
         low = self.sentence_passage.searchsorted(first, side="left")
         lengths = self.sentence_passage.searchsorted(last, side="left") - low
-        return np.arange(int(lengths.sum())) + (low - lengths.cumsum() + lengths).repeat(lengths)
+        rows: Rows = np.arange(int(lengths.sum())) + (low - lengths.cumsum() + lengths).repeat(lengths)
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,11 +427,6 @@ def _ranking(coarse: Scores, cosines: Scores, k: int) -> tuple[Rows, Scores, boo
     if not len(best):
         return more, cosines[more], True
     return np.concatenate([best, more]), np.concatenate([coarse[best], cosines[more] - 1.0]), False
-
-
-def _rarity(spread: Rows, power: float) -> Scores:
-    """How much an entity tells, by the number of documents it is in: 1 for one, falling with the logarithm."""
-    return np.asarray(np.log(math.e - 1 + np.maximum(spread, 1)) ** -power)
 
 
 def _empty(rows: int) -> Block:

@@ -1,4 +1,4 @@
-"""The coarse walk of ZoomRAG: one matrix for all questions, a distribution for each (sections 3.1 and 3.3, eqs. 3, 6-9).
+"""The coarse walk of ZoomRAG: one matrix for all questions, a distribution for each (section 3.3, eqs. 3, 6-9).
 
 The shared matrix M holds documents and entities. A question is a node of its own: it is linked to some of them by H,
 starts the walk, and is returned to in every step. Its state never meets another question's, and its links are added to
@@ -8,7 +8,6 @@ are at work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 

@@ -27,23 +27,23 @@ def local(seed: int, sentences: int = 14, entities: int = 6) -> Local:
 
 
 def closed_form(graph: Local, beta: float, sigma: float, omega: float, linear: bool = False) -> np.ndarray:
-    l, h = len(graph.documents), len(graph.entities)
-    apart = np.arange(l)[:, None] - np.arange(l)
+    n, h = len(graph.documents), len(graph.entities)
+    apart = np.arange(n)[:, None] - np.arange(n)
     temporal = np.exp(-(apart**2) / (2 * sigma**2)) * (graph.documents[:, None] == graph.documents)
     cosine = graph.vectors.astype(np.float64) @ graph.vectors.T
     semantic = 1 + cosine if linear else np.exp(cosine)
     chunks = omega * temporal / temporal.sum(axis=0) + (1 - omega) * semantic / semantic.sum(axis=0)
-    across = np.zeros((l, h))
+    across = np.zeros((n, h))
     across[graph.owners, graph.columns] = 1
-    matrix = np.zeros((l + h, l + h))
-    matrix[:l, :l] = chunks / chunks.mean()
+    matrix = np.zeros((n + h, n + h))
+    matrix[:n, :n] = chunks / chunks.mean()
     if across.any():
-        matrix[:l, l:] = across / across.mean()
-        matrix[l:, :l] = matrix[:l, l:].T
+        matrix[:n, n:] = across / across.mean()
+        matrix[n:, :n] = matrix[:n, n:].T
     sums = matrix.sum(axis=0)
     matrix /= np.where(sums > 0, sums, 1)
-    start = np.concatenate([np.zeros(l), graph.entities / graph.entities.sum()])
-    return np.linalg.solve(np.eye(l + h) - (1 - beta) * matrix, beta * start)[:l]
+    start = np.concatenate([np.zeros(n), graph.entities / graph.entities.sum()])
+    return np.linalg.solve(np.eye(n + h) - (1 - beta) * matrix, beta * start)[:n]
 
 
 @settings(deadline=None, max_examples=40)
