@@ -46,7 +46,7 @@ STEPS = 1024
 LEVELS = 64
 """Levels per unit of cosine."""
 
-SAMPLE = 4096
+SAMPLE = 8192
 """Rows from which the remainder of estimated moments is taken: those with the smallest keys."""
 
 _STEP = int(UNIT) // LEVELS

@@ -77,17 +77,15 @@ def sentence_scores(
     of_entity = across * np.bincount(graph.columns, minlength=entities)
     of_sentence[of_sentence == 0], of_entity[of_entity == 0] = 1.0, 1.0
 
-    score: Scores = np.zeros(sentences)
-    told: Scores = restart * start
+    score, told = np.zeros(sentences), restart * start
     for _ in range(_steps(restart)):
         from_sentences, from_entities = score / of_sentence, told / of_entity
-        moved: Scores = across * np.bincount(graph.owners, from_entities[graph.columns], sentences)
+        moved = np.bincount(graph.owners, across * from_entities[graph.columns], sentences)
         if mixed:
-            moved += within * mixed(from_sentences)
-        told = restart * start + (1 - restart) * across * np.bincount(
-            graph.columns, from_sentences[graph.owners], entities
-        )
-        score = (1 - restart) * moved
+            moved = moved + within * mixed(from_sentences)
+        back = np.bincount(graph.columns, across * from_sentences[graph.owners], entities)
+        told = restart * start + (1 - restart) * back
+        score = np.asarray((1 - restart) * moved)
     return score
 
 

@@ -13,8 +13,8 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
   similarity to the power ``look_ahead_power``. (Table 4 calls the links of named entities indispensable; an answer in
   two hops begins with an entity that the question does not name.)
 - *The open question* is the question's vector without the names in it, in part: what is asked, not of whom.
-- *Agreement.* A document's score is multiplied by its relative similarity to the open question, to the power of
-  ``agreement``.
+- *Agreement.* Where entities are linked, a document's score is multiplied by its relative similarity to the open
+  question, to the power of ``agreement``.
 - *Small scores* are not followed further (``follow``), so that a walk's cost follows the question and not the corpus.
 """
 
@@ -230,7 +230,9 @@ class ZoomGraph:
         links = self._question_links(asked, vector, named, cosines)
         nodes, _ = walk(asked.matrix, links, setting.steps, setting.restart, setting.follow)
         coarse = nodes[: len(cosines)]
-        if setting.agreement and coarse.any():
+        if (
+            setting.agreement and (links.nodes >= len(cosines)).any()
+        ):  # some entity is linked: there is an open question
             (reached,) = coarse.nonzero()
             relevance = opened[reached] / np.float64(UNIT)
             scale = max(float(opened[asked.documents].max()) / UNIT, _LEAST)
