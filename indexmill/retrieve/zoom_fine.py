@@ -77,16 +77,21 @@ def sentence_scores(
     of_entity = across * np.bincount(graph.columns, minlength=entities)
     of_sentence[of_sentence == 0], of_entity[of_entity == 0] = 1.0, 1.0
 
-    score, told = np.zeros(sentences), restart * start
+    score: Scores = np.zeros(sentences)
+    told: Scores = restart * start
     for _ in range(_steps(restart)):
         from_sentences, from_entities = score / of_sentence, told / of_entity
-        moved = np.bincount(graph.owners, across * from_entities[graph.columns], sentences)
+        moved = _sums(graph.owners, across * from_entities[graph.columns], sentences)
         if mixed:
             moved = moved + within * mixed(from_sentences)
-        back = np.bincount(graph.columns, across * from_sentences[graph.owners], entities)
+        back = _sums(graph.columns, across * from_sentences[graph.owners], entities)
         told = restart * start + (1 - restart) * back
-        score = np.asarray((1 - restart) * moved)
+        score = (1 - restart) * moved
     return score
+
+
+def _sums(keys: Rows, values: Scores, length: int) -> Scores:
+    return np.bincount(keys, values, length).astype(np.float64, copy=False)
 
 
 def _steps(restart: float) -> int:

@@ -343,7 +343,8 @@ class ZoomGraph:
             temporal=setting.temporal_links,
             scale=setting.scale,
         )
-        best = np.lexsort((sentences, -scores))[: math.ceil(setting.kept * len(sentences))]
+        share = setting.kept if scores.any() else 1.0  # what has no score is not told apart
+        best = np.lexsort((sentences, -scores))[: math.ceil(share * len(sentences))]
         kept: dict[int, list[Sentence]] = {}
         for i in np.sort(best).tolist():
             kept.setdefault(int(passage[i]), []).append(Sentence(int(sentences[i]), float(scores[i])))

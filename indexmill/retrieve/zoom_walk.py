@@ -92,16 +92,18 @@ def shared(documents: Block, contents: Block, entities: Block, linked: int, scal
             rows.append(column)
             columns.append(owner)
             weights.append(held)
-    return _compressed(np.concatenate(rows), np.concatenate(columns), np.concatenate(weights), n + m, n)
+    row, column, weight = np.concatenate(rows), np.concatenate(columns), np.concatenate(weights)
+    order = np.lexsort((column, row))
+    return _compressed(row[order], column[order], weight[order], n + m, n)
 
 
 def _compressed(rows: Rows, columns: Integers, weights: Scores, nodes: int, documents: int) -> Shared:
-    order = np.lexsort((columns, rows))
+    """A symmetric matrix from links ordered by row, then column."""
     indptr = np.concatenate([[0], np.bincount(rows, minlength=nodes).cumsum()]).astype(np.int64)
     return Shared(
         indptr,
-        columns[order].astype(np.int32),
-        weights[order],
+        columns.astype(np.int32, copy=False),
+        weights,
         np.bincount(rows, weights, nodes).astype(np.float64),  # symmetric: a column's sum is its row's
         documents,
     )
