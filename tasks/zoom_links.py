@@ -192,7 +192,7 @@ def find_candidates(vectors: Floats, setting: LinkSettings, known: Candidates | 
             levels[rows], below[rows], listed = _listed(rows, strip, thresholds[rows], setting.room)
             links.append(listed)
     owners, partners, products = _joined(links)
-    order = np.lexsort((partners, owners))
+    order = np.argsort(owners * n + partners, kind="stable")  # most are in order: what was known comes first
     indptr = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=n))]).astype(np.int64)
     if not exact:
         sums[:], squares[:] = 0, 0
@@ -225,7 +225,7 @@ def chosen_links(
     beyond = candidates["products"] > candidates["thresholds"][owners]
     owners = owners[beyond]
     partners, products = (candidates[name][beyond].astype(np.int64) for name in ("partners", "products"))
-    order = np.lexsort((partners, -products, owners))
+    order = np.argsort(owners * (1 << 26) - products, kind="stable")  # partners are in order
     owners, partners, products = owners[order], partners[order], products[order]
     first = np.searchsorted(owners, np.arange(n))
     chosen = np.arange(len(owners)) - first[owners] < cap
