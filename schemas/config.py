@@ -117,7 +117,7 @@ class ZoomGraphSettings(_Settings):
     )
     cap: int = Field(64, ge=1, le=4096, description="most links that a row chooses; those that chose it come on top")
     exact_rows: int = Field(
-        32_768, ge=0, description="above so many rows, means and deviations are estimated instead of added up"
+        65_536, ge=0, description="above so many rows, means and deviations are estimated instead of added up"
     )
     entity_links: bool = Field(
         False, description="link names that resemble each other too; the paper does not, and recall is worse with them"

@@ -65,7 +65,7 @@ class LinkSettings:
 
     threshold: float = 3.0
     cap: int = 64
-    exact_rows: int = 32_768
+    exact_rows: int = 65_536
 
     @property
     def room(self) -> int:
