@@ -150,7 +150,7 @@ def _pools(
     gold: list[bool] = []
     candidates = 0
     retrievers = [snapshot.retriever(name) for name in methods]
-    asked = Asked([question.question for question in questions], vectors, snapshot.encode)
+    asked = Asked([question.question for question in questions], vectors, snapshot.encode, explain=False)
     ranked = [one.rank(asked, setting.pool) for one in retrievers if isinstance(one, PassageRetriever)]
     for number, (question, *lists) in enumerate(zip(questions, *ranked, strict=True)):
         rows = np.unique(np.concatenate([found.rows for found in lists]))

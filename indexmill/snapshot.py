@@ -129,8 +129,8 @@ class Snapshot:
         else:
             used = given[chosen]
         encode = self.encode if given is None else None
-        asking = Asked(texts, used, encode, allowed)
-        for i, found in zip(chosen, retriever.search(asking, k, explain), strict=True):
+        asking = Asked(texts, used, encode, allowed, explain)
+        for i, found in zip(chosen, retriever.search(asking, k), strict=True):
             hits[i] = found
         return hits
 

@@ -21,6 +21,7 @@ from indexmill.errors import ConfigurationError
 from indexmill.retrieve.bm25 import Bm25Parameters
 from indexmill.retrieve.fused import FusedParameters
 from indexmill.retrieve.tri_graph import TriGraphParameters
+from indexmill.retrieve.zoom_graph import ZoomGraphParameters
 from schemas.corpus import CorpusSettings
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "ShardSettings",
     "SplitSettings",
     "TriGraphSettings",
+    "ZoomGraphSettings",
     "load_configuration",
 ]
 
@@ -146,12 +148,45 @@ class FusedSettings(_Settings):
         return _parameters("fused", FusedParameters, value)
 
 
+class ZoomGraphSettings(_Settings):
+    """Settings of the zoom_graph family that shape its artifacts (ZoomRAG, section 3.1)."""
+
+    enabled: bool = True
+    threshold: float = Field(
+        3.0, ge=0.0, le=10.0, description="standard deviations above a row's mean of exp(cos) that a link exceeds"
+    )
+    cap: int = Field(64, ge=1, le=4096, description="most links that a row chooses; those that chose it come on top")
+    exact_rows: int = Field(
+        65_536, ge=0, description="above so many rows, means and deviations are estimated instead of added up"
+    )
+    entity_links: bool = Field(
+        False, description="link names that resemble each other too; the paper does not, and recall is worse with them"
+    )
+    parameters: dict[str, float | int | bool | str] = Field(
+        default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
+    )
+
+    @field_validator("parameters")
+    @classmethod
+    def _known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        unknown = sorted(set(value) - {field.name for field in dataclasses.fields(ZoomGraphParameters)})
+        if unknown:
+            raise ValueError(f"zoom_graph has no parameters {unknown}")
+        checked = TypeAdapter(ZoomGraphParameters).validate_python(value)
+        return {name: getattr(checked, name) for name in value}
+
+    def links(self) -> dict[str, Any]:
+        """What shapes the links."""
+        return {"threshold": self.threshold, "cap": self.cap, "exact_rows": self.exact_rows}
+
+
 class FamilySettings(_Settings):
     """The index families of a snapshot, and how they are combined."""
 
     fused: FusedSettings = FusedSettings()
     bm25: Bm25Settings = Bm25Settings()
     tri_graph: TriGraphSettings = TriGraphSettings()
+    zoom_graph: ZoomGraphSettings = ZoomGraphSettings()
 
 
 class RunSettings(_Settings):

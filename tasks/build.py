@@ -28,7 +28,7 @@ from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
 from storage.receipts import Receipt, candidates, find, scan
-from tasks import bm25, check, embed, embed_names, encoder, recognise, resolve, split, tri_graph
+from tasks import bm25, check, embed, embed_names, encoder, recognise, resolve, split, tri_graph, zoom_graph, zoom_links
 from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of
 from tasks.environment import environment_fingerprint, library_versions
 from tasks.executor import Call, Executor
@@ -54,9 +54,14 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "embed_names": ("encoder", "resolve"),
     "bm25": ("split",),
     "tri_graph": ("resolve",),
-    "check": ("embed", "embed_names", "bm25", "tri_graph"),
+    "zoom_links": ("embed", "embed_names"),
+    "zoom_graph": ("resolve", "zoom_links"),
+    "check": ("embed", "embed_names", "bm25", "tri_graph", "zoom_graph"),
 }
 """The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
+
+_FAMILIES = {"tri_graph": tri_graph.counts, "zoom_graph": zoom_graph.counts}
+"""The families by name, each with what counts its artifact `matrices`."""
 
 WHOLE = "all"
 """The shard label of a part that is made from the whole corpus."""
@@ -287,9 +292,33 @@ class Build:
             inputs = self._everything("passages", "sentences", "mentions", "entities")
             self._make(tri_graph.STAGE, [_Want(WHOLE, inputs, {})])
 
+    def zoom_links(self) -> None:
+        """Compare documents, and entities where the settings ask for it, each with all of their kind (ZoomRAG)."""
+        settings = self.configuration.families.zoom_graph
+        if not settings.enabled:
+            return
+        inputs = {"documents": self._everything("documents", "passages", "vectors")}
+        if settings.entity_links:
+            inputs["entities"] = self._everything("names")
+        rows = {"encoder": self.opened_encoder.numbers, "links": settings.links()}
+        self._make(
+            zoom_links.STAGE,
+            [_Want(kind, digests, settings.links(), encoder=rows) for kind, digests in inputs.items()],
+        )
+
+    def zoom_graph(self) -> None:
+        """Build the graph of documents and entities (ZoomRAG)."""
+        settings = self.configuration.families.zoom_graph
+        if not settings.enabled:
+            return
+        inputs = self._everything("documents", "passages", "sentences", "mentions", "entities", "names")
+        for kind, receipt in self.parts["zoom_links"].items():
+            inputs[f"candidates/{kind}"] = receipt.outputs["zoom_candidates"]
+        self._make(zoom_graph.STAGE, [_Want(WHOLE, inputs, {"cap": settings.cap})])
+
     def check(self) -> None:
         """Hold the artifacts against each other before anything is published; raises where they disagree."""
-        families = [name for name in ("tri_graph",) if name in self.parts]
+        families = [name for name in _FAMILIES if name in self.parts]
         inputs = self._everything(
             "documents", "passages", "sentences", "mentions", "entities", "surfaces", "vectors", "names", "bm25"
         )
@@ -313,13 +342,12 @@ class Build:
             families["bm25"] = Family(
                 parameters=dict(self.configuration.families.bm25.parameters), counts=bm25.counts(packs)
             )
-        if "tri_graph" in self.parts:
-            families["tri_graph"] = Family(
-                parameters=dict(self.configuration.families.tri_graph.parameters),
-                counts=tri_graph.counts(
-                    open_pack(self.store.open_local(self.parts["tri_graph"][WHOLE].outputs["matrices"]))
-                ),
-            )
+        for name, counted in _FAMILIES.items():
+            if name in self.parts:
+                families[name] = Family(
+                    parameters=dict(getattr(self.configuration.families, name).parameters),
+                    counts=counted(open_pack(self.store.open_local(self.parts[name][WHOLE].outputs["matrices"]))),
+                )
         lineage = Lineage(
             entries=tuple(
                 # A receipt names the shard that it was first made for.
@@ -404,8 +432,8 @@ class Build:
         for stage, parts in self.parts.items():
             for label, receipt in parts.items():
                 for output, digest in receipt.outputs.items():
-                    if (stage, output.split("/")[0]) == ("resolve", "named") or stage == "check":
-                        continue  # inputs of other stages, not of a reader
+                    if _is_private(stage, label, output):
+                        continue
                     name = _artifact_name(stage, label, output)
                     known = self._described.get(name)
                     if known is not None and known.digest == digest:
@@ -484,8 +512,17 @@ class Build:
             return self._scanned[stage]
 
 
+def _is_private(stage: str, label: str, output: str) -> bool:
+    """Whether an output is the input of other stages and of the next build, not of a reader."""
+    if stage == "zoom_links":
+        return (label, output) != ("documents", "zoom_vectors")
+    return stage == "check" or (stage, output.split("/")[0]) == ("resolve", "named")
+
+
 def _artifact_name(stage: str, label: str, output: str) -> str:
     """Where an output stands in the snapshot: `<table>/<shard>`, `<family>/<name>` or `encoder/<file>`."""
+    if stage == "zoom_links":
+        return "zoom_graph/vectors"
     if label != WHOLE:
         return f"{output}/{label}"
     return output if stage == "resolve" else f"{stage}/{output}"

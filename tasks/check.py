@@ -54,8 +54,24 @@ def _compute(inputs: Inputs) -> Outputs:
         strange = np.setdiff1d(pack["entity_keys"], known)
         _refuse_if(len(strange) > 0, f"names/{label}: {len(strange)} vectors of entities that are not there")
         _check_lengths(pack["vectors"], f"names/{label}")
+    if "zoom_graph/matrices" in inputs.job.inputs:
+        _check_zoom_graph(inputs, documents.len(), passages.height, entities.len())
     summary = {"documents": documents.len(), "passages": passages.height, "entities": entities.len()}
     return Outputs(files={"checked": json.dumps(summary, sort_keys=True).encode()})
+
+
+def _check_zoom_graph(inputs: Inputs, documents: int, passages: int, entities: int) -> None:
+    pack = inputs.pack(inputs.job.inputs["zoom_graph/matrices"])
+    _refuse_if(len(pack["passage_document"]) != passages, "zoom_graph: not every passage has a document")
+    for name, rows in (("documents", documents), ("entities", entities)):
+        indptr, indices = pack[f"{name}.indptr"], pack[f"{name}.indices"]
+        _refuse_if(len(indptr) - 1 != rows, f"zoom_graph: {len(indptr) - 1} rows of links for {rows} {name}")
+        owners = np.repeat(np.arange(rows), np.diff(indptr))
+        back = np.lexsort((owners, indices))  # a symmetric matrix by columns is itself by rows
+        same = np.array_equal(indices[back], owners) and np.array_equal(owners[back], indices)
+        same = same and np.array_equal(pack[f"{name}.weights"][back], pack[f"{name}.weights"])
+        _refuse_if(not same, f"zoom_graph: the links of {name} are not symmetric")
+        _refuse_if(bool((owners == indices).any()), f"zoom_graph: some of {name} are linked to themselves")
 
 
 def _labels(inputs: Inputs, name: str) -> list[str]:
@@ -100,4 +116,4 @@ def _refuse_if(broken: bool, message: str) -> None:
         )
 
 
-STAGE = Stage("check", version=1, compute=_compute, libraries=("polars", "numpy"))
+STAGE = Stage("check", version=2, compute=_compute, libraries=("polars", "numpy"))

@@ -16,6 +16,7 @@ entities in the order of their ids. The arrays of the pack `matrices` are these,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.names import NameIndex
-from indexmill.retrieve.matrices import Sparse, build_matrices
+from indexmill.retrieve.matrices import Matrices, Sparse, build_matrices
 from schemas.tables import ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.resolve import UNLINKED_KINDS
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["STAGE", "counts"]
+__all__ = ["STAGE", "Mentioned", "counts", "mentioned"]
 
 Integers = NDArray[np.int64]
 
@@ -45,7 +46,39 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     }
 
 
-def _compute(inputs: Inputs) -> Outputs:
+@dataclass(frozen=True)
+class Mentioned:
+    """All mentions as columns, by rows of the whole corpus.
+
+    entity_keys: the start of each entity id. passage, sentence (-1: the title), entity, kind: of each mention.
+    sentence_passage: the passage of each sentence. passage_document: some number of each passage's document.
+    """
+
+    entity_keys: NDArray[np.uint64]
+    passage: Integers
+    sentence: Integers
+    entity: Integers
+    kind: NDArray[np.str_]
+    sentence_passage: Integers
+    passage_document: Integers
+
+    def matrices(self) -> Matrices:
+        """Sentences and passages by entities, without the kinds that are outside the graph."""
+        return build_matrices(
+            self.passage,
+            self.sentence,
+            self.entity,
+            self.kind,
+            sentence_passage=self.sentence_passage,
+            passage_document=self.passage_document,
+            passages=len(self.passage_document),
+            entities=len(self.entity_keys),
+            ignored_kinds=UNLINKED_KINDS,
+        )
+
+
+def mentioned(inputs: Inputs) -> Mentioned:
+    """The mentions of all shards: reads `passages`, `sentences`, `mentions` and `entities`."""
     labels = sorted(name.partition("/")[2] for name in inputs.job.inputs if name.startswith("passages/"))
     entity_keys = NameIndex.keys(inputs.tables("entities", ENTITIES, "entity_id").column("entity_id").to_pylist())
     columns: dict[str, list[NDArray[Any]]] = {"passage": [], "sentence": [], "entity": [], "kind": []}
@@ -63,9 +96,9 @@ def _compute(inputs: Inputs) -> Outputs:
         first_sentence = np.searchsorted(owners, np.arange(len(ids)))
         columns["passage"].append(passage + passages)
         columns["sentence"].append(np.where(ordinal < 0, -1, first_sentence[passage] + ordinal + sentences))
-        mentioned = mentions.column("entity_id").combine_chunks().dictionary_encode()
-        rows = np.searchsorted(entity_keys, NameIndex.keys(mentioned.dictionary.to_pylist()))
-        columns["entity"].append(rows[mentioned.indices.to_numpy()])
+        entity = mentions.column("entity_id").combine_chunks().dictionary_encode()
+        rows = np.searchsorted(entity_keys, NameIndex.keys(entity.dictionary.to_pylist()))
+        columns["entity"].append(rows[entity.indices.to_numpy()])
         columns["kind"].append(mentions.column("kind").to_numpy(zero_copy_only=False).astype(np.str_))
         sentence_passage.append(owners + passages)
         passage_document.append(document + passages)  # a shard has no more documents than passages
@@ -75,23 +108,25 @@ def _compute(inputs: Inputs) -> Outputs:
     def joined(arrays: list[NDArray[Any]], kind: Any = np.int64) -> NDArray[Any]:
         return np.concatenate([np.empty(0, dtype=kind), *arrays])
 
-    sentence_passages = joined(sentence_passage)
-    matrices = build_matrices(
-        joined(columns["passage"]),
-        joined(columns["sentence"]),
-        joined(columns["entity"]),
-        joined(columns["kind"], np.str_),
-        sentence_passage=sentence_passages,
+    return Mentioned(
+        entity_keys=entity_keys,
+        passage=joined(columns["passage"]),
+        sentence=joined(columns["sentence"]),
+        entity=joined(columns["entity"]),
+        kind=joined(columns["kind"], np.str_),
+        sentence_passage=joined(sentence_passage),
         passage_document=joined(passage_document),
-        passages=passages,
-        entities=len(entity_keys),
-        ignored_kinds=UNLINKED_KINDS,
     )
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    found = mentioned(inputs)
+    matrices = found.matrices()
     arrays: dict[str, NDArray[Any]] = {
-        "entity_keys": entity_keys,
-        "sentence_passage": sentence_passages.astype(np.int32),
+        "entity_keys": found.entity_keys,
+        "sentence_passage": found.sentence_passage.astype(np.int32),
         "strengths": matrices.strengths,
-        "documents": matrices.spread(np.arange(len(entity_keys))),
+        "documents": matrices.spread(np.arange(len(found.entity_keys))),
     }
     for name in ("mentions", "mentioned_in", "contents", "contained_in"):
         matrix: Sparse = getattr(matrices, name)

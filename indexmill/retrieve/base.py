@@ -44,13 +44,15 @@ class Asked:
 
     questions: checked and not empty. vectors: ``(n_questions, d) float32``, parallel to them; d is 0 where no method
     uses any. encode: for further texts, such as a name in a question; None where the vectors were made elsewhere.
-    allowed: the passages that take part, of all questions alike; None for all. shared: results by name.
+    allowed: the passages that take part, of all questions alike; None for all. explain: whether hits are to say why.
+    shared: results by name.
     """
 
     questions: Sequence[str]
     vectors: Vectors
     encode: Encode | None = None
     allowed: Allowed | None = None
+    explain: bool = True
     shared: dict[str, Any] = field(default_factory=dict)
 
 
@@ -72,8 +74,8 @@ class Retriever(Protocol):
     uses_vectors: bool
     """Whether ``search`` needs the questions' vectors."""
 
-    def search(self, asked: Asked, k: int, explain: bool) -> list[list[Hit]]:
-        """At most k hits for every question, best first, ties by row; with explanations, where the method has any.
+    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
+        """At most k hits for every question, best first, ties by row.
 
         A question's hits do not depend on its neighbours, to the bit.
         """
@@ -92,14 +94,13 @@ class PassageRetriever(ABC):
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """At most k passages for every question."""
 
-    def search(self, asked: Asked, k: int, explain: bool) -> list[list[Hit]]:
+    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
         """The passages of each question as hits: see ``Retriever``."""
-        return [
-            self.passages.hits(
-                found.rows, found.scores, found.explain(range(len(found.rows))) if explain and found.explain else None
-            )
-            for found in self.rank(asked, k)
-        ]
+        hits = []
+        for found in self.rank(asked, k):
+            told = found.explain(range(len(found.rows))) if asked.explain and found.explain else None
+            hits.append(self.passages.hits(found.rows, found.scores, told))
+        return hits
 
 
 def check_k(k: object) -> int:

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from indexmill.models.recogniser import question_names, question_runs
 from indexmill.names import NameIndex
-from indexmill.retrieve.base import Encode, Vectors
+from indexmill.retrieve.base import Asked, Encode, Vectors
 from indexmill.retrieve.dense import nearest
 
-__all__ = ["Link", "Links", "link_known", "link_nearest"]
+__all__ = ["Link", "Links", "link_known", "link_nearest", "links_of"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -30,6 +30,28 @@ class Link:
 
 Links = tuple[Link, ...]
 """The entities that one question names, ascending by row."""
+
+
+def links_of(
+    asked: Asked,
+    names: NameIndex,
+    counts: Callable[[Rows], npt.NDArray[np.bool_]],
+    vectors: Sequence[Vectors],
+    rows: npt.NDArray[np.integer] | None,
+    least: float,
+) -> list[Links]:
+    """The entities that each of the questions names, by its words and by the nearest name: found once for all methods.
+
+    See ``link_known`` and ``link_nearest``. Methods of one snapshot have the same names and entities.
+    """
+    key = f"links at {least}"
+    if key not in asked.shared:
+        linked = link_known(asked.questions, names, counts)
+        if asked.encode is not None and vectors:
+            linked = link_nearest(asked.questions, linked, asked.encode, vectors, rows, least)
+        asked.shared[key] = linked
+    found: list[Links] = asked.shared[key]
+    return found
 
 
 def link_known(

@@ -28,6 +28,7 @@ class Method:
 METHODS: dict[str, Method] = {
     "fused": Method("indexmill.retrieve.fused:Fused"),
     "tri_graph": Method("indexmill.retrieve.tri_graph_reader:TriGraphReader", family="tri_graph"),
+    "zoom_graph": Method("indexmill.retrieve.zoom_graph_reader:ZoomGraphReader", family="zoom_graph"),
     "dense": Method("indexmill.retrieve.dense:Dense"),
     "bm25": Method("indexmill.retrieve.bm25:Bm25", family="bm25"),
 }

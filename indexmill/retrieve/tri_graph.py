@@ -46,7 +46,7 @@ from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, posi
 from indexmill.retrieve.dense import nearest_passages
 from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores, TooManyLinks
 from indexmill.retrieve.open_question import LEAST, named_parts, without
-from indexmill.retrieve.question_links import Links, link_known, link_nearest
+from indexmill.retrieve.question_links import Links, link_known, links_of
 from indexmill.retrieve.tri_graph_activation import NOTHING, Activated, Activation, activate
 from indexmill.retrieve.tri_graph_ranking import rank
 
@@ -164,12 +164,11 @@ class TriGraph:
 
     def tiles(self, asked: Asked, k: int) -> Iterator[list[Retrieved]]:
         """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
-        questions, vectors, encode, allowed = asked.questions, asked.vectors, asked.encode, asked.allowed
+        questions, vectors, allowed = asked.questions, asked.vectors, asked.allowed
         close = nearest_passages(self.passages, asked, max(k, self.parameters.dense_passages))
-        linked = self._link(questions)
-        if encode is not None and self.name_vectors:
-            least = self.parameters.nearest_name
-            linked = link_nearest(questions, linked, encode, self.name_vectors, self.name_rows, least)
+        linked = links_of(
+            asked, self.names, self._is_linked, self.name_vectors, self.name_rows, self.parameters.nearest_name
+        )
         first, size = 0, QUESTION_TILE
         while first < len(questions):
             tile = slice(first, first + size)
@@ -183,10 +182,11 @@ class TriGraph:
 
     def link(self, question: str) -> Links:
         """The entities that a question names (eq. 3), ascending by row."""
-        return self._link([question])[0]
+        return link_known([question], self.names, self._is_linked)[0]
 
-    def _link(self, questions: Sequence[str]) -> list[Links]:
-        return link_known(questions, self.names, lambda rows: self.matrices.contained_in.degrees(rows) > 0)
+    def _is_linked(self, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Whether some entities are in any passage: dates and numbers are in none."""
+        return self.matrices.contained_in.degrees(rows) > 0
 
     def _answers(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None

@@ -21,7 +21,7 @@ from indexmill.retrieve.tri_graph_explanations import Explanations
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["MATRICES", "TriGraphReader", "open_tri_graph"]
+__all__ = ["MATRICES", "TriGraphReader", "names_of", "open_tri_graph"]
 
 MATRICES = "tri_graph/matrices"
 """The artifact that holds the graph."""
@@ -43,7 +43,7 @@ def open_tri_graph(snapshot: Snapshot) -> TriGraph:
         documents=_array(snapshot, arrays, "documents"),
     )
     keys = _array(snapshot, arrays, "entity_keys")
-    name_vectors, name_rows = _names(snapshot, keys)
+    name_vectors, name_rows = names_of(snapshot, keys)
     for what, held, expected in (
         ("passages", len(matrices.contents), sum(map(len, passages))),
         ("sentences", len(matrices.mentions), sum(map(len, sentences))),
@@ -65,7 +65,7 @@ def open_tri_graph(snapshot: Snapshot) -> TriGraph:
     )
 
 
-def _names(snapshot: Snapshot, keys: npt.NDArray[np.uint64]) -> tuple[list[Vectors], npt.NDArray[np.int64] | None]:
+def names_of(snapshot: Snapshot, keys: npt.NDArray[np.uint64]) -> tuple[list[Vectors], npt.NDArray[np.int64] | None]:
     """The vectors of names by entity shard, and the rows of their entities; no rows where every entity has one.
 
     A pack says by ``entity_keys``, ascending, whose names its vectors are; an entity without one has no vector.
@@ -123,11 +123,11 @@ class TriGraphReader(PassageRetriever):
             for found in tile:
                 yield Found(found.passages, found.scores, partial(self._explanations.of_one, found))
 
-    def search(self, asked: Asked, k: int, explain: bool) -> list[list[Hit]]:
+    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
         """The passages of each question as hits, those of a tile explained together."""
         hits = []
         for tile in self._graph.tiles(asked, k):
-            told = self._explanations.of(tile) if explain else [None] * len(tile)
+            told = self._explanations.of(tile) if asked.explain else [None] * len(tile)
             for found, explanations in zip(tile, told, strict=True):
                 hits.append(self.passages.hits(found.passages, found.scores, explanations))
         return hits

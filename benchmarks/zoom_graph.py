@@ -1,0 +1,241 @@
+"""zoom_graph on a built snapshot: ablations, sensitivity, time, memory, and the links of a large corpus.
+
+    python -m benchmarks.zoom_graph STORE QUESTIONS.jsonl [--rows 48213] [--quick]
+
+Tables, each beside the default in the same run:
+
+- the ablations of ZoomRAG's table 4, and ours, as evidence recall, with the share of answers that the kept sentences
+  still hold (of the questions whose answer stands in the first five hits): the fine stage orders no documents;
+- figure 4: steps t, restart alpha, K, and beyond it beta, sigma, omega and the threshold;
+- CPU time per question alone and in batches, and how far memory grows with the batch;
+- links of ROWS documents, made of the snapshot's vectors with noise: time, peak memory, refresh, and what estimated
+  thresholds miss of the links of a sample of rows.
+
+--quick takes every eighth question, the ablations, and 12,000 rows: about a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import indexmill
+from benchmarks.machine import describe_machine
+from indexmill.evaluate import Question, read_questions
+from indexmill.retrieve.grid import UNIT, on_grid
+from indexmill.retrieve.zoom_graph import ZoomGraph
+from indexmill.retrieve.zoom_graph_reader import open_zoom_graph
+from indexmill.snapshot import Snapshot
+from tasks.zoom_links import LinkSettings, chosen_links, find_candidates
+
+REACH = 10
+
+ABLATIONS: dict[str, dict[str, object]] = {
+    "as it is": {},
+    "without fine-grained search": {"fine": False},
+    "without entity nodes": {"entities": False},
+    "without query-entity links": {"question_links": False},
+    "without document-document links": {"document_links": False},
+    "without semantic sentence links": {"semantic_links": False},
+    "without temporal sentence links": {"temporal_links": False},
+    "without any sentence links": {"semantic_links": False, "temporal_links": False},
+    "blocks rescaled over stored links": {"scale": "links"},
+    "without look-ahead (ours)": {"look_ahead": 2.0},
+    "without agreement (ours)": {"agreement": 0.0},
+    "without title weight (ours)": {"title_weight": 1.0},
+    "without question weight (ours)": {"question_weight": 1.0},
+    "the paper's coarse stage alone": {
+        "look_ahead": 2.0,
+        "agreement": 0.0,
+        "title_weight": 1.0,
+        "question_weight": 1.0,
+    },
+    "every score followed": {"follow": 0.0},
+}
+CURVES: dict[str, tuple[object, ...]] = {
+    "steps": (1, 2, 3, 4, 5, 7, 9),
+    "restart": (0.1, 0.3, 0.5, 0.7, 0.8, 0.9),
+    "documents": (5, 10, 15, 20),
+    "threshold": (1.0, 2.0, 2.5, 3.0, 3.5, 4.0),
+    "fine_restart": (0.1, 0.5, 0.9),
+    "temporal_width": (0.5, 1.0, 2.0, 4.0),
+    "temporal_share": (0.0, 0.25, 0.5, 0.75, 1.0),
+    "question_weight": (4.0, 8.0, 16.0, 32.0),
+    "look_ahead": (0.5, 0.6, 0.7, 0.8),
+    "look_ahead_power": (5.0, 10.0, 20.0),
+    "open_share": (0.0, 0.5, 1.0),
+    "agreement": (0.0, 0.5, 1.0),
+    "title_weight": (4.0, 16.0, 64.0),
+}
+
+
+class Asked:
+    """A snapshot with its questions, encoded once."""
+
+    def __init__(self, snapshot: Snapshot, questions: list[Question], answers: list[str]) -> None:
+        self.questions = questions
+        self.answers = answers
+        self.texts = [question.question for question in questions]
+        self.vectors = snapshot.encode(self.texts)
+        self.documents = snapshot.table("passages", ["document_id"]).column("document_id").to_pylist()
+        self.passages = snapshot.table("passages", ["text"]).column("text").to_pylist()
+        spans = snapshot.table("sentences", ["start", "end"])
+        self.spans = list(zip(spans.column("start").to_pylist(), spans.column("end").to_pylist(), strict=True))
+
+    def measure(self, graph: ZoomGraph) -> tuple[float, float, float, float]:
+        """Recall at 5 and 10, the share of answers kept, and CPU milliseconds per question in batches of 64."""
+        began = time.process_time()
+        found = graph.retrieve(self.vectors, self.texts, REACH)
+        spent = time.process_time() - began
+        recall = {5: 0.0, 10: 0.0}
+        held = kept = 0
+        for question, answer, one in zip(self.questions, self.answers, found, strict=True):
+            ranked = list(dict.fromkeys(self.documents[row] for row in one.passages.tolist()))
+            gold = set(question.gold_ids)
+            for k in recall:
+                recall[k] += len(gold & set(ranked[:k])) / len(gold) / len(found)
+            if len(answer) > 3 and any(answer in self.passages[row] for row in one.passages[:5].tolist()):
+                held += 1
+                kept += not any(one.sentences) or any(
+                    answer in self.passages[row][slice(*self.spans[sentence.row])]
+                    for row, sentences in zip(one.passages[:5].tolist(), one.sentences, strict=False)
+                    for sentence in sentences
+                )
+        return recall[5], recall[10], kept / max(held, 1), 1000 * spent / len(found)
+
+
+def variants(asked: Asked, graph: ZoomGraph, chosen: dict[str, dict[str, object]]) -> None:
+    print(f"\n{'variant':40}{'recall@5':>10}{'recall@10':>11}{'answers kept':>14}{'CPU ms':>9}")
+    for name, changes in chosen.items():
+        five, ten, kept, spent = asked.measure(graph.with_parameters(**changes))
+        print(f"{name:40}{five:10.3f}{ten:11.3f}{kept:14.3f}{spent:9.2f}", flush=True)
+
+
+def times(asked: Asked, graph: ZoomGraph) -> None:
+    print(f"\n{'questions at once':20}{'CPU ms':>9}{'without explanations':>23}   per question")
+    for size in (1, 64, 256):
+        spent = []
+        for explain in (True, False):
+            graph.retrieve(asked.vectors[:size], asked.texts[:size], REACH, explain=explain)
+            began = time.process_time()
+            for at in range(0, len(asked.texts), size):
+                graph.retrieve(asked.vectors[at : at + size], asked.texts[at : at + size], REACH, explain=explain)
+            spent.append(1000 * (time.process_time() - began) / len(asked.texts))
+        print(f"{size:20}{spent[0]:9.2f}{spent[1]:23.2f}", flush=True)
+    nodes = len(graph.matrix.sums)
+    print(f"\n{'questions at once':20}{'extra MiB':>11}{'c':>8}   of c * questions * nodes * 4 bytes, {nodes} nodes")
+    for size in (1, 64, 256):
+        vectors, texts = asked.vectors[:size], asked.texts[:size]
+        for _ in graph.answers(vectors, texts, REACH):
+            pass
+        tracemalloc.start()
+        for _ in graph.answers(vectors, texts, REACH):
+            pass
+        extra = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        print(f"{len(texts):20}{extra / 2**20:11.1f}{extra / (len(texts) * nodes * 4):8.2f}", flush=True)
+
+
+def noisy(vectors: np.ndarray, rows: int) -> np.ndarray:
+    """So many unit vectors: the given ones, over and over, with noise of their own length."""
+    draw = np.random.default_rng(0)
+    made = vectors[np.arange(rows) % len(vectors)] / np.linalg.norm(vectors[0])
+    made = made + draw.standard_normal(made.shape, dtype=np.float32) * np.float32(0.6 / np.sqrt(made.shape[1]))
+    return on_grid((made / np.linalg.norm(made, axis=1)[:, None]).astype(np.float32))
+
+
+def link(vectors: np.ndarray, rows: int, exact: bool, queue: Any) -> None:
+    """In a process of its own: all links, a refresh by one percent, and against the exact links of some rows."""
+    made = noisy(vectors, rows)
+    setting = LinkSettings(exact_rows=rows if exact else 0)
+    began = time.process_time()
+    found = find_candidates(made, setting)
+    compared = time.process_time() - began
+    _, counts = chosen_links(found.packs()["zoom_candidates"], setting.cap)
+    linked = time.process_time() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    sample = np.random.default_rng(1).choice(rows, min(500, rows), replace=False)
+    products = (made[sample] @ made.T).astype(np.float64)
+    products[np.arange(len(sample)), sample] = np.nan
+    similar = np.exp(products / UNIT)
+    limits = np.log(np.nanmean(similar, axis=1) + setting.threshold * np.nanstd(similar, axis=1)) * UNIT
+    true = products > limits[:, None]
+    missed = (true & ~(products > found.thresholds[sample][:, None])).sum() / max(true.sum(), 1)
+    best = np.sort(np.nan_to_num(products, nan=-np.inf), axis=1)[:, -setting.cap - 1]
+    chosen = true & (products > best[:, None])
+    kept = chosen & (products > found.thresholds[sample][:, None])
+    error = np.abs(found.thresholds[sample] - limits).mean() / UNIT
+    known = find_candidates(made[: rows - rows // 100], setting)
+    began = time.process_time()
+    refreshed = find_candidates(made, setting, known)
+    refresh = time.process_time() - began
+    same = all(
+        np.array_equal(array, refreshed.packs()[pack][name])
+        for pack, arrays in found.packs().items()
+        for name, array in arrays.items()
+    )
+    queue.put(
+        {
+            "links": counts["links"],
+            "cut": counts["cut"],
+            "cpu s": round(linked, 1),
+            "of it comparing": round(compared, 1),
+            "peak GiB": round(peak, 2),
+            "beyond": int(true.sum() * rows / len(sample)),
+            "error": f"{error:.5f}",
+            "missed": f"{missed:.3%}",
+            "missed, capped": f"{1 - kept.sum() / max(chosen.sum(), 1):.3%}",
+            "refresh 1 % s": round(refresh, 1),
+            "rows compared": refreshed.computed,
+            "same bytes": same,
+        }
+    )
+
+
+def large(graph: ZoomGraph, rows: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    print(f"\nlinks of {rows} documents")
+    for exact in (True, False):
+        queue = context.Queue()
+        process = context.Process(target=link, args=(np.asarray(graph.vectors), rows, exact, queue))
+        process.start()
+        told = queue.get()
+        process.join()
+        print(f"  {'exact' if exact else 'estimated'}: " + ", ".join(f"{k} {v}" for k, v in told.items()), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store")
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("--rows", type=int, default=48_213)
+    parser.add_argument("--quick", action="store_true")
+    chosen = parser.parse_args()
+    every = slice(None, None, 8 if chosen.quick else 1)
+    questions = read_questions(chosen.questions)[every]
+    records = [json.loads(line) for line in chosen.questions.open(encoding="utf-8") if line.strip()]
+    answers = [str(record.get("answer", "")) for record in records][every]
+    print(describe_machine())
+    with indexmill.open(chosen.store) as snapshot:
+        counts = snapshot.manifest.families["zoom_graph"].counts
+        print(", ".join(f"{count:,} {name}" for name, count in counts.items()) + f"; {len(questions)} questions")
+        graph = open_zoom_graph(snapshot)
+        asked = Asked(snapshot, questions, answers)
+        variants(asked, graph, ABLATIONS)
+        if not chosen.quick:
+            curves = {f"{name} {value}": {name: value} for name, values in CURVES.items() for value in values}
+            variants(asked, graph, curves)
+        times(asked, graph)
+        large(graph, 12_000 if chosen.quick else chosen.rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Vectors on a grid, so that inner products are exact whatever adds them up, and in whatever order.
+
+A unit vector times ``SCALE``, rounded, has integer components, held as float32. By Cauchy and Schwarz no partial sum of
+an inner product of two of them exceeds ``(SCALE + sqrt(d) / 2) ** 2``, which for d up to 36,000 is below 2^24, where
+float32 holds every integer. So a matrix product of any shape, library or number of threads gives the same bits. A
+cosine read from it is wrong by about 1e-4 (rounding of each component to 1 / SCALE).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["SCALE", "UNIT", "on_grid"]
+
+SCALE = 4000
+"""Steps per unit of a component."""
+
+UNIT = float(SCALE * SCALE)
+"""The product of a vector with itself, about: divide a product by it to have the cosine."""
+
+
+def on_grid(vectors: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+    """Unit vectors ``(n, d)``, each component times SCALE and rounded, as float32."""
+    return np.asarray(np.rint(vectors * np.float32(SCALE)), dtype=np.float32)

@@ -1,0 +1,66 @@
+"""What a question names, for zoom_graph: its entities, and its vector without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.names import NameIndex
+from indexmill.retrieve.base import Asked, Vectors
+from indexmill.retrieve.columns import positions
+from indexmill.retrieve.matrices import Rows, Sparse
+from indexmill.retrieve.open_question import named_parts, without
+from indexmill.retrieve.question_links import Links, links_of
+
+__all__ = ["Named", "QuestionNames"]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the questions of a tile name: the entities of each, and the part of its vector that their names explain."""
+
+    links: Sequence[Links]
+    vectors: Vectors
+    parts: npt.NDArray[np.float64]
+
+    def open_questions(self, share: float) -> Vectors:
+        """The unit vectors ``(n_questions, d)`` of the questions without a share of what they name."""
+        return without(self.vectors, self.parts, share)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionNames:
+    """Finds what questions name.
+
+    contained_in: entities by documents. name_vectors: unit rows of the entities ``name_rows``, ascending (None: of
+    all). nearest_name: least similarity at which a name that no entity has stands for the nearest one.
+    """
+
+    names: NameIndex
+    contained_in: Sparse
+    name_vectors: Sequence[Vectors] = ()
+    name_rows: Rows | None = None
+    nearest_name: float = 0.7
+
+    def find(self, asked: Asked, tile: slice) -> Named:
+        """What each of some questions names."""
+        linked = links_of(
+            asked,
+            self.names,
+            lambda rows: self.contained_in.degrees(rows) > 0,
+            self.name_vectors,
+            self.name_rows,
+            self.nearest_name,
+        )[tile]
+        vectors = asked.vectors[tile]
+        owners = np.arange(len(linked)).repeat([len(links) for links in linked])
+        rows = np.array([link.entity for links in linked for link in links], dtype=np.int64)
+        if self.name_rows is not None:
+            rows, has_vector = positions(rows, self.name_rows)
+            owners, rows = owners[has_vector], rows[has_vector]
+        if not self.name_vectors or not len(rows):
+            return Named(linked, vectors, np.zeros(vectors.shape))
+        return Named(linked, vectors, named_parts(vectors, self.name_vectors, owners, rows))
