@@ -73,7 +73,7 @@ def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int], ve
     if len(questions) < _LEAST_QUESTIONS:
         raise BadInput(f"{len(questions)} questions are too few to fit weights; at least {_LEAST_QUESTIONS} are needed")
     setting = fused_parameters(snapshot)
-    before = {name: weight for name, weight in setting.weights.items() if name in snapshot.methods}
+    before = setting.weights(snapshot.methods)
     if vectors is None:
         vectors = snapshot.encode([question.question for question in questions])
     pools = _pools(snapshot, questions, list(before), vectors, setting)

@@ -30,16 +30,14 @@ from indexmill.retrieve.base import Asked, Found, PassageRetriever
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["WALKS", "Combined", "Fused", "FusedParameters", "combine", "fused_parameters", "strength"]
+__all__ = ["FLOORS", "Combined", "Fused", "FusedParameters", "combine", "fused_parameters", "strength"]
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 
-WALKS = frozenset({"tri_graph", "zoom_graph"})
-"""The methods whose scores are those of a graph walk."""
-
-FLOOR = 1e-4
-"""What a walk's score counts at least, as a part of its best."""
+FLOORS = {"tri_graph": 1e-3, "zoom_graph": 0.05}
+"""What the score of a graph walk counts at least, as a part of its best, for the methods that walk: below, differences
+are noise. zoom_graph ranks few documents well and the rest hardly."""
 
 _Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -48,19 +46,23 @@ _Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class FusedParameters:
     """The settings of fusion: a weight for every method, 0 to leave it out, and how many passages of each count.
 
-    Only their ratios matter. Those here were found by ``indexmill evaluate --fit`` on the even-numbered questions of
-    two sets; ``docs/families.md`` says how well they do on others.
+    Only the weights' ratios matter. Those here were found on the even-numbered questions of two sets;
+    ``docs/families.md`` says how well they do on the others, ``indexmill evaluate --fit`` finds one's own. dense counts
+    where no graph is walked: walks begin at the nearest passages, and to count them twice does harm.
     """
 
     tri_graph: _Weight = 1.0
-    bm25: _Weight = 0.2
-    dense: _Weight = 0.0
+    zoom_graph: _Weight = 1.0
+    bm25: _Weight = 0.3
+    dense: _Weight = 0.15
     pool: Annotated[int, Field(ge=1, le=10_000)] = 50
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """The weights by method."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "pool"}
+    def weights(self, methods: Sequence[str]) -> dict[str, float]:
+        """The weights of those of some methods that count."""
+        weights = {one.name: getattr(self, one.name) for one in fields(self) if one.name in methods}
+        if any(weights.get(walk) for walk in FLOORS):
+            weights.pop("dense", None)
+        return weights
 
 
 class Combined(NamedTuple):
@@ -76,9 +78,10 @@ def strength(method: str, scores: npt.NDArray[np.floating]) -> tuple[Scores, flo
     values = scores.astype(np.float64)
     if not len(values):
         return values, -1.0
-    if method in WALKS:
+    if method in FLOORS:
+        floor = FLOORS[method]
         best = max(float(values[0]), np.finfo(np.float64).tiny)
-        return np.log(np.maximum(values / best, FLOOR)), float(np.log(FLOOR))
+        return np.log(np.maximum(values / best, floor)), float(np.log(floor))
     span = float(values[0] - values[-1])
     return ((values - values[0]) / span if span > 0 else np.zeros_like(values)), -1.0
 
@@ -129,10 +132,9 @@ class Fused(PassageRetriever):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         self._setting = fused_parameters(snapshot)
-        held = [name for name in snapshot.methods if self._setting.weights.get(name)]
-        # Where no method with a weight is held, vectors always are.
-        self._methods = {name: _ranking(snapshot, name) for name in held or ["dense"]}
-        self._weights = {name: self._setting.weights[name] or 1.0 for name in self._methods}
+        weights = {name: weight for name, weight in self._setting.weights(snapshot.methods).items() if weight}
+        self._weights = weights or {"dense": 1.0}  # vectors are always held
+        self._methods = {name: _ranking(snapshot, name) for name in self._weights}
         self.uses_vectors = any(method.uses_vectors for method in self._methods.values())
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:

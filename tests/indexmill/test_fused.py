@@ -18,7 +18,7 @@ from indexmill.evaluate import Question
 from indexmill.fit import fit
 from indexmill.manifest import Family
 from indexmill.retrieve.base import Found
-from indexmill.retrieve.fused import FLOOR, FusedParameters, combine, strength
+from indexmill.retrieve.fused import FLOORS, FusedParameters, combine, strength
 from schemas.config import load_configuration
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
 
@@ -43,8 +43,8 @@ def listed(*pairs: tuple[int, float]) -> Found:
 
 def test_a_walk_is_strong_by_ratio_and_words_by_difference() -> None:
     walked, absent = strength("tri_graph", np.array([4.0, 1.0, -0.5]))
-    assert walked.tolist() == pytest.approx([0.0, math.log(0.25), math.log(FLOOR)])
-    assert absent == pytest.approx(math.log(FLOOR))
+    assert walked.tolist() == pytest.approx([0.0, math.log(0.25), math.log(FLOORS["tri_graph"])])
+    assert absent == pytest.approx(math.log(FLOORS["tri_graph"]))
     spoken, absent = strength("bm25", np.array([9.0, 5.0, 1.0]))
     assert (spoken.tolist(), absent) == ([0.0, -0.5, -1.0], -1.0)
     assert strength("bm25", np.array([3.0, 3.0]))[0].tolist() == [0.0, 0.0]
@@ -54,7 +54,7 @@ def test_a_walk_is_strong_by_ratio_and_words_by_difference() -> None:
 def test_the_order_is_that_of_the_weighted_strengths() -> None:
     lists = {"tri_graph": listed((1, 0.8), (2, 0.4), (3, 0.2)), "bm25": listed((3, 9.0), (2, 3.0), (7, 1.0))}
     found = combine(lists, {"tri_graph": 1.0, "bm25": 2.0}, 50, 10)
-    expected = {1: -2.0, 2: math.log(0.5) - 2 * 0.75, 3: math.log(0.25), 7: math.log(FLOOR) - 2.0}
+    expected = {1: -2.0, 2: math.log(0.5) - 2 * 0.75, 3: math.log(0.25), 7: math.log(FLOORS["tri_graph"]) - 2.0}
     assert found.rows.tolist() == sorted(expected, key=lambda row: -expected[row])
     assert found.scores.tolist() == pytest.approx([math.exp(expected[row]) for row in found.rows.tolist()])
     assert found.places.tolist() == [[2, 0, 1, -1], [0, -1, 1, 2]]
@@ -99,6 +99,13 @@ def test_it_is_the_default_and_says_which_methods_led_to_a_hit(store: Path) -> N
     assert hits[0].explanation["tri_graph"]["entities"]
 
 
+def test_vectors_count_where_no_graph_is_walked() -> None:
+    setting = FusedParameters()
+    assert set(setting.weights(["fused", "tri_graph", "bm25", "dense"])) == {"tri_graph", "bm25"}
+    assert set(setting.weights(["fused", "bm25", "dense"])) == {"bm25", "dense"}
+    assert set(FusedParameters(tri_graph=0.0).weights(["tri_graph", "dense"])) == {"tri_graph", "dense"}
+
+
 def test_a_batch_gives_each_question_what_it_gets_alone(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         alone = [snapshot.retrieve(question, k=4) for question in QUESTIONS]
@@ -129,8 +136,8 @@ def asked(count: int) -> list[Question]:
 def test_fitting_finds_weights_that_do_no_worse_on_questions_they_were_not_chosen_on(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         found = fit(snapshot, asked(24), (1, 2))
-        assert set(found.weights) == {"tri_graph", "bm25", "dense"}
-        assert found.before == {name: FusedParameters().weights[name] for name in found.before}
+        assert set(found.weights) == {"tri_graph", "bm25"}
+        assert found.before == FusedParameters().weights(snapshot.methods)
         assert found.chosen_on[1] >= found.chosen_on[0]
         assert found.proven_on[1] >= found.proven_on[0] or found.weights == found.before
         with pytest.raises(BadInput, match="19 questions are too few"):

@@ -145,10 +145,10 @@ def test_what_is_not_allowed_is_not_found_and_not_walked_through(snapshot: Snaps
     found = reader.search(Asked(asked, vectors, None, allowed), len(ids))
     may = {identity for identity, yes in zip(ids, allowed.tolist(), strict=True) if yes}
     assert all({hit.id for hit in hits} == may for hits in found)
-    assert reader.search(asked[:1], vectors[:1], len(ids), True, None, allowed) == found[:1]
-    everything = reader.search(asked, vectors, 5, True, None, np.ones(len(ids), dtype=np.bool_))
-    assert everything == reader.search(asked, vectors, 5, True, None)
-    assert reader.search(asked, vectors, 5, True, None, np.zeros(len(ids), dtype=np.bool_)) == [[] for _ in asked]
+    assert reader.search(Asked(asked[:1], vectors[:1], None, allowed), len(ids)) == found[:1]
+    everything = reader.search(Asked(asked, vectors, None, np.ones(len(ids), dtype=np.bool_)), 5)
+    assert everything == reader.search(Asked(asked, vectors), 5)
+    assert reader.search(Asked(asked, vectors, None, np.zeros(len(ids), dtype=np.bool_)), 5) == [[] for _ in asked]
 
 
 @pytest.mark.parametrize(
