@@ -54,8 +54,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "embed_names": ("encoder", "resolve"),
     "bm25": ("split",),
     "tri_graph": ("resolve",),
-    "zoom_links": ("embed", "embed_names"),
-    "zoom_graph": ("resolve", "zoom_links"),
+    "zoom_links": ("embed",),
+    "zoom_entity_links": ("embed_names",),
+    "zoom_graph": ("zoom_links", "zoom_entity_links"),
     "check": ("embed", "embed_names", "bm25", "tri_graph", "zoom_graph"),
 }
 """The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
@@ -293,18 +294,20 @@ class Build:
             self._make(tri_graph.STAGE, [_Want(WHOLE, inputs, {})])
 
     def zoom_links(self) -> None:
-        """Compare documents, and entities where the settings ask for it, each with all of their kind (ZoomRAG)."""
+        """Compare documents with each other (ZoomRAG)."""
+        if self.configuration.families.zoom_graph.enabled:
+            self._compare("documents", self._everything("documents", "passages", "vectors"))
+
+    def zoom_entity_links(self) -> None:
+        """Compare entities with each other, where the settings ask for it."""
         settings = self.configuration.families.zoom_graph
-        if not settings.enabled:
-            return
-        inputs = {"documents": self._everything("documents", "passages", "vectors")}
-        if settings.entity_links:
-            inputs["entities"] = self._everything("names")
-        rows = {"encoder": self.opened_encoder.numbers, "links": settings.links()}
-        self._make(
-            zoom_links.STAGE,
-            [_Want(kind, digests, settings.links(), encoder=rows) for kind, digests in inputs.items()],
-        )
+        if settings.enabled and settings.entity_links:
+            self._compare("entities", self._everything("names"))
+
+    def _compare(self, kind: str, inputs: Mapping[str, str]) -> None:
+        settings = self.configuration.families.zoom_graph.links()
+        rows = {"encoder": self.opened_encoder.numbers, "links": settings}
+        self._make(zoom_links.STAGE, [_Want(kind, inputs, settings, encoder=rows)])
 
     def zoom_graph(self) -> None:
         """Build the graph of documents and entities (ZoomRAG)."""
@@ -478,7 +481,8 @@ class Build:
             same = by_key[call.arguments[0].key]
             receipts |= dict.fromkeys((want.shard for want in same), self._count(report, made))
             self.progress.advance(stage.name, len(same))
-        self.parts[stage.name] = dict(sorted(receipts.items()))
+        with self._lock:  # two methods may make parts of one stage
+            self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
         self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused")
         return self.parts[stage.name]
 
