@@ -31,6 +31,7 @@ _CONNECT = "30s"
 _SETTINGS = {
     "distributed.worker.daemon": True,  # workers die with the process that started them
     "distributed.scheduler.allowed-failures": 1,
+    "distributed.scheduler.work-stealing-interval": "100ms",  # an idle worker waits for no other's queue
     "distributed.comm.timeouts.connect": _CONNECT,
     "distributed.worker.memory.target": False,  # parts live in the store; nothing is worth spilling
     "distributed.worker.memory.spill": False,
