@@ -1,6 +1,6 @@
 """Retrieval time without encoding, one question at a time and in batches.
 
-    python -m benchmarks.query STORE QUESTIONS.jsonl [--method dense,bm25,tri_graph] [--batch 256] [--k 10]
+    python -m benchmarks.query STORE QUESTIONS.jsonl [--method NAMES] [--batch 256] [--k 10]
 
 Encodes the questions once, then times `retrieve_batch(vectors=...)`: each question alone, and batches, with
 explanations and without. Prints the median and the 99th percentile in milliseconds per question. The first questions
@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
-    parser.add_argument("--method", default="dense,bm25,tri_graph")
+    parser.add_argument("--method", default="dense,bm25,tri_graph,zoom_graph,fused")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,0 +1,128 @@
+"""What every retrieval method promises, whatever it is asked: over one built snapshot that holds all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import indexmill
+from flows.run import build_inline
+from indexmill.errors import FamilyNotFound
+from indexmill.retrieve.registry import METHODS
+from indexmill.snapshot import Snapshot
+from schemas.config import Configuration
+from tasks.report import Silent
+from tests.corpora import documents, write_corpus
+
+ODD = (
+    "Who?",
+    "Zarathustra Quux and the Blorp of Nnnn",
+    "東西南北はどこですか",
+    "Где находится мост?",
+    "\N{BRIDGE AT NIGHT}\N{BRIDGE AT NIGHT}",
+    "?!",
+    "bridge of Vell " * 700,
+    "a\x00b \x7f\u202e",
+)
+
+METHOD = pytest.mark.parametrize("method", sorted(METHODS))
+
+
+def built(folder: Path, **families: object) -> Path:
+    corpus = write_corpus(folder / "corpus.jsonl", documents(40, words=90))
+    settings = {
+        "store": folder / "store",
+        "corpus": {"paths": [str(corpus)]},
+        "embed": {"model": "hash"},
+        "split": {"tokens": 48},
+        "shards": {"document_tokens": 1_000, "entities": 64},
+        "families": families,
+    }
+    build_inline(Configuration.model_validate(settings), progress=Silent())
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
+    with indexmill.open(built(tmp_path_factory.mktemp("methods"))) as opened:
+        yield opened
+
+
+def questions(snapshot: Snapshot) -> list[str]:
+    texts = snapshot.table("documents", ["title", "text"]).to_pylist()
+    return [*ODD, *(f"Who met {row['title']}? {row['text'][:60]}" for row in texts[:20])]
+
+
+def test_all_methods_are_held(snapshot: Snapshot) -> None:
+    assert set(snapshot.methods) == set(METHODS)
+
+
+@METHOD
+def test_odd_questions_have_hits_or_none(snapshot: Snapshot, method: str) -> None:
+    found = snapshot.retrieve_batch(ODD, method=method, k=5)
+    assert all(len(hits) == 5 for hits in found) or method == "bm25"  # which finds nothing where no word is shared
+    assert snapshot.retrieve(" \n ", method=method) == []
+    assert len(snapshot.retrieve(ODD[6], method=method, k=5)) == 5
+
+
+@METHOD
+def test_a_batch_gives_each_question_what_it_gets_alone(snapshot: Snapshot, method: str) -> None:
+    asked = questions(snapshot)
+    alone = [snapshot.retrieve(question, method=method, k=7) for question in asked]
+    assert snapshot.retrieve_batch(asked, method=method, k=7) == alone
+    assert snapshot.retrieve_batch(asked[::-1], method=method, k=7)[::-1] == alone
+
+
+@METHOD
+def test_hits_are_distinct_and_best_first_and_fewer_are_the_first_of_more(snapshot: Snapshot, method: str) -> None:
+    asked = questions(snapshot)
+    passages = snapshot.manifest.corpus.passages
+    for few, many in zip(
+        snapshot.retrieve_batch(asked, method=method, k=6, explain=False),
+        snapshot.retrieve_batch(asked, method=method, k=passages + 10, explain=False),
+        strict=True,
+    ):
+        assert few == many[:6]
+        assert len({hit.id for hit in many}) == len(many) == passages or method == "bm25"
+        assert [hit.score for hit in many] == sorted((hit.score for hit in many), reverse=True)
+
+
+@METHOD
+def test_a_filter_leaves_k_hits_where_k_exist(snapshot: Snapshot, method: str) -> None:
+    asked = questions(snapshot)
+    ids = snapshot.table("documents", ["document_id"]).column("document_id").to_pylist()
+    some = ids[::5]
+    for hits in snapshot.retrieve_batch(asked, method=method, k=8, where={"document_id": some}):
+        assert {one for hit in hits for one in hit.document_ids} <= set(some)
+        assert len(hits) == 8 or method == "bm25"
+    nothing = snapshot.retrieve_batch(asked, method=method, where={"document_id": "no such document"})
+    assert nothing == [[] for _ in asked]
+
+
+@METHOD
+def test_vectors_made_elsewhere_are_enough(snapshot: Snapshot, method: str) -> None:
+    known = questions(snapshot)[len(ODD) :]
+    vectors = snapshot.encode(known)
+    for one, other in zip(
+        snapshot.retrieve_batch(known, method=method, k=5, vectors=vectors),
+        snapshot.retrieve_batch(known, method=method, k=5),
+        strict=True,
+    ):
+        # A name that no entity has is looked up by its vector only where there is an encoder.
+        assert len(one) == len(other)
+        assert np.isfinite([hit.score for hit in one]).all()
+
+
+@pytest.mark.parametrize("absent", ["bm25", "tri_graph", "zoom_graph"])
+def test_a_snapshot_without_a_family_says_so_and_still_fuses_the_others(absent: str, tmp_path: Path) -> None:
+    with indexmill.open(built(tmp_path, **{absent: {"enabled": False}})) as snapshot:
+        assert set(snapshot.methods) == set(METHODS) - {absent}
+        with pytest.raises(FamilyNotFound, match=f"does not hold '{absent}'; it has fused"):
+            snapshot.retrieve("Who?", method=absent)
+        hits = snapshot.retrieve(questions(snapshot)[-1], k=5)
+        assert len(hits) == 5
+        assert hits[0].explanation is not None
+        assert absent not in {one["name"] for one in hits[0].explanation["methods"]}
