@@ -60,7 +60,9 @@ def _text(shown: dict[str, Any]) -> str:
     for name, model in sorted(shown["models"].items()):
         lines.append(f"{name:<9} {_value(model)}")
     for name, family in sorted(shown["families"].items()):
-        lines += ["", f"{name}  {_counted(family['counts'])}"]
+        size = sum(one["bytes"] for one in shown["artifacts"] if one["name"].partition("/")[0] == name)
+        told = [_counted(family["counts"]), _size(size) if size else ""]
+        lines += ["", "  ".join([name, *(part for part in told if part)])]
         if family["history_dependent"]:
             lines.append("  depends on the snapshot before it")
         lines += [f"  {parameter} = {_value(value)}" for parameter, value in sorted(family["parameters"].items())]
