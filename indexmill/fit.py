@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from indexmill.errors import BadInput
 from indexmill.evaluate import Question
-from indexmill.retrieve.base import Asked, PassageRetriever, Vectors, check_k
-from indexmill.retrieve.fused import FusedParameters, fused_parameters, strength
+from indexmill.retrieve.base import Asked, PassageRetriever, Vectors, check_k, parameters_of
+from indexmill.retrieve.fused import FusedParameters, strength
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -72,7 +72,7 @@ def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int], ve
     """
     if len(questions) < _LEAST_QUESTIONS:
         raise BadInput(f"{len(questions)} questions are too few to fit weights; at least {_LEAST_QUESTIONS} are needed")
-    setting = fused_parameters(snapshot)
+    setting = parameters_of(snapshot, "fused", FusedParameters)
     before = setting.weights(snapshot.methods)
     if vectors is None:
         vectors = snapshot.encode([question.question for question in questions])

@@ -169,11 +169,7 @@ class ZoomGraphSettings(_Settings):
     @field_validator("parameters")
     @classmethod
     def _known(cls, value: dict[str, Any]) -> dict[str, Any]:
-        unknown = sorted(set(value) - {field.name for field in dataclasses.fields(ZoomGraphParameters)})
-        if unknown:
-            raise ValueError(f"zoom_graph has no parameters {unknown}")
-        checked = TypeAdapter(ZoomGraphParameters).validate_python(value)
-        return {name: getattr(checked, name) for name in value}
+        return _parameters("zoom_graph", ZoomGraphParameters, value)
 
     def links(self) -> dict[str, Any]:
         """What shapes the links."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from inspect import signature
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import BadInput
+from indexmill.errors import BadInput, ConfigurationError
 from indexmill.hits import Hit
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ __all__ = [
     "check_k",
     "check_question",
     "check_vectors",
+    "parameters_of",
 ]
+
+P = TypeVar("P")
 
 Vectors = npt.NDArray[np.float32]
 
@@ -101,6 +105,19 @@ class PassageRetriever(ABC):
             told = found.explain(range(len(found.rows))) if asked.explain and found.explain else None
             hits.append(self.passages.hits(found.rows, found.scores, told))
         return hits
+
+
+def parameters_of(snapshot: Snapshot, family: str, known: type[P]) -> P:
+    """The parameters of a family as the snapshot was published with, a dataclass; defaults where it names none.
+
+    Raises ConfigurationError for one that is not known here.
+    """
+    entry = snapshot.manifest.families.get(family)
+    given: dict[str, Any] = {} if entry is None else dict(entry.parameters)
+    unknown = sorted(set(given) - set(signature(known).parameters))
+    if unknown:
+        raise ConfigurationError(f"{snapshot.path}: {family} has no parameters {unknown}; install a newer indexmill")
+    return known(**given)
 
 
 def check_k(k: object) -> int:

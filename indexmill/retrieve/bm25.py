@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from indexmill.errors import ConfigurationError, CorruptBlob
-from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever
+from indexmill.errors import CorruptBlob
+from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.dense import at_least_top
 from indexmill.terms import COMMON, Analyser, term_keys
 
@@ -199,7 +199,7 @@ class Bm25(PassageRetriever):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
-        self._setting = _parameters(snapshot)
+        self._setting = parameters_of(snapshot, "bm25", Bm25Parameters)
         self._index = TermIndex(_shards(snapshot), self._setting)
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
@@ -240,11 +240,3 @@ def _shards(snapshot: Snapshot) -> list[Arrays]:
             raise CorruptBlob(f"{snapshot.path}: {artifact.name!r} holds arrays that do not fit each other")
         shards.append(arrays)
     return shards
-
-
-def _parameters(snapshot: Snapshot) -> Bm25Parameters:
-    given: dict[str, Any] = dict(snapshot.manifest.families["bm25"].parameters)
-    unknown = sorted(set(given) - {field.name for field in fields(Bm25Parameters)})
-    if unknown:
-        raise ConfigurationError(f"{snapshot.path}: bm25 has no parameters {unknown}; install a newer indexmill")
-    return Bm25Parameters(**given)

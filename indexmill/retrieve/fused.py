@@ -25,12 +25,12 @@ import numpy.typing as npt
 from pydantic import Field
 
 from indexmill.errors import ConfigurationError
-from indexmill.retrieve.base import Asked, Found, PassageRetriever
+from indexmill.retrieve.base import Asked, Found, PassageRetriever, parameters_of
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["FLOORS", "Combined", "Fused", "FusedParameters", "combine", "fused_parameters", "strength"]
+__all__ = ["FLOORS", "Combined", "Fused", "FusedParameters", "combine", "strength"]
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
@@ -131,7 +131,7 @@ class Fused(PassageRetriever):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
-        self._setting = fused_parameters(snapshot)
+        self._setting = parameters_of(snapshot, "fused", FusedParameters)
         weights = {name: weight for name, weight in self._setting.weights(snapshot.methods).items() if weight}
         self._weights = weights or {"dense": 1.0}  # vectors are always held
         self._methods = {name: _ranking(snapshot, name) for name in self._weights}
@@ -164,13 +164,3 @@ def _ranking(snapshot: Snapshot, name: str) -> PassageRetriever:
     if not isinstance(retriever, PassageRetriever):
         raise ConfigurationError(f"{snapshot.path}: {name} finds more than passages and cannot be fused; weigh it 0")
     return retriever
-
-
-def fused_parameters(snapshot: Snapshot) -> FusedParameters:
-    """The settings that a snapshot was published with; raises ConfigurationError for one that is not known here."""
-    family = snapshot.manifest.families.get("fused")
-    given: dict[str, Any] = {} if family is None else dict(family.parameters)
-    unknown = sorted(set(given) - {one.name for one in fields(FusedParameters)})
-    if unknown:
-        raise ConfigurationError(f"{snapshot.path}: fused has no parameters {unknown}; install a newer indexmill")
-    return FusedParameters(**given)

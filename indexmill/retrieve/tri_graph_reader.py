@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import ConfigurationError, CorruptBlob
+from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
 from indexmill.names import NameIndex
-from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
+from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors, parameters_of
 from indexmill.retrieve.matrices import Matrices, Sparse
 from indexmill.retrieve.tri_graph import TriGraph, TriGraphParameters
 from indexmill.retrieve.tri_graph_explanations import Explanations
@@ -61,7 +60,7 @@ def open_tri_graph(snapshot: Snapshot) -> TriGraph:
         name_vectors=name_vectors,
         name_rows=name_rows,
         sentence_passage=_array(snapshot, arrays, "sentence_passage"),
-        parameters=_parameters(snapshot),
+        parameters=parameters_of(snapshot, "tri_graph", TriGraphParameters),
     )
 
 
@@ -78,14 +77,6 @@ def names_of(snapshot: Snapshot, keys: npt.NDArray[np.uint64]) -> tuple[list[Vec
     if len(owners) != sum(map(len, vectors)) or (rows >= len(keys)).any() or (keys[rows] != owners).any():
         raise CorruptBlob(f"{snapshot.path}: the vectors of {len(owners)} names do not fit the {len(keys)} entities")
     return vectors, None if len(rows) == len(keys) else rows.astype(np.int64)
-
-
-def _parameters(snapshot: Snapshot) -> TriGraphParameters:
-    given: dict[str, Any] = dict(snapshot.manifest.families["tri_graph"].parameters)
-    unknown = sorted(set(given) - {field.name for field in fields(TriGraphParameters)})
-    if unknown:
-        raise ConfigurationError(f"{snapshot.path}: tri_graph has no parameters {unknown}; install a newer indexmill")
-    return TriGraphParameters(**given)
 
 
 def _sparse(snapshot: Snapshot, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> Sparse:
