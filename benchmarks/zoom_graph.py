@@ -134,11 +134,9 @@ def times(asked: Asked, graph: ZoomGraph) -> None:
     print(f"\n{'questions at once':20}{'extra MiB':>11}{'c':>8}   of c * questions * nodes * 4 bytes, {nodes} nodes")
     for size in (1, 64, 256):
         vectors, texts = asked.vectors[:size], asked.texts[:size]
-        for _ in graph.answers(vectors, texts, REACH):
-            pass
+        graph.retrieve(vectors, texts, REACH)
         tracemalloc.start()
-        for _ in graph.answers(vectors, texts, REACH):
-            pass
+        graph.retrieve(vectors, texts, REACH)
         extra = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         print(f"{len(texts):20}{extra / 2**20:11.1f}{extra / (len(texts) * nodes * 4):8.2f}", flush=True)

@@ -24,6 +24,9 @@ __all__ = ["DENSE_SENTENCES", "Local", "sentence_scores"]
 DENSE_SENTENCES = 512
 """Most sentences of which all pairs are compared."""
 
+_FOLDED = 128
+"""Most sentences whose links by way of entities are made into one matrix with the others."""
+
 _PRECISION = 1e-15
 _MOST_STEPS = 400
 _WIDTHS = 6  # standard deviations of the Gaussian beyond which it is zero in the result
@@ -35,9 +38,8 @@ _Product = Callable[[Scores], Scores]
 class Local:
     """The local graph of one question.
 
-    vectors: ``(l, d)`` of the sentences. documents, ordinals: ``(l,)``, ascending: the document of each, and its
-    position there. owners, columns: the links of sentences and entities, positions in both. entities: ``(h,)``, the
-    entities' coarse scores.
+    vectors: ``(l, d)`` of the sentences. documents: ``(l,)``, ascending, the document of each. owners, columns: the
+    links of sentences and entities, positions in both. entities: ``(h,)``, the entities' coarse scores.
     """
 
     vectors: npt.NDArray[np.float32]
@@ -70,23 +72,36 @@ def sentence_scores(
     share = temporal_share if semantic and temporal else float(temporal)
     mixed = _mixed(graph, share, temporal_width) if semantic or temporal else None
     # Columns of the mixed block add up to one; then both blocks are brought to one average weight.
-    within = float(sentences) if mixed else 0.0
+    within = float(sentences) if mixed is not None else 0.0
     links = len(graph.owners)
     across = 1 / average(float(links), links, sentences * entities, scale)
     of_sentence = within + across * np.bincount(graph.owners, minlength=sentences)
     of_entity = across * np.bincount(graph.columns, minlength=entities)
     of_sentence[of_sentence == 0], of_entity[of_entity == 0] = 1.0, 1.0
 
-    score: Scores = np.zeros(sentences)
-    told: Scores = restart * start
-    for _ in range(_steps(restart)):
-        from_sentences, from_entities = score / of_sentence, told / of_entity
-        moved = _sums(graph.owners, across * from_entities[graph.columns], sentences)
-        if mixed:
-            moved = moved + within * mixed(from_sentences)
-        back = _sums(graph.columns, across * from_sentences[graph.owners], entities)
-        told = restart * start + (1 - restart) * back
-        score = (1 - restart) * moved
+    # A step of the sentences' scores is two of the walk: what comes from the start, from sentences, and by way of
+    # entities.
+    stay = 1 - restart
+    from_entity = stay * across / of_entity[graph.columns]
+    first = score = _sums(graph.owners, from_entity * (restart * start)[graph.columns], sentences)
+    if sentences <= _FOLDED and isinstance(mixed, np.ndarray | None):
+        mentions = np.zeros((sentences, entities))
+        mentions[graph.owners, graph.columns] = across
+        matrix = (mentions * (stay * stay / of_entity)) @ mentions.T
+        if mixed is not None:
+            matrix += stay * within * mixed
+        matrix /= of_sentence
+        for _ in range(_steps(restart) - 1):
+            score = first + matrix @ score
+        return score
+    from_sentence = stay * across / of_sentence[graph.owners]
+    for _ in range(_steps(restart) - 1):
+        back = _sums(graph.columns, from_sentence * score[graph.owners], entities)
+        moved = first + _sums(graph.owners, from_entity * back[graph.columns], sentences)
+        if mixed is not None:
+            values = stay * within * score / of_sentence
+            moved += mixed @ values if isinstance(mixed, np.ndarray) else mixed(values)
+        score = moved
     return score
 
 
@@ -101,17 +116,23 @@ def _steps(restart: float) -> int:
     return min(math.ceil(math.log(_PRECISION) / math.log(1 - restart)), _MOST_STEPS) if restart > 0 else _MOST_STEPS
 
 
-def _mixed(graph: Local, share: float, width: float) -> _Product:
-    """Multiplication with the block of sentences: temporal and semantic links, columns normalised, then mixed."""
-    if len(graph.documents) > DENSE_SENTENCES:
+def _mixed(graph: Local, share: float, width: float) -> Scores | _Product:
+    """The block of sentences, temporal and semantic links, columns normalised, then mixed; of many sentences
+    multiplication with it."""
+    count = len(graph.documents)
+    if count > DENSE_SENTENCES:
         temporal, semantic = _temporal(graph.documents, width), _semantic(graph.vectors)
         return lambda values: share * temporal(values) + (1 - share) * semantic(values)
-    apart = np.arange(len(graph.documents))
-    distance = (apart[:, None] - apart) / width
-    near = np.where(graph.documents[:, None] == graph.documents, np.exp(-0.5 * distance * distance), 0.0)
-    alike = np.exp((graph.vectors @ graph.vectors.T).astype(np.float64))
-    block = share * near / near.sum(axis=0) + (1 - share) * alike / alike.sum(axis=0)
-    return lambda values: np.asarray(block @ values)
+    apart = np.arange(count)
+    steps = apart / width
+    near = np.exp(-0.5 * steps * steps).take(np.abs(apart[:, None] - apart))
+    near *= graph.documents[:, None] == graph.documents
+    near *= share / near.sum(axis=0)
+    alike = (graph.vectors @ graph.vectors.T).astype(np.float64)
+    np.exp(alike, out=alike)
+    alike *= (1 - share) / alike.sum(axis=0)
+    mixed: Scores = near + alike
+    return mixed
 
 
 def _temporal(documents: Rows, width: float) -> _Product:

@@ -20,34 +20,32 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.base import Asked, Encode, Vectors
-from indexmill.retrieve.dense import at_least_top
-from indexmill.retrieve.grid import UNIT, on_grid
-from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
-from indexmill.retrieve.question_links import Links
-from indexmill.retrieve.stacked import taken
-from indexmill.retrieve.zoom_fine import Local, sentence_scores
+from indexmill.retrieve.base import Allowed, Asked, Encode, Vectors
+from indexmill.retrieve.columns import parts
+from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse, TooManyLinks
+from indexmill.retrieve.zoom_passages import Sentence, ordered_passages, ranked_documents, zoom
 from indexmill.retrieve.zoom_question import QuestionNames
-from indexmill.retrieve.zoom_walk import Block, QuestionLinks, Scale, Shared, average, shared, walk
+from indexmill.retrieve.zoom_start import Similarities, question_links, similarities
+from indexmill.retrieve.zoom_walk import Block, QuestionLinks, Scale, Shared, Walk, shared
 
-__all__ = ["Sentence", "ZoomBlocks", "ZoomGraph", "ZoomGraphParameters", "Zoomed"]
+__all__ = ["Scope", "Sentence", "ZoomBlocks", "ZoomGraph", "ZoomGraphParameters", "Zoomed"]
 
-_TILE = 32
+QUESTION_TILE = 64
 """Questions whose similarities to all documents are held at once."""
 
-_NEAR = 50
-"""Nearest documents through whose sentences a wide entity still leads on."""
+WALK_QUESTIONS = 8
+"""Most questions that walk together."""
 
-_LEAST = 1e-2
-"""Below this a relative similarity is noise."""
+WALK_LINKS = 1 << 17
+"""Most links of the nodes that they walk from, unless one question has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +92,6 @@ class ZoomGraphParameters:
     document_links: bool = True
     semantic_links: bool = True
     temporal_links: bool = True
-
-
-class Sentence(NamedTuple):
-    """A kept sentence: its row and its score in the fine walk."""
-
-    row: int
-    score: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +163,15 @@ class ZoomGraph:
     parameters: ZoomGraphParameters = field(default_factory=ZoomGraphParameters)
     spread: Rows = field(init=False, repr=False)
     matrix: Shared = field(init=False, repr=False)
+    passage_starts: Rows = field(init=False, repr=False)
+    sentence_starts: Rows = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        every = np.arange(len(self.vectors) + 1, dtype=self.passage_document.dtype)
+        passages = self.passage_document.searchsorted(every)
+        sentences = self.sentence_passage.searchsorted(passages.astype(self.sentence_passage.dtype))
+        object.__setattr__(self, "passage_starts", passages)
+        object.__setattr__(self, "sentence_starts", sentences)
         object.__setattr__(self, "spread", self.blocks.spread())
         object.__setattr__(self, "matrix", self.blocks.matrix(self.parameters, self.spread))
 
@@ -187,7 +185,7 @@ class ZoomGraph:
         questions: Sequence[str],
         k: int,
         encode: Encode | None = None,
-        allowed: npt.NDArray[np.bool_] | None = None,
+        allowed: Allowed | None = None,
         explain: bool = True,
     ) -> list[Zoomed]:
         """The k best passages of each question; a question in a batch gets exactly what it gets alone.
@@ -204,235 +202,95 @@ class ZoomGraph:
             nothing = Zoomed(np.empty(0, dtype=np.int64), np.empty(0), dense=True)
             yield from (nothing for _ in asked.questions)
             return
-        scope = _Scope.of(self, asked.allowed)
-        for first in range(0, len(asked.questions), _TILE):
-            tile = slice(first, first + _TILE)
-            named = self.names.find(asked, tile)
-            vectors = asked.vectors[tile]
-            both = on_grid(np.concatenate([vectors, named.open_questions(1.0)]))
-            products = _products(self.vectors, both)
-            ahead = named.open_questions(self.parameters.open_share)
-            for i, (vector, links) in enumerate(zip(vectors, named.links, strict=True)):
-                one = _Question(vector, ahead[i], links, products[i], products[len(vectors) + i])
-                yield self._retrieve(scope, one, k, explain)
+        scope = Scope.of(self, asked.allowed)
+        walk = Walk(scope.matrix, min(WALK_QUESTIONS, len(asked.questions)))
+        for first in range(0, len(asked.questions), QUESTION_TILE):
+            named = self.names.find(asked, slice(first, first + QUESTION_TILE))
+            similar = similarities(self, scope, named)
+            tile = _Tile(named.vectors, similar, question_links(self, scope, named, similar))
+            for begin, upto in pairwise(self._cuts(scope, tile.links, len(named.vectors))):
+                yield from self._answers(scope, walk, tile.slice(begin, upto), k, explain)
 
-    def _retrieve(self, asked: _Scope, question: _Question, k: int, explain: bool) -> Zoomed:
-        setting = self.parameters
-        cosines, opened = question.products / np.float64(UNIT), question.opened
-        cosines[~asked.documents] = -np.inf
-        links = self._question_links(asked, question, cosines)
-        nodes, _ = walk(asked.matrix, links, setting.steps, setting.restart, setting.follow)
-        coarse = nodes[: len(cosines)]
-        if setting.agreement and (links.nodes >= len(cosines)).any():  # without an entity there is no open question
-            (reached,) = coarse.nonzero()
-            relevance = opened[reached] / np.float64(UNIT)
-            scale = max(float(opened[asked.documents].max()) / UNIT, _LEAST)
-            coarse[reached] *= np.maximum(relevance / scale, _LEAST) ** setting.agreement
-        documents, scores, dense = _ranking(coarse, cosines, k)
-        best = documents[: setting.documents] if not dense else documents[:0]
-        chosen: dict[int, list[int]] = {}
-        kept: dict[int, list[Sentence]] = {}
-        if len(best) and setting.fine and (explain or (asked.counts[best] > 1).any()):
-            chosen, kept = self._zoom(asked, best, nodes[len(cosines) :])
-        passages, owners = self._passages(asked, documents, chosen, question.vector, k)
-        entities: tuple[tuple[int, float], ...] = ()
-        if explain:
-            own = links.nodes >= len(cosines)
-            rows, weights = links.nodes[own] - len(cosines), links.weights[own]
-            order = np.argsort(-weights, kind="stable")
-            shares = weights[order] / weights.max(initial=0.0)
-            entities = tuple(zip(rows[order].tolist(), shares.tolist(), strict=True))
-        return Zoomed(
-            passages,
-            scores[owners],
-            tuple(tuple(kept.get(row, ())) for row in passages.tolist()) if explain else (),
-            entities,
-            dense,
-        )
+    def _cuts(self, scope: Scope, links: QuestionLinks, count: int) -> list[int]:
+        """Where a tile is cut, so that not too many questions walk together, nor from too many links."""
+        degrees = scope.matrix.indptr.take(links.nodes + 1) - scope.matrix.indptr.take(links.nodes)
+        cuts, held = [0], 0
+        for i, more in enumerate(np.bincount(links.questions, degrees, count).astype(np.int64).tolist()):
+            if i > cuts[-1] and (held + more > WALK_LINKS or i - cuts[-1] == WALK_QUESTIONS):
+                cuts.append(i)
+                held = 0
+            held += more
+        return [*cuts, count]
 
-    # --- the coarse stage (section 3.1) ---
+    def _answers(self, scope: Scope, walk: Walk, tile: _Tile, k: int, explain: bool) -> Iterator[Zoomed]:
+        """The answers to questions that walk together."""
+        setting, vectors, links = self.parameters, tile.vectors, tile.links
+        try:
+            walked = walk.walk(links, len(vectors), setting.steps, setting.restart, setting.follow)
+        except TooManyLinks:
+            half = len(vectors) // 2
+            for some in (tile.slice(0, half), tile.slice(half, len(vectors))):
+                yield from self._answers(scope, walk, some, k, explain)
+            return
+        own = links.nodes >= len(self.vectors)
+        agreeing = np.bincount(links.questions[own], minlength=len(vectors)) > 0  # else there is no open question
+        found = ranked_documents(self, walked, tile.similar, agreeing, k)
+        zoomed = zoom(self, scope, found, walked, explain)
+        pairs, scores = ordered_passages(self, scope, found, zoomed, vectors, k)
+        asking, passages = parts(pairs)
+        cuts = asking.searchsorted(np.arange(len(vectors) + 1)).tolist()
+        for i, (first, last) in enumerate(pairwise(cuts)):
+            rows, dense = passages[first:last], bool(found.dense[i])
+            if not explain:
+                yield Zoomed(rows, scores[first:last], dense=dense)
+                continue
+            sentences = tuple(tuple(zoomed.kept.get(pair, ())) for pair in pairs[first:last].tolist())
+            yield Zoomed(rows, scores[first:last], sentences, self._linked(links.slice(i, i + 1)), dense)
 
-    def _question_links(self, asked: _Scope, question: _Question, cosines: Scores) -> QuestionLinks:
-        """H of eq. 6: the documents beyond the threshold of the question's row, and entities."""
-        setting = self.parameters
-        (rows,) = asked.documents.nonzero()
-        weights = np.exp(cosines[rows])
-        if not len(rows):
-            return QuestionLinks(rows, weights)
-        beyond = weights > weights.mean() + setting.threshold * weights.std()
-        documents, weights = rows[beyond], weights[beyond]
-        weights = weights / average(float(weights.sum()), len(weights), len(rows), setting.scale)
-        if not (setting.entities and setting.question_links and question.links):
-            return QuestionLinks(documents, weights)
-        entities, scores = self._entities(asked, question, cosines)
-        cells = int(np.count_nonzero(self.spread))
-        scores = setting.question_weight * scores / average(float(scores.sum()), len(scores), cells, setting.scale)
-        return QuestionLinks(np.concatenate([documents, entities + len(cosines)]), np.concatenate([weights, scores]))
-
-    def _entities(self, asked: _Scope, question: _Question, cosines: Scores) -> tuple[Rows, Scores]:
-        """The entities a question is linked to, ascending, and their weights: what it names, and one look ahead."""
-        setting = self.parameters
-        entities = np.array([link.entity for link in question.links], dtype=np.int64)
-        scores = np.array([link.score for link in question.links], dtype=np.float64)
-        if setting.look_ahead <= 1:
-            found, weights = self._look_ahead(asked, entities, question, cosines)
-            new = ~np.isin(found, entities)
-            entities, scores = np.concatenate([entities, found[new]]), np.concatenate([scores, weights[new]])
-        order = entities.argsort(kind="stable")
-        entities, scores = entities[order], scores[order]
-        present = self.spread[entities] > 0
-        return entities[present], scores[present]
-
-    def _look_ahead(self, asked: _Scope, entities: Rows, question: _Question, cosines: Scores) -> tuple[Rows, Scores]:
-        """The entities of the sentences that touch the question's entities and resemble the open question most."""
-        setting = self.parameters
-        wide = self.mentioned_in.degrees(entities) > setting.widest_entity
-        _, touched, _ = self.mentioned_in.links(entities[~wide])
-        if wide.any():
-            near = np.sort(at_least_top(cosines, min(_NEAR, int(asked.documents.sum()))))
-            rows = self._sentences_of(near)
-            owners, mentioned, _ = self.mentions.links(rows)
-            touched = np.concatenate([touched, rows[owners[np.isin(mentioned, entities[wide])]]])
-        touched = np.unique(touched)
-        touched = touched[asked.passages[self.sentence_passage[touched]]]
-        if not len(touched):
-            return touched, np.empty(0)
-        held = taken(self.sentences, touched)
-        held *= question.ahead
-        similarity = np.maximum(np.add.reduce(held, axis=1).astype(np.float64), 0.0)
-        relative = similarity / max(float(similarity.max()), _LEAST)
-        strong = relative >= setting.look_ahead
-        owners, mentioned, _ = self.mentions.links(touched[strong])
-        weights = relative[strong][owners]
-        order = np.lexsort((-weights, mentioned))
-        found, first = np.unique(mentioned[order], return_index=True)
-        return found, weights[order][first] ** setting.look_ahead_power
-
-    # --- the fine stage (section 3.2) ---
-
-    def _zoom(
-        self, asked: _Scope, documents: Rows, entities: Scores
-    ) -> tuple[dict[int, list[int]], dict[int, list[Sentence]]]:
-        """Of some documents the passages, best first, and of each passage the kept sentences."""
-        setting = self.parameters
-        sentences = self._sentences_of(np.sort(documents))
-        sentences = sentences[asked.passages[self.sentence_passage[sentences]]]
-        if not len(sentences):
-            return {}, {}
-        passage = self.sentence_passage[sentences].astype(np.int64)
-        document = self.passage_document[passage].astype(np.int64)
-        owners, mentioned, _ = self.mentions.links(sentences)
-        rows, columns = np.unique(mentioned, return_inverse=True)
-        scores = sentence_scores(
-            Local(taken(self.sentences, sentences), document, owners, columns, entities[rows]),
-            restart=setting.fine_restart,
-            temporal_width=setting.temporal_width,
-            temporal_share=setting.temporal_share,
-            semantic=setting.semantic_links,
-            temporal=setting.temporal_links,
-            scale=setting.scale,
-        )
-        share = setting.kept if scores.any() else 1.0  # what has no score is not told apart
-        best = np.lexsort((sentences, -scores))[: math.ceil(share * len(sentences))]
-        kept: dict[int, list[Sentence]] = {}
-        for i in np.sort(best).tolist():
-            kept.setdefault(int(passage[i]), []).append(Sentence(int(sentences[i]), float(scores[i])))
-        own, at = np.unique(passage, return_inverse=True)
-        strongest = np.zeros(len(own))
-        np.maximum.at(strongest, at, scores)
-        chosen: dict[int, list[int]] = {}
-        if scores.any():
-            for i in np.lexsort((own, -strongest)).tolist():
-                chosen.setdefault(int(self.passage_document[own[i]]), []).append(int(own[i]))
-        return chosen, kept
-
-    def _passages(
-        self, asked: _Scope, documents: Rows, chosen: dict[int, list[int]], vector: Vectors, k: int
-    ) -> tuple[Rows, Rows]:
-        """At most k passages, and the place of the document of each: of every document in turn its best, then its
-        second best, and so on; those that the fine stage does not order by similarity."""
-        first = self.passage_document.searchsorted(documents, side="left")
-        last = self.passage_document.searchsorted(documents, side="right")
-        if (last - first == 1).all():
-            return first[:k].astype(np.int64), np.arange(min(k, len(documents)))
-        ordered: list[list[int]] = []
-        for row, low, high in zip(documents.tolist(), first.tolist(), last.tolist(), strict=True):
-            inside = chosen.get(row, [])
-            rest = np.setdiff1d(np.arange(low, high)[asked.passages[low:high]], np.array(inside, dtype=np.int64))
-            if len(rest) > 1:
-                similarity = np.add.reduce(taken(self.passages, rest) * vector, axis=1)
-                rest = rest[np.lexsort((rest, -similarity))]
-            ordered.append([*inside, *rest.tolist()])
-        found = [
-            (rows[turn], place)
-            for turn in range(max(map(len, ordered), default=0))
-            for place, rows in enumerate(ordered)
-            if turn < len(rows)
-        ][:k]
-        return np.array([row for row, _ in found], dtype=np.int64), np.array([at for _, at in found], dtype=np.int64)
-
-    def _sentences_of(self, documents: Rows) -> Rows:
-        """The sentences of some documents, ascending."""
-        first = self.passage_document.searchsorted(documents, side="left")
-        last = self.passage_document.searchsorted(documents, side="right")
-        low = self.sentence_passage.searchsorted(first, side="left")
-        lengths = self.sentence_passage.searchsorted(last, side="left") - low
-        rows: Rows = np.arange(int(lengths.sum())) + (low - lengths.cumsum() + lengths).repeat(lengths)
-        return rows
+    def _linked(self, links: QuestionLinks) -> tuple[tuple[int, float], ...]:
+        """The entities that one question is linked to, by falling weight, relative to the largest."""
+        first = int(links.nodes.searchsorted(len(self.vectors)))
+        rows, weights = links.nodes[first:] - len(self.vectors), links.weights[first:]
+        order = np.argsort(-weights, kind="stable")
+        shares = weights[order] / weights.max(initial=0.0)
+        return tuple(zip(rows[order].tolist(), shares.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """A question: its vector, that for the look-ahead, what it names, and its products with all documents.
+class Scope:
+    """What takes part in a call: passages and documents (None for all), how many passages of each document, how many
+    documents, and the matrix without the others."""
 
-    opened: the products of the open question.
-    """
-
-    vector: Vectors
-    ahead: Vectors
-    links: Links
-    products: Vectors
-    opened: Vectors
-
-
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """What takes part in a call: passages, documents (with how many passages each), and the matrix without the rest."""
-
-    passages: npt.NDArray[np.bool_]
-    documents: npt.NDArray[np.bool_]
+    passages: Allowed | None
+    documents: Allowed | None
     counts: Rows
+    count: int
     matrix: Shared
 
     @classmethod
-    def of(cls, graph: ZoomGraph, allowed: npt.NDArray[np.bool_] | None) -> _Scope:
-        passages = np.ones(len(graph.passage_document), dtype=np.bool_) if allowed is None else allowed
-        counts = np.bincount(graph.passage_document[passages], minlength=len(graph.vectors))
+    def of(cls, graph: ZoomGraph, allowed: Allowed | None) -> Scope:
+        """What some passages leave."""
+        if allowed is None or allowed.all():
+            return cls(None, None, np.diff(graph.passage_starts), len(graph.vectors), graph.matrix)
+        counts = np.bincount(graph.passage_document[allowed], minlength=len(graph.vectors))
         documents = counts > 0
-        matrix = graph.matrix if allowed is None or documents.all() else graph.matrix.without(~documents)
-        return cls(passages, documents, counts, matrix)
+        if documents.all():
+            return cls(allowed, None, counts, len(documents), graph.matrix)
+        matrix = graph.matrix.without(~documents)
+        return cls(allowed, documents, counts, int(np.count_nonzero(documents)), matrix)
 
 
-def _products(vectors: Vectors, questions: Vectors) -> Vectors:
-    """Products ``(n_questions, n)`` on the grid: exact, so that they may be found in whichever way is fast."""
-    if len(questions) > 4:
-        return np.asarray(questions @ vectors.T)
-    return np.array([vectors @ question for question in questions], dtype=np.float32)
+class _Tile(NamedTuple):
+    """Questions that are answered together: their vectors, similarities to documents, and links."""
 
+    vectors: Vectors
+    similar: Similarities
+    links: QuestionLinks
 
-def _ranking(coarse: Scores, cosines: Scores, k: int) -> tuple[Rows, Scores, bool]:
-    """The k best documents by coarse score, then by similarity; whether it is by similarity alone."""
-    (reached,) = (coarse > 0).nonzero()
-    best = reached[at_least_top(coarse[reached], k)] if len(reached) else reached
-    best = best[np.lexsort((best, -coarse[best]))][:k]
-    if len(best) >= k:
-        return best, coarse[best], False
-    (rest,) = ((coarse <= 0) & np.isfinite(cosines)).nonzero()
-    more = rest[at_least_top(cosines[rest], k - len(best))] if len(rest) else rest
-    more = more[np.lexsort((more, -cosines[more]))][: k - len(best)]
-    if not len(best):
-        return more, cosines[more], True
-    return np.concatenate([best, more]), np.concatenate([coarse[best], cosines[more] - 1.0]), False
+    def slice(self, first: int, last: int) -> _Tile:
+        """Some of the questions."""
+        its = slice(first, last)
+        return _Tile(self.vectors[its], self.similar.slice(its), self.links.slice(first, last))
 
 
 def _empty(rows: int) -> Block:

@@ -10,19 +10,23 @@ import numpy.typing as npt
 
 from indexmill.names import NameIndex
 from indexmill.retrieve.base import Asked, Vectors
-from indexmill.retrieve.columns import positions
-from indexmill.retrieve.matrices import Rows, Sparse
+from indexmill.retrieve.columns import Pairs, paired, positions
+from indexmill.retrieve.matrices import Rows, Scores, Sparse
 from indexmill.retrieve.open_question import named_parts, without
-from indexmill.retrieve.question_links import Links, links_of
+from indexmill.retrieve.question_links import links_of
 
 __all__ = ["Named", "QuestionNames"]
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What the questions of a tile name: the entities of each, and the part of its vector that their names explain."""
+    """What the questions of a tile name: the entities of each, and the part of its vector that their names explain.
 
-    links: Sequence[Links]
+    pairs: question and entity, ascending (``columns``). scores: of eq. 3.
+    """
+
+    pairs: Pairs
+    scores: Scores
     vectors: Vectors
     parts: npt.NDArray[np.float64]
 
@@ -58,9 +62,11 @@ class QuestionNames:
         vectors = asked.vectors[tile]
         owners = np.arange(len(linked)).repeat([len(links) for links in linked])
         rows = np.array([link.entity for links in linked for link in links], dtype=np.int64)
+        scores = np.array([link.score for links in linked for link in links], dtype=np.float64)
+        pairs = paired(owners, rows)
         if self.name_rows is not None:
             rows, has_vector = positions(rows, self.name_rows)
             owners, rows = owners[has_vector], rows[has_vector]
         if not self.name_vectors or not len(rows):
-            return Named(linked, vectors, np.zeros(vectors.shape))
-        return Named(linked, vectors, named_parts(vectors, self.name_vectors, owners, rows))
+            return Named(pairs, scores, vectors, np.zeros(vectors.shape))
+        return Named(pairs, scores, vectors, named_parts(vectors, self.name_vectors, owners, rows))

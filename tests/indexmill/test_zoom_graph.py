@@ -13,6 +13,7 @@ from flows.run import build_inline
 from indexmill.errors import ConfigurationError, CorruptBlob
 from indexmill.evaluate import evaluate, read_questions
 from indexmill.manifest import Family
+from indexmill.retrieve import zoom_walk
 from indexmill.retrieve.base import Asked
 from indexmill.retrieve.zoom_graph_reader import ZoomGraphReader, open_zoom_graph
 from indexmill.snapshot import Snapshot
@@ -81,6 +82,23 @@ def test_a_batch_gives_each_question_what_it_gets_alone(snapshot: Snapshot, expl
     assert together[3:9] == snapshot.retrieve_batch(asked[3:9], method="zoom_graph", k=7, explain=explain)
     for question, hits in zip(asked, together, strict=True):
         assert snapshot.retrieve(question, method="zoom_graph", k=7, explain=explain) == hits
+
+
+def test_questions_that_follow_too_much_together_go_apart(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = questions(snapshot)
+    together = snapshot.retrieve_batch(asked, method="zoom_graph", k=7)
+    counts: list[int] = []
+    walk = zoom_walk.Walk.walk
+
+    def counted(self: zoom_walk.Walk, links: zoom_walk.QuestionLinks, count: int, *setting: float) -> zoom_walk.Walked:
+        counts.append(count)
+        return walk(self, links, count, *setting)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(zoom_walk.Walk, "walk", counted)
+    monkeypatch.setattr(zoom_walk, "MOST_LINKS", 200)
+    assert snapshot.retrieve_batch(asked, method="zoom_graph", k=7) == together
+    assert 1 in counts
+    assert max(counts) > 1
 
 
 def test_what_is_explained_changes_no_hit(snapshot: Snapshot) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.retrieve import zoom_walk
-from indexmill.retrieve.zoom_walk import Block, QuestionLinks, Shared, shared, walk
+from indexmill.retrieve.zoom_walk import Block, QuestionLinks, Shared, Walk, Walked, shared
 
 
 def block(dense: np.ndarray) -> Block:
@@ -39,7 +39,22 @@ def made(seed: int, scale: zoom_walk.Scale = "cells") -> Shared:
 def links(seed: int, nodes: int) -> QuestionLinks:
     draw = np.random.default_rng(seed)
     weights = draw.random(nodes) * (draw.random(nodes) < 0.5)
-    return QuestionLinks(weights.nonzero()[0], weights[weights > 0])
+    (linked,) = weights.nonzero()
+    return QuestionLinks(np.zeros(len(linked), dtype=np.int64), linked, weights[linked])
+
+
+def walk(
+    graph: Shared, question: QuestionLinks, steps: int, restart: float, follow: float = 0.0
+) -> tuple[np.ndarray, float]:
+    """Where one question's walk ends: the scores of all nodes, and what the question holds."""
+    walked = Walk(graph, 1).walk(question, 1, steps, restart, follow)
+    return scores(graph, walked, 0), float(walked.held[0])
+
+
+def scores(graph: Shared, walked: Walked, question: int) -> np.ndarray:
+    """The scores of all nodes."""
+    entities = np.arange(len(graph.sums) - graph.documents)
+    return np.concatenate([walked.documents[question], walked.of_entities(np.full_like(entities, question), entities)])
 
 
 def by_definition(graph: Shared, question: QuestionLinks, steps: int, restart: float) -> np.ndarray:
@@ -84,11 +99,26 @@ def test_what_is_not_followed_is_lost_and_nothing_else() -> None:
     assert 0 < whole.sum() - less.sum() < 5 * 16 * 1e-3
 
 
-def test_links_laid_out_a_few_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, question = made(5), links(6, 16)
-    whole, _ = walk(graph, question, 5, 0.5)
-    monkeypatch.setattr(zoom_walk, "_LINKS_AT_ONCE", 3)
-    assert np.allclose(walk(graph, question, 5, 0.5)[0], whole, atol=1e-15)
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 20), min_size=2, max_size=5), st.sampled_from([0.0, 1e-3, 0.05]))
+def test_questions_that_walk_together_end_where_each_ends_alone(seed: int, seeds: list[int], follow: float) -> None:
+    graph = made(seed)
+    alone = [links(one, 16) for one in seeds]
+    together = QuestionLinks(
+        np.arange(len(seeds)).repeat([len(one.nodes) for one in alone]),
+        np.concatenate([one.nodes for one in alone]),
+        np.concatenate([one.weights for one in alone]),
+    )
+    walks = Walk(graph, len(seeds))
+    for _ in range(2):  # what one walk leaves behind is nothing to the next
+        walked = walks.walk(together, len(seeds), 5, 0.6, follow)
+        for i, one in enumerate(alone):
+            score, held = walk(graph, one, 5, 0.6, follow)
+            assert scores(graph, walked, i).tolist() == score.tolist()
+            assert walked.held[i] == held
+            cut = together.slice(i, i + 1)
+            assert cut.nodes.tolist() == one.nodes.tolist()
+            assert cut.weights.tolist() == one.weights.tolist()
 
 
 @pytest.mark.parametrize("scale", ["cells", "links"])
@@ -113,6 +143,6 @@ def test_a_document_that_is_left_out_is_not_walked_through() -> None:
 
 
 def test_a_question_without_links_stays_where_it_is() -> None:
-    nothing = QuestionLinks(np.empty(0, np.int64), np.empty(0))
+    nothing = QuestionLinks(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     score, asked = walk(made(9), nothing, 5, 0.8)
     assert (score.sum(), asked) == (0.0, 1.0)
