@@ -98,10 +98,10 @@ class ZoomGraphParameters:
 class Zoomed:
     """The passages of one question, best first.
 
-    passages: ``(k,) int64`` rows. scores: ``(k,) float64``, of their documents; below zero for documents that the walk
-    did not reach: the similarity minus one. sentences: of each passage the sentences that are kept, in their order.
-    entities: what the question is linked to, by falling weight. dense: True where the walk reached no document and
-    the nearest ones stand in, with their similarity.
+    passages: ``(k,) int64`` rows. scores: ``(k,) float64``, of their documents, never rising; below zero for documents
+    that the walk did not reach: the similarity minus one. sentences: of each passage the sentences that are kept, in
+    their order. entities: what the question is linked to, by falling weight. dense: True where the walk reached no
+    document and the nearest ones stand in, with their similarity.
     """
 
     passages: Rows
@@ -234,18 +234,20 @@ class ZoomGraph:
             return
         own = links.nodes >= len(self.vectors)
         agreeing = np.bincount(links.questions[own], minlength=len(vectors)) > 0  # else there is no open question
-        found = ranked_documents(self, walked, tile.similar, agreeing, k)
+        # What is zoomed into does not depend on how many hits are wanted.
+        found = ranked_documents(self, walked, tile.similar, agreeing, max(k, setting.documents))
         zoomed = zoom(self, scope, found, walked, explain)
         pairs, scores = ordered_passages(self, scope, found, zoomed, vectors, k)
         asking, passages = parts(pairs)
         cuts = asking.searchsorted(np.arange(len(vectors) + 1)).tolist()
         for i, (first, last) in enumerate(pairwise(cuts)):
             rows, dense = passages[first:last], bool(found.dense[i])
+            falling = np.minimum.accumulate(scores[first:last])  # second passages of documents stand behind all first
             if not explain:
-                yield Zoomed(rows, scores[first:last], dense=dense)
+                yield Zoomed(rows, falling, dense=dense)
                 continue
             sentences = tuple(tuple(zoomed.kept.get(pair, ())) for pair in pairs[first:last].tolist())
-            yield Zoomed(rows, scores[first:last], sentences, self._linked(links.slice(i, i + 1)), dense)
+            yield Zoomed(rows, falling, sentences, self._linked(links.slice(i, i + 1)), dense)
 
     def _linked(self, links: QuestionLinks) -> tuple[tuple[int, float], ...]:
         """The entities that one question is linked to, by falling weight, relative to the largest."""

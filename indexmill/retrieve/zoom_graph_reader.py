@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import ConfigurationError, CorruptBlob
+from indexmill.errors import CorruptBlob
 from indexmill.names import NameIndex
-from indexmill.retrieve.base import Asked, Found, PassageRetriever
+from indexmill.retrieve.base import Asked, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.matrices import Sparse
 from indexmill.retrieve.rows import Rows
 from indexmill.retrieve.tri_graph_explanations import EXPLAINED
@@ -65,7 +64,7 @@ def open_zoom_graph(snapshot: Snapshot) -> ZoomGraph:
     ):
         if held != expected:
             raise CorruptBlob(f"{snapshot.path}: {MATRICES!r} has {held} {what}; the snapshot has {expected}")
-    parameters = _parameters(snapshot)
+    parameters = parameters_of(snapshot, "zoom_graph", ZoomGraphParameters)
     name_vectors, name_rows = names_of(snapshot, keys)
     names = QuestionNames(
         NameIndex(keys),
@@ -86,14 +85,6 @@ def open_zoom_graph(snapshot: Snapshot) -> ZoomGraph:
         passage_document,
         parameters,
     )
-
-
-def _parameters(snapshot: Snapshot) -> ZoomGraphParameters:
-    given: dict[str, Any] = dict(snapshot.manifest.families["zoom_graph"].parameters)
-    unknown = sorted(set(given) - {field.name for field in fields(ZoomGraphParameters)})
-    if unknown:
-        raise ConfigurationError(f"{snapshot.path}: zoom_graph has no parameters {unknown}; install a newer indexmill")
-    return ZoomGraphParameters(**given)
 
 
 def _transposed(block: Block, width: int) -> Sparse:
