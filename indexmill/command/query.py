@@ -92,7 +92,7 @@ _UNSHOWN = frozenset({"entity_id", "sentence"})  # ids are for scripts; a senten
 def _value(key: str, value: Any) -> str:
     if value is None:
         return ""
-    if key in ("surface", "name", "term"):
+    if key in ("surface", "name", "term", "text"):
         return str(value)
     return f"{key.replace('_', ' ')} {f'{value:.3f}' if isinstance(value, float) else value}"
 
