@@ -107,8 +107,8 @@ def _scaled(weights: Weights) -> dict[str, float]:
 class _Pools:
     """The documents that any method finds for each question.
 
-    strengths: ``(n_methods, n_questions, width, n_passages)`` would be mostly empty, so passages are flat:
-    ``(n_methods, n_candidates)``, ordered by question and document. starts: the first candidate of each document.
+    strengths: ``(n_methods, n_candidates)`` of passages, ordered by question and document. starts: the first candidate
+    of each document.
     owners: the question of each document. gold: whether a document is evidence. golds: the evidence of each question.
     """
 

@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
 from indexmill.errors import ConfigurationError
@@ -94,27 +103,29 @@ class EmbedSettings(_Settings):
     allow_hub: bool = Field(False, description="fetch the model from the hub when it is not installed")
 
 
-def _parameters(family: str, known: type[Any], value: dict[str, Any]) -> dict[str, Any]:
-    """The retrieval settings of a family, each as its type says; ValueError for one that it does not have."""
-    unknown = sorted(set(value) - {field.name for field in dataclasses.fields(known)})
-    if unknown:
-        raise ValueError(f"{family} has no parameters {unknown}")
-    checked = TypeAdapter(known).validate_python(value)
-    return {name: getattr(checked, name) for name in value}
+_Values = dict[str, float | int | bool | str]
+
+
+def _known(family: str, known: type[Any]) -> AfterValidator:
+    """Retrieval settings of a family, each as the dataclass `known` says; refuses one that it does not have."""
+
+    def checked(value: _Values) -> _Values:
+        unknown = sorted(set(value) - {field.name for field in dataclasses.fields(known)})
+        if unknown:
+            raise ValueError(f"{family} has no parameters {unknown}")
+        whole = TypeAdapter(known).validate_python(value)
+        return {name: getattr(whole, name) for name in value}
+
+    return AfterValidator(checked)
 
 
 class TriGraphSettings(_Settings):
     """Settings of the tri_graph family that shape its artifacts (LinearRAG, section 3.1)."""
 
     enabled: bool = True
-    parameters: dict[str, float | int | bool | str] = Field(
+    parameters: Annotated[_Values, _known("tri_graph", TriGraphParameters)] = Field(
         default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
     )
-
-    @field_validator("parameters")
-    @classmethod
-    def _known(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return _parameters("tri_graph", TriGraphParameters, value)
 
 
 class Bm25Settings(_Settings):
@@ -124,28 +135,18 @@ class Bm25Settings(_Settings):
     title_weight: int = Field(
         3, ge=1, le=100, description="how often a title counts in each of its passages, where split.title_in_passage"
     )
-    parameters: dict[str, float | int | bool | str] = Field(
+    parameters: Annotated[_Values, _known("bm25", Bm25Parameters)] = Field(
         default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
     )
-
-    @field_validator("parameters")
-    @classmethod
-    def _known(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return _parameters("bm25", Bm25Parameters, value)
 
 
 class FusedSettings(_Settings):
     """How the methods are combined; it makes no artifact."""
 
-    parameters: dict[str, float | int | bool | str] = Field(
+    parameters: Annotated[_Values, _known("fused", FusedParameters)] = Field(
         default_factory=dict,
         description="the weight of each method and the pool, where they differ from ours; `evaluate --fit` finds them",
     )
-
-    @field_validator("parameters")
-    @classmethod
-    def _known(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return _parameters("fused", FusedParameters, value)
 
 
 class ZoomGraphSettings(_Settings):
@@ -162,14 +163,9 @@ class ZoomGraphSettings(_Settings):
     entity_links: bool = Field(
         False, description="link names that resemble each other too; the paper does not, and recall is worse with them"
     )
-    parameters: dict[str, float | int | bool | str] = Field(
+    parameters: Annotated[_Values, _known("zoom_graph", ZoomGraphParameters)] = Field(
         default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
     )
-
-    @field_validator("parameters")
-    @classmethod
-    def _known(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return _parameters("zoom_graph", ZoomGraphParameters, value)
 
     def links(self) -> dict[str, Any]:
         """What shapes the links."""

@@ -136,22 +136,25 @@ class ZoomGraphReader(PassageRetriever):
 
     def _explanations(self, found: Zoomed, places: Sequence[int]) -> list[dict[str, Any]]:
         """One for each of some of the passages that were found."""
-        contents = self._graph.blocks.contents
-        weights = dict(found.entities)
-        told: dict[int, dict[str, Any]] = {}
-        explanations = []
-        for passage, kept in ((int(found.passages[place]), found.sentences[place]) for place in places):
-            document = int(self._graph.passage_document[passage])
+        contents, weights = self._graph.blocks.contents, dict(found.entities)
+        linked = []
+        for document in self._graph.passage_document[found.passages[list(places)]].tolist():
             inside = contents.indices[contents.indptr[document] : contents.indptr[document + 1]].tolist()
-            linked = sorted((one for one in inside if one in weights), key=lambda one: (-weights[one], one))[:EXPLAINED]
-            for entity in linked:
-                if entity not in told:
-                    row = np.array([entity])
-                    told[entity] = {
-                        "entity_id": self._entities.take(row, "entity_id")[0],
-                        "surface": self._entities.take(row, "surface")[0],
-                        "score": weights[entity],
-                    }
+            known = sorted((one for one in inside if one in weights), key=lambda one: (-weights[one], one))
+            linked.append(known[:EXPLAINED])
+        entities = np.unique(np.array([entity for own in linked for entity in own], dtype=np.int64))
+        told = {
+            entity: {"entity_id": identity, "surface": surface, "score": weights[entity]}
+            for entity, identity, surface in zip(
+                entities.tolist(),
+                self._entities.take(entities, "entity_id"),
+                self._entities.take(entities, "surface"),
+                strict=True,
+            )
+        }
+        explanations = []
+        for place, own in zip(places, linked, strict=True):
+            passage, kept = int(found.passages[place]), found.sentences[place]
             text = self.passages.text(passage)
             rows = np.array([one.row for one in kept], dtype=np.int64)
             starts, ends = self._sentences.take(rows, "start"), self._sentences.take(rows, "end")
@@ -162,7 +165,7 @@ class ZoomGraphReader(PassageRetriever):
                         {"text": text[start:end], "score": one.score}
                         for start, end, one in zip(starts, ends, kept, strict=True)
                     ],
-                    "entities": [told[entity] for entity in linked],
+                    "entities": [told[entity] for entity in own],
                 }
             )
         return explanations
