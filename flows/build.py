@@ -6,12 +6,15 @@ are never cached or kept by Prefect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
+from prefect.events.clients import NullEventsClient
+from prefect.events.worker import EventsWorker
 from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
@@ -71,11 +74,11 @@ def build_flow(build: Build, ahead: Mapping[str, Future[None]], *, private: bool
     """Run all stages of a build under Prefect and return the manifest they add up to.
 
     `ahead` are stages that were begun already, by name: their tasks wait for them. The first failure stops the other
-    stages, and is what is raised. `private`: the server ends with this process, so it needs no sign of life from it.
+    stages, and is what is raised. `private`: the server ends with this process.
     """
     work = _AT_WORK[build.run_id] = _Work(build, ahead)
     try:
-        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if private else {}):
+        with _unobserved() if private else contextlib.nullcontext():
             _flow(build.run_id)
     except Exception:
         if work.failure is not None:
@@ -84,3 +87,18 @@ def build_flow(build: Build, ahead: Mapping[str, Future[None]], *, private: bool
     finally:
         del _AT_WORK[build.run_id]
     return build.manifest()
+
+
+@contextlib.contextmanager
+def _unobserved() -> Iterator[None]:
+    """No signs of life and no events for a server that nobody but this process looks at.
+
+    Events are sent behind the flow's back: those of a flow that ends early would be tried, for most of a minute, on a
+    server that is gone.
+    """
+    EventsWorker.set_client_override(NullEventsClient)
+    try:
+        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+            yield
+    finally:
+        EventsWorker.set_client_override(None)
