@@ -1,30 +1,25 @@
-"""A run from its first record to its last: the lease, the parent, the stages, the commit.
-
-Whatever happens in between, the run's record says how it ended and the lease is given back. A run that is killed
-leaves neither; the next one takes the lease over and finds every finished part by its receipt.
-"""
+"""A build from its parent to its commit, its stages run by hand or under Prefect."""
 
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from types import FrameType
 
 from pydantic import JsonValue
 
+from flows.interrupt import stoppable
+from flows.operation import operation
 from indexmill.canonical import digest_of
-from indexmill.errors import CorruptBlob, IndexmillError, StoreError
+from indexmill.errors import CorruptBlob
 from indexmill.manifest import Manifest, Ref
 from schemas.config import Configuration
-from storage import lineage, refs, runs
+from storage import lineage, refs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore, init_store
-from storage.lease import Lease, acquire
+from storage.lease import Lease
 from storage.lineage import Lineage
 from storage.publish import publish
 from tasks.build import NEEDS, Build, Parent
@@ -73,45 +68,40 @@ def run_build(
     """
     began = time.monotonic()
     store = init_store(configuration.store)
-    run_id = runs.make_run_id(clock)
-    with acquire(store, run_id, clock=clock, duration=float(configuration.run.lease_seconds)) as lease:
-        parent = _parent(store, progress)
-        details: dict[str, JsonValue] = {
-            "configuration": configuration.model_dump(mode="json"),
-            "cold": cold,
-            "note": note,
-        }
-        runs.start(store, run_id, "build", clock=clock, parent=parent.version if parent else None, details=details)
+    details: dict[str, JsonValue] = {
+        "configuration": configuration.model_dump(mode="json"),
+        "cold": cold,
+        "note": note,
+    }
+    seconds = float(configuration.run.lease_seconds)
+    with operation(store, "build", details=details, clock=clock, lease_seconds=seconds) as run:
         build = Build(
             store,
             configuration,
             executor,
-            run_id,
-            parent=parent,
+            run.run_id,
+            parent=_parent(store, progress),
             progress=progress,
             cold=cold,
             allow_shrink=allow_shrink,
         )
-        lease.start(on_lost=lambda: build.executor.stop())
-        with _recorded(store, build, clock) as ending:
-            try:
-                manifest = stages(build)
-            except Exception:
-                lease.check()  # where the lease is lost, that is why
-                raise
-            for file in build.report.changed_files:
-                progress.warn(
-                    f"{file} changed while it was read; what was read is in the index, the next run reads it again"
-                )
-            ref = _commit(store, lease, build, manifest, clock, note)
-            ending.version, ending.manifest = ref.version, ref.manifest
-            ending.published = ref.run_id == run_id
-        report = build.report
+        run.lease.start(on_lost=lambda: build.executor.stop())
+        try:
+            manifest = stages(build)
+        finally:
+            run.report = {name: stage.to_json() for name, stage in build.report.stages.items()}
+        for file in build.report.changed_files:
+            progress.warn(
+                f"{file} changed while it was read; what was read is in the index, the next run reads it again"
+            )
+        ref = _commit(store, run.lease, build, manifest, clock, note)
+        run.version, run.manifest, run.published = ref.version, ref.manifest, ref.run_id == run.run_id
+    report = build.report
     return Outcome(
-        published=ending.published,
+        published=run.published,
         version=ref.version,
         manifest=ref.manifest,
-        run=run_id,
+        run=run.run_id,
         documents=manifest.corpus.documents,
         passages=manifest.corpus.passages,
         parts_made=report.parts_made,
@@ -145,7 +135,7 @@ def build_under_prefect(
     What can be refused without them is refused first. Then the server and the workers start at the same time, and the
     run waits for both.
     """
-    with _stoppable() as interrupt, contextlib.ExitStack() as stack:
+    with stoppable() as interrupt, contextlib.ExitStack() as stack:
 
         def stages(build: Build) -> Manifest:
             build.look()
@@ -190,50 +180,6 @@ def _after(needs: Sequence[Future[None]], build: Build, stage: str) -> None:
     getattr(build, stage)()
 
 
-_ENDINGS: dict[int, runs.Ending] = {3: "refused", 4: "budget", 5: "superseded"}
-
-
-@dataclass
-class _Ending:
-    published: bool = False
-    version: int | None = None
-    manifest: str | None = None
-
-
-@contextlib.contextmanager
-def _recorded(store: FolderStore, build: Build, clock: Clock) -> Iterator[_Ending]:
-    """Write the run's end record, whatever ends it."""
-    ending = _Ending()
-    state: runs.Ending = "failed"
-    code, message = 1, None
-    try:
-        yield ending
-        state, code = ("published" if ending.published else "unchanged"), 0
-    except IndexmillError as error:
-        code, message = error.exit_code, str(error)
-        state = _ENDINGS.get(code, "failed")
-        raise
-    except BaseException as error:
-        message = f"{type(error).__name__}: {error}"
-        code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        raise
-    finally:
-        record = runs.RunEnd(
-            run_id=build.run_id,
-            state=state,
-            exit_code=code,
-            ended=timestamp(clock()),
-            version=ending.version,
-            manifest=ending.manifest,
-            error=message,
-            report={name: stage.to_json() for name, stage in build.report.stages.items()},
-        )
-        # A full disk must not hide what ended the run; a published version stands without its run's end record.
-        with contextlib.suppress(StoreError):
-            runs.end(store, record)
-        store.drop_scratch(build.run_id)
-
-
 def _parent(store: FolderStore, progress: Progress) -> Parent | None:
     ref = refs.newest(store)
     if ref is None:
@@ -257,52 +203,3 @@ def _commit(store: FolderStore, lease: Lease, build: Build, manifest: Manifest, 
     cost = {name: build.report.total(name) for name in ("vectors_made", "llm_calls", "llm_tokens")}
     version = parent.version if parent else None
     return publish(store, lease, manifest, version, created=timestamp(clock()), cost=dict(cost), note=note)
-
-
-class _Interrupt:
-    """SIGTERM and Ctrl-C. While stages are at work the first one stops them, and is raised when they have ended.
-
-    Raised at once it would be lost wherever a callback happens to run, such as those that Dask has for the garbage
-    collector. A second one is raised at once.
-    """
-
-    def __init__(self) -> None:
-        self._build: Build | None = None
-        self._came = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        first, self._came = not self._came, True
-        if self._build is not None:
-            self._build.executor.stop()
-        if self._build is None or not first:
-            raise KeyboardInterrupt
-
-    @contextlib.contextmanager
-    def stops(self, build: Build) -> Iterator[None]:
-        """Let it stop the stages that the block runs."""
-        self._build = build
-        try:
-            yield
-        except Exception as error:
-            if self._came:
-                raise KeyboardInterrupt from error
-            raise
-        finally:
-            self._build = None
-        if self._came:
-            raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[_Interrupt]:
-    """SIGTERM ends a run as Ctrl-C does: recorded, the lease given back."""
-    interrupt = _Interrupt()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupt
-        return
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield interrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

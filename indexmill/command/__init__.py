@@ -15,7 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -49,10 +49,9 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _READER:
             return _command(importlib.import_module(f"indexmill.command.{cmd_name}").command)
-        commands = _pipeline_commands()
-        if commands is not None and cmd_name in commands:
-            return _command(commands[cmd_name])
-        return _absent(cmd_name) if cmd_name in _PIPELINE else None
+        if cmd_name in _PIPELINE:
+            return _pipeline_command(cmd_name) or _absent(cmd_name)
+        return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in (("Reading", _READER), ("The pipeline", _PIPELINE)):
@@ -66,15 +65,14 @@ def _command(found: object) -> click.Command:
     return found
 
 
-def _pipeline_commands() -> dict[str, Any] | None:
-    """The application's commands by name, None where the application is not there."""
+def _pipeline_command(name: str) -> click.Command | None:
+    """One of the application's commands, None where the application is not there."""
     try:
         if importlib.util.find_spec("flows.command") is None:
             return None
     except ModuleNotFoundError:
         return None
-    commands: dict[str, Any] = importlib.import_module("flows.command").commands
-    return commands
+    return _command(importlib.import_module(f"flows.command.{name}").command)
 
 
 def _absent(name: str) -> click.Command:

@@ -254,7 +254,7 @@ def test_without_a_yaml_library_the_store_must_be_named(
 
 
 def test_a_command_of_the_pipeline_says_where_it_runs(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_pipeline_commands", lambda: None)
+    monkeypatch.setattr(command, "_pipeline_command", lambda name: None)
     for name in ("init", "build", "runs", "quarantine"):
         assert run(name, "--corpus", "x", "--unheard-of", "--json") == 2
         assert "this is the pipeline's command: run it from a checkout of the application" in run.err
@@ -264,10 +264,10 @@ def test_a_command_of_the_pipeline_says_where_it_runs(run: Run, store: Path, mon
 
 
 def test_a_missing_package_of_the_pipeline_is_named(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load() -> None:
+    def load(name: str) -> None:
         raise ModuleNotFoundError("No module named 'prefect'", name="prefect")
 
-    monkeypatch.setattr(command, "_pipeline_commands", load)
+    monkeypatch.setattr(command, "_pipeline_command", load)
     assert run("build") == 2
     assert run.err == "error: the package 'prefect' is not installed: pip install 'indexmill[pipeline]'\n"
 

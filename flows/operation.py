@@ -1,0 +1,96 @@
+"""The frame of everything that writes to a store: a run id, the lease, a record of the start and one of the end.
+
+Whatever happens in between, the run's record says how it ended and the lease is given back. A run that is killed
+leaves neither; the next one takes the lease over and finds every finished part by its receipt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from indexmill.errors import IndexmillError, StoreError
+from storage import refs, runs
+from storage.clock import Clock, timestamp
+from storage.folder import FolderStore
+from storage.lease import DURATION, Lease, acquire
+
+__all__ = ["Operation", "operation"]
+
+_ENDINGS: dict[int, runs.Ending] = {3: "refused", 4: "budget", 5: "superseded"}
+
+
+@dataclass
+class Operation:
+    """A run at work. What its end record will say is set by the block."""
+
+    store: FolderStore
+    lease: Lease
+    run_id: str
+    published: bool = False
+    version: int | None = None
+    manifest: str | None = None
+    report: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def operation(
+    store: FolderStore,
+    command: str,
+    *,
+    details: Mapping[str, JsonValue] | None = None,
+    clock: Clock = time.time,
+    lease_seconds: float = DURATION,
+) -> Iterator[Operation]:
+    """Hold the lease and keep the run's records for the length of the block.
+
+    Raises LeaseLost where another run is at work, or took the lease over meanwhile, and whatever the block raises.
+    """
+    run_id = runs.make_run_id(clock)
+    with acquire(store, run_id, clock=clock, duration=lease_seconds) as lease:
+        newest = refs.newest(store)
+        runs.start(store, run_id, command, clock=clock, parent=newest.version if newest else None, details=details)
+        at_work = Operation(store, lease, run_id)
+        with _recorded(at_work, clock):
+            try:
+                yield at_work
+            except Exception:
+                lease.check()  # where the lease is lost, that is why
+                raise
+
+
+@contextlib.contextmanager
+def _recorded(at_work: Operation, clock: Clock) -> Iterator[None]:
+    """Write the run's end record, whatever ends it."""
+    state: runs.Ending = "failed"
+    code, message = 1, None
+    try:
+        yield
+        state, code = ("published" if at_work.published else "unchanged"), 0
+    except IndexmillError as error:
+        code, message = error.exit_code, str(error)
+        state = _ENDINGS.get(code, "failed")
+        raise
+    except BaseException as error:
+        message = f"{type(error).__name__}: {error}"
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        raise
+    finally:
+        record = runs.RunEnd(
+            run_id=at_work.run_id,
+            state=state,
+            exit_code=code,
+            ended=timestamp(clock()),
+            version=at_work.version,
+            manifest=at_work.manifest,
+            error=message,
+            report=dict(at_work.report),
+        )
+        # A full disk must not hide what ended the run; a published version stands without its run's end record.
+        with contextlib.suppress(StoreError):
+            runs.end(at_work.store, record)
+        at_work.store.drop_scratch(at_work.run_id)
