@@ -1,5 +1,7 @@
 """The frame of everything that writes to a store: a run id, the lease, a record of the start and one of the end.
 
+What only creates records, such as moving an alias, needs no lease: `recorded` is the frame without it.
+
 Whatever happens in between, the run's record says how it ended and the lease is given back. A run that is killed
 leaves neither; the next one takes the lease over and finds every finished part by its receipt.
 """
@@ -19,22 +21,30 @@ from storage.clock import Clock, timestamp
 from storage.folder import FolderStore
 from storage.lease import DURATION, Lease, acquire
 
-__all__ = ["Operation", "operation"]
+__all__ = ["Operation", "Recorded", "operation", "recorded"]
 
 _ENDINGS: dict[int, runs.Ending] = {3: "refused", 4: "budget", 5: "superseded"}
 
 
 @dataclass
-class Operation:
+class Recorded:
     """A run at work. What its end record will say is set by the block."""
 
     store: FolderStore
-    lease: Lease
     run_id: str
     published: bool = False
+    done: bool = False
+    """Whether it did what it was asked for without publishing a version."""
     version: int | None = None
     manifest: str | None = None
     report: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Operation(Recorded):
+    """A run at work that holds the lease."""
+
+    lease: Lease
 
 
 @contextlib.contextmanager
@@ -54,7 +64,7 @@ def operation(
     with acquire(store, run_id, clock=clock, duration=lease_seconds) as lease:
         newest = refs.newest(store)
         runs.start(store, run_id, command, clock=clock, parent=newest.version if newest else None, details=details)
-        at_work = Operation(store, lease, run_id)
+        at_work = Operation(store, run_id, lease=lease)
         with _recorded(at_work, clock):
             try:
                 yield at_work
@@ -64,13 +74,26 @@ def operation(
 
 
 @contextlib.contextmanager
-def _recorded(at_work: Operation, clock: Clock) -> Iterator[None]:
+def recorded(
+    store: FolderStore, command: str, *, details: Mapping[str, JsonValue] | None = None, clock: Clock = time.time
+) -> Iterator[Recorded]:
+    """Keep a run's records for the length of a block that needs no lease: others may be at work meanwhile."""
+    run_id = runs.make_run_id(clock)
+    runs.start(store, run_id, command, clock=clock, leased=False, details=details)
+    at_work = Recorded(store, run_id)
+    with _recorded(at_work, clock):
+        yield at_work
+
+
+@contextlib.contextmanager
+def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
     """Write the run's end record, whatever ends it."""
     state: runs.Ending = "failed"
     code, message = 1, None
     try:
         yield
-        state, code = ("published" if at_work.published else "unchanged"), 0
+        state = "published" if at_work.published else "done" if at_work.done else "unchanged"
+        code = 0
     except IndexmillError as error:
         code, message = error.exit_code, str(error)
         state = _ENDINGS.get(code, "failed")

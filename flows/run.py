@@ -16,7 +16,7 @@ from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob
 from indexmill.manifest import Manifest, Ref
 from schemas.config import Configuration
-from storage import lineage, refs
+from storage import holds, lineage, refs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore, init_store
 from storage.lease import Lease
@@ -64,7 +64,8 @@ def run_build(
     """Bring the store of a configuration up to date with its corpus.
 
     `stages` runs a build's stages in their order, by hand or under Prefect. Raises LeaseLost where another run is at
-    work or committed first, and whatever a stage raised; the run's record then says so.
+    work or committed first, GateRefused where the store is on hold, and whatever a stage raised; the run's record then
+    says so.
     """
     began = time.monotonic()
     store = init_store(configuration.store)
@@ -75,6 +76,7 @@ def run_build(
     }
     seconds = float(configuration.run.lease_seconds)
     with operation(store, "build", details=details, clock=clock, lease_seconds=seconds) as run:
+        holds.check(store)
         build = Build(
             store,
             configuration,

@@ -2,7 +2,8 @@
 
     manifest.json
     tables/<artifact>.parquet      tables
-    <artifact>                     arrays and files, under their own names
+    families/<artifact>            arrays and files of the index families
+    <artifact>                     other arrays and files, under their own names
 
 The names come from the manifest's artifacts, which are plain relative paths, and the bytes are those of the blobs.
 """
@@ -21,9 +22,12 @@ __all__ = ["MANIFEST_FILE", "ExportedFolder", "exported_name", "is_exported"]
 MANIFEST_FILE = "manifest.json"
 
 
-def exported_name(artifact: Artifact) -> str:
-    """Where an artifact lies below the exported folder."""
-    return f"tables/{artifact.name}.parquet" if artifact.kind == "table" else artifact.name
+def exported_name(artifact: Artifact, manifest: Manifest) -> str:
+    """Where an artifact of a manifest lies below the exported folder."""
+    if artifact.kind == "table":
+        return f"tables/{artifact.name}.parquet"
+    family = artifact.name.partition("/")[0] in manifest.families
+    return f"families/{artifact.name}" if family else artifact.name
 
 
 def is_exported(path: Path) -> bool:
@@ -47,7 +51,7 @@ class ExportedFolder:
 
     def open_local(self, artifact: Artifact) -> Path:
         """The artifact's file, checked against size and digest on first use; raises CorruptBlob."""
-        path = self._path / exported_name(artifact)
+        path = self._path / exported_name(artifact, self.manifest)
         with self._lock:
             if artifact.name not in self._checked:
                 self._check(path, artifact)

@@ -23,11 +23,13 @@ from indexmill.layout import (
     alias_prefix,
     blob_path,
     check_name,
+    hold_name,
+    hold_prefix,
     number_of,
     ref_name,
     ref_prefix,
 )
-from indexmill.manifest import Alias, Manifest, Ref
+from indexmill.manifest import Alias, Hold, Manifest, Ref
 
 __all__ = ["FolderReader", "blob_bytes", "check_store", "hash_file", "read_name", "verified_again", "verified_blob"]
 
@@ -206,13 +208,30 @@ class FolderReader:
             raise StoreError(f"{self.root / alias_prefix()} cannot be listed: {error.strerror}") from error
         pointed = {}
         for alias in names:
-            numbers = list(self._numbers(alias_prefix(alias)))
-            if numbers:
-                name = alias_name(alias, numbers[-1])
-                version = Alias.from_bytes(read_name(self.root, name), str(self.root / name)).version
-                if version is not None:
-                    pointed[alias] = version
+            version = self._pointed(alias)
+            if version is not None:
+                pointed[alias] = version
         return pointed
+
+    def _pointed(self, alias: str) -> int | None:
+        """The version that an alias points to; None where there is no such alias."""
+        try:
+            numbers = list(self._numbers(alias_prefix(alias)))
+        except ValueError:  # no name at all
+            return None
+        if not numbers:
+            return None
+        name = alias_name(alias, numbers[-1])
+        return Alias.from_bytes(read_name(self.root, name), str(self.root / name)).version
+
+    def hold(self) -> Hold | None:
+        """The hold in force, under which builds are refused; None where there is none."""
+        numbers = list(self._numbers(hold_prefix()))
+        if not numbers:
+            return None
+        name = hold_name(numbers[-1])
+        newest = Hold.from_bytes(read_name(self.root, name), str(self.root / name))
+        return newest if newest.held else None
 
     def resolve(self, version: int | None = None, alias: str | None = None) -> Ref:
         """The ref of a version, or the one an alias points to, or the newest.
@@ -225,10 +244,13 @@ class FolderReader:
             return self.ref(version)
         if alias is None:
             return self.newest()
-        known = self.aliases()
-        if alias not in known:
-            raise SnapshotNotFound(f"{self.root} has no alias {alias!r}: it has {sorted(known) or 'none'}")
-        return self.ref(known[alias])
+        pointed = self._pointed(alias) if alias else None
+        if pointed is None:
+            raise SnapshotNotFound(
+                f"{self.root} has no alias {alias!r}: it has {', '.join(self.aliases()) or 'none'}; "
+                "`indexmill promote` makes one"
+            )
+        return self.ref(pointed)
 
     def blob_path_verified(self, digest: str, size: int | None = None) -> Path:
         """The path of a blob, checked against its digest on first use in this process; CorruptBlob otherwise."""

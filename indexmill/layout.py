@@ -18,6 +18,10 @@ __all__ = [
     "attempt_name",
     "blob_path",
     "check_name",
+    "export_name",
+    "export_prefix",
+    "hold_name",
+    "hold_prefix",
     "is_digest",
     "lease_name",
     "lease_prefix",
@@ -120,6 +124,26 @@ def renewal_name(epoch: int, number: int) -> str:
 def release_name(epoch: int) -> str:
     """The name of the record that gives a lease back."""
     return f"leases/{epoch:020d}.released.json"
+
+
+def hold_prefix() -> str:
+    """The prefix of every hold and release of the schedule."""
+    return "holds/"
+
+
+def hold_name(number: int) -> str:
+    """The name of the number-th record of the hold; the newest says whether the store is on hold."""
+    return f"holds/{number:020d}.json"
+
+
+def export_prefix() -> str:
+    """The prefix of the records of exports."""
+    return "exports/"
+
+
+def export_name(number: int) -> str:
+    """The name of the record of the number-th export."""
+    return f"exports/{number:020d}.json"
 
 
 def receipt_prefix(stage: str) -> str:

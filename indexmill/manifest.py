@@ -1,4 +1,4 @@
-"""The records of a snapshot: its manifest, the ref that publishes it, and the aliases that point to a ref.
+"""The records of a snapshot: its manifest, the ref that publishes it, the aliases that point to a ref, and the hold.
 
 All are canonical JSON. A writer refuses fields it does not know; a reader drops them, because the manifest itself says
 the oldest reader that understands it. A manifest holds no history (no clock, host, cost or count of reuse), so that the
@@ -37,6 +37,7 @@ __all__ = [
     "Corpus",
     "Digest",
     "Family",
+    "Hold",
     "Manifest",
     "Name",
     "Record",
@@ -206,6 +207,24 @@ class Alias(Record):
     version: Annotated[int, Field(ge=1)] | None
     created: Timestamp
     note: str = ""
+
+
+class Hold(Record):
+    """One record of the hold: whether the store refuses builds from now on, and who wants it so."""
+
+    number: Annotated[int, Field(ge=1)]
+    held: bool
+    version: Annotated[int, Field(ge=1)] | None
+    """The version that was gone back to; None where the hold ends."""
+    run_id: Word
+    by: str
+    """The user and the host, for people to ask."""
+    created: Timestamp
+    note: str = ""
+
+    def __str__(self) -> str:
+        why = f": {self.note}" if self.note else ""
+        return f"on hold since {self.created} by {self.by} (run {self.run_id}), to stay at version {self.version}{why}"
 
 
 def describe_table(schema: pa.Schema) -> list[JsonValue]:

@@ -31,7 +31,7 @@ from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
 from storage.protocol import Names
 
-__all__ = ["FolderStore", "init_store", "open_store"]
+__all__ = ["FolderStore", "init_store", "open_store", "sync_folder"]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
@@ -159,7 +159,7 @@ class FolderStore:
                 verified_again(self.root, digest)
             except (CorruptBlob, FileNotFoundError):  # damaged, or collected in between
                 return False
-            _sync_folder(path.parent)  # whoever linked it may not have come to that yet
+            sync_folder(path.parent)  # whoever linked it may not have come to that yet
             fault_point("refreshed")
         return True
 
@@ -179,7 +179,7 @@ class FolderStore:
                 _link(temporary, restored)
                 restored.replace(path)
         fault_point("blob linked")
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         fault_point("blob durable")
 
     def blob_size(self, digest: str) -> int | None:
@@ -273,7 +273,7 @@ class FolderStore:
 def _create(root: Path, name: str, data: bytes) -> bool:
     path = root / name
     if os.path.lexists(path):
-        _sync_folder(path.parent)  # the winner may not have come to that yet
+        sync_folder(path.parent)  # the winner may not have come to that yet
         return False
     with _temporary(root) as (temporary, descriptor):
         write_all(descriptor, data)
@@ -287,7 +287,7 @@ def _create(root: Path, name: str, data: bytes) -> bool:
         else:
             made = True
         fault_point(f"linked {name}")
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         fault_point(f"durable {name}")
     return made
 
@@ -335,7 +335,7 @@ def _make_folders(root: Path, folder: Path) -> None:
         folder = folder.parent
     for new in reversed(missing):
         new.mkdir(exist_ok=True)
-        _sync_folder(new.parent)
+        sync_folder(new.parent)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -358,7 +358,8 @@ def _sync_file(descriptor: int) -> None:
     fault_point("synced")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 from pathlib import Path
 
 from indexmill.manifest import Record
 
-__all__ = ["Process", "alive", "this_process"]
+__all__ = ["Process", "alive", "this_process", "this_user"]
 
 
 class Process(Record):
@@ -31,6 +32,15 @@ def this_process() -> Process:
     """The process that asks."""
     pid = os.getpid()
     return Process(host=socket.gethostname(), space=_space(), pid=pid, started=_start(pid)[1])
+
+
+def this_user() -> str:
+    """The user and the host of this process, for people to ask: `ada@indexer-3`."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's number without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def alive(process: Process) -> bool | None:

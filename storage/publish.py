@@ -16,7 +16,7 @@ from storage.lease import Lease
 from storage.protocol import Store
 from storage.refs import commit
 
-__all__ = ["describe", "publish"]
+__all__ = ["check_whole", "describe", "publish"]
 
 
 def describe(store: Store, name: str, kind: Literal["table", "arrays", "file"], digest: str) -> Artifact:
@@ -38,6 +38,23 @@ def describe(store: Store, name: str, kind: Literal["table", "arrays", "file"], 
     return Artifact(name=name, kind=kind, digest=digest, bytes=size, rows=rows, schema=describe_table(schema))
 
 
+def check_whole(store: Store, manifest: Manifest) -> None:
+    """Raise CorruptBlob unless every blob that a manifest names is there and has its length; no byte is read."""
+    for artifact in manifest.artifacts:
+        size = store.blob_size(artifact.digest)
+        if size != artifact.bytes:
+            raise CorruptBlob(
+                f"{store.url}/{blob_path(artifact.digest)}, the artifact {artifact.name!r}, "
+                f"{'is missing' if size is None else f'has {size} bytes'}, expected {artifact.bytes} bytes; "
+                "nothing was published: run the build again, or restore the file from a copy of the store"
+            )
+    if store.blob_size(manifest.lineage) is None:
+        raise CorruptBlob(
+            f"{store.url}/{blob_path(manifest.lineage)}, the lineage, is missing; nothing was published: "
+            "restore the file from a copy of the store"
+        )
+
+
 def publish(
     store: Store,
     lease: Lease,
@@ -55,16 +72,7 @@ def publish(
     first. Until the ref exists, no reader can see anything of it; calling again after a crash is safe.
     """
     lease.check()
-    for artifact in manifest.artifacts:
-        size = store.blob_size(artifact.digest)
-        if size != artifact.bytes:
-            raise CorruptBlob(
-                f"{store.url}/{blob_path(artifact.digest)}, the artifact {artifact.name!r}, "
-                f"{'is missing' if size is None else f'has {size} bytes'}, expected {artifact.bytes} bytes; "
-                "nothing was published: run the build again"
-            )
-    if store.blob_size(manifest.lineage) is None:
-        raise CorruptBlob(f"{store.url}/{blob_path(manifest.lineage)}, the lineage, is missing; nothing was published")
+    check_whole(store, manifest)
     digest = store.put_blob(manifest.to_bytes())
     lease.check()
     return commit(store, digest, parent, lease.epoch, lease.run_id, created, cost or {}, note, branch=branch)

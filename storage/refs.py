@@ -12,7 +12,7 @@ from indexmill.layout import BRANCH, alias_name, alias_prefix, lease_prefix, num
 from indexmill.manifest import Alias, Ref
 from storage.protocol import Store
 
-__all__ = ["commit", "highest_epoch", "history", "newest", "promote", "read"]
+__all__ = ["commit", "highest_epoch", "history", "newest", "pointed", "promote", "read"]
 
 
 def read(store: Store, version: int, branch: str = BRANCH) -> Ref:
@@ -116,13 +116,31 @@ def _ours(found: Ref, ref: Ref, store: Store) -> Ref:
 def promote(store: Store, alias: str, version: int | None, created: str, note: str = "") -> Alias:
     """Point an alias to a version from now on, or remove it with None; returns the record.
 
-    Raises SnapshotNotFound for a version that does not exist, LeaseLost if the alias moved at the same moment.
+    Needs no lease: a move is the record of the next number, which one of several at the same moment creates. Raises
+    SnapshotNotFound for a version that does not exist, LeaseLost if the alias moved elsewhere at the same moment.
     """
     if version is not None:
         read(store, version)
+    name = alias_name(alias, _last_move(store, alias) + 1)
+    moved = Alias(alias=alias, number=number_of(name) or 1, version=version, created=created, note=note)
+    if store.create(name, moved.to_bytes()):
+        return moved
+    found = Alias.from_bytes(store.get(name), f"{store.url}/{name}")
+    if found.version != version:
+        where = "removed" if found.version is None else f"pointed to version {found.version}"
+        raise LeaseLost(f"the alias {alias!r} of {store.url} was {where} at the same moment; look at it and try again")
+    return found
+
+
+def pointed(store: Store, alias: str) -> int | None:
+    """The version that an alias points to; None where there is no such alias, CorruptBlob if its record is damaged."""
+    number = _last_move(store, alias)
+    if not number:
+        return None
+    name = alias_name(alias, number)
+    return Alias.from_bytes(store.get(name), f"{store.url}/{name}").version
+
+
+def _last_move(store: Store, alias: str) -> int:
     numbers = (number_of(name) for name in store.list(alias_prefix(alias)))
-    number = max((number for number in numbers if number is not None), default=0) + 1
-    moved = Alias(alias=alias, number=number, version=version, created=created, note=note)
-    if not store.create(alias_name(alias, number), moved.to_bytes()):
-        raise LeaseLost(f"the alias {alias!r} of {store.url} was moved at the same moment; look at it and try again")
-    return moved
+    return max((number for number in numbers if number is not None), default=0)

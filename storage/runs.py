@@ -10,6 +10,7 @@ published is told by the refs, never by these records.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from indexmill.manifest import Digest, Name, Record, Timestamp, Word
 from schemas.tables import QUARANTINE
 from storage.clock import Clock, timestamp
 from storage.lease import holding
-from storage.processes import Process, this_process
+from storage.processes import Process, alive, this_process
 from storage.protocol import Store
 from storage.refs import history
 from storage.tables import put_table, read_table
@@ -46,11 +47,16 @@ __all__ = [
     "start",
 ]
 
-Ending = Literal["published", "unchanged", "failed", "refused", "budget", "superseded"]
-"""How a run ends: exit code 0, 0 with nothing to do, 1 or 2, 3, 4 and 5."""
+Ending = Literal["published", "unchanged", "done", "failed", "refused", "budget", "superseded"]
+"""How a run ends: exit code 0, 0 with nothing to do, 0 of one that publishes nothing, 1 or 2, 3, 4 and 5."""
 
 State = Literal[Ending, "running", "killed"]
-"""How a run stands: its ending, or, without one, `running` while it holds the lease and `killed` after that."""
+"""How a run stands: its ending, or, without one, `running` while it holds the lease and `killed` after that.
+
+One that needs no lease is `running` while its process is known to live."""
+
+
+_made = itertools.count()
 
 
 class RunStart(Record):
@@ -61,6 +67,7 @@ class RunStart(Record):
     started: Timestamp
     process: Process
     parent: Annotated[int, Field(ge=1)] | None = None
+    leased: bool = True
     details: dict[str, JsonValue] = Field(default_factory=dict)
 
 
@@ -110,10 +117,10 @@ class Run:
 
 
 def make_run_id(clock: Clock = time.time, process: Process | None = None) -> str:
-    """A name for a run: its time, and a word that tells processes of the same second apart."""
+    """A name for a run: its time, and a word that tells it from others of that time, also where a clock jumps back."""
     process = process or this_process()
     now = timestamp(clock())
-    word = digest_of(f"{process.host} {process.space} {process.pid} {process.started} {now}".encode())[:8]
+    word = digest_of(f"{process.host} {process.space} {process.pid} {process.started} {now} {next(_made)}".encode())[:8]
     return f"{now[:19].replace('-', '').replace(':', '')}Z-{word}"
 
 
@@ -124,6 +131,7 @@ def start(
     *,
     clock: Clock = time.time,
     parent: int | None = None,
+    leased: bool = True,
     details: Mapping[str, JsonValue] | None = None,
 ) -> RunStart:
     """Record that a run begins; StoreError if its id is taken."""
@@ -133,6 +141,7 @@ def start(
         started=timestamp(clock()),
         process=this_process(),
         parent=parent,
+        leased=leased,
         details=dict(details or {}),
     )
     if not store.create(run_name(run_id, "start"), record.to_bytes()):
@@ -203,7 +212,7 @@ def list_runs(store: Store, *, clock: Clock = time.time, only: str | None = None
         state: State = "killed"
         if ended is not None:
             state = ended.state
-        elif working == run_id:
+        elif working == run_id or (not began.leased and alive(began.process)):
             state = "running"
         elif run_id in published:
             state = "published"

@@ -25,6 +25,7 @@ from indexmill.errors import ConfigurationError, IndexmillError
 __all__ = ["cli", "main", "run"]
 
 _READER = {
+    "diff": "What changed between two versions: documents, passages, entities, sizes, settings.",
     "evaluate": "Evidence recall of retrieval methods on a set of questions.",
     "query": "Retrieve the passages that answer a question.",
     "show": "What a snapshot holds: its families, their parameters, its artifacts.",
@@ -34,8 +35,12 @@ _READER = {
 
 _PIPELINE = {
     "build": "Bring the index up to date with the corpus and publish it.",
+    "export": "Copy a snapshot into a plain folder that any tool can read.",
     "init": "Write a configuration file and a small sample corpus.",
+    "promote": "Point an alias, such as prod, to a version.",
     "quarantine": "The rows of the corpus that were refused, and why.",
+    "resume": "Let builds go on after a rollback.",
+    "rollback": "Make an earlier version the newest again, and put builds on hold.",
     "runs": "The runs of the pipeline and how they ended.",
 }
 

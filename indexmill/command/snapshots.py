@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from indexmill.command.options import Options, common, table
+from indexmill.command.options import Options, common, printable, table
 
 if TYPE_CHECKING:
     from indexmill.folder import FolderReader
@@ -17,14 +17,21 @@ __all__ = ["command", "listed"]
 @click.command("snapshots")
 @common
 def command(options: Options) -> None:
-    """List the versions of the index, the newest first."""
+    """List the versions of the index, the newest first, with the aliases that point to them, and the hold, if any."""
     from indexmill.folder import FolderReader
 
     store = FolderReader(options.store_path())
     found = listed(store)
     aliases = store.aliases()
+    hold = store.hold()
     if options.json:
-        options.print_json({"snapshots": found, "aliases": aliases})
+        options.print_json(
+            {
+                "snapshots": found,
+                "aliases": aliases,
+                "hold": None if hold is None else hold.model_dump(mode="json", exclude={"held"}),
+            }
+        )
         return
     if not found:
         click.echo("no snapshots yet: `indexmill build` publishes the first", err=True)
@@ -42,6 +49,8 @@ def command(options: Options) -> None:
         for one in found
     ]
     click.echo(table(["version", "created (UTC)", "documents", "passages", "manifest", "run", "note"], rows))
+    if hold is not None:
+        click.echo(printable(f"{hold}; `indexmill resume` lets builds go on"))
 
 
 def listed(store: FolderReader) -> list[dict[str, Any]]:

@@ -252,6 +252,6 @@ def export(snapshot: Snapshot, folder: Path) -> None:
     folder.mkdir()
     (folder / "manifest.json").write_bytes(snapshot.manifest.to_bytes())
     for artifact in snapshot.manifest.artifacts:
-        path = folder / exported_name(artifact)
+        path = folder / exported_name(artifact, snapshot.manifest)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(snapshot.file(artifact.name).read_bytes())

@@ -1,0 +1,46 @@
+"""``indexmill export``: a snapshot as a plain folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from flows.command.shared import progress_of
+from indexmill.command.options import Options, common
+
+__all__ = ["command"]
+
+
+@click.command("export")
+@click.argument("arguments", metavar="[N] DIR", nargs=-1, required=True)
+@click.option("--alias", metavar="NAME", help="Export the version that this alias points to.")
+@common
+def command(options: Options, arguments: tuple[str, ...], alias: str | None) -> None:
+    """Copy snapshot N, the newest by default, into the new folder DIR.
+
+    DIR holds `tables/**/*.parquet`, `families/<name>/*`, the vectors and `manifest.json`: any tool can read it, and
+    indexmill opens it like a store (`indexmill query "..." --store DIR`), with the same answers. It holds no history,
+    so that a snapshot that is exported twice has the same bytes.
+
+    Every byte is checked against its digest while it is copied, and DIR appears under its name once it is whole. A
+    folder that holds anything is refused. The store keeps a record of every export, so that it can be told which copies
+    a later removal does not reach: a store that cannot be written to cannot be exported. A build may be at work.
+    """
+    from flows.export import export_snapshot
+    from indexmill.command.versions import version_of
+    from indexmill.folder import FolderReader
+    from storage.folder import open_store
+
+    if len(arguments) > 2 or (alias is not None and len(arguments) > 1):
+        raise click.UsageError("give a version and a folder, `indexmill export 7 DIR`, or --alias and a folder")
+    *word, folder = arguments
+    store = open_store(options.store_path())
+    reader = FolderReader(store.root)
+    version = reader.resolve(alias=alias).version if alias is not None else version_of(reader, *word or ["newest"])
+    made = export_snapshot(store, version, Path(folder), progress=progress_of())
+    if options.json:
+        options.print_json(dataclasses.asdict(made))
+    else:
+        click.echo(f"exported version {made.version} to {made.path}: {made.files} files, {made.bytes:,} bytes")

@@ -1,0 +1,140 @@
+"""Handing a snapshot over as a plain folder."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from flows.operation import recorded
+from indexmill.errors import BadInput, SnapshotNotFound, StoreNotWritable
+from indexmill.layout import blob_path
+from indexmill.manifest import Manifest
+from storage import exports, refs, runs
+from storage.clock import Clock, timestamp
+from storage.folder import FolderStore, sync_folder
+from storage.processes import alive, this_user
+from storage.publish import check_whole
+from tasks.report import Progress
+
+__all__ = ["Exported", "export_snapshot"]
+
+_PARTIAL = ".partial"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """How an export ended: what scripts read from `export --json`."""
+
+    version: int
+    manifest: str
+    path: str
+    files: int
+    bytes: int
+    run: str
+    record: int
+    """The number of its record in the store."""
+
+
+def export_snapshot(
+    store: FolderStore, version: int, folder: Path, *, progress: Progress, clock: Clock = time.time
+) -> Exported:
+    """Lay a version out as a plain folder, which appears under its name once it is whole.
+
+    Needs no lease: a build may be at work. Raises BadInput for a folder that holds anything, CorruptBlob for a snapshot
+    that is not whole, StoreNotWritable where the folder or the store's record of the export cannot be written.
+    """
+    folder = folder.absolute()
+    _check_target(store, folder)
+    details: dict[str, JsonValue] = {"version": version, "path": str(folder)}
+    with recorded(store, "export", details=details, clock=clock) as run:
+        ref = refs.read(store, version)
+        where = f"{store.url}/{blob_path(ref.manifest)}, the manifest of version {version}"
+        manifest = Manifest.from_bytes(store.get_blob(ref.manifest), where)
+        check_whole(store, manifest)
+        made = exports.record(
+            store,
+            version=version,
+            manifest=ref.manifest,
+            path=str(folder),
+            run_id=run.run_id,
+            by=this_user(),
+            created=timestamp(clock()),
+        )
+        progress.begin("export", len(manifest.artifacts))
+        with _arriving(store, folder, run.run_id) as partial:
+            exports.lay_out(store, manifest, partial, lambda artifact: progress.advance("export"))
+        size = sum(artifact.bytes for artifact in manifest.artifacts)
+        progress.end("export", f"{len(manifest.artifacts)} artifacts, {size:,} bytes")
+        run.done, run.version, run.manifest = True, version, ref.manifest
+        return Exported(
+            version=version,
+            manifest=ref.manifest,
+            path=str(folder),
+            files=len(manifest.artifacts) + 1,
+            bytes=size,
+            run=run.run_id,
+            record=made.number,
+        )
+
+
+def _check_target(store: FolderStore, folder: Path) -> None:
+    if folder.resolve().is_relative_to(store.root.resolve()):
+        raise BadInput(f"{folder} is inside the store {store.url}: give a folder outside it")
+    try:
+        holds = next(folder.iterdir(), None)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise BadInput(f"{folder} is a file, or lies below one; an export is a new folder: give another name") from None
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be listed: {error.strerror}; give a folder of your own") from error
+    if holds is not None:
+        raise _not_empty(folder, holds.name)
+
+
+def _not_empty(folder: Path, name: str) -> BadInput:
+    return BadInput(f"{folder} is not empty: it holds {name!r}; nothing was exported: give a new folder")
+
+
+@contextlib.contextmanager
+def _arriving(store: FolderStore, folder: Path, run_id: str) -> Iterator[Path]:
+    """A new folder beside the target, which gets its name at the end of the block, or is removed."""
+    partial = folder.with_name(f".{folder.name}.{run_id}{_PARTIAL}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(store, folder)
+        partial.mkdir()
+    except OSError as error:
+        raise StoreNotWritable(
+            f"{partial} cannot be made: {error.strerror}; export to a folder that this user may write to"
+        ) from error
+    try:
+        yield partial
+        try:
+            os.rename(partial, folder)  # noqa: PTH104 - onto nothing, or an empty folder
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise _not_empty(folder, next((entry.name for entry in folder.iterdir()), "")) from error
+            raise StoreNotWritable(f"{folder} cannot be made: {error.strerror}; give another name") from error
+        sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _sweep(store: FolderStore, folder: Path) -> None:
+    """Remove what exports to this folder left beside it whose processes are known to be dead."""
+    prefix = f".{folder.name}."
+    for entry in sorted(folder.parent.iterdir()):
+        if entry.name.startswith(prefix) and entry.name.endswith(_PARTIAL):
+            with contextlib.suppress(SnapshotNotFound):
+                left = runs.read_run(store, entry.name.removeprefix(prefix).removesuffix(_PARTIAL))
+                if left.start.command == "export" and alive(left.start.process) is False:
+                    shutil.rmtree(entry, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""Moving an alias: the name by which a serving team opens a version, `prod`."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from flows.operation import recorded
+from indexmill.errors import BadInput, SnapshotNotFound
+from indexmill.folder import FolderReader
+from indexmill.layout import blob_path
+from indexmill.manifest import Manifest
+from storage import refs
+from storage.clock import Clock, timestamp
+from storage.folder import FolderStore
+from storage.publish import check_whole
+
+__all__ = ["Promoted", "promote", "remove_alias"]
+
+_ALIAS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """How an alias was moved: what scripts read from `promote --json`."""
+
+    alias: str
+    version: int | None
+    """Where it points now; None once it is removed."""
+    before: int | None
+    """Where it pointed."""
+    moved: bool
+    """False where it pointed there already."""
+    run: str
+
+
+def promote(store: FolderStore, version: int, alias: str, *, note: str = "", clock: Clock = time.time) -> Promoted:
+    """Point an alias to a version. Needs no lease: a build may be at work.
+
+    Raises BadInput for a name that could be taken for a version, SnapshotNotFound for a version that does not exist,
+    CorruptBlob for one that is not whole, LeaseLost if the alias was moved elsewhere at the same moment.
+    """
+    _check_alias(alias)
+    with recorded(store, "promote", details=_details(alias, version, note), clock=clock) as run:
+        ref = refs.read(store, version)
+        where = f"{store.url}/{blob_path(ref.manifest)}, the manifest of version {version}"
+        check_whole(store, Manifest.from_bytes(store.get_blob(ref.manifest), where))
+        before = refs.pointed(store, alias)
+        if before != version:
+            refs.promote(store, alias, version, timestamp(clock()), note)
+            run.done = True
+        run.version, run.manifest = version, ref.manifest
+        return Promoted(alias, version, before, before != version, run.run_id)
+
+
+def remove_alias(store: FolderStore, alias: str, *, note: str = "", clock: Clock = time.time) -> Promoted:
+    """Take an alias away; raises SnapshotNotFound, naming those that there are, where it is none."""
+    _check_alias(alias)
+    with recorded(store, "promote", details=_details(alias, None, note), clock=clock) as run:
+        before = refs.pointed(store, alias)
+        if before is None:
+            known = ", ".join(FolderReader(store.root).aliases()) or "none"
+            raise SnapshotNotFound(f"{store.url} has no alias {alias!r}: it has {known}; nothing was removed")
+        refs.promote(store, alias, None, timestamp(clock()), note)
+        run.done = True
+        return Promoted(alias, None, before, True, run.run_id)
+
+
+def _details(alias: str, version: int | None, note: str) -> dict[str, JsonValue]:
+    return {"alias": alias, "version": version, "note": note}
+
+
+def _check_alias(alias: str) -> None:
+    if not _ALIAS.fullmatch(alias) or alias.isdecimal() or alias == "newest":
+        raise BadInput(
+            f"{alias!r} cannot be an alias: expected letters, digits, '_', '-' and '.', neither a number nor 'newest', "
+            "such as prod"
+        )

@@ -1,0 +1,85 @@
+"""Going back to an earlier version, and letting builds go on after that.
+
+A rollback writes two records under the lease: the hold, then the ref of a new version with the old manifest. A death
+between the two leaves a store on hold at the version it had; the same rollback, run again, finishes it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from flows.operation import operation
+from indexmill.errors import SnapshotNotFound
+from indexmill.layout import blob_path
+from indexmill.manifest import Hold, Manifest
+from storage import holds, refs
+from storage.clock import Clock, timestamp
+from storage.folder import FolderStore
+from storage.processes import this_user
+from storage.publish import check_whole, publish
+
+__all__ = ["Resumed", "RolledBack", "resume", "roll_back"]
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """How a rollback ended: what scripts read from `rollback --json`."""
+
+    published: bool
+    """False where the newest version had that manifest already."""
+    version: int
+    """The newest version now."""
+    target: int
+    """The version that was asked for."""
+    manifest: str
+    run: str
+    hold: Hold
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """How a resume ended: what scripts read from `resume --json`."""
+
+    released: bool
+    """False where the store was not on hold."""
+    version: int | None
+    """The newest version, which the next build starts from."""
+    run: str
+
+
+def roll_back(store: FolderStore, target: int, *, note: str = "", clock: Clock = time.time) -> RolledBack:
+    """Make the manifest of an earlier version the newest again, under a new number, and put the store on hold.
+
+    Nothing is written unless every blob of that version is there with its length. Raises SnapshotNotFound for a
+    version that does not exist, CorruptBlob for one that is not whole, LeaseLost while another run is at work.
+    """
+    with operation(store, "rollback", details={"version": target, "note": note}, clock=clock) as run:
+        found = refs.read(store, target)
+        newest = refs.newest(store)
+        if newest is None:
+            raise SnapshotNotFound(f"{store.url} has no snapshot yet")
+        where = f"{store.url}/{blob_path(found.manifest)}, the manifest of version {target}"
+        manifest = Manifest.from_bytes(store.get_blob(found.manifest), where)
+        check_whole(store, manifest)
+        run.lease.check()
+        created = timestamp(clock())
+        hold = holds.place(store, target, run_id=run.run_id, by=this_user(), created=created, note=note)
+        if newest.manifest != found.manifest:
+            told = f"back to version {target}" + (f": {note}" if note else "")
+            newest = publish(store, run.lease, manifest, newest.version, created=created, note=told)
+            run.published = True
+        run.version, run.manifest = newest.version, newest.manifest
+        return RolledBack(run.published, newest.version, target, newest.manifest, run.run_id, hold)
+
+
+def resume(store: FolderStore, *, note: str = "", clock: Clock = time.time) -> Resumed:
+    """End the hold, so that builds go on; nothing to do where there is none.
+
+    Under the lease: a hold is never released while the rollback that placed it is at work. Raises LeaseLost then.
+    """
+    with operation(store, "resume", details={"note": note}, clock=clock) as run:
+        newest = refs.newest(store)
+        ended = holds.release(store, run_id=run.run_id, by=this_user(), created=timestamp(clock()), note=note)
+        run.done = ended is not None
+        return Resumed(run.done, None if newest is None else newest.version, run.run_id)

@@ -1,0 +1,141 @@
+"""Exports: snapshots as plain folders outside the store, and the records of where they went.
+
+    exports/<number>.json
+
+The record is created before the first byte is copied: whatever lies in a folder that an export made has its record, and
+whoever removes a document from the store can say which copies are out of reach. A record does not say that the folder
+is still there, nor that it was ever finished: its run tells the latter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from indexmill.errors import CorruptBlob, StoreError, StoreNotWritable
+from indexmill.exported import MANIFEST_FILE, exported_name
+from indexmill.layout import blob_path, export_name, export_prefix, number_of
+from indexmill.manifest import Artifact, Digest, Manifest, Record, Timestamp, Word
+from storage.faults import fault_point, write_all
+from storage.folder import FolderStore, sync_folder
+from storage.protocol import Store
+
+__all__ = ["Export", "exports", "lay_out", "record"]
+
+_PIECE = 1 << 20
+
+
+class Export(Record):
+    """A copy of a snapshot outside the store."""
+
+    number: Annotated[int, Field(ge=1)]
+    version: Annotated[int, Field(ge=1)]
+    manifest: Digest
+    path: str
+    """Where the copy was put, absolute, on the host of `by`."""
+    run_id: Word
+    by: str
+    created: Timestamp
+
+
+def record(store: Store, *, version: int, manifest: str, path: str, run_id: str, by: str, created: str) -> Export:
+    """Record that a snapshot is about to be copied to a path. Any number of processes may do so at once."""
+    while True:
+        made = Export(
+            number=_newest(store) + 1,
+            version=version,
+            manifest=manifest,
+            path=path,
+            run_id=run_id,
+            by=by,
+            created=created,
+        )
+        if store.create(export_name(made.number), made.to_bytes()):
+            return made
+
+
+def exports(store: Store) -> list[Export]:
+    """Every export, oldest first. CorruptBlob names a damaged record: what it was of cannot be told."""
+    names = (name for name in store.list(export_prefix()) if number_of(name) is not None)
+    return [Export.from_bytes(store.get(name), f"{store.url}/{name}") for name in names]
+
+
+def _newest(store: Store) -> int:
+    numbers = (number_of(name) for name in store.list(export_prefix()))
+    return max((number for number in numbers if number is not None), default=0)
+
+
+def lay_out(store: FolderStore, manifest: Manifest, folder: Path, copied: Callable[[Artifact], None]) -> None:
+    """Copy a snapshot into an empty folder as `indexmill.exported` reads it, and sync it.
+
+    The manifest comes last. `copied` is told of every artifact. Raises CorruptBlob for a blob whose bytes are not those
+    of its digest, StoreNotWritable where the folder has no space or no permission.
+    """
+    folders = {folder}
+    for artifact in manifest.artifacts:
+        path = folder / exported_name(artifact, manifest)
+        with _writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        folders.update(path.parents[: len(path.relative_to(folder).parts)])
+        _copy(store.root / blob_path(artifact.digest), path, artifact)
+        copied(artifact)
+    path = folder / MANIFEST_FILE
+    with _writing(path), _new_file(path) as descriptor:
+        write_all(descriptor, manifest.to_bytes())
+        os.fsync(descriptor)
+    for made in sorted(folders):
+        sync_folder(made)
+    fault_point("exported")
+
+
+def _copy(blob: Path, path: Path, artifact: Artifact) -> None:
+    """Copy a blob's bytes, hashing what is written."""
+    hashed = hashlib.sha256()
+    with contextlib.ExitStack() as stack:
+        try:
+            source = stack.enter_context(blob.open("rb"))
+        except OSError as error:
+            raise CorruptBlob(f"{blob}, the artifact {artifact.name!r}, cannot be read: {error.strerror}") from error
+        with _writing(path), _new_file(path) as descriptor:
+            while piece := source.read(_PIECE):
+                hashed.update(piece)
+                write_all(descriptor, piece)
+            os.fsync(descriptor)
+    if hashed.hexdigest() != artifact.digest:
+        raise CorruptBlob(
+            f"{blob}, the artifact {artifact.name!r}, is damaged: its SHA-256 is {hashed.hexdigest()}; nothing was "
+            "exported: restore it from a copy of the store, or delete it and build again"
+        )
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say what a failed write means for the user."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreNotWritable(
+                f"{path} cannot be written: {error.strerror}; free some space or export to another disk"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise StoreNotWritable(
+                f"{path} cannot be written: {error.strerror}; export to a folder that this user may write to"
+            ) from error
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error

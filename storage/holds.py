@@ -1,0 +1,85 @@
+"""The hold: a store that was rolled back refuses builds until a person lets it go on.
+
+    holds/<number>.json     held or released; the newest record says which
+
+Records are created under the lease, so that no build is at work when a hold begins; their order is their number, never
+their time.
+"""
+
+from __future__ import annotations
+
+from indexmill.errors import CorruptBlob, GateRefused
+from indexmill.layout import hold_name, hold_prefix, number_of
+from indexmill.manifest import Hold
+from storage import refs
+from storage.protocol import Store
+
+__all__ = ["check", "place", "release", "standing"]
+
+
+def standing(store: Store) -> Hold | None:
+    """The hold in force, None where there is none; CorruptBlob if its record is damaged."""
+    number = _newest(store)
+    if not number:
+        return None
+    newest = Hold.from_bytes(store.get(hold_name(number)), f"{store.url}/{hold_name(number)}")
+    return newest if newest.held else None
+
+
+def check(store: Store) -> None:
+    """Raise GateRefused, saying who holds the store, since when and why, unless it is free."""
+    hold = standing(store)
+    if hold is None:
+        return
+    newest = refs.newest(store)
+    if newest is None or hold.version is None or refs.read(store, hold.version).manifest == newest.manifest:
+        advice = "when what made you go back is mended, `indexmill resume` lets builds go on"
+    else:
+        advice = (
+            f"the newest is version {newest.version}, which is not the same: going back was interrupted. "
+            f"`indexmill rollback {hold.version}` finishes it, `indexmill resume` gives it up"
+        )
+    raise GateRefused(f"{store.url} is {hold}; nothing was built: {advice}")
+
+
+def place(store: Store, version: int, *, run_id: str, by: str, created: str, note: str = "") -> Hold:
+    """Put the store on hold at a version; returns the hold in force.
+
+    A hold for the same version stands as it is, unless there is another reason now: it tells who was first, and when.
+    """
+    try:
+        current = standing(store)
+    except CorruptBlob:
+        current = None  # a readable record takes its place
+    if current is not None and current.version == version and note in ("", current.note):
+        return current
+    return _append(store, held=True, version=version, run_id=run_id, by=by, created=created, note=note)
+
+
+def release(store: Store, *, run_id: str, by: str, created: str, note: str = "") -> Hold | None:
+    """End the hold; returns the record that ends it, None where none was in force.
+
+    A damaged record counts as a hold, and is ended like one.
+    """
+    try:
+        current = standing(store)
+    except CorruptBlob:
+        pass
+    else:
+        if current is None:
+            return None
+    return _append(store, held=False, version=None, run_id=run_id, by=by, created=created, note=note)
+
+
+def _newest(store: Store) -> int:
+    numbers = (number_of(name) for name in store.list(hold_prefix()))
+    return max((number for number in numbers if number is not None), default=0)
+
+
+def _append(store: Store, *, held: bool, version: int | None, run_id: str, by: str, created: str, note: str) -> Hold:
+    while True:
+        record = Hold(
+            number=_newest(store) + 1, held=held, version=version, run_id=run_id, by=by, created=created, note=note
+        )
+        if store.create(hold_name(record.number), record.to_bytes()):
+            return record
