@@ -13,7 +13,7 @@ from indexmill.command.options import Options, common, printable, table
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["command", "summary"]
+__all__ = ["command", "size", "summary"]
 
 
 @click.command("show")
@@ -60,8 +60,8 @@ def _text(shown: dict[str, Any]) -> str:
     for name, model in sorted(shown["models"].items()):
         lines.append(f"{name:<9} {_value(model)}")
     for name, family in sorted(shown["families"].items()):
-        size = sum(one["bytes"] for one in shown["artifacts"] if one["name"].partition("/")[0] == name)
-        told = [_counted(family["counts"]), _size(size) if size else ""]
+        length = sum(one["bytes"] for one in shown["artifacts"] if one["name"].partition("/")[0] == name)
+        told = [_counted(family["counts"]), size(length) if length else ""]
         lines += ["", "  ".join([name, *(part for part in told if part)])]
         if family["history_dependent"]:
             lines.append("  depends on the snapshot before it")
@@ -71,7 +71,7 @@ def _text(shown: dict[str, Any]) -> str:
             one["name"],
             one["kind"],
             "-" if one["rows"] is None else f"{one['rows']:,}",
-            _size(one["bytes"]),
+            size(one["bytes"]),
             one["digest"][:12],
         ]
         for one in shown["artifacts"]
@@ -81,7 +81,7 @@ def _text(shown: dict[str, Any]) -> str:
         "",
         table(["artifact", "kind", "rows", "size", "digest"], rows),
         "",
-        f"{len(rows)} artifacts, {_size(total)}",
+        f"{len(rows)} artifacts, {size(total)}",
     ]
     return "\n".join(lines)
 
@@ -94,8 +94,9 @@ def _value(value: Any) -> str:
     return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 
-def _size(size: int) -> str:
-    amount, units = float(size), ["B", "kB", "MB", "GB", "TB"]
+def size(length: int) -> str:
+    """A number of bytes as people read it: `1.23 MB`."""
+    amount, units = float(length), ["B", "kB", "MB", "GB", "TB"]
     while amount >= 999.5 and len(units) > 1:
         amount /= 1000
         units.pop(0)

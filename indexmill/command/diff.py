@@ -1,0 +1,104 @@
+"""``indexmill diff``: what changed between two versions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from indexmill.command.options import Options, common, printable, table
+
+__all__ = ["command"]
+
+
+@click.command("diff")
+@click.argument("a", required=False)
+@click.argument("b", required=False)
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many ids of each kind to list."
+)
+@common
+def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
+    """What changed from version A to version B.
+
+    B is the newest by default, A the version before B. Both may be numbers, aliases or `newest`: `indexmill diff prod`
+    tells what the serving team gets when prod is moved to the newest.
+
+    Documents are added, removed, changed (the same id, another content) or moved (the same content under another id),
+    each counted once. Then passages and entities, the counts of every index family, the bytes of B that A does not
+    share, what the runs from A to B spent, and the settings, models and library versions that differ. Only the shards
+    that differ are read.
+
+    Exit code 0 whether or not anything differs; `"equal"` of --json tells.
+    """
+    from indexmill.command.versions import version_of
+    from indexmill.diff import diff
+    from indexmill.folder import FolderReader
+
+    store = FolderReader(options.store_path())
+    older, newer = (None if word is None else version_of(store, word) for word in (a, b))
+    found = diff(store.root, older, newer, names=limit).to_json(limit)
+    if options.json:
+        options.print_json(found)
+    else:
+        click.echo(printable("\n".join(_lines(found))))
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    from indexmill.command.show import size
+
+    a, b = found["a"], found["b"]
+    lines = [f"version {a['version']}, {a['created'][:19]}  ->  version {b['version']}, {b['created'][:19]}"]
+    if found["equal"]:
+        return [*lines, f"equal: both have the manifest {b['manifest'][:12]}"]
+    documents = found["documents"]
+    lines.append("documents  " + ", ".join(f"{number:,} {kind}" for kind, number in documents.items()))
+    for kind, ids in found["document_ids"].items():
+        shown = [f"{one['from']} -> {one['to']}" if kind == "moved" else one for one in ids]
+        lines += _listed(kind, shown, documents[kind])
+    for what in ("passages", "entities"):
+        lines.append(f"{what:<9}  " + ", ".join(f"{number:,} {kind}" for kind, number in found[what].items()))
+    for kind, names in found["entity_names"].items():
+        lines += _listed(kind, names, found["entities"][kind])
+    sizes = found["bytes"]
+    lines.append(f"size       {size(sizes['a'])} -> {size(sizes['b'])}, {size(sizes['new'])} of it new")
+    spent = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in found["cost"].items())
+    lines += [f"cost       {spent}"] if spent else []
+    lines += _families(found["families"], a["version"], b["version"])
+    for what in ("settings", "models", "environment"):
+        lines += [f"{what}: {path} is {_shown(new)}, was {_shown(old)}" for path, (old, new) in found[what].items()]
+    return lines
+
+
+def _listed(kind: str, ids: list[str], of: int) -> list[str]:
+    """The ids on one line, and how many more there are; no line where none is listed."""
+    if not ids:
+        return []
+    more = f" and {of - len(ids):,} more" if of > len(ids) else ""
+    return [f"  {kind + ':':<9}{', '.join(' '.join(one.split()) for one in ids)}{more}"]
+
+
+def _families(families: dict[str, Any], a: int, b: int) -> list[str]:
+    """The counts that differ side by side, and the parameters that do."""
+    rows, lines = [], []
+    for name, family in families.items():
+        old, new = family["a"], family["b"]
+        if old is None or new is None:
+            lines.append(f"{name}: {'new' if old is None else 'gone'}")
+            continue
+        rows += [
+            [name, count.replace("_", " "), old.get(count, 0), new.get(count, 0)]
+            for count in sorted({*old, *new})
+            if old.get(count, 0) != new.get(count, 0)
+        ]
+        lines += [
+            f"{name}: {path} is {_shown(after)}, was {_shown(before)}"
+            for path, (before, after) in family["parameters"].items()
+        ]
+    shown = table(["family", "count", f"version {a}", f"version {b}"], rows).splitlines() if rows else []
+    return [*shown, *lines]
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else value if isinstance(value, str) else json.dumps(value, sort_keys=True)
