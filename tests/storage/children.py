@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
@@ -126,6 +128,50 @@ def commit_one(root: Path, manifest: str, run_id: str, barrier: Barrier) -> None
     except LeaseLost:
         os._exit(5)
     os._exit(0 if ref.run_id == run_id else 1)
+
+
+def commit_in_turn(root: Path, worker: int, each: int, barrier: Barrier, leased: bool) -> None:
+    """Commit some manifests of one's own, each planned from the head again until it is in; writes down the losses.
+
+    leased: under the lease, else by the refs alone.
+    """
+    store = open_store(root)
+    manifests = [store.put_blob(f"{worker} {number}".encode()) for number in range(each)]
+    lost = 0
+    barrier.wait(30)
+    for number, manifest in enumerate(manifests):
+        run_id = f"run-{worker}-{number}"
+        while True:
+            try:
+                with acquire(store, run_id) if leased else contextlib.nullcontext() as lease:
+                    head = newest(store)
+                    parent = None if head is None else head.version
+                    commit(store, manifest, parent, 1_000 if lease is None else lease.epoch, run_id, CREATED, {}, "")
+            except LeaseLost:
+                lost += 1
+                time.sleep(0.002)
+            else:
+                break
+    (root.parent / f"lost-{worker}").write_text(str(lost))
+
+
+def sleep_before_the_ref(root: Path, manifest: str, barrier: Barrier) -> None:
+    """Take the lease, and fall asleep as the ref is about to be created; exits with 5 if that was too late."""
+    store = open_store(root)
+    lease = acquire(store, "stale")
+
+    def sleep(name: str) -> None:
+        if name.startswith("create refs/"):
+            faults.install(None)
+            barrier.wait(30)
+            barrier.wait(30)
+
+    faults.install(sleep)
+    try:
+        commit(store, manifest, None, lease.epoch, "stale", CREATED, {}, "")
+    except LeaseLost:
+        os._exit(5)
+    os._exit(0)
 
 
 def hold(root: Path, run_id: str, barrier: Barrier, seconds: float) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from indexmill.canonical import digest_of
 from indexmill.folder import FolderReader
 from storage.folder import FolderStore, init_store
-from storage.lease import holding
+from storage.lease import acquire, holding
+from storage.refs import commit
 from tests.storage import children
 
 
@@ -65,3 +68,49 @@ def test_one_of_many_processes_takes_the_lease(store: FolderStore) -> None:
 def test_many_processes_init_the_same_folder(tmp_path: Path) -> None:
     assert children.run_all([(init_store, tmp_path / "new" / "store")] * 5) == [0] * 5
     assert init_store(tmp_path / "new" / "store").list("") == ["store.json"]
+
+
+def contiguous(root: Path, workers: int, each: int) -> None:
+    """Every manifest of every worker is the manifest of one version, and the versions are 1, 2, 3, ..."""
+    refs = FolderReader(root).history()
+    assert [ref.version for ref in refs] == list(range(1, workers * each + 1))
+    assert [ref.parent for ref in refs] == [None, *range(1, workers * each)]
+    made = sorted(digest_of(f"{worker} {number}".encode()) for worker in range(workers) for number in range(each))
+    assert sorted(ref.manifest for ref in refs) == made
+    assert len({ref.run_id for ref in refs}) == workers * each
+
+
+def test_eight_processes_that_plan_again_from_the_head_lose_and_double_nothing(store: FolderStore) -> None:
+    """By the refs alone, as if every lease had run out at once."""
+    barrier = children.context.Barrier(8)
+    calls = [(children.commit_in_turn, store.root, worker, 6, barrier, False) for worker in range(8)]
+    assert children.run_all(calls) == [0] * 8
+    contiguous(store.root, 8, 6)
+    lost = sum(int(path.read_text()) for path in store.root.parent.glob("lost-*"))
+    assert lost > 0  # they did meet
+
+
+def test_eight_processes_that_wait_for_the_lease_lose_and_double_nothing(store: FolderStore) -> None:
+    barrier = children.context.Barrier(8)
+    calls = [(children.commit_in_turn, store.root, worker, 3, barrier, True) for worker in range(8)]
+    assert children.run_all(calls) == [0] * 8
+    contiguous(store.root, 8, 3)
+    epochs = [ref.epoch for ref in FolderReader(store.root).history()]
+    assert epochs == sorted(set(epochs))
+
+
+def test_a_process_that_slept_through_the_end_of_its_lease_never_commits(store: FolderStore) -> None:
+    """It is stopped between its last look at the lease and the ref, and wakes up when another has published."""
+    manifest = store.put_blob(b"{}")
+    barrier = children.context.Barrier(2)
+    stale = children.context.Process(target=children.sleep_before_the_ref, args=(store.root, manifest, barrier))
+    stale.start()
+    barrier.wait(30)  # it is at the ref
+    later = time.time() + 10_000.0
+    with acquire(store, "next", clock=lambda: later) as lease:
+        ref = commit(store, manifest, None, lease.epoch, "next", children.CREATED, {}, "")
+        barrier.wait(30)  # it wakes up
+        stale.join(30)
+    assert stale.exitcode == 5
+    assert FolderReader(store.root).history() == [ref]
+    assert (ref.run_id, ref.epoch) == ("next", 2)
