@@ -264,7 +264,8 @@ class FolderStore:
                     swept += 1
             else:
                 with contextlib.suppress(OSError):
-                    if _abandoned(entry.name) or entry.stat().st_mtime < now - _OLD:
+                    gone = _abandoned(entry.name)
+                    if gone or (gone is None and entry.stat().st_mtime < now - _OLD):
                         entry.unlink()
                         swept += 1
         return swept
@@ -314,14 +315,15 @@ def _temporary_path(root: Path) -> Path:
     return folder / f"{_machine(process)}.{process.pid}.{process.started or 0}.{next(_counter)}"
 
 
-def _abandoned(name: str) -> bool:
-    """Whether the process that made a temporary file is known to be dead."""
+def _abandoned(name: str) -> bool | None:
+    """Whether the process that made a temporary file is dead; None where that cannot be told."""
     here = this_process()
     machine, pid, started, *_ = [*name.split("."), "", "", ""]
     if machine != _machine(here) or not pid.isdecimal():
-        return False
+        return None
     maker = Process(host=here.host, space=here.space, pid=int(pid), started=started if here.space else "")
-    return alive(maker) is False
+    living = alive(maker)
+    return None if living is None else not living
 
 
 def _machine(process: Process) -> str:

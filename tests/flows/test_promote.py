@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,7 @@ from flows.promote import promote, remove_alias
 from indexmill.errors import BadInput, CorruptBlob, LeaseLost, SnapshotNotFound
 from indexmill.folder import FolderReader
 from indexmill.layout import alias_name, blob_path
-from storage import refs, runs
+from storage import faults, refs, runs
 from storage.folder import FolderStore, open_store
 from storage.lease import acquire
 from tests.flows.versions import Jumping, Versions, make_versions
@@ -122,6 +123,22 @@ def test_a_clock_that_jumps_does_not_move_an_alias_back(store: FolderStore, jump
     assert FolderReader(store.root).aliases() == {"prod": 2} == {"prod": refs.pointed(store, "prod")}
     remove_alias(store, "prod", clock=Jumping(now, now - jump))
     assert FolderReader(store.root).aliases() == {}
+
+
+def test_a_run_whose_clock_jumps_ahead_does_not_sweep_a_move_away(store: FolderStore) -> None:
+    """Taking the lease sweeps old temporary files; those of a live process stay, however old they look."""
+
+    def sweep(name: str) -> None:
+        if name.startswith("create refs/aliases/"):
+            faults.install(None)
+            acquire(store, "ahead", clock=lambda: time.time() + 1e9).release()
+
+    faults.install(sweep)
+    try:
+        assert promote(store, 1, "prod").moved
+    finally:
+        faults.install(None)
+    assert FolderReader(store.root).aliases() == {"prod": 1}
 
 
 def test_a_run_without_a_lease_is_at_work_while_its_process_lives(store: FolderStore) -> None:

@@ -146,6 +146,7 @@ def commit_in_turn(root: Path, worker: int, each: int, barrier: Barrier, leased:
                 with acquire(store, run_id) if leased else contextlib.nullcontext() as lease:
                     head = newest(store)
                     parent = None if head is None else head.version
+                    time.sleep(0.001)  # long enough for another to commit
                     commit(store, manifest, parent, 1_000 if lease is None else lease.epoch, run_id, CREATED, {}, "")
             except LeaseLost:
                 lost += 1
