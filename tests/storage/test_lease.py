@@ -182,6 +182,53 @@ def test_a_holder_that_slept_past_its_end_goes_on_if_nobody_came(store: FolderSt
         acquire(store, "two", clock=clock)
 
 
+@pytest.mark.parametrize("jump", [-1e9, -3600.0, 3600.0, 1e9])
+def test_a_holder_whose_clock_jumps_keeps_the_lease_or_finds_out(store: FolderStore, jump: float) -> None:
+    """Another machine, whose clock is right, takes over at the latest when the lease it saw has run out."""
+    clock, right = Time(), Time()
+    held = acquire(store, "far", clock=clock, duration=100, process=ELSEWHERE)
+    for step in (jump, 0.0, -jump):
+        clock.now += step
+        held.renew()
+        held.check()
+        with pytest.raises(LeaseLost, match="run far"):
+            acquire(store, "near", clock=right)
+    right.now += 100 + MARGIN
+    with acquire(store, "near", clock=right) as next_:
+        with pytest.raises(LeaseLost, match="run near"):
+            held.check()
+        next_.check()
+
+
+@pytest.mark.parametrize("jump", [-1e9, 1e9])
+def test_a_lease_that_was_given_back_is_free_by_any_clock(store: FolderStore, jump: float) -> None:
+    clock = Time()
+    for _ in range(3):
+        with acquire(store, "one", clock=clock) as held:
+            clock.now += jump / 4
+            held.renew()
+    assert held.epoch == 3
+
+
+@pytest.mark.parametrize("jump", [-1e9, 1e9])
+def test_a_lease_of_a_dead_process_of_this_machine_is_free_by_any_clock(store: FolderStore, jump: float) -> None:
+    clock = Time()
+    acquire(store, "dead", clock=clock, process=this_process().model_copy(update={"started": "1"}))
+    clock.now += jump
+    with acquire(store, "next", clock=clock) as held:
+        assert held.epoch == 2
+
+
+def test_a_lease_that_a_wrong_clock_made_too_long_ends_when_its_release_is_put_there(store: FolderStore) -> None:
+    clock = Time(4e9)
+    acquire(store, "far", clock=clock, process=ELSEWHERE)
+    clock.now = 1e9
+    with pytest.raises(LeaseLost, match="until 2096"):
+        acquire(store, "near", clock=clock)
+    (store.root / release_name(1)).write_bytes(b"")
+    acquire(store, "near", clock=clock).release()
+
+
 def test_a_damaged_lease_is_named(store: FolderStore) -> None:
     store.create(lease_name(4), b'{"epoch":4,"ru')
     with pytest.raises(CorruptBlob, match=lease_name(4)):
