@@ -74,7 +74,7 @@ def test_versions_are_found_by_number_by_alias_and_as_the_newest(store: FolderSt
     assert reader.resolve(alias="prod").version == 1
     with pytest.raises(ValueError, match="not both"):
         reader.resolve(version=1, alias="prod")
-    with pytest.raises(SnapshotNotFound, match="no alias 'test': it has \\['prod'\\]"):
+    with pytest.raises(SnapshotNotFound, match="no alias 'test': it has prod;"):
         reader.resolve(alias="test")
     for version in (0, -1, 3):
         with pytest.raises(SnapshotNotFound, match=f"no version {version}: it has versions 1 to 2"):
