@@ -15,5 +15,5 @@ def version_of(store: FolderReader, word: str) -> int:
     if word == "newest":
         return store.newest().version
     if word.isdecimal():
-        return store.ref(int(word)).version
+        return store.resolve(version=int(word)).version
     return store.resolve(alias=word).version
