@@ -36,6 +36,7 @@ _PIPELINE = {
     "build": "Bring the index up to date with the corpus and publish it.",
     "init": "Write a configuration file and a small sample corpus.",
     "quarantine": "The rows of the corpus that were refused, and why.",
+    "schedule": "Run the build by a schedule, on this machine.",
     "runs": "The runs of the pipeline and how they ended.",
 }
 
