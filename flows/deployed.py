@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow
-from prefect.states import Completed, Failed, State
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
 
 from flows.progress import Lines
 from flows.run import Outcome, build_under_prefect
