@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import JsonValue
 
@@ -156,7 +158,10 @@ def build_under_prefect(
 
                     server.wait()
                     # In the main thread Prefect would take the signals.
-                    return pool.submit(build_flow, build, ahead, private=server.process is not None).result()
+                    # A deployed flow that runs this build shows it as a flow of its own below it.
+                    context = contextvars.copy_context()
+                    private = server.process is not None
+                    return pool.submit(context.run, partial(build_flow, build, ahead, private=private)).result()
                 except BaseException:
                     build.executor.stop()
                     raise

@@ -42,6 +42,7 @@ _PIPELINE = {
     "resume": "Let builds go on after a rollback.",
     "rollback": "Make an earlier version the newest again, and put builds on hold.",
     "runs": "The runs of the pipeline and how they ended.",
+    "schedule": "Run the build by a schedule, on this machine.",
 }
 
 

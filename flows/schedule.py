@@ -1,0 +1,98 @@
+"""The nightly run on one machine: a process that starts `indexmill build` whenever a schedule comes due.
+
+Each run is a process of its own with the Prefect server it needs, so that nothing of one night reaches the next. A run
+that takes longer than the schedule's interval delays none: what came due meanwhile is left out, and after a night in
+which the machine slept one run makes up for all that were missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from types import FrameType
+
+from indexmill.errors import BadInput
+from storage.clock import Clock
+
+__all__ = ["next_run", "serve"]
+
+_LOOK = 20.0
+"""Seconds between two looks at the clock, which may be set, or stand still with the machine."""
+
+
+def next_run(cron: str, timezone: str, after: float) -> datetime:
+    """When a schedule comes due next after a time (seconds since 1970); BadInput where it is no schedule."""
+    from prefect.server.schemas.schedules import CronSchedule
+
+    try:
+        schedule = CronSchedule(cron=cron, timezone=timezone)
+        (due,) = asyncio.run(schedule.get_dates(1, start=datetime.fromtimestamp(after + 1, UTC)))
+    except ValueError as error:
+        raise BadInput(
+            f"--cron {cron!r} --timezone {timezone!r}: no such schedule: expected five fields, as in '0 2 * * *', and "
+            "a zone, as in 'Europe/Berlin'"
+        ) from error
+    return due
+
+
+def serve(
+    command: Sequence[str],
+    cron: str,
+    timezone: str,
+    *,
+    tell: Callable[[str], None],
+    clock: Clock = time.time,
+    look: float = _LOOK,
+) -> None:
+    """Run a command whenever the schedule comes due, until SIGTERM or Ctrl-C.
+
+    Both are handed to a run that is at work, whose end is waited for. `tell` is given a line about what comes next.
+    """
+    due = next_run(cron, timezone, clock())
+    tell(f"next run at {due:%Y-%m-%d %H:%M %Z}")
+    with _Stop() as stop:
+        while not stop.came.wait(look):
+            if clock() < due.timestamp():
+                due = min(due, next_run(cron, timezone, clock()))  # the clock was set back
+                continue
+            code = stop.run(command)
+            due = next_run(cron, timezone, clock())
+            then = "the schedule ends" if stop.came.is_set() else f"next run at {due:%Y-%m-%d %H:%M %Z}"
+            tell(f"the run ended with exit code {code}; {then}")
+
+
+class _Stop:
+    """SIGTERM and Ctrl-C: handed on to the run at work."""
+
+    def __init__(self) -> None:
+        self.came = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> _Stop:
+        self._before = {number: signal.signal(number, self) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.came.set()
+        if self._process is not None:
+            self._process.terminate()
+
+    def run(self, command: Sequence[str]) -> int:
+        """Run a command to its end; its exit code."""
+        # Ctrl-C reaches every process of a terminal: in a session of its own the run hears of it from us alone.
+        self._process = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - ours
+        if self.came.is_set():
+            self._process.terminate()
+        try:
+            return self._process.wait()
+        finally:
+            self._process = None

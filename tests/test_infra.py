@@ -1,0 +1,208 @@
+"""What infra/ says fits the code that it runs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import jinja2
+import pytest
+import yaml
+
+from indexmill.errors import BadInput, BudgetReached, GateRefused, IndexmillError, LeaseLost
+from tests.corpora import documents, write_corpus
+from tests.flows.children import settings
+from tests.flows.commands import write_settings
+
+ROOT = Path(__file__).resolve().parent.parent
+INFRA = ROOT / "infra"
+STATES = re.compile(r'name="(\w+)"|"(BadInput|Refused|BudgetReached|Failed)"')
+
+
+def loaded(name: str) -> Any:
+    return yaml.safe_load((INFRA / name).read_text(encoding="utf-8"))
+
+
+def test_every_deployment_names_a_flow_and_its_parameters() -> None:
+    for deployment in loaded("prefect.yaml")["deployments"]:
+        module, _, name = deployment["entrypoint"].partition(":")
+        flow = getattr(importlib.import_module(module.removesuffix(".py").replace("/", ".")), name)
+        assert set(deployment["parameters"]) <= set(inspect.signature(flow.fn).parameters)
+        assert deployment["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
+
+
+def test_automations_know_every_flow_and_every_state_of_theirs() -> None:
+    from flows import deployed
+
+    sys.path.insert(0, str(INFRA))
+    try:
+        made = {one.name: one for one in importlib.import_module("automations").automations(uuid4())}
+    finally:
+        sys.path.remove(str(INFRA))
+    assert list(made) == ["indexmill-failed", "indexmill-stale", "indexmill-zombie"]
+    names = {name for found in STATES.findall(inspect.getsource(deployed)) for name in found if name}
+    expected = {event.removeprefix("prefect.flow-run.") for event in made["indexmill-zombie"].trigger.expect}
+    assert names >= {"Published", "Unchanged", "Skipped", "Refused"}
+    assert names <= expected
+    known = {flow.name for flow in vars(deployed).values() if type(flow).__name__ == "Flow"}
+    for one in made.values():
+        assert known <= set(one.trigger.match_related.root["prefect.resource.name"])
+
+
+def test_a_message_with_quotes_is_still_json() -> None:
+    (action,) = loaded("automations.yaml")["automations"][0]["actions"]
+    state = {"name": "Refused", "message": 'recall "fell"\nby half'}
+    told = jinja2.Template(action["payload"]).render(flow={"name": "f"}, flow_run={"name": "r", "state": state})
+    assert json.loads(told) == {"text": 'f r is Refused: recall "fell"\nby half'}
+
+
+def test_compose_runs_commands_that_exist() -> None:
+    compose = loaded("compose.yaml")
+    assert {"postgres", "prefect", "scheduler", "worker", "runner", "deploy"} == set(compose["services"])
+    for service in compose["services"].values():
+        assert "image" in service
+        command = service.get("command", "")
+        for word in command.split()[:1] if isinstance(command, str) else command[:1]:
+            assert not word or word == "sh" or (Path(sys.executable).parent / word).is_file(), word
+    assert (INFRA / compose["services"]["worker"]["build"]["dockerfile"].removeprefix("infra/")).is_file()
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "type_"),
+    [
+        (IndexmillError("e"), "Failed", "FAILED"),
+        (BadInput("e"), "BadInput", "FAILED"),
+        (GateRefused("e"), "Refused", "FAILED"),
+        (BudgetReached("e"), "BudgetReached", "FAILED"),
+        (LeaseLost("e"), "Skipped", "COMPLETED"),
+    ],
+)
+def test_an_exit_code_is_a_state(
+    error: IndexmillError, name: str, type_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import deployed
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(deployed, "build_under_prefect", fail)
+    path = write_settings(tmp_path / "i.yaml", settings(tmp_path / "store", write_corpus(tmp_path / "c", documents(1))))
+    state = deployed.refresh.fn(str(path))
+    assert (state.name, state.type.value, state.message) == (name, type_, "e")
+
+
+class _Hook(BaseHTTPRequestHandler):
+    told: list[str] = []  # noqa: RUF012 - one server, one test
+
+    def do_POST(self) -> None:
+        self.told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hook() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), _Hook)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.slow
+def test_the_deployments_run_on_a_prefect_server(tmp_path: Path, hook: str) -> None:
+    """A server of one's own, the deployments put on it, runs by a worker; a failure calls the webhook."""
+    prefect = str(Path(sys.executable).with_name("prefect"))
+    port = _free_port()
+    store = tmp_path / "store"
+    path = write_settings(
+        tmp_path / "i.yaml",
+        settings(store, write_corpus(tmp_path / "c.jsonl", documents(6)), run={"workers": 1}),
+    )
+    keep = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment = keep | {
+        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+        "INDEXMILL_HOME": str(ROOT),
+        "INDEXMILL_CONFIG": str(path),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+
+    def run(*command: str) -> str:
+        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=180)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def states() -> dict[str, str]:
+        """What was run from a deployment: the names of the states, and their messages."""
+        listed = [one for one in json.loads(run(prefect, "flow-run", "ls", "-o", "json")) if one["deployment_id"]]
+        ended = [one["state"] for one in listed if one["state"]["type"] != "SCHEDULED"]
+        return {state["name"]: state["message"] for state in ended}
+
+    server = subprocess.Popen(
+        [prefect, "server", "start", "--host", "127.0.0.1", "--port", str(port)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _wait_for(lambda: _answers(port), 120)
+        run(prefect, "work-pool", "create", "indexmill", "--type", "process")
+        run(prefect, "--no-prompt", "deploy", "--prefect-file", "infra/prefect.yaml", "--all")
+        assert run(sys.executable, "infra/automations.py", hook) == run(sys.executable, "infra/automations.py", hook)
+        run(prefect, "deployment", "run", "indexmill-refresh/nightly")
+        run(prefect, "worker", "start", "--pool", "indexmill", "--run-once")
+        assert list(states().items()) == [("Published", "version 1: 6 documents, 6 passages, 0 rows refused")]
+        path.write_text("embed: {model: unheard-of}")
+        run(prefect, "deployment", "run", "indexmill-refresh/nightly")
+        run(prefect, "worker", "start", "--pool", "indexmill", "--run-once")
+        assert states().keys() == {"BadInput", "Published"}
+        _wait_for(lambda: bool(_Hook.told), 60)
+        assert "indexmill-refresh" in _Hook.told[0]
+        assert "BadInput" in _Hook.told[0]
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def _wait_for(ready: Any, seconds: float) -> None:
+    import time
+
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.5)
