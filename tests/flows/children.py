@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -73,14 +74,22 @@ class Forks:
             text=True,
         )
 
-    def build(self, chosen: dict[str, Any], at: int = 0, mode: str = "kill", workers: int | None = None) -> Ended:
+    def build(
+        self,
+        chosen: dict[str, Any],
+        at: int = 0,
+        mode: str = "kill",
+        workers: int | None = None,
+        after: float | None = None,
+    ) -> Ended:
         """Build in a child; the crossing `at` fails as `storage.faults` describes, `full` meaning every later write.
 
-        workers: on a Dask cluster of so many processes; inline by default.
+        workers: on a Dask cluster of so many processes; inline by default. after: it dies (SIGALRM, which nothing
+        handles) after so many seconds.
         """
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        order = {"settings": chosen, "at": at, "mode": mode, "workers": workers}
+        order = {"settings": chosen, "at": at, "mode": mode, "workers": workers, "after": after}
         self._server.stdin.write(json.dumps(order) + "\n")
         self._server.stdin.flush()
         answer = json.loads(self._server.stdout.readline())
@@ -130,6 +139,8 @@ def _build_and_tell(order: dict[str, Any], writing: int) -> int:
     else:
         faults.install(crossed.append)
         faults.arm(order["at"], order["mode"])
+    if order["after"] is not None:
+        signal.setitimer(signal.ITIMER_REAL, order["after"])
     try:
         told["outcome"] = dataclasses.asdict(_build(order))
     except IndexmillError as error:

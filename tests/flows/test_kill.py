@@ -6,6 +6,8 @@ A child process builds with the deterministic encoder and dies, or meets a faili
 
 from __future__ import annotations
 
+import itertools
+import random
 import shutil
 import signal
 from collections.abc import Iterator
@@ -32,6 +34,7 @@ class Job:
     manifests: dict[int, str]
     answered: dict[int, Answers]
     parts_made: int
+    seconds: float
     crossed: tuple[str, ...]
 
     @property
@@ -100,6 +103,7 @@ def undisturbed(forks: Forks, folder: Path, name: str, rows: Documents, before: 
         manifests=manifests,
         answered={version: answers(root, version) for version in manifests},
         parts_made=made.parts_made,
+        seconds=made.seconds,
         crossed=ended.crossed,
     )
 
@@ -162,6 +166,33 @@ def test_a_refresh_killed_at_a_boundary_leaves_the_old_version_or_the_new(forks:
 def test_death_at_every_boundary(forks: Forks, job: str, request: pytest.FixtureRequest) -> None:
     chosen: Job = request.getfixturevalue(job)
     killed_everywhere(forks, chosen, chosen.sample(len(chosen.crossed)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("job", ["first", "refresh"])
+def test_a_hundred_kills_at_random_times(forks: Forks, job: str, request: pytest.FixtureRequest) -> None:
+    """Killed again and again, a build gets on all the same: what was complete stays, and the end is that of no kill."""
+    chosen: Job = request.getfixturevalue(job)
+    chance = random.Random(2026)  # noqa: S311
+    kills = 0
+    with quick_folder() as folder:
+        for number in itertools.count():
+            root = folder / str(number)
+            kept = complete_parts(chosen.start) if chosen.start is not None else {}
+            for _ in range(5):
+                ended = forks.build(chosen.settings(root), after=chance.random() * chosen.seconds)
+                if ended.code == 0:
+                    break
+                assert ended.code == -signal.SIGALRM
+                kills += 1
+                whole_versions(root, chosen.manifests, chosen.answered)
+                assert kept.items() <= complete_parts(root).items()
+                kept = complete_parts(root)
+            ends_well(chosen, root)
+            shutil.rmtree(root)
+            if kills >= 100:
+                return
 
 
 def failing(forks: Forks, job: Job, boundaries: list[int], mode: str) -> list[Ended]:
