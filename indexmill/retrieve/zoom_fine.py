@@ -91,7 +91,9 @@ class FineWalk:
         """Steps after which what is missing of the limit is rounding."""
         if self.restart >= 1:
             return 1
-        return min(math.ceil(math.log(_PRECISION) / math.log(self.stay)), _MOST_STEPS) if self.restart > 0 else _MOST_STEPS
+        if self.restart <= 0:
+            return _MOST_STEPS
+        return min(math.ceil(math.log(_PRECISION) / math.log(self.stay)), _MOST_STEPS)
 
 
 def sentence_scores(graphs: Sequence[Local], setting: FineWalk) -> list[Scores]:
@@ -124,9 +126,8 @@ def _stacked(graphs: Sequence[Local], width: int, setting: FineWalk) -> list[Sco
     lengths = np.array([len(graph.documents) for graph in graphs])
     named = np.array([len(graph.entities) for graph in graphs])
     links = np.array([len(graph.owners) for graph in graphs])
-    across = 1 / np.array(
-        [average(float(n), n, m, setting.scale) for n, m in zip(links.tolist(), (lengths * named).tolist(), strict=True)]
-    )
+    cells = (lengths * named).tolist()
+    across = 1 / np.array([average(n, n, of, setting.scale) for n, of in zip(links.tolist(), cells, strict=True)])
     asking, whose = np.arange(count).repeat(links), np.arange(count).repeat(named)
     owners = np.concatenate([graph.owners for graph in graphs])
     columns = np.concatenate([graph.columns for graph in graphs])

@@ -212,12 +212,22 @@ class ZoomGraph:
             yield [Zoomed(nothing, np.empty(0), dense=True) for _ in asked.questions]
             return
         scope = Scope.of(self, asked.allowed)
-        walk = Walk(scope.matrix, min(WALK_QUESTIONS, len(asked.questions)))
-        for first in range(0, len(asked.questions), QUESTION_TILE):
-            named = self.names.find(asked, slice(first, first + QUESTION_TILE))
+        linked = self.names.links(asked)
+        idle: list[Walk] = []
+
+        def answer(part: slice) -> list[Zoomed]:
+            named = self.names.find(linked[part], asked.vectors[part])
             similar = similarities(self, scope, named)
             tile = _Tile(named.vectors, similar, question_links(self, scope, named, similar))
-            yield self._answers(scope, walk, tile, k, explain)
+            try:
+                walk = idle.pop()
+            except IndexError:  # no more walks than threads
+                walk = Walk(scope.matrix, min(WALK_QUESTIONS, len(asked.questions)))
+            found = self._answers(scope, walk, tile, k, explain)
+            idle.append(walk)
+            return found
+
+        yield from asked.threads.each(answer, len(asked.questions), QUESTION_TILE)
 
     def _cuts(self, scope: Scope, links: QuestionLinks, count: int) -> list[int]:
         """Where a tile is cut, so that not too many questions walk together, nor from too many links."""
@@ -238,7 +248,8 @@ class ZoomGraph:
             for begin, upto in pairwise(self._cuts(scope, tile.links, len(vectors)))
             for part in self._seen(scope, walk, tile.slice(begin, upto), k, explain)
         ]
-        found, zoomed = Documents.joined([one for one, _ in seen]), zoom(self, Local.joined([one for _, one in seen]), explain)
+        found = Documents.joined([documents for documents, _ in seen])
+        zoomed = zoom(self, Local.joined([sentences for _, sentences in seen]), explain)
         pairs, scores = ordered_passages(self, scope, found, zoomed, vectors, k)
         asking, passages = parts(pairs)
         sentences = zoomed.sentences(pairs) if explain else []

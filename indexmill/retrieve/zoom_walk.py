@@ -283,8 +283,8 @@ class Walk:
             returned = np.zeros(count)
             passed = np.empty(0)
             if followed:
-                every = [scores for one in followed for scores in (documents.take(one.documents), entities.take(one.entities))]
-                passed = np.concatenate(every)
+                every = [(documents.take(one.documents), entities.take(one.entities)) for one in followed]
+                passed = np.concatenate([scores for both in every for scores in both])
                 column = np.concatenate([one.sums for one in followed])
                 passed = np.where(passed > follow, (1 - restart) * (passed / column), 0.0)  # z of eq. 7
                 back = np.concatenate([one.linked for one in followed]) * passed
