@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
-from indexmill.hits import Hit
 from indexmill.names import NameIndex
-from indexmill.retrieve.base import Asked, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.base import Asked, Explanations, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
 from indexmill.retrieve.matrices import Integers, Sparse
 from indexmill.retrieve.rows import Rows
@@ -140,25 +138,18 @@ class ZoomGraphReader(PassageRetriever):
         """The passages of each question: see ``PassageRetriever``."""
         for tile in self._graph.tiles(asked, k, explain=asked.explain):
             for found in tile:
-                yield Found(found.passages, found.scores, partial(self._explanations_of_one, found))
+                yield Found(found.passages, found.scores, answer=found)
 
-    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
-        """The passages of each question as hits, those of a tile explained together."""
-        hits = []
-        for tile in self._graph.tiles(asked, k, explain=asked.explain):
-            told = self._explanations(tile) if asked.explain else [None] * len(tile)
-            for found, explanations in zip(tile, told, strict=True):
-                hits.append(self.passages.hits(found.passages, found.scores, explanations))
-        return hits
-
-    def _explanations_of_one(self, found: Zoomed, places: Sequence[int]) -> list[dict[str, Any]]:
-        """For the passages at some places of one answer."""
-        some = replace(found, passages=found.passages[list(places)], sentences=[found.sentences[i] for i in places])
-        (told,) = self._explanations([some])
-        return told
-
-    def _explanations(self, answers: Sequence[Zoomed]) -> list[list[dict[str, Any]]]:
-        """For every passage that was found, question by question."""
+    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+        """Of several questions at once: see ``PassageRetriever``."""
+        answers = [
+            replace(
+                one.answer,
+                passages=one.rows[np.array(its, dtype=np.int64)],
+                sentences=tuple(one.answer.sentences[i] for i in its),
+            )
+            for one, its in zip(found, places, strict=True)
+        ]
         passages = np.concatenate([found.passages for found in answers])
         sentences = [kept for found in answers for kept in found.sentences]
         entities = self._linked(answers, passages)
