@@ -40,6 +40,9 @@ SIZES = (1, 4, 16, 64, 256, 1000)
 PAPER = {1: 129, 4: 45, 16: 25, 64: 19, 256: 18, 1000: 18}
 """Milliseconds per question of ZoomRAG by the size of the batch, with the encoding (table 13)."""
 
+PLATEAU = 19
+"""What it says of more than 512 questions (section 4, figure 3)."""
+
 ENCODED = 256
 """Most questions that are encoded for a measurement: their time depends on little else than how many go together."""
 
@@ -133,6 +136,7 @@ def table(chosen: argparse.Namespace, questions: list[str], vectors: np.ndarray,
         if size in PAPER:
             ratio = f"{PAPER[1] / PAPER[size]:.1f}x"
             print(f"{'the paper':12}{size:>6}{'':>16}{PAPER[size]:>9.2f}{'':>15}{ratio:>9}")
+    print(f"{'the paper':12}{'> 512':>6}{'':>16}{PLATEAU:>9.2f}{'':>15}{PAPER[1] / PLATEAU:>8.1f}x (its plateau)")
 
 
 def main() -> None:

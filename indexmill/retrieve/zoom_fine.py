@@ -165,7 +165,7 @@ def _all_mixed(graphs: Sequence[Local], lengths: Rows, width: int, setting: Fine
     apart, share = np.arange(width), setting.share
     documents = np.full((len(graphs), width), -1, dtype=np.int64)
     documents[apart < lengths[:, None]] = np.concatenate([graph.documents for graph in graphs])
-    near = _gaussian(width, setting.temporal_width) * (documents[:, :, None] == documents[:, None, :])
+    near: Scores = _gaussian(width, setting.temporal_width) * (documents[:, :, None] == documents[:, None, :])
     near *= share / near.sum(axis=1, keepdims=True)
     alike = np.full(near.shape, -np.inf)
     for own, graph in zip(alike, graphs, strict=True):

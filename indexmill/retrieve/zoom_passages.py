@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["Documents", "Local", "Sentence", "Zoom", "local", "ordered_passages", "ranked_documents", "zoom"]
 
 
+HELD_SENTENCES = 4096
+"""Sentences whose vectors are held at once, unless one question has more: 6 MiB of 384 float32."""
+
+
 class Sentence(NamedTuple):
     """A kept sentence: its row and its score in the fine walk."""
 
@@ -237,7 +241,14 @@ def zoom(graph: ZoomGraph, seen: Local, explain: bool) -> Zoom:
         setting.temporal_links,
         setting.scale,
     )
-    scores = np.concatenate(sentence_scores(list(_graphs(graph, seen)), fine))
+    found: list[Scores] = []
+    held: list[Graph] = []
+    for one in _graphs(graph, seen):
+        held.append(one)
+        if sum(len(some.documents) for some in held) >= HELD_SENTENCES:
+            found += sentence_scores(held, fine)
+            held = []
+    scores = np.concatenate([*found, *sentence_scores(held, fine)])
     pairs = paired(asking, seen.passages)
     (first,) = changes(pairs).nonzero()
     strongest = np.maximum.reduceat(scores, first)
