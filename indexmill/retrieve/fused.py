@@ -156,7 +156,8 @@ class Fused(PassageRetriever):
                 told, standing, lists, method.explanations(lists, inside), strict=True
             ):
                 its = [(reason, place) for reason, place in zip(reasons, of_one, strict=True) if place >= 0]
-                for (reason, place), said in zip(its, more or [None] * len(its), strict=True):
+                saying: Sequence[dict[str, Any] | None] = [None] * len(its) if more is None else more
+                for (reason, place), said in zip(its, saying, strict=True):
                     score = float(ranked.scores[place])
                     reason["methods"].append({"name": name, "rank": place + 1, "score": score})
                     if said is not None:

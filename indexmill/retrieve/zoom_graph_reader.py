@@ -14,7 +14,7 @@ from indexmill.errors import CorruptBlob
 from indexmill.names import NameIndex
 from indexmill.retrieve.base import Asked, Explanations, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
-from indexmill.retrieve.matrices import Integers, Sparse
+from indexmill.retrieve.matrices import Sparse
 from indexmill.retrieve.rows import Rows
 from indexmill.retrieve.tri_graph_explanations import EXPLAINED
 from indexmill.retrieve.tri_graph_reader import names_of
@@ -166,7 +166,7 @@ class ZoomGraphReader(PassageRetriever):
         )
         return [list(islice(told, len(found.passages))) for found in answers]
 
-    def _told(self, passages: Integers, kept: Sequence[Sequence[Sentence]]) -> list[list[dict[str, Any]]]:
+    def _told(self, passages: npt.NDArray[np.int64], kept: Sequence[Sequence[Sentence]]) -> list[list[dict[str, Any]]]:
         """What is told of the sentences that are kept of each passage."""
         rows = np.array([one.row for said in kept for one in said], dtype=np.int64)
         bounds = zip(self._sentences.take(rows, "start"), self._sentences.take(rows, "end"), strict=True)
@@ -178,7 +178,7 @@ class ZoomGraphReader(PassageRetriever):
             for text, said in zip(self.passages.texts(passages), kept, strict=True)
         ]
 
-    def _linked(self, answers: Sequence[Zoomed], passages: Integers) -> list[list[dict[str, Any]]]:
+    def _linked(self, answers: Sequence[Zoomed], passages: npt.NDArray[np.int64]) -> list[list[dict[str, Any]]]:
         """What is told of the entities that link each passage's document to the question."""
         asking = np.arange(len(answers)).repeat([len(found.passages) for found in answers])
         linked = [one for found in answers for one in found.entities]
