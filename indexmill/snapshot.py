@@ -20,6 +20,7 @@ from indexmill.errors import BadInput, CorruptBlob, NotFound, SnapshotNotFound, 
 from indexmill.hits import Hit
 from indexmill.manifest import Artifact, Manifest, Ref
 from indexmill.retrieve.base import Allowed, Asked, Retriever, Vectors, check_k, check_question, check_vectors
+from indexmill.retrieve.threads import Threads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,12 +46,13 @@ class Blobs(Protocol):
 class Snapshot:
     """One version of an index. Open it with ``indexmill.open``; a context manager."""
 
-    def __init__(self, path: Path, blobs: Blobs, manifest: Manifest, ref: Ref | None) -> None:
+    def __init__(self, path: Path, blobs: Blobs, manifest: Manifest, ref: Ref | None, threads: int = 1) -> None:
         self.path = path
         self.manifest = manifest
         self.ref = ref
         """The record that published it; None in an exported folder."""
         self._blobs = blobs
+        self._threads = Threads(threads)
         self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
         self._lock = threading.RLock()
         self._made: dict[object, Any] = {}
@@ -129,7 +131,7 @@ class Snapshot:
         else:
             used = given[chosen]
         encode = self.encode if given is None else None
-        asking = Asked(texts, used, encode, allowed, explain)
+        asking = Asked(texts, used, encode, allowed, explain, self._threads)
         for i, found in zip(chosen, retriever.search(asking, k), strict=True):
             hits[i] = found
         return hits
@@ -238,6 +240,7 @@ class Snapshot:
         with self._lock:
             self._closed = True
             self._made.clear()
+        self._threads.close()
 
     def __enter__(self) -> Self:
         return self
@@ -266,22 +269,26 @@ class Snapshot:
             raise StoreError(f"{self.path}: the snapshot is closed; open it again with indexmill.open")
 
 
-def open_snapshot(path: str | os.PathLike[str], version: int | None = None, alias: str | None = None) -> Snapshot:
+def open_snapshot(
+    path: str | os.PathLike[str], version: int | None = None, alias: str | None = None, threads: int = 1
+) -> Snapshot:
     """Open a snapshot: see ``indexmill.open``."""
     from indexmill.exported import ExportedFolder, is_exported
     from indexmill.folder import FolderReader
 
     if version is not None and alias is not None:
         raise BadInput(f"version={version} and alias={alias!r} are given; expected one of them at most")
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise BadInput(f"threads={threads!r}; expected a whole number, 1 or more")
     where = Path(path)
     if is_exported(where):
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
         exported = ExportedFolder(where)
-        return Snapshot(where, exported, exported.manifest, None)
+        return Snapshot(where, exported, exported.manifest, None, threads)
     store = FolderReader(where)
     ref = store.resolve(version=version, alias=alias)
-    return Snapshot(where, _StoreBlobs(store), store.manifest(ref.manifest), ref)
+    return Snapshot(where, _StoreBlobs(store), store.manifest(ref.manifest), ref, threads)
 
 
 class _StoreBlobs:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.hits import Hit
+from indexmill.retrieve.threads import Threads
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -21,6 +23,7 @@ __all__ = [
     "Allowed",
     "Asked",
     "Encode",
+    "Explanations",
     "Found",
     "PassageRetriever",
     "Retriever",
@@ -38,6 +41,14 @@ Vectors = npt.NDArray[np.float32]
 Allowed = npt.NDArray[np.bool_]
 """Which passages may be found: ``(n_passages,)``, by row."""
 
+Explanations = list[dict[str, Any]] | None
+"""One for each of some passages; None where a method has nothing to say."""
+
+EXPLAINED_TOGETHER = 64
+"""Questions whose hits are explained at once."""
+
+_ALONE = Threads()
+
 Encode = Callable[[list[str]], Vectors]
 """Gives the unit vectors of some texts."""
 
@@ -49,7 +60,7 @@ class Asked:
     questions: checked and not empty. vectors: ``(n_questions, d) float32``, parallel to them; d is 0 where no method
     uses any. encode: for further texts, such as a name in a question; None where the vectors were made elsewhere.
     allowed: the passages that take part, of all questions alike; None for all. explain: whether hits are to say why.
-    shared: results by name.
+    threads: that may answer parts of the batch. shared: results by name.
     """
 
     questions: Sequence[str]
@@ -57,6 +68,7 @@ class Asked:
     encode: Encode | None = None
     allowed: Allowed | None = None
     explain: bool = True
+    threads: Threads = _ALONE
     shared: dict[str, Any] = field(default_factory=dict)
 
 
@@ -64,12 +76,14 @@ class Found(NamedTuple):
     """The passages of one question, best first, ties by row.
 
     rows: ``(k,) int64``. scores: ``(k,)``. explain: why those at some places of ``rows`` were found, as JSON holds it;
-    None where the method has no more to say than the score.
+    None where the method has no more to say than the score, or says it of several questions at once
+    (``PassageRetriever.explanations``) from its own ``answer``.
     """
 
     rows: npt.NDArray[np.int64]
     scores: npt.NDArray[np.floating]
     explain: Callable[[Sequence[int]], list[dict[str, Any]]] | None = None
+    answer: Any = None
 
 
 class Retriever(Protocol):
@@ -98,12 +112,20 @@ class PassageRetriever(ABC):
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """At most k passages for every question."""
 
+    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+        """Why the passages at some places of each question's were found; None where there is no more to say."""
+        return [None if one.explain is None else one.explain(its) for one, its in zip(found, places, strict=True)]
+
     def search(self, asked: Asked, k: int) -> list[list[Hit]]:
-        """The passages of each question as hits: see ``Retriever``."""
+        """The passages of each question as hits, some questions explained together: see ``Retriever``."""
         hits = []
-        for found in self.rank(asked, k):
-            told = found.explain(range(len(found.rows))) if asked.explain and found.explain else None
-            hits.append(self.passages.hits(found.rows, found.scores, told))
+        ranked = self.rank(asked, k)
+        while tile := list(islice(ranked, EXPLAINED_TOGETHER)):
+            told: Sequence[Explanations] = [None] * len(tile)
+            if asked.explain:
+                told = self.explanations(tile, [range(len(found.rows)) for found in tile])
+            for found, explanations in zip(tile, told, strict=True):
+                hits.append(self.passages.hits(found.rows, found.scores, explanations))
         return hits
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from indexmill.errors import ConfigurationError
-from indexmill.retrieve.base import Asked, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.base import Asked, Explanations, Found, PassageRetriever, parameters_of
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -144,19 +143,26 @@ class Fused(PassageRetriever):
         for of_question in zip(*ranked, strict=True):
             lists = dict(zip(self._methods, of_question, strict=True))
             found = combine(lists, self._weights, self._setting.pool, k)
-            yield Found(found.rows, found.scores, partial(_explanations, lists, found))
+            yield Found(found.rows, found.scores, answer=(of_question, found.places))
 
-
-def _explanations(lists: Mapping[str, Found], combined: Combined, chosen: Sequence[int]) -> list[dict[str, Any]]:
-    told: list[dict[str, Any]] = [{"methods": []} for _ in chosen]
-    for (method, found), places in zip(lists.items(), combined.places[:, list(chosen)].tolist(), strict=True):
-        inside = [(reason, place) for reason, place in zip(told, places, strict=True) if place >= 0]
-        more = found.explain([place for _, place in inside]) if found.explain is not None else [None] * len(inside)
-        for (reason, place), said in zip(inside, more, strict=True):
-            reason["methods"].append({"name": method, "rank": place + 1, "score": float(found.scores[place])})
-            if said is not None:
-                reason[method] = said
-    return told
+    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+        """Of several questions at once: see ``PassageRetriever``."""
+        told: list[list[dict[str, Any]]] = [[{"methods": []} for _ in its] for its in places]
+        for number, (name, method) in enumerate(self._methods.items()):
+            lists = [one.answer[0][number] for one in found]
+            standing = [one.answer[1][number, list(its)].tolist() for one, its in zip(found, places, strict=True)]
+            inside = [[place for place in of_one if place >= 0] for of_one in standing]
+            for reasons, of_one, ranked, more in zip(
+                told, standing, lists, method.explanations(lists, inside), strict=True
+            ):
+                its = [(reason, place) for reason, place in zip(reasons, of_one, strict=True) if place >= 0]
+                saying: Sequence[dict[str, Any] | None] = [None] * len(its) if more is None else more
+                for (reason, place), said in zip(its, saying, strict=True):
+                    score = float(ranked.scores[place])
+                    reason["methods"].append({"name": name, "rank": place + 1, "score": score})
+                    if said is not None:
+                        reason[name] = said
+        return list(told)
 
 
 def _ranking(snapshot: Snapshot, name: str) -> PassageRetriever:

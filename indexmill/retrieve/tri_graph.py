@@ -169,13 +169,26 @@ class TriGraph:
         linked = links_of(
             asked, self.names, self._is_linked, self.name_vectors, self.name_rows, self.parameters.nearest_name
         )
+        if asked.threads.count == 1:
+            return self._tiles(vectors, linked, close, k, allowed)
+
+        def answer(part: slice) -> list[Retrieved]:
+            tiles = self._tiles(vectors[part], linked[part], close[part], k, allowed)
+            return [found for tile in tiles for found in tile]
+
+        return asked.threads.each(answer, len(questions), QUESTION_TILE)
+
+    def _tiles(
+        self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
+    ) -> Iterator[list[Retrieved]]:
+        """The answers to some questions, fewer at a time where they touch much."""
         first, size = 0, QUESTION_TILE
-        while first < len(questions):
+        while first < len(linked):
             tile = slice(first, first + size)
             try:
                 found = self._answers(vectors[tile], linked[tile], close[tile], k, allowed)
             except TooManyLinks:
-                size = (min(size, len(questions) - first) + 1) // 2
+                size = (min(size, len(linked) - first) + 1) // 2
                 continue
             yield found
             first, size = first + size, min(size + size // 4 + 1, QUESTION_TILE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,11 +49,6 @@ class Explanations:
             [{"dense": found.dense, "entities": named} for named in of_one]
             for found, of_one in zip(answers, entities, strict=True)
         ]
-
-    def of_one(self, found: Retrieved, places: Sequence[int]) -> list[Explanation]:
-        """For the passages at some places of one answer."""
-        (told,) = self.of([replace(found, passages=found.passages[list(places)])])
-        return told
 
     def _named(self, answers: Sequence[Retrieved], active: Activated) -> zip[tuple[int, Explanation]]:
         """The number of the hit and what is told of one entity in it, hit by hit and by falling score."""

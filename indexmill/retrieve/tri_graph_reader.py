@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
-from indexmill.hits import Hit
 from indexmill.names import NameIndex
 from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors, parameters_of
+from indexmill.retrieve.base import Explanations as Told
 from indexmill.retrieve.matrices import Matrices, Sparse
 from indexmill.retrieve.tri_graph import TriGraph, TriGraphParameters
 from indexmill.retrieve.tri_graph_explanations import Explanations
@@ -112,13 +112,12 @@ class TriGraphReader(PassageRetriever):
         """The passages of each question: see ``PassageRetriever``."""
         for tile in self._graph.tiles(asked, k):
             for found in tile:
-                yield Found(found.passages, found.scores, partial(self._explanations.of_one, found))
+                yield Found(found.passages, found.scores, answer=found)
 
-    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
-        """The passages of each question as hits, those of a tile explained together."""
-        hits = []
-        for tile in self._graph.tiles(asked, k):
-            told = self._explanations.of(tile) if asked.explain else [None] * len(tile)
-            for found, explanations in zip(tile, told, strict=True):
-                hits.append(self.passages.hits(found.passages, found.scores, explanations))
-        return hits
+    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Told]:
+        """Of several questions at once: see ``PassageRetriever``."""
+        some = [
+            replace(one.answer, passages=one.rows[np.array(its, dtype=np.int64)])
+            for one, its in zip(found, places, strict=True)
+        ]
+        return list(self._explanations.of(some))

@@ -31,7 +31,15 @@ import numpy.typing as npt
 from indexmill.retrieve.base import Allowed, Asked, Encode, Vectors
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse, TooManyLinks
-from indexmill.retrieve.zoom_passages import Sentence, ordered_passages, ranked_documents, zoom
+from indexmill.retrieve.zoom_passages import (
+    Documents,
+    Local,
+    Sentence,
+    local,
+    ordered_passages,
+    ranked_documents,
+    zoom,
+)
 from indexmill.retrieve.zoom_question import QuestionNames
 from indexmill.retrieve.zoom_start import Similarities, question_links, similarities
 from indexmill.retrieve.zoom_walk import Block, QuestionLinks, Scale, Shared, Walk, shared
@@ -194,22 +202,32 @@ class ZoomGraph:
         names that no entity has; without it they count for nothing. allowed: ``(n_passages,)``, the passages that may
         be found; a document without any takes no part. explain: False leaves out sentences and entities.
         """
-        return list(self.answers(Asked(questions, vectors, encode, allowed), k, explain))
+        asked = Asked(questions, vectors, encode, allowed)
+        return [found for tile in self.tiles(asked, k, explain) for found in tile]
 
-    def answers(self, asked: Asked, k: int, explain: bool = True) -> Iterator[Zoomed]:
-        """What ``retrieve`` gives, one by one."""
+    def tiles(self, asked: Asked, k: int, explain: bool = True) -> Iterator[list[Zoomed]]:
+        """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
         if not len(self.vectors):
-            nothing = Zoomed(np.empty(0, dtype=np.int64), np.empty(0), dense=True)
-            yield from (nothing for _ in asked.questions)
+            nothing = np.empty(0, dtype=np.int64)
+            yield [Zoomed(nothing, np.empty(0), dense=True) for _ in asked.questions]
             return
         scope = Scope.of(self, asked.allowed)
-        walk = Walk(scope.matrix, min(WALK_QUESTIONS, len(asked.questions)))
-        for first in range(0, len(asked.questions), QUESTION_TILE):
-            named = self.names.find(asked, slice(first, first + QUESTION_TILE))
+        linked = self.names.links(asked)
+        idle: list[Walk] = []
+
+        def answer(part: slice) -> list[Zoomed]:
+            named = self.names.find(linked[part], asked.vectors[part])
             similar = similarities(self, scope, named)
             tile = _Tile(named.vectors, similar, question_links(self, scope, named, similar))
-            for begin, upto in pairwise(self._cuts(scope, tile.links, len(named.vectors))):
-                yield from self._answers(scope, walk, tile.slice(begin, upto), k, explain)
+            try:
+                walk = idle.pop()
+            except IndexError:  # no more walks than threads
+                walk = Walk(scope.matrix, min(WALK_QUESTIONS, len(asked.questions)))
+            found = self._answers(scope, walk, tile, k, explain)
+            idle.append(walk)
+            return found
+
+        yield from asked.threads.each(answer, len(asked.questions), QUESTION_TILE)
 
     def _cuts(self, scope: Scope, links: QuestionLinks, count: int) -> list[int]:
         """Where a tile is cut, so that not too many questions walk together, nor from too many links."""
@@ -222,40 +240,57 @@ class ZoomGraph:
             held += more
         return [*cuts, count]
 
-    def _answers(self, scope: Scope, walk: Walk, tile: _Tile, k: int, explain: bool) -> Iterator[Zoomed]:
-        """The answers to questions that walk together."""
-        setting, vectors, links = self.parameters, tile.vectors, tile.links
-        try:
-            walked = walk.walk(links, len(vectors), setting.steps, setting.restart, setting.follow)
-        except TooManyLinks:
-            half = len(vectors) // 2
-            for some in (tile.slice(0, half), tile.slice(half, len(vectors))):
-                yield from self._answers(scope, walk, some, k, explain)
-            return
-        own = links.nodes >= len(self.vectors)
-        agreeing = np.bincount(links.questions[own], minlength=len(vectors)) > 0  # else there is no open question
-        # What is zoomed into does not depend on how many hits are wanted.
-        found = ranked_documents(self, walked, tile.similar, agreeing, max(k, setting.documents))
-        zoomed = zoom(self, scope, found, walked, explain)
+    def _answers(self, scope: Scope, walk: Walk, tile: _Tile, k: int, explain: bool) -> list[Zoomed]:
+        """The answers to the questions of a tile."""
+        vectors = tile.vectors
+        seen = [
+            part
+            for begin, upto in pairwise(self._cuts(scope, tile.links, len(vectors)))
+            for part in self._seen(scope, walk, tile.slice(begin, upto), k, explain)
+        ]
+        found = Documents.joined([documents for documents, _ in seen])
+        zoomed = zoom(self, Local.joined([sentences for _, sentences in seen]), explain)
         pairs, scores = ordered_passages(self, scope, found, zoomed, vectors, k)
         asking, passages = parts(pairs)
+        sentences = zoomed.sentences(pairs) if explain else []
+        linked = self._linked(tile.links, len(vectors)) if explain else [()] * len(vectors)
         cuts = asking.searchsorted(np.arange(len(vectors) + 1)).tolist()
-        for i, (first, last) in enumerate(pairwise(cuts)):
-            rows, dense = passages[first:last], bool(found.dense[i])
-            falling = np.minimum.accumulate(scores[first:last])  # second passages of documents stand behind all first
-            if not explain:
-                yield Zoomed(rows, falling, dense=dense)
-                continue
-            sentences = tuple(tuple(zoomed.kept.get(pair, ())) for pair in pairs[first:last].tolist())
-            yield Zoomed(rows, falling, sentences, self._linked(links.slice(i, i + 1)), dense)
+        return [
+            Zoomed(
+                passages[first:last],
+                np.minimum.accumulate(scores[first:last]),  # second passages of documents stand behind all first
+                tuple(sentences[first:last]),
+                entities,
+                dense,
+            )
+            for (first, last), entities, dense in zip(pairwise(cuts), linked, found.dense.tolist(), strict=True)
+        ]
 
-    def _linked(self, links: QuestionLinks) -> tuple[tuple[int, float], ...]:
-        """The entities that one question is linked to, by falling weight, relative to the largest."""
-        first = int(links.nodes.searchsorted(len(self.vectors)))
-        rows, weights = links.nodes[first:] - len(self.vectors), links.weights[first:]
-        order = np.argsort(-weights, kind="stable")
-        shares = weights[order] / weights.max(initial=0.0)
-        return tuple(zip(rows[order].tolist(), shares.tolist(), strict=True))
+    def _seen(self, scope: Scope, walk: Walk, tile: _Tile, k: int, explain: bool) -> Iterator[tuple[Documents, Local]]:
+        """The documents of questions that walk together, and what is zoomed into."""
+        setting, count, links = self.parameters, len(tile.vectors), tile.links
+        try:
+            walked = walk.walk(links, count, setting.steps, setting.restart, setting.follow)
+        except TooManyLinks:
+            for some in (tile.slice(0, count // 2), tile.slice(count // 2, count)):
+                yield from self._seen(scope, walk, some, k, explain)
+            return
+        own = links.nodes >= len(self.vectors)
+        agreeing = np.bincount(links.questions[own], minlength=count) > 0  # else there is no open question
+        # What is zoomed into does not depend on how many hits are wanted.
+        found = ranked_documents(self, walked, tile.similar, agreeing, max(k, setting.documents))
+        yield found, local(self, scope, found, walked, explain)
+
+    def _linked(self, links: QuestionLinks, count: int) -> list[tuple[tuple[int, float], ...]]:
+        """The entities that each question is linked to, by falling weight, relative to the largest."""
+        (own,) = (links.nodes >= len(self.vectors)).nonzero()
+        asking, weights = links.questions[own], links.weights[own]
+        order = np.lexsort((-weights, asking))
+        asking, weights = asking[order], weights[order]
+        cuts = asking.searchsorted(np.arange(count + 1))
+        shares = weights / weights[cuts[asking]]
+        told = list(zip((links.nodes[own[order]] - len(self.vectors)).tolist(), shares.tolist(), strict=True))
+        return [tuple(told[first:last]) for first, last in pairwise(cuts.tolist())]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +12,14 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.names import NameIndex
-from indexmill.retrieve.base import Asked, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.base import Asked, Explanations, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
 from indexmill.retrieve.matrices import Sparse
 from indexmill.retrieve.rows import Rows
 from indexmill.retrieve.tri_graph_explanations import EXPLAINED
 from indexmill.retrieve.tri_graph_reader import names_of
 from indexmill.retrieve.zoom_graph import ZoomBlocks, Zoomed, ZoomGraph, ZoomGraphParameters
+from indexmill.retrieve.zoom_passages import Sentence
 from indexmill.retrieve.zoom_question import QuestionNames
 from indexmill.retrieve.zoom_walk import Block
 
@@ -126,46 +129,73 @@ class ZoomGraphReader(PassageRetriever):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         self._graph = open_zoom_graph(snapshot)
+        contents = self._graph.blocks.contents
+        self._contents = Sparse(contents.indptr, contents.indices)
         self._sentences = Rows(snapshot, "sentences", ["start", "end"])
         self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages of each question: see ``PassageRetriever``."""
-        for found in self._graph.answers(asked, k, explain=asked.explain):
-            yield Found(found.passages, found.scores, partial(self._explanations, found))
+        for tile in self._graph.tiles(asked, k, explain=asked.explain):
+            for found in tile:
+                yield Found(found.passages, found.scores, answer=found)
 
-    def _explanations(self, found: Zoomed, places: Sequence[int]) -> list[dict[str, Any]]:
-        """One for each of some of the passages that were found."""
-        contents, weights = self._graph.blocks.contents, dict(found.entities)
-        linked = []
-        for document in self._graph.passage_document[found.passages[list(places)]].tolist():
-            inside = contents.indices[contents.indptr[document] : contents.indptr[document + 1]].tolist()
-            known = sorted((one for one in inside if one in weights), key=lambda one: (-weights[one], one))
-            linked.append(known[:EXPLAINED])
-        entities = np.unique(np.array([entity for own in linked for entity in own], dtype=np.int64))
-        told = {
-            entity: {"entity_id": identity, "surface": surface, "score": weights[entity]}
-            for entity, identity, surface in zip(
-                entities.tolist(),
-                self._entities.take(entities, "entity_id"),
-                self._entities.take(entities, "surface"),
-                strict=True,
+    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+        """Of several questions at once: see ``PassageRetriever``."""
+        answers = [
+            replace(
+                one.answer,
+                passages=one.rows[np.array(its, dtype=np.int64)],
+                sentences=tuple(one.answer.sentences[i] for i in its),
             )
-        }
-        explanations = []
-        for place, own in zip(places, linked, strict=True):
-            passage, kept = int(found.passages[place]), found.sentences[place]
-            text = self.passages.text(passage)
-            rows = np.array([one.row for one in kept], dtype=np.int64)
-            starts, ends = self._sentences.take(rows, "start"), self._sentences.take(rows, "end")
-            explanations.append(
-                {
-                    "dense": found.dense,
-                    "sentences": [
-                        {"text": text[start:end], "score": one.score}
-                        for start, end, one in zip(starts, ends, kept, strict=True)
-                    ],
-                    "entities": [told[entity] for entity in own],
-                }
-            )
-        return explanations
+            for one, its in zip(found, places, strict=True)
+        ]
+        passages = np.concatenate([found.passages for found in answers])
+        sentences = [kept for found in answers for kept in found.sentences]
+        entities = self._linked(answers, passages)
+        told = iter(
+            [
+                {"dense": dense, "sentences": said, "entities": named}
+                for dense, said, named in zip(
+                    [found.dense for found in answers for _ in found.passages],
+                    self._told(passages, sentences),
+                    entities,
+                    strict=True,
+                )
+            ]
+        )
+        return [list(islice(told, len(found.passages))) for found in answers]
+
+    def _told(self, passages: npt.NDArray[np.int64], kept: Sequence[Sequence[Sentence]]) -> list[list[dict[str, Any]]]:
+        """What is told of the sentences that are kept of each passage."""
+        rows = np.array([one.row for said in kept for one in said], dtype=np.int64)
+        bounds = zip(self._sentences.take(rows, "start"), self._sentences.take(rows, "end"), strict=True)
+        return [
+            [
+                {"text": text[start:end], "score": one.score}
+                for one, (start, end) in zip(said, bounds, strict=False)  # the next of all
+            ]
+            for text, said in zip(self.passages.texts(passages), kept, strict=True)
+        ]
+
+    def _linked(self, answers: Sequence[Zoomed], passages: npt.NDArray[np.int64]) -> list[list[dict[str, Any]]]:
+        """What is told of the entities that link each passage's document to the question."""
+        asking = np.arange(len(answers)).repeat([len(found.passages) for found in answers])
+        linked = [one for found in answers for one in found.entities]
+        whose = np.arange(len(answers)).repeat([len(found.entities) for found in answers])
+        pairs = paired(whose, np.array([row for row, _ in linked], dtype=np.int64))
+        order = pairs.argsort()
+        weights = np.array([weight for _, weight in linked])[order]
+        hits, entities, _ = self._contents.links(self._graph.passage_document[passages].astype(np.int64))
+        inside, column = matches(paired(asking[hits], entities), pairs[order])
+        hits, entities = hits[inside], entities[inside]
+        best = first_of_each(hits, weights[column], EXPLAINED)
+        rows = distinct(entities[best])
+        names = list(zip(self._entities.take(rows, "entity_id"), self._entities.take(rows, "surface"), strict=True))
+        told: list[list[dict[str, Any]]] = [[] for _ in passages]
+        for hit, at, weight in zip(
+            hits[best].tolist(), rows.searchsorted(entities[best]).tolist(), weights[column[best]].tolist(), strict=True
+        ):
+            identity, surface = names[at]
+            told[hit].append({"entity_id": identity, "surface": surface, "score": weight})
+        return told

@@ -1,13 +1,12 @@
 """From zoom_graph's walk to passages: its best documents, their sentences, their passages (ZoomRAG, section 3.2).
 
-What some questions have found goes through together, as pairs of a question and a row (``columns``); only the fine
-walk is one question's own.
+What some questions have found goes through together, as pairs of a question and a row (``columns``).
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,14 +20,19 @@ from indexmill.retrieve.grid import UNIT
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.open_question import LEAST
 from indexmill.retrieve.stacked import taken
-from indexmill.retrieve.zoom_fine import Local, sentence_scores
+from indexmill.retrieve.zoom_fine import FineWalk, sentence_scores
+from indexmill.retrieve.zoom_fine import Local as Graph
 from indexmill.retrieve.zoom_start import Similarities, runs
 from indexmill.retrieve.zoom_walk import Walked
 
 if TYPE_CHECKING:
     from indexmill.retrieve.zoom_graph import Scope, ZoomGraph
 
-__all__ = ["Documents", "Sentence", "Zoom", "ordered_passages", "ranked_documents", "zoom"]
+__all__ = ["Documents", "Local", "Sentence", "Zoom", "local", "ordered_passages", "ranked_documents", "zoom"]
+
+
+HELD_SENTENCES = 4096
+"""Sentences whose vectors are held at once, unless one question has more: 6 MiB of 384 float32."""
 
 
 class Sentence(NamedTuple):
@@ -52,18 +56,75 @@ class Documents:
     places: Rows
     dense: npt.NDArray[np.bool_]
 
+    @classmethod
+    def joined(cls, some: Sequence[Documents]) -> Documents:
+        """Those of questions that follow each other."""
+        if len(some) == 1:
+            return some[0]
+        every = {field.name: np.concatenate([getattr(one, field.name) for one in some]) for field in fields(cls)}
+        every["questions"] += _before([len(one.dense) for one in some]).repeat([len(one.rows) for one in some])
+        return cls(**every)
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The sentences of the best documents of some questions, by question and row, and the entities that they mention.
+
+    counts: ``(n_questions,)``, sentences of each. documents, passages, sentences: of each sentence, with its row.
+    owners, columns: of each link the place of the sentence and of the entity. named: ``(n_questions,)``, entities of
+    each. coarse: of each entity, where the coarse walk left it.
+    """
+
+    counts: Rows
+    documents: Rows
+    passages: Rows
+    sentences: Rows
+    owners: Rows
+    columns: Rows
+    named: Rows
+    coarse: Scores
+
+    @classmethod
+    def joined(cls, some: Sequence[Local]) -> Local:
+        """Those of questions that follow each other."""
+        if len(some) == 1:
+            return some[0]
+        every = {field.name: np.concatenate([getattr(one, field.name) for one in some]) for field in fields(cls)}
+        links = [len(one.owners) for one in some]
+        every["owners"] += _before([len(one.sentences) for one in some]).repeat(links)
+        every["columns"] += _before([len(one.coarse) for one in some]).repeat(links)
+        return cls(**every)
+
 
 @dataclass(frozen=True, slots=True)
 class Zoom:
     """What the fine walks say.
 
     passages, strongest: pairs, ascending, with the score of their best sentence, where sentences are told apart. kept:
-    the sentences that are kept of each pair of a question and a passage.
+    the pairs of questions and passages, ascending, that the kept sentences stand in, with their ``rows`` and
+    ``scores``.
     """
 
     passages: Pairs
     strongest: Scores
-    kept: dict[int, list[Sentence]]
+    kept: Pairs
+    rows: Rows
+    scores: Scores
+
+    def sentences(self, pairs: Pairs) -> list[tuple[Sentence, ...]]:
+        """The kept sentences of some pairs of a question and a passage."""
+        begins, ends = self.kept.searchsorted(pairs).tolist(), self.kept.searchsorted(pairs, side="right").tolist()
+        rows, scores = self.rows.tolist(), self.scores.tolist()
+        return [
+            tuple(map(Sentence, rows[begin:end], scores[begin:end])) if end > begin else ()
+            for begin, end in zip(begins, ends, strict=True)
+        ]
+
+
+def _before(lengths: Sequence[int] | Rows) -> Rows:
+    """How much stands before each of some columns."""
+    ends = np.cumsum(lengths)
+    return np.asarray(ends - lengths, dtype=np.int64)
 
 
 def ranked_documents(
@@ -133,16 +194,14 @@ def _nearest_others(products: Vectors, reached: Rows, most: int) -> tuple[Rows, 
     return rest[order], cosines[order]
 
 
-def zoom(graph: ZoomGraph, scope: Scope, found: Documents, walked: Walked, explain: bool) -> Zoom:
-    """The fine walk over the sentences of each question's best documents, where it can tell anything."""
+def local(graph: ZoomGraph, scope: Scope, found: Documents, walked: Walked, explain: bool) -> Local:
+    """What is zoomed into: the sentences of each question's best documents, where a fine walk can tell anything."""
     setting = graph.parameters
-    none = np.empty(0, dtype=np.int64)
     best = (found.places < setting.documents) & ~found.dense[found.questions]
-    needed = np.full(len(found.dense), explain)
-    needed[found.questions[best & (scope.counts[found.rows] > 1)]] = True
+    needed = np.full(len(found.dense), explain and setting.fine)
+    if setting.fine:
+        needed[found.questions[best & (scope.counts[found.rows] > 1)]] = True
     best &= needed[found.questions]
-    if not setting.fine or not best.any():
-        return Zoom(none, np.empty(0), {})
     asking, documents = parts(np.sort(paired(found.questions[best], found.rows[best])))
     sentences, lengths = runs(graph.sentence_starts, documents)
     asking, documents = asking.repeat(lengths), documents.repeat(lengths)
@@ -151,58 +210,77 @@ def zoom(graph: ZoomGraph, scope: Scope, found: Documents, walked: Walked, expla
         allowed = scope.passages[passages]
         asking, documents = asking[allowed], documents[allowed]
         sentences, passages = sentences[allowed], passages[allowed]
-    if not len(sentences):
-        return Zoom(none, np.empty(0), {})
     owners, mentioned, _ = graph.mentions.links(sentences)
     mentioned = paired(asking[owners], mentioned)
     entities = distinct(mentioned)
-    columns = entities.searchsorted(mentioned)
     whose, rows = parts(entities)
-    coarse = walked.of_entities(whose, rows)
     count = len(found.dense)
-    every = np.arange(count + 1)
-    of_sentences, of_entities = asking.searchsorted(every), whose.searchsorted(every)
-    of_links = owners.searchsorted(of_sentences)
-    scores = np.zeros(len(sentences))
-    kept: dict[int, list[Sentence]] = {}
-    for i in range(count):
-        its = slice(int(of_sentences[i]), int(of_sentences[i + 1]))
-        if its.start == its.stop:
-            continue
-        links, named = slice(*of_links[i : i + 2]), slice(*of_entities[i : i + 2])
-        scores[its] = sentence_scores(
-            Local(
-                taken(graph.sentences, sentences[its]),
-                documents[its],
-                owners[links] - its.start,
-                columns[links] - named.start,
-                coarse[named],
-            ),
-            restart=setting.fine_restart,
-            temporal_width=setting.temporal_width,
-            temporal_share=setting.temporal_share,
-            semantic=setting.semantic_links,
-            temporal=setting.temporal_links,
-            scale=setting.scale,
-        )
-        if explain:
-            _keep(kept, i, passages[its], sentences[its], scores[its], setting.kept)
-    pairs = paired(asking, passages)
+    return Local(
+        np.bincount(asking, minlength=count),
+        documents,
+        passages,
+        sentences,
+        owners,
+        entities.searchsorted(mentioned),
+        np.bincount(whose, minlength=count),
+        walked.of_entities(whose, rows),
+    )
+
+
+def zoom(graph: ZoomGraph, seen: Local, explain: bool) -> Zoom:
+    """The fine walks over what some questions zoom into."""
+    setting, none = graph.parameters, np.empty(0, dtype=np.int64)
+    if not len(seen.sentences):
+        return Zoom(none, np.empty(0), none, none, np.empty(0))
+    asking = np.arange(len(seen.counts)).repeat(seen.counts)
+    fine = FineWalk(
+        setting.fine_restart,
+        setting.temporal_width,
+        setting.temporal_share,
+        setting.semantic_links,
+        setting.temporal_links,
+        setting.scale,
+    )
+    found: list[Scores] = []
+    held: list[Graph] = []
+    for one in _graphs(graph, seen):
+        held.append(one)
+        if sum(len(some.documents) for some in held) >= HELD_SENTENCES:
+            found += sentence_scores(held, fine)
+            held = []
+    scores = np.concatenate([*found, *sentence_scores(held, fine)])
+    pairs = paired(asking, seen.passages)
     (first,) = changes(pairs).nonzero()
     strongest = np.maximum.reduceat(scores, first)
-    told = np.bincount(asking, scores, count)[asking[first]] > 0  # elsewhere nothing is told apart
-    return Zoom(pairs[first[told]], strongest[told], kept)
+    told = np.bincount(asking, scores, len(seen.counts)) > 0
+    apart = told[asking[first]]  # elsewhere nothing is told apart
+    kept = _kept(asking, scores, seen.counts, np.where(told, setting.kept, 1.0)) if explain else none
+    return Zoom(pairs[first[apart]], strongest[apart], pairs[kept], seen.sentences[kept], scores[kept])
 
 
-def _keep(
-    kept: dict[int, list[Sentence]], question: int, passages: Rows, sentences: Rows, scores: Scores, share: float
-) -> None:
-    """Add the sentences of a question that are kept: of all of them a share, the best; all where none has a score."""
-    share = share if scores.any() else 1.0
-    best = np.sort((-scores).argsort(kind="stable")[: math.ceil(share * len(sentences))])
-    pairs = paired(np.array(question), passages[best])
-    for pair, row, score in zip(pairs.tolist(), sentences[best].tolist(), scores[best].tolist(), strict=True):
-        kept.setdefault(pair, []).append(Sentence(row, score))
+def _graphs(graph: ZoomGraph, seen: Local) -> Iterator[Graph]:
+    """The graph of each question that has sentences."""
+    of_sentences = [0, *seen.counts.cumsum().tolist()]
+    of_entities = [0, *seen.named.cumsum().tolist()]
+    of_links = seen.owners.searchsorted(of_sentences).tolist()
+    for i, (begin, end) in enumerate(pairwise(of_sentences)):
+        if end > begin:
+            links, entities = slice(*of_links[i : i + 2]), slice(*of_entities[i : i + 2])
+            yield Graph(
+                taken(graph.sentences, seen.sentences[begin:end]),
+                seen.documents[begin:end],
+                seen.owners[links] - begin,
+                seen.columns[links] - entities.start,
+                seen.coarse[entities],
+            )
+
+
+def _kept(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:
+    """The places, ascending, of the sentences that are kept: of each question's a share, the best."""
+    order = np.lexsort((-scores, asking))
+    most = np.ceil(shares * counts)
+    rank = np.arange(len(order)) - _before(counts)[asking]  # the questions ascend before and after
+    return np.sort(order[rank < most[asking]])
 
 
 def ordered_passages(

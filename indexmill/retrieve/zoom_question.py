@@ -13,7 +13,7 @@ from indexmill.retrieve.base import Asked, Vectors
 from indexmill.retrieve.columns import Pairs, paired, positions
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
 from indexmill.retrieve.open_question import named_parts, without
-from indexmill.retrieve.question_links import links_of
+from indexmill.retrieve.question_links import Links, links_of
 
 __all__ = ["Named", "QuestionNames"]
 
@@ -49,17 +49,19 @@ class QuestionNames:
     name_rows: Rows | None = None
     nearest_name: float = 0.7
 
-    def find(self, asked: Asked, tile: slice) -> Named:
-        """What each of some questions names."""
-        linked = links_of(
+    def links(self, asked: Asked) -> list[Links]:
+        """The entities that each question names."""
+        return links_of(
             asked,
             self.names,
             lambda rows: self.contained_in.degrees(rows) > 0,
             self.name_vectors,
             self.name_rows,
             self.nearest_name,
-        )[tile]
-        vectors = asked.vectors[tile]
+        )
+
+    def find(self, linked: Sequence[Links], vectors: Vectors) -> Named:
+        """What some questions name, given their links and vectors."""
         owners = np.arange(len(linked)).repeat([len(links) for links in linked])
         rows = np.array([link.entity for links in linked for link in links], dtype=np.int64)
         scores = np.array([link.score for links in linked for link in links], dtype=np.float64)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Similarities", "question_links", "runs", "similarities"]
 
+_NEAR_ROWS = 512
+"""Documents that are multiplied with one vector after the other while they are near to the processor."""
+
 _NEAR = 50
 """Nearest documents through whose sentences a wide entity still leads on."""
 
@@ -51,7 +54,11 @@ def similarities(graph: ZoomGraph, scope: Scope, named: Named) -> Similarities:
     if questions > 2:
         found = np.asarray(both @ graph.vectors.T)
     else:
-        found = np.array([graph.vectors @ question for question in both], dtype=np.float32)
+        found = np.empty((len(both), len(graph.vectors)), dtype=np.float32)
+        for first in range(0, len(graph.vectors), _NEAR_ROWS):
+            rows = graph.vectors[first : first + _NEAR_ROWS]
+            for question, of_one in zip(both, found, strict=True):
+                np.dot(rows, question, out=of_one[first : first + _NEAR_ROWS])
     if scope.documents is not None:
         found[:, ~scope.documents] = -np.inf
     opened = found[questions:]

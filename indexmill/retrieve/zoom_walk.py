@@ -10,12 +10,12 @@ further steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.columns import sums
+from indexmill.retrieve.columns import positions, sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, TooManyLinks
 
 __all__ = ["Block", "QuestionLinks", "Scale", "Shared", "Walk", "Walked", "average", "averages", "shared"]
@@ -57,10 +57,12 @@ class QuestionLinks(NamedTuple):
 class Shared:
     """The matrix M of eq. 6 over documents, then entities; symmetric, each block of the same average weight.
 
-    sums: ``(n_nodes,)``, of the columns.
+    middles: ``(n_nodes,)``, where a row's links to documents end and those to entities begin. sums: ``(n_nodes,)``, of
+    the columns.
     """
 
     indptr: Rows
+    middles: Rows
     indices: npt.NDArray[np.int32]
     weights: Scores
     sums: Scores
@@ -115,8 +117,10 @@ def shared(documents: Block, contents: Block, entities: Block, linked: int, scal
 def _compressed(rows: Rows, columns: Integers, weights: Scores, nodes: int, documents: int) -> Shared:
     """A symmetric matrix from links ordered by row, then column."""
     indptr = np.concatenate([[0], np.bincount(rows, minlength=nodes).cumsum()]).astype(np.int64)
+    to_documents = np.bincount(rows[columns < documents], minlength=nodes)
     return Shared(
         indptr,
+        indptr[:-1] + to_documents,
         columns.astype(np.int32, copy=False),
         weights,
         np.bincount(rows, weights, nodes).astype(np.float64),  # symmetric: a column's sum is its row's
@@ -175,37 +179,73 @@ class _Numbers:
         return self._number.take(keys).astype(np.int64)
 
 
-class _Laid(NamedTuple):
-    """The links of some nodes that are followed.
+class _Links:
+    """The links to documents, or those to entities, of the nodes that are followed, in the order of the nodes.
 
-    places, questions, linked, sums: of each node its place, its question, the weight of the question's link to it, and
-    the sum of its column. lengths: how many links it has. targets, weights: of every link.
+    lengths: how many of each node. targets, weights: of every link, with room for more.
     """
 
-    places: Rows
+    def __init__(self) -> None:
+        self.lengths = np.empty(0, dtype=np.int64)
+        self._count = 0
+        self._targets, self._weights = np.empty(0, dtype=np.int64), np.empty(0)
+
+    def clear(self) -> None:
+        """Forget all, but keep the room."""
+        self.lengths, self._count = self.lengths[:0], 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, starts: Rows, lengths: Rows, graph: Shared) -> tuple[npt.NDArray[np.int32], Rows]:
+        """Add links of the matrix, so many from each start: their columns, and their targets, still to be filled."""
+        ends = lengths.cumsum()
+        more = int(ends[-1]) if len(ends) else 0
+        first, self._count = self._count, self._count + more
+        if self._count > len(self._targets):
+            room = max(2 * len(self._targets), self._count)
+            targets, weights = np.empty(room, dtype=np.int64), np.empty(room)
+            targets[:first], weights[:first] = self._targets[:first], self._weights[:first]
+            self._targets, self._weights = targets, weights
+        self.lengths = np.concatenate([self.lengths, lengths])
+        places = (starts - ends + lengths).repeat(lengths)
+        places += np.arange(more)
+        # Not the default mode, which would fill a copy of the output first to keep it whole on an error.
+        graph.weights.take(places, out=self._weights[first : self._count], mode="clip")
+        return graph.indices.take(places), self._targets[first : self._count]
+
+    def flow(self, passed: Scores, length: int) -> Scores:
+        """What comes to each target below ``length`` where every node passes on so much along a link of weight one."""
+        flow = passed.repeat(self.lengths)
+        flow *= self._weights[: self._count]
+        return sums(self._targets[: self._count], flow, length)
+
+
+class _Followed(NamedTuple):
+    """Nodes that are followed, documents before entities.
+
+    documents, entities: where their scores stand. questions, linked, sums: of each node its question, the weight of the
+    question's link to it, and the sum of its column.
+    """
+
+    documents: Rows
+    entities: Rows
     questions: Rows
     linked: Scores
     sums: Scores
-    lengths: Rows
-    targets: Rows
-    weights: Scores
-
-    def and_(self, more: _Laid) -> _Laid:
-        """These links and others after them."""
-        both: list[Any] = [np.concatenate(column) for column in zip(self, more, strict=True)]
-        return _Laid(*both)
 
 
 class Walk:
     """Walks on one matrix, of at most ``most`` questions together. Not to be shared by threads.
 
-    A question's documents have a place each, its entities one as they are reached: a score is the sum of what flows to
-    its place, and no place is two questions'.
+    A question's documents have a place each, its entities a number as they are reached: a score is the sum of what
+    flows to its place, and no place is two questions'.
     """
 
     def __init__(self, graph: Shared, most: int) -> None:
         self._graph = graph
         self._numbers = _Numbers(most, len(graph.sums) - graph.documents)
+        self._to_documents, self._to_entities = _Links(), _Links()
 
     def walk(self, links: QuestionLinks, count: int, steps: int, restart: float, follow: float = 0.0) -> Walked:
         """The distributions after some steps from each of ``count`` questions (eq. 3).
@@ -215,74 +255,71 @@ class Walk:
         add up to one where no column is. A question that has no links holds everything. Raises TooManyLinks where
         several questions follow more than MOST_LINKS.
         """
-        self._numbers.clear()
-        width = count * self._graph.documents
+        for laid in (self._numbers, self._to_documents, self._to_entities):
+            laid.clear()
+        n = self._graph.documents
         total = sums(links.questions, links.weights, count)
         start = (1 - restart) * (links.weights / total[links.questions])
-        own = self._places(links.questions, np.ones(len(links.nodes), dtype=np.int64), links.nodes, width)
-        score, held = np.zeros(width + len(self._numbers.keys)), np.ones(count)
-        linked = np.zeros(len(score))
-        linked[own] = links.weights
-        laid: _Laid | None = None
-        is_laid = np.zeros(len(score), dtype=np.bool_)
-        for _ in range(steps):
-            fresh = score > follow
-            fresh &= ~is_laid
-            if fresh.any():
-                is_laid |= fresh
-                most = None if count == 1 else MOST_LINKS - (0 if laid is None else len(laid.targets))
-                new = self._lay_out(fresh.nonzero()[0], linked, width, most)
-                laid = new if laid is None else laid.and_(new)
-                more = np.zeros(width + len(self._numbers.keys) - len(score))
-                linked, is_laid = np.concatenate([linked, more]), np.concatenate([is_laid, more > 0])
-            before, score = score, np.zeros(len(score))
+        is_entity = links.nodes >= n
+        (to_documents,), (to_entities,) = (~is_entity).nonzero(), is_entity.nonzero()
+        own = links.questions[to_documents] * n + links.nodes[to_documents]
+        self._numbers.add(links.questions[to_entities], links.nodes[to_entities] - n)  # distinct: from 0 in their order
+        documents, entities, held = np.zeros(count * n), np.zeros(len(to_entities)), np.ones(count)
+        weights, linked = links.weights[to_documents], links.weights[to_entities]
+        is_laid, entity_is_laid = np.zeros(count * n, dtype=np.bool_), np.zeros(len(to_entities), dtype=np.bool_)
+        followed: list[_Followed] = []
+        for step in range(steps):
+            if step:
+                fresh = _unless(is_laid, documents > follow)
+                fresh_entities = _unless(entity_is_laid, entities > follow)
+                if len(fresh) or len(fresh_entities):
+                    at, known = positions(fresh, own)
+                    its = np.zeros(len(fresh))
+                    its[known] = weights[at[known]]
+                    its = np.concatenate([its, linked.take(fresh_entities)])
+                    followed.append(self._follow(fresh, fresh_entities, its, count == 1))
+                    new = np.zeros(len(self._numbers.keys) - len(linked))
+                    linked, entity_is_laid = np.concatenate([linked, new]), np.concatenate([entity_is_laid, new > 0])
             returned = np.zeros(count)
-            if laid is not None:
-                passed = before.take(laid.places)
-                passed = np.where(passed > follow, (1 - restart) * (passed / laid.sums), 0.0)  # z of eq. 7
-                returned = sums(laid.questions, laid.linked * passed, count)
-                flow = passed.repeat(laid.lengths)
-                flow *= laid.weights
-                score = sums(laid.targets, flow, len(linked))
-            score[own] += start * held[links.questions]
+            passed = np.empty(0)
+            if followed:
+                every = [(documents.take(one.documents), entities.take(one.entities)) for one in followed]
+                passed = np.concatenate([scores for both in every for scores in both])
+                column = np.concatenate([one.sums for one in followed])
+                passed = np.where(passed > follow, (1 - restart) * (passed / column), 0.0)  # z of eq. 7
+                back = np.concatenate([one.linked for one in followed]) * passed
+                returned = sums(np.concatenate([one.questions for one in followed]), back, count)
+            documents = self._to_documents.flow(passed, count * n)
+            entities = self._to_entities.flow(passed, len(linked))
+            again = start * held[links.questions]
+            documents[own] += again[to_documents]
+            entities[: len(to_entities)] += again[to_entities]
             held = np.where(total > 0, returned + restart, 1.0)
-        documents = score[:width].reshape(count, self._graph.documents)
-        return Walked(documents, score[width:], held, self._numbers)
+        return Walked(documents.reshape(count, n), entities, held, self._numbers)
 
-    def _places(self, questions: Rows, lengths: Rows, nodes: Integers, width: int) -> Rows:
-        """The places of nodes, so many of each of some questions: those of documents are below ``width``."""
-        places = (questions * self._graph.documents).repeat(lengths)
-        places += nodes
-        (entities,) = (nodes >= self._graph.documents).nonzero()
-        if len(entities):
-            rows = nodes.take(entities).astype(np.int64) - self._graph.documents
-            asking = questions.repeat(lengths).take(entities)
-            places[entities] = self._numbers.add(asking, rows) + width
-        return places
-
-    def _lay_out(self, places: Rows, linked: Scores, width: int, most: int | None) -> _Laid:
-        """Lay out the links of what stands at some places; raises TooManyLinks for more than ``most``."""
-        documents = self._graph.documents
-        cut = int(places.searchsorted(width))
-        questions, nodes = np.divmod(places[:cut], documents) if documents else (places[:0], places[:0])
-        keys = self._numbers.keys[places[cut:] - width]
-        questions = np.concatenate([questions, keys >> self._numbers.bits])
-        nodes = np.concatenate([nodes, (keys & ((1 << self._numbers.bits) - 1)) + documents])
-        starts = self._graph.indptr.take(nodes)
-        lengths = self._graph.indptr.take(nodes + 1) - starts
-        ends = lengths.cumsum()
-        if most is not None and ends[-1] > most:
+    def _follow(self, places: Rows, numbers: Rows, linked: Scores, alone: bool) -> _Followed:
+        """Lay out the links of documents at some places, and of entities of some numbers."""
+        graph, bits = self._graph, self._numbers.bits
+        n, keys = graph.documents, self._numbers.keys[numbers]
+        asking, nodes = np.divmod(places, n) if n else (places, places)
+        questions = np.concatenate([asking, keys >> bits])
+        nodes = np.concatenate([nodes, (keys & ((1 << bits) - 1)) + n])
+        starts, middles, ends = graph.indptr.take(nodes), graph.middles.take(nodes), graph.indptr.take(nodes + 1)
+        held = len(self._to_documents) + len(self._to_entities)
+        if not alone and held + int((ends - starts).sum()) > MOST_LINKS:
             raise TooManyLinks
-        links = (starts - ends + lengths).repeat(lengths)
-        links += np.arange(len(links))
-        targets = self._places(questions, lengths, self._graph.indices.take(links), width)
-        own = linked.take(places)
-        return _Laid(
-            places,
-            questions,
-            own,
-            self._graph.sums.take(nodes) + own,
-            lengths,
-            targets,
-            self._graph.weights.take(links),
-        )
+        lengths = middles - starts
+        columns, targets = self._to_documents.add(starts, lengths, graph)
+        np.add((questions * n).repeat(lengths), columns, out=targets)
+        lengths = ends - middles
+        columns, targets = self._to_entities.add(middles, lengths, graph)
+        targets[:] = self._numbers.add(questions.repeat(lengths), columns.astype(np.int64) - n)
+        return _Followed(places, numbers, questions, linked, graph.sums.take(nodes) + linked)
+
+
+def _unless(known: npt.NDArray[np.bool_], chosen: npt.NDArray[np.bool_]) -> Rows:
+    """The places that are chosen and not known yet, ascending; they are known from now on."""
+    (places,) = chosen.nonzero()
+    places = places[~known.take(places)]
+    known[places] = True
+    return places

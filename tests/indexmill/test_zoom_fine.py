@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.retrieve import zoom_fine
-from indexmill.retrieve.zoom_fine import Local, sentence_scores
+from indexmill.retrieve.zoom_fine import FineWalk, Local, sentence_scores
 
 
 def local(seed: int, sentences: int = 14, entities: int = 6) -> Local:
@@ -46,26 +46,31 @@ def closed_form(graph: Local, beta: float, sigma: float, omega: float, linear: b
     return np.linalg.solve(np.eye(n + h) - (1 - beta) * matrix, beta * start)[:n]
 
 
+def scores_of(graph: Local, setting: FineWalk) -> np.ndarray:
+    (scores,) = sentence_scores([graph], setting)
+    return scores
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     st.integers(0, 10**6), st.sampled_from([0.3, 0.9]), st.sampled_from([0.5, 2.0]), st.sampled_from([0.0, 0.4, 1.0])
 )
 def test_the_iteration_reaches_the_closed_form(seed: int, beta: float, sigma: float, omega: float) -> None:
     graph = local(seed)
-    scores = sentence_scores(graph, restart=beta, temporal_width=sigma, temporal_share=omega)
+    scores = scores_of(graph, FineWalk(beta, sigma, omega))
     assert np.allclose(scores, closed_form(graph, beta, sigma, omega), atol=1e-12)
 
 
 def test_many_sentences_are_walked_without_their_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = local(3, sentences=40)
     monkeypatch.setattr(zoom_fine, "DENSE_SENTENCES", 10)
-    scores = sentence_scores(graph, restart=0.9, temporal_width=1.5, temporal_share=0.5)
+    scores = scores_of(graph, FineWalk(0.9, 1.5, 0.5))
     assert np.allclose(scores, closed_form(graph, 0.9, 1.5, 0.5, linear=True), atol=1e-8)
 
 
 def test_ten_thousand_sentences_take_no_square_of_memory() -> None:
     graph = local(4, sentences=10_000)
-    scores = sentence_scores(graph, restart=0.9, temporal_width=1.0, temporal_share=0.5)
+    scores = scores_of(graph, FineWalk(0.9, 1.0, 0.5))
     assert scores.shape == (10_000,)
     assert (scores > 0).any()
 
@@ -73,9 +78,7 @@ def test_ten_thousand_sentences_take_no_square_of_memory() -> None:
 @pytest.mark.parametrize(("semantic", "temporal"), [(True, False), (False, True), (False, False)])
 def test_links_can_be_left_out(semantic: bool, temporal: bool) -> None:
     graph = local(5)
-    scores = sentence_scores(
-        graph, restart=0.9, temporal_width=1.0, temporal_share=0.5, semantic=semantic, temporal=temporal
-    )
+    scores = scores_of(graph, FineWalk(0.9, 1.0, 0.5, semantic, temporal))
     if semantic or temporal:
         assert np.allclose(scores, closed_form(graph, 0.9, 1.0, float(temporal)), atol=1e-12)
     else:
@@ -85,4 +88,21 @@ def test_links_can_be_left_out(semantic: bool, temporal: bool) -> None:
 def test_no_entity_no_scores() -> None:
     graph = local(6)
     none = replace(graph, entities=np.zeros_like(graph.entities))
-    assert not sentence_scores(none, restart=0.9, temporal_width=1.0, temporal_share=0.5).any()
+    assert not scores_of(none, FineWalk(0.9, 1.0, 0.5)).any()
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 150), st.integers(1, 9)), min_size=1, max_size=12))
+def test_a_graph_gets_to_the_bit_what_it_gets_alone(drawn: list[tuple[int, int, int]]) -> None:
+    graphs = [local(seed, sentences, entities) for seed, sentences, entities in drawn]
+    setting = FineWalk(0.9, 1.0, 0.5)
+    for together, graph in zip(sentence_scores(graphs, setting), graphs, strict=True):
+        assert np.array_equal(together, scores_of(graph, setting))
+
+
+@pytest.mark.parametrize("sentences", [1, 2, 14, 40, 128])
+def test_a_matrix_and_links_one_by_one_give_the_same(monkeypatch: pytest.MonkeyPatch, sentences: int) -> None:
+    graph, setting = local(7, sentences), FineWalk(0.9, 1.0, 0.5)
+    folded = scores_of(graph, setting)
+    monkeypatch.setattr(zoom_fine, "_FOLDED", 0)
+    assert np.allclose(scores_of(graph, setting), folded, atol=1e-14)

@@ -13,7 +13,7 @@ from flows.run import build_inline
 from indexmill.errors import ConfigurationError, CorruptBlob
 from indexmill.evaluate import evaluate, read_questions
 from indexmill.manifest import Family
-from indexmill.retrieve import zoom_walk
+from indexmill.retrieve import zoom_passages, zoom_walk
 from indexmill.retrieve.base import Asked
 from indexmill.retrieve.zoom_graph_reader import ZoomGraphReader, open_zoom_graph
 from indexmill.snapshot import Snapshot
@@ -231,3 +231,10 @@ def test_unknown_parameters_and_arrays_that_do_not_fit_are_refused(snapshot: Sna
             open_zoom_graph(snapshot)
     finally:
         snapshot._made[key] = held
+
+
+def test_how_many_sentences_are_held_changes_nothing(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [f"Who met {row['title']}?" for row in snapshot.table("documents", ["title"]).to_pylist()[:12]]
+    expected = snapshot.retrieve_batch(asked, method="zoom_graph", k=7)
+    monkeypatch.setattr(zoom_passages, "HELD_SENTENCES", 5)
+    assert snapshot.retrieve_batch(asked, method="zoom_graph", k=7) == expected
