@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Alias",
     "Artifact",
+    "Candidate",
     "Corpus",
     "Digest",
     "Family",
@@ -206,6 +207,13 @@ class Alias(Record):
     version: Annotated[int, Field(ge=1)] | None
     created: Timestamp
     note: str = ""
+
+
+class Candidate(Record):
+    """What a reader takes from the end of a run: a refused one names the manifest that a gate kept back."""
+
+    state: str
+    manifest: Digest | None = None
 
 
 def describe_table(schema: pa.Schema) -> list[JsonValue]:

@@ -35,8 +35,10 @@ _READER = {
 _PIPELINE = {
     "build": "Bring the index up to date with the corpus and publish it.",
     "init": "Write a configuration file and a small sample corpus.",
+    "publish": "Publish by hand what a gate refused.",
     "quarantine": "The rows of the corpus that were refused, and why.",
     "runs": "The runs of the pipeline and how they ended.",
+    "status": "How fresh the index is, for people and monitors.",
 }
 
 
