@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+from pydantic import Field
 
 from indexmill.errors import BadInput
 from indexmill.evaluate import found_documents, parse_questions
@@ -26,7 +28,8 @@ from tasks.stage import Inputs, Outputs, Stage
 
 __all__ = ["STAGE", "Comparison", "Measured", "Quality", "compare", "question_file", "shaping"]
 
-_Places = tuple[tuple[int, ...], ...]
+_Some = Annotated[tuple[int, ...], Field(strict=False)]
+_Places = Annotated[tuple[_Some, ...], Field(strict=False)]
 """For each question, places in its list of gold documents, ascending."""
 
 

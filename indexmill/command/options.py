@@ -233,7 +233,7 @@ def opened(options: Options, version: int | None, alias: str | None, run: str | 
     return open_candidate(options.store_path(), run)
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg] # generic only in newer releases of click
     """A length of time such as 90m, 26h, 2d or 1d12h, in seconds."""
 
     name = "duration"
