@@ -53,16 +53,18 @@ class Silent:
 class StageReport:
     """Counts of one stage: parts, rows by what became of them, bytes, calls.
 
-    seconds: work summed over workers. wall_seconds: how long some of it was at work. bytes_made: of the blobs of the
-    parts that were made, as their receipts say. cost: in the currency of the prices that are configured.
+    began_seconds: after the run did. wall_seconds: how long some of it was at work. seconds: work summed over workers.
+    bytes_made: of the blobs of the parts that were made, as their receipts say. cost: in the currency of the configured
+    prices.
     """
 
     parts_made: int = 0
     parts_reused: int = 0
     parts_differing: int = 0
     parts_failed: int = 0
-    seconds: float = 0.0
+    began_seconds: float = 0.0
     wall_seconds: float = 0.0
+    seconds: float = 0.0
     bytes_made: int = 0
     cost: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
@@ -75,8 +77,9 @@ class StageReport:
             "parts_differing": self.parts_differing,
             "parts_failed": self.parts_failed,
             "quarantined": self.counts["quarantined"],
-            "seconds": round(self.seconds, 3),
+            "began_seconds": round(self.began_seconds, 3),
             "wall_seconds": round(self.wall_seconds, 3),
+            "seconds": round(self.seconds, 3),
             "bytes_made": self.bytes_made,
             "llm_calls": self.counts["llm_calls"],
             "llm_tokens": self.counts["llm_tokens"],
@@ -119,7 +122,7 @@ class Report:
     def stage(self, name: str) -> StageReport:
         """The report of a stage, begun if it is new."""
         with self._lock:
-            return self.stages.setdefault(name, StageReport())
+            return self.stages.setdefault(name, StageReport(began_seconds=self._clock() - self._began))
 
     @contextlib.contextmanager
     def at_work(self, name: str) -> Iterator[StageReport]:

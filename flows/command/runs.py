@@ -88,6 +88,11 @@ def _print_run(run: dict[str, Any]) -> None:
     stages, totals = run["stages"], run.get("totals", {})
     if stages:
         shown = [name for name in _COLUMNS if totals.get(name) or name not in _UNLESS_ZERO]
-        rows = [[stage, *(counts.get(name, 0) for name in shown)] for stage, counts in stages.items()]
-        rows.append(["total", *(totals.get(name, 0) for name in shown)])
+        in_order = sorted(stages.items(), key=lambda stage: stage[1]["began_seconds"])
+        rows = [[name, *(_rounded(counts.get(count, 0)) for count in shown)] for name, counts in in_order]
+        rows.append(["total", *(_rounded(totals.get(count, 0)) for count in shown)])
         click.echo(table(["stage", *(_COLUMNS[name] for name in shown)], rows))
+
+
+def _rounded(number: float) -> float:
+    return round(number, 2) if isinstance(number, float) else number

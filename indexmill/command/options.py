@@ -244,7 +244,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # generic only in new
         if isinstance(value, (int, float)):
             return float(value)
         text = str(value).strip().lower()
-        pieces = re.findall(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])", text)
+        pieces = re.findall(r"([0-9]{1,9}(?:[.][0-9]{1,9})?)([smhdw])", text)
         if not pieces or "".join(number + unit for number, unit in pieces) != text:
             self.fail(f"{value!r} is no length of time; write 90m, 26h, 2d or 1d12h (s, m, h, d, w)", param, ctx)
         return sum(float(number) * self._UNITS[unit] for number, unit in pieces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from tasks.executor import InlineExecutor
 from tasks.report import Silent
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import settings
+from tests.storage.quick import quick_folder
 
 WORDS = ("amber", "basalt", "cobalt", "dolomite", "emerald", "feldspar", "garnet", "hematite", "iolite", "jasper")
 
@@ -98,13 +99,19 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def memory() -> Iterator[Path]:
+    with quick_folder() as folder:
+        yield folder
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Place:
-    return Place(tmp_path, questions=str(ask(tmp_path / "questions.jsonl")))
+def place(memory: Path) -> Place:
+    return Place(memory)
+
+
+@pytest.fixture
+def asked(memory: Path) -> Place:
+    return Place(memory, questions=str(ask(memory / "questions.jsonl")))
 
 
 def without(rows: Documents, *gone: str) -> Documents:

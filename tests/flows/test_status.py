@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tasks.executor import InlineExecutor
 from tasks.report import Silent
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import settings
+from tests.storage.quick import quick_folder
 
 START = 1_769_824_800.0
 HOUR = 3600.0
@@ -60,8 +61,9 @@ class Nights:
 
 
 @pytest.fixture
-def nights(tmp_path: Path) -> Nights:
-    return Nights(tmp_path)
+def nights() -> Iterator[Nights]:
+    with quick_folder() as folder:
+        yield Nights(folder)
 
 
 @pytest.fixture
