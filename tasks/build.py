@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, ModelUnavailable
+from indexmill.evaluate import parse_questions
 from indexmill.layout import blob_path
 from indexmill.manifest import Artifact, Corpus, Family, Manifest
 from indexmill.packs import open_pack
@@ -55,7 +56,7 @@ from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
 from tasks.ingest.sources import Found, batches
 from tasks.ingest.sources import find as find_sources
-from tasks.quality import Measured, Quality, compare, question_file
+from tasks.quality import Measured, Quality, compare
 from tasks.report import Progress, Report, StageReport
 from tasks.stage import Job, Made, Stage, make_part, part_key
 
@@ -392,12 +393,13 @@ class Build:
         if self.questions is None or not self.manifest().corpus.documents:  # an empty index finds nothing
             return
         setting = self.configuration.gates
+        asked = parse_questions(self.questions, str(setting.questions))
         manifest = self.store.put_blob(self.manifest().to_bytes())
         candidate = self._measured(manifest, setting.methods)
-        self.measured = Quality.of(manifest, candidate, self.questions, setting.k)
+        self.measured = Quality.of(manifest, candidate, asked, setting.k)
         before = self._measured_parent()
         if before is not None and self.parent is not None:
-            compared = compare(candidate, before, self.parent.version, lost_counts=not self.allow_shrink)
+            compared = compare(candidate, before, asked, self.parent.version, lost_counts=not self.allow_shrink)
             self.measured = dataclasses.replace(self.measured, compared=compared)
         self.report.quality = self.measured.to_json()
 
@@ -426,7 +428,14 @@ class Build:
     def questions(self) -> bytes | None:
         """The question file of the gate as it was when it was first read; raises BadInput where it cannot be used."""
         path = self.configuration.gates.questions
-        return None if path is None else question_file(path)
+        if path is None:
+            return None
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise BadInput(f"gates.questions: {path} cannot be read: {error.strerror or error}") from error
+        parse_questions(data, str(path))
+        return data
 
     def run(self) -> Manifest:
         """Every stage in order, and the manifest they add up to."""

@@ -45,7 +45,7 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
     if not now and before != 0:
         why = f"the corpus holds no document, and version {change.version} has {has}"
     elif change.lost:
-        why = f"{change.lost} documents of version {change.version} are no longer in the corpus"
+        why = f"version {change.version} has {_counted(change.lost, 'document')} that the corpus lacks"
     elif before is not None and before - now > max_shrink * before:
         why = (
             f"the corpus has {now} documents where version {change.version} has {before}: "

@@ -19,14 +19,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from indexmill.errors import BadInput
-from indexmill.evaluate import found_documents, parse_questions
+from indexmill.evaluate import Question, found_documents, parse_questions
 from indexmill.manifest import Record
 from indexmill.snapshot import open_manifest
 from tasks.environment import code_digest
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["STAGE", "Comparison", "Measured", "Quality", "compare", "question_file", "shaping"]
+__all__ = ["STAGE", "Comparison", "Measured", "Quality", "compare", "shaping"]
 
 _Some = Annotated[tuple[int, ...], Field(strict=False)]
 _Places = Annotated[tuple[_Some, ...], Field(strict=False)]
@@ -76,15 +75,14 @@ class Quality:
     compared: Comparison | None = None
 
     @classmethod
-    def of(cls, manifest: str, measured: Measured, questions: bytes, k: int) -> Self:
+    def of(cls, manifest: str, measured: Measured, questions: Sequence[Question], k: int) -> Self:
         """The quality of the snapshot of a manifest, which no other is held against."""
-        asked = parse_questions(questions, "gates.questions")
         return cls(
             manifest=manifest,
             k=k,
-            questions=len(asked),
+            questions=len(questions),
             unanswerable=sum(not places for places in measured.held),
-            missing=sum(len(one.gold_ids) for one in asked) - sum(map(len, measured.held)),
+            missing=len({gold for one in questions for gold in one.gold_ids} - _held(measured, questions)),
             recall=_recalls(measured, measured.held, measured.found),
         )
 
@@ -101,24 +99,15 @@ class Quality:
         }
 
 
-def question_file(path: Path) -> bytes:
-    """The bytes of a question file; raises BadInput where they are none."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"gates.questions: {path} cannot be read: {error.strerror or error}") from error
-    parse_questions(data, str(path))
-    return data
-
-
 def shaping(methods: Sequence[str], k: int) -> dict[str, Any]:
     """What a measurement depends on beside the snapshot and the questions; the code, since retrieval is code."""
     return {"methods": sorted(methods), "k": k, "code": code_digest()}
 
 
-def compare(candidate: Measured, before: Measured, version: int, *, lost_counts: bool) -> Comparison:
+def compare(
+    candidate: Measured, before: Measured, questions: Sequence[Question], version: int, *, lost_counts: bool
+) -> Comparison:
     """Hold a candidate against the version before it, in the methods that both have."""
-    lost = sum(len({*had} - {*has}) for had, has in zip(before.held, candidate.held, strict=True))
     counted = before.held
     if not lost_counts:
         counted = tuple(tuple(sorted({*had} & {*has})) for had, has in zip(before.held, candidate.held, strict=True))
@@ -128,9 +117,14 @@ def compare(candidate: Measured, before: Measured, version: int, *, lost_counts:
         questions=sum(bool(places) for places in counted),
         before=_recalls(before, counted, methods),
         now=_recalls(candidate, counted, methods),
-        lost=lost,
+        lost=len(_held(before, questions) - _held(candidate, questions)),
         lost_counts=lost_counts,
     )
+
+
+def _held(measured: Measured, questions: Sequence[Question]) -> set[str]:
+    """The gold documents that a snapshot holds."""
+    return {one.gold_ids[place] for one, held in zip(questions, measured.held, strict=True) for place in held}
 
 
 def _recalls(measured: Measured, counted: _Places, methods: Collection[str]) -> dict[str, float]:

@@ -88,7 +88,7 @@ def _print_run(run: dict[str, Any]) -> None:
     stages, totals = run["stages"], run.get("totals", {})
     if stages:
         shown = [name for name in _COLUMNS if totals.get(name) or name not in _UNLESS_ZERO]
-        in_order = sorted(stages.items(), key=lambda stage: stage[1]["began_seconds"])
+        in_order = sorted(stages.items(), key=lambda stage: stage[1].get("began_seconds", 0))
         rows = [[name, *(_rounded(counts.get(count, 0)) for count in shown)] for name, counts in in_order]
         rows.append(["total", *(_rounded(totals.get(count, 0)) for count in shown)])
         click.echo(table(["stage", *(_COLUMNS[name] for name in shown)], rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ import indexmill
 from flows.candidates import publish_candidate
 from flows.run import Outcome, run_build
 from indexmill.command import main
-from indexmill.errors import BadInput, CorruptBlob, GateRefused, LeaseLost
+from indexmill.errors import BadInput, CorruptBlob, GateRefused, LeaseLost, StoreNotWritable
 from indexmill.folder import FolderReader
 from indexmill.layout import blob_path
 from indexmill.snapshot import open_candidate
 from indexmill.verify import verify
 from schemas.config import Configuration
-from storage import runs
+from storage import faults, runs
 from storage.folder import open_store
 from tasks.build import Build
 from tasks.executor import InlineExecutor
@@ -199,10 +200,10 @@ def test_an_unmounted_source_is_refused_however_small_it_was(sources: Place) -> 
     (sources.corpus / "news" / "rows.jsonl").unlink()
     message = sources.refused()
     assert f"no file of the corpus lies under {sources.corpus / 'news'}" in message
-    assert "1 documents of version 1 are no longer in the corpus" in message
+    assert "version 1 has 1 document that the corpus lacks" in message
     # Growth elsewhere does not hide it.
     write_corpus(sources.corpus / "archive" / "rows.jsonl", documents(30))
-    assert "are no longer in the corpus" in sources.refused()
+    assert "version 1 has 1 document that the corpus lacks" in sources.refused()
     assert sources.build(allow_shrink=True).documents == 30
     assert sources.said.warnings[-1] == f"no file of the corpus lies under {sources.corpus / 'news'}"
     assert not sources.build().published  # it had nothing that could be lost
@@ -482,6 +483,35 @@ def test_a_candidate_with_a_missing_blob_is_not_published(kept: Place) -> None:
     assert FolderReader(kept.root).versions() == [1]
     kept.refused()  # the next build makes it whole
     assert publish_candidate(open_store(kept.root), refused.run_id).published
+
+
+def test_a_publishing_that_met_a_full_disk_is_finished_by_another(kept: Place) -> None:
+    refused = kept.last
+    at = 1
+    while True:
+        root = Path(shutil.copytree(kept.root, kept.folder / f"copy-{at}"))
+        faults.arm(at, "enospc")
+        try:
+            publish_candidate(open_store(root), refused.run_id)
+            failed = False
+        except StoreNotWritable:
+            failed = True
+        finally:
+            crossed = faults.crossings()
+            faults.arm(0)
+        published = FolderReader(root).versions() == [1, 2]
+        assert published or failed
+        # Its lease may not have been given back, and its process lives: later it has run out.
+        again = publish_candidate(open_store(root), refused.run_id, clock=lambda: time.time() + 1_000)
+        assert (again.published, again.version) == (not published, 2)
+        assert FolderReader(root).versions() == [1, 2]
+        assert FolderReader(root).ref(2).manifest == refused.candidate
+        assert verify(FolderReader(root)).ok
+        shutil.rmtree(root)
+        if crossed < at:
+            break
+        at += 3
+    assert at > 20
 
 
 def test_only_a_candidate_can_be_published_by_hand(kept: Place, capsys: pytest.CaptureFixture[str]) -> None:

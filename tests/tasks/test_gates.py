@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexmill.evaluate import Question
 from schemas.config import GateSettings
 from tasks.gates import CorpusChange, refuse_quality, refuse_size
 from tasks.quality import Comparison, Measured, Quality, compare
@@ -43,7 +44,7 @@ def test_a_silent_source_may_take_nothing_away() -> None:
     said = refuse_size(CorpusChange(7, 100, 101, empty=("a", "b"), unreadable=("c.gz",), lost=4, refused_rows=2), 1.0)
     assert said == (
         "no file of the corpus lies under a and 1 other (a mount that is away looks so); c.gz cannot be read to the "
-        "end; 4 documents of version 7 are no longer in the corpus (2 rows were refused: see `indexmill quarantine`). "
+        "end; version 7 has 4 documents that the corpus lacks (2 rows were refused: see `indexmill quarantine`). "
         "Nothing was published: mend the source, or let the documents go with --allow-shrink"
     )
     assert refuse_size(CorpusChange(7, 100, 101, empty=("a",)), 0.0) is None
@@ -73,6 +74,11 @@ def test_recall_may_fall_by_the_tolerance_and_not_below_the_minimum(
     assert (refuse_quality(quality(now, before), settings) is not None) == refused
 
 
+def asked(*gold: str) -> list[Question]:
+    """Questions by the ids of their gold documents, a letter each."""
+    return [Question(str(number), "Who?", tuple(ids)) for number, ids in enumerate(gold)]
+
+
 def measured(*questions: tuple[set[int], set[int]]) -> Measured:
     """Which gold documents are held and found, question by question."""
     held, found = ([tuple(sorted(one)) for one in part] for part in zip(*questions, strict=True))
@@ -80,21 +86,22 @@ def measured(*questions: tuple[set[int], set[int]]) -> Measured:
 
 
 def test_recall_is_of_the_gold_documents_that_a_snapshot_holds() -> None:
-    lines = b'{"question": "a", "gold_ids": ["x", "y"]}\n' * 3
-    one = Quality.of("0" * 64, measured(({0, 1}, {0}), ({1}, {1}), (set(), set())), lines, 5)
-    assert (one.questions, one.unanswerable, one.missing, one.recall) == (3, 1, 3, {"dense": 0.75})
-    none = Quality.of("0" * 64, measured(*[(set(), set())] * 3), lines, 5)
+    questions = asked("xy", "ay", "ab")
+    one = Quality.of("0" * 64, measured(({0, 1}, {0}), ({1}, {1}), (set(), set())), questions, 5)
+    assert (one.questions, one.unanswerable, one.missing, one.recall) == (3, 1, 2, {"dense": 0.75})
+    none = Quality.of("0" * 64, measured(*[(set(), set())] * 3), questions, 5)
     assert (none.unanswerable, none.recall) == (3, {})
 
 
 def test_a_candidate_is_held_to_the_gold_documents_of_the_version_before() -> None:
     before = measured(({0, 1}, {0, 1}), ({0}, {0}), (set(), set()))
     candidate = measured(({0}, {0}), (set(), set()), ({0, 1}, set()))
-    missed = compare(candidate, before, 3, lost_counts=True)
-    assert (missed.questions, missed.lost) == (2, 2)
+    questions = asked("xy", "y", "vw")
+    missed = compare(candidate, before, questions, 3, lost_counts=True)
+    assert (missed.questions, missed.lost) == (2, 1)
     assert (missed.before, missed.now) == ({"dense": 1.0}, {"dense": 0.25})
-    let_go = compare(candidate, before, 3, lost_counts=False)
-    assert (let_go.questions, let_go.lost) == (1, 2)
+    let_go = compare(candidate, before, questions, 3, lost_counts=False)
+    assert (let_go.questions, let_go.lost) == (1, 1)
     assert (let_go.before, let_go.now) == ({"dense": 1.0}, {"dense": 1.0})
 
 
@@ -108,10 +115,11 @@ def test_what_was_measured_compares_as_it_should(
     pairs: list[tuple[tuple[set[int], set[int]], tuple[set[int], set[int]]]],
 ) -> None:
     candidate, before = (measured(*side) for side in zip(*pairs, strict=True))
+    questions = asked(*["abcd"] * len(pairs))
     for lost_counts in (True, False):
-        found = compare(candidate, before, 1, lost_counts=lost_counts)
+        found = compare(candidate, before, questions, 1, lost_counts=lost_counts)
         assert found.before.keys() == found.now.keys()
         assert all(0 <= recall <= 1 for recall in (*found.before.values(), *found.now.values()))
-        same = compare(before, before, 1, lost_counts=lost_counts)
+        same = compare(before, before, questions, 1, lost_counts=lost_counts)
         assert (same.before, same.lost) == (same.now, 0)
     assert Measured.from_bytes(candidate.to_bytes(), "here") == candidate
