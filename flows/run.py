@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from pydantic import JsonValue
 
 from flows.interrupt import stoppable
-from flows.operation import operation
+from flows.operation import Operation, operation
 from indexmill.canonical import digest_of
-from indexmill.errors import CorruptBlob
+from indexmill.errors import CorruptBlob, GateRefused
 from indexmill.manifest import Manifest, Ref
 from schemas.config import Configuration
-from storage import holds, lineage, refs
+from storage import holds, lineage, refs, runs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore, init_store
 from storage.lease import Lease
@@ -26,6 +27,7 @@ from storage.lineage import Lineage
 from storage.publish import publish
 from tasks.build import NEEDS, Build, Parent
 from tasks.executor import Executor, InlineExecutor
+from tasks.gates import refuse_quality
 from tasks.report import Progress
 
 __all__ = ["Outcome", "build_inline", "build_under_prefect", "run_build"]
@@ -50,6 +52,8 @@ class Outcome:
     llm_tokens: int
     quarantined: int
     seconds: float
+    bytes_made: int
+    quality: Mapping[str, Any] | None
 
 
 def run_build(
@@ -93,11 +97,12 @@ def run_build(
         try:
             manifest = stages(build)
         finally:
-            run.report = {name: stage.to_json() for name, stage in build.report.stages.items()}
+            run.report = build.report.to_json()
         for file in build.report.changed_files:
             progress.warn(
                 f"{file} changed while it was read; what was read is in the index, the next run reads it again"
             )
+        _refuse_candidate(run, build, manifest)
         ref = _commit(store, run.lease, build, manifest, clock, note)
         run.version, run.manifest, run.published = ref.version, ref.manifest, ref.run_id == run.run_id
     report = build.report
@@ -117,6 +122,8 @@ def run_build(
         llm_tokens=report.total("llm_tokens"),
         quarantined=report.total("quarantined"),
         seconds=round(time.monotonic() - began, 3),
+        bytes_made=sum(stage.bytes_made for stage in report.stages.values()),
+        quality=report.quality,
     )
 
 
@@ -198,6 +205,23 @@ def _parent(store: FolderStore, progress: Progress) -> Parent | None:
         # Nothing of it can be reused; what is made again restores the blobs that are the same.
         progress.warn(f"version {ref.version} is damaged, its parts are made again: {error}")
         return Parent(ref.version, ref.manifest, None, Lineage())
+
+
+def _refuse_candidate(run: Operation, build: Build, manifest: Manifest) -> None:
+    """Raise GateRefused where the candidate finds too little; it is kept, and the run's record names it."""
+    digest = digest_of(manifest.to_bytes())
+    if build.measured is None or (build.parent is not None and build.parent.digest == digest):
+        return
+    why = refuse_quality(build.measured, build.configuration.gates)
+    if why is None:
+        return
+    earlier = [one.run_id for one in runs.list_runs(run.store) if one.candidate == digest]
+    again = f" It is the candidate of run {earlier[-1]}, unchanged." if earlier else ""
+    run.manifest = run.store.put_blob(manifest.to_bytes())
+    raise GateRefused(
+        f"{why}. Nothing was published.{again} The candidate is kept: look at it with `indexmill query --run "
+        f"{run.run_id}`, publish it all the same with `indexmill publish {run.run_id}`"
+    )
 
 
 def _commit(store: FolderStore, lease: Lease, build: Build, manifest: Manifest, clock: Clock, note: str) -> Ref:

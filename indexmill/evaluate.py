@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from indexmill.retrieve.base import Vectors
     from indexmill.snapshot import Snapshot
 
-__all__ = ["Evaluation", "MethodResult", "Question", "evaluate", "read_questions", "recall"]
+__all__ = [
+    "Evaluation",
+    "MethodResult",
+    "Question",
+    "evaluate",
+    "found_documents",
+    "parse_questions",
+    "read_questions",
+    "recall",
+]
+
+_Retrieve = Callable[[Sequence[int], int], list[list[Hit]]]
 
 BATCH = 256
 """Questions retrieved at once, so that the memory of an evaluation does not grow with the set."""
@@ -88,14 +99,19 @@ class Evaluation:
 
 def read_questions(path: str | Path) -> list[Question]:
     """The questions of a JSON Lines file; raises BadInput naming the line that cannot be used."""
-    path = Path(path)
     try:
-        lines = path.read_bytes().splitlines()
+        data = Path(path).read_bytes()
     except OSError as error:
         raise BadInput(f"{path}: cannot read the question file: {error.strerror or error}") from error
-    questions = [_question(f"{path}:{number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
+    return parse_questions(data, str(path))
+
+
+def parse_questions(data: bytes, where: str) -> list[Question]:
+    """The questions in the bytes of a question file called `where`; raises as `read_questions` does."""
+    lines = data.splitlines()
+    questions = [_question(f"{where}:{number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
     if not questions:
-        raise BadInput(f"{path}: holds no questions; expected lines of " + '{"id", "question", "gold_ids"}')
+        raise BadInput(f"{where}: holds no questions; expected lines of " + '{"id", "question", "gold_ids"}')
     return questions
 
 
@@ -166,6 +182,18 @@ def evaluate(
     )
 
 
+def found_documents(
+    snapshot: Snapshot, questions: Sequence[Question], method: str, k: int, vectors: Vectors | None
+) -> list[list[str]]:
+    """The first k distinct documents that a method finds for each question; fewer where it finds fewer.
+
+    vectors: of the questions, ``(n_questions, d) float32``; None for a method that uses none.
+    """
+    retrieve = _retrieve(snapshot, questions, method, vectors, None)
+    contexts = [hits for _, found in _in_batches(retrieve, len(questions), k) for hits in found]
+    return [_documents(hits)[:k] for hits in contexts]
+
+
 def _measure(
     snapshot: Snapshot,
     questions: Sequence[Question],
@@ -178,21 +206,13 @@ def _measure(
 ) -> MethodResult:
     depth = ks[-1]
     uses_vectors = snapshot.retriever(method).uses_vectors
-
-    def retrieve(chosen: Sequence[int], k: int) -> list[list[Hit]]:
-        given = vectors[list(chosen)] if uses_vectors and vectors is not None else None
-        texts = [questions[i].question for i in chosen]
-        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=given, explain=False, where=where)
-
+    retrieve = _retrieve(snapshot, questions, method, vectors, where)
     retrieve(range(1), depth)  # maps the arrays and reads the tables, which is not the questions' cost
     seconds = 0.0
     contexts: list[list[Hit]] = []
-    for first in range(0, len(questions), BATCH):
-        chosen = range(first, min(first + BATCH, len(questions)))
-        started = clock()
-        found = retrieve(chosen, depth)
-        seconds += clock() - started
-        contexts.extend(_deepened(retrieve, chosen, found, depth))
+    for took, found in _in_batches(retrieve, len(questions), depth, clock):
+        seconds += took
+        contexts.extend(found)
     documents = [_documents(hits) for hits in contexts]
     recalls = {
         k: [recall(question.gold_ids, found, k) for question, found in zip(questions, documents, strict=True)]
@@ -217,9 +237,33 @@ def _measure(
     )
 
 
-def _deepened(
-    retrieve: Callable[[Sequence[int], int], list[list[Hit]]], chosen: Sequence[int], found: list[list[Hit]], depth: int
-) -> list[list[Hit]]:
+def _retrieve(
+    snapshot: Snapshot, questions: Sequence[Question], method: str, vectors: Vectors | None, where: Where | None
+) -> _Retrieve:
+    """What retrieves the k best hits of some of the questions, given by their places."""
+    uses_vectors = snapshot.retriever(method).uses_vectors
+
+    def retrieve(chosen: Sequence[int], k: int) -> list[list[Hit]]:
+        given = vectors[list(chosen)] if uses_vectors and vectors is not None else None
+        texts = [questions[i].question for i in chosen]
+        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=given, explain=False, where=where)
+
+    return retrieve
+
+
+def _in_batches(
+    retrieve: _Retrieve, questions: int, depth: int, clock: Callable[[], float] = time.perf_counter
+) -> Iterator[tuple[float, list[list[Hit]]]]:
+    """The seconds that a batch's first retrieval took, and each question's hits that bring ``depth`` documents."""
+    for first in range(0, questions, BATCH):
+        chosen = range(first, min(first + BATCH, questions))
+        started = clock()
+        found = retrieve(chosen, depth)
+        took = clock() - started
+        yield took, _deepened(retrieve, chosen, found, depth)
+
+
+def _deepened(retrieve: _Retrieve, chosen: Sequence[int], found: list[list[Hit]], depth: int) -> list[list[Hit]]:
     """Each question's hits up to the one that brings its ``depth``-th document, asking deeper where they fall short."""
     contexts = dict(zip(chosen, found, strict=True))
     asked = depth

@@ -28,8 +28,9 @@ from indexmill.layout import (
     number_of,
     ref_name,
     ref_prefix,
+    run_name,
 )
-from indexmill.manifest import Alias, Hold, Manifest, Ref
+from indexmill.manifest import Alias, Candidate, Hold, Manifest, Ref
 
 __all__ = ["FolderReader", "blob_bytes", "check_store", "hash_file", "read_name", "verified_again", "verified_blob"]
 
@@ -147,7 +148,7 @@ class FolderReader:
     Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob as `check_store` does.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.root = Path(path).absolute()
         check_store(self.root)
 
@@ -251,6 +252,25 @@ class FolderReader:
                 "`indexmill promote` makes one"
             )
         return self.ref(pointed)
+
+    def candidate(self, run: str) -> str:
+        """The digest of the manifest that a gate kept a run from publishing.
+
+        Raises SnapshotNotFound if there is no such run, if it has not ended, or if it kept nothing.
+        """
+        try:
+            name = run_name(run, "end")
+            ended = Candidate.from_bytes(read_name(self.root, name), str(self.root / name))
+        except (NotFound, ValueError):
+            raise SnapshotNotFound(
+                f"{self.root} knows no run {run} that has ended; `indexmill runs` lists them"
+            ) from None
+        if ended.state != "refused" or ended.manifest is None:
+            raise SnapshotNotFound(
+                f"run {run} of {self.root} holds no candidate: it ended as {ended.state!r}, and a candidate is what a "
+                "gate refused after it was built"
+            )
+        return ended.manifest
 
     def blob_path_verified(self, digest: str, size: int | None = None) -> Path:
         """The path of a blob, checked against its digest on first use in this process; CorruptBlob otherwise."""

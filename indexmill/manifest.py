@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Alias",
     "Artifact",
+    "Candidate",
     "Corpus",
     "Digest",
     "Family",
@@ -225,6 +226,13 @@ class Hold(Record):
     def __str__(self) -> str:
         why = f": {self.note}" if self.note else ""
         return f"on hold since {self.created} by {self.by} (run {self.run_id}), to stay at version {self.version}{why}"
+
+
+class Candidate(Record):
+    """What a reader takes from the end of a run: a refused one names the manifest that a gate kept back."""
+
+    state: str
+    manifest: Digest | None = None
 
 
 def describe_table(schema: pa.Schema) -> list[JsonValue]:

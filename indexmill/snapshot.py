@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from indexmill.models.embedder import Embedder
     from indexmill.retrieve.passages import Passages
 
-__all__ = ["Blobs", "Snapshot", "open_snapshot", "read_table"]
+__all__ = ["Blobs", "Snapshot", "open_candidate", "open_manifest", "open_snapshot", "read_table"]
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Snapshot:
         self.path = path
         self.manifest = manifest
         self.ref = ref
-        """The record that published it; None in an exported folder."""
+        """The record that published it; None in an exported folder, and of a candidate."""
         self._blobs = blobs
         self._threads = Threads(threads)
         self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
@@ -60,7 +60,7 @@ class Snapshot:
 
     @property
     def version(self) -> int | None:
-        """The version it was published as; None in an exported folder, which does not say."""
+        """The version it was published as; None in an exported folder, which does not say, and of a candidate."""
         return None if self.ref is None else self.ref.version
 
     # Retrieval
@@ -289,6 +289,21 @@ def open_snapshot(
     store = FolderReader(where)
     ref = store.resolve(version=version, alias=alias)
     return Snapshot(where, _StoreBlobs(store), store.manifest(ref.manifest), ref, threads)
+
+
+def open_candidate(path: str | os.PathLike[str], run: str) -> Snapshot:
+    """Open what a gate kept a run from publishing; raises SnapshotNotFound where there is no such run or candidate."""
+    from indexmill.folder import FolderReader
+
+    return open_manifest(path, FolderReader(path).candidate(run))
+
+
+def open_manifest(path: str | os.PathLike[str], manifest: str) -> Snapshot:
+    """Open the snapshot of a store whose manifest has this digest, whether or not a version publishes it."""
+    from indexmill.folder import FolderReader
+
+    store = FolderReader(path)
+    return Snapshot(Path(path), _StoreBlobs(store), store.manifest(manifest), None)
 
 
 class _StoreBlobs:

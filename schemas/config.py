@@ -17,6 +17,7 @@ import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -29,9 +30,10 @@ from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
 from indexmill.errors import ConfigurationError
 from indexmill.retrieve.bm25 import Bm25Parameters
 from indexmill.retrieve.fused import FusedParameters
+from indexmill.retrieve.registry import METHODS
 from indexmill.retrieve.tri_graph import TriGraphParameters
 from indexmill.retrieve.zoom_graph import ZoomGraphParameters
-from schemas.corpus import CorpusSettings
+from schemas.corpus import CorpusSettings, as_tuple
 
 __all__ = [
     "Bm25Settings",
@@ -39,6 +41,7 @@ __all__ = [
     "EmbedSettings",
     "FamilySettings",
     "FusedSettings",
+    "GateSettings",
     "RecogniseSettings",
     "RunSettings",
     "ShardSettings",
@@ -181,6 +184,45 @@ class FamilySettings(_Settings):
     zoom_graph: ZoomGraphSettings = ZoomGraphSettings()
 
 
+class GateSettings(_Settings):
+    """What a corpus and its index have to hold to be published; nothing of this reaches the index."""
+
+    questions: Path | None = Field(
+        None, description="JSON Lines of {id, question, gold_ids}; recall on them is measured before publishing"
+    )
+    methods: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
+        ("fused",), min_length=1, description="the retrieval methods whose recall is measured"
+    )
+    k: int = Field(5, ge=1, le=1000, description="recall is of the first k documents")
+    tolerance: float = Field(
+        0.02, ge=0, le=1, description="recall that a method may lose against the version before; more is refused"
+    )
+    minimum: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="recall below which nothing is published, whatever the version before had"
+    )
+    max_shrink: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="the share of documents that one build may take away without --allow-shrink: a night's deletions "
+        "are a few in a hundred, a mount or an export that failed takes a whole source",
+    )
+
+    @field_validator("methods")
+    @classmethod
+    def _known_methods(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = sorted(set(value) - set(METHODS))
+        if unknown:
+            raise ValueError(f"there is no method {unknown[0]!r}; there are {', '.join(METHODS)}")
+        return tuple(dict.fromkeys(value))
+
+    @model_validator(mode="after")
+    def _minimum_of_something(self) -> GateSettings:
+        if self.minimum is not None and self.questions is None:
+            raise ValueError("minimum is the recall on questions, and there are none: set gates.questions, too")
+        return self
+
+
 class RunSettings(_Settings):
     """How a run works; nothing of this reaches the index."""
 
@@ -199,12 +241,21 @@ class Configuration(_Settings):
     recognise: RecogniseSettings = RecogniseSettings()
     embed: EmbedSettings = EmbedSettings()
     families: FamilySettings = FamilySettings()
+    gates: GateSettings = GateSettings()
     run: RunSettings = RunSettings()
 
     @field_validator("store", mode="before")
     @classmethod
     def _in_a_folder(cls, value: object) -> object:
         return store_folder(value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _gates_ask_what_is_built(self) -> Configuration:
+        for name in self.gates.methods if self.gates.questions is not None else ():
+            family = METHODS[name].family
+            if family is not None and not getattr(self.families, family).enabled:
+                raise ValueError(f"gates.methods names {name!r}, and families.{family} is not enabled")
+        return self
 
     def published(self) -> dict[str, Any]:
         """The settings that shape the index, as the manifest records them."""
@@ -255,6 +306,9 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
             corpus["paths"] = anchored(paths, folder)
         elif isinstance(paths, list):
             corpus["paths"] = [anchored(path, folder) if isinstance(path, str) else path for path in paths]
+    gates = content.get("gates")
+    if isinstance(gates, dict) and isinstance(gates.get("questions"), str):
+        gates["questions"] = anchored(gates["questions"], folder)
     for section, setting in (("embed", "model"), ("recognise", "recogniser")):
         settings = content.get(section)
         if not isinstance(settings, dict) or not isinstance(value := settings.get(setting), str):

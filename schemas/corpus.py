@@ -6,18 +6,18 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-__all__ = ["EVERYTHING_ELSE", "CorpusSettings", "FieldNames"]
+__all__ = ["EVERYTHING_ELSE", "CorpusSettings", "FieldNames", "as_tuple"]
 
 EVERYTHING_ELSE = "*"
 """The value of `FieldNames.metadata` that keeps every field which is not an id, title, text or source."""
 
 
-def _as_tuple(value: object) -> object:
+def as_tuple(value: object) -> object:
     """One string stands for a list of one."""
     return (value,) if isinstance(value, str) else value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
 
 
 class FieldNames(BaseModel):

@@ -115,6 +115,11 @@ class Run:
         """What its process exited with; None without an end."""
         return None if self.end is None else self.end.exit_code
 
+    @property
+    def candidate(self) -> str | None:
+        """The manifest that a gate kept it from publishing."""
+        return self.end.manifest if self.end is not None and self.end.state == "refused" else None
+
 
 def make_run_id(clock: Clock = time.time, process: Process | None = None) -> str:
     """A name for a run: its time, and a word that tells it from others of that time, also where a clock jumps back."""

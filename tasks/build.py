@@ -9,33 +9,55 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.canonical import canonical_json, digest_of
-from indexmill.errors import BadInput, ConfigurationError, GateRefused
+from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, ModelUnavailable
+from indexmill.evaluate import parse_questions
+from indexmill.layout import blob_path
 from indexmill.manifest import Artifact, Corpus, Family, Manifest
 from indexmill.packs import open_pack
+from indexmill.retrieve.registry import available
 from schemas.config import Configuration
+from schemas.tables import DOCUMENTS
 from storage import lineage as lineages
 from storage import runs
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
 from storage.receipts import Receipt, candidates, find, scan
-from tasks import bm25, check, embed, embed_names, encoder, recognise, resolve, split, tri_graph, zoom_graph, zoom_links
+from storage.tables import read_table
+from tasks import (
+    bm25,
+    check,
+    embed,
+    embed_names,
+    encoder,
+    gates,
+    quality,
+    recognise,
+    resolve,
+    split,
+    tri_graph,
+    zoom_graph,
+    zoom_links,
+)
 from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of
 from tasks.environment import environment_fingerprint, library_versions
-from tasks.executor import Call, Executor
+from tasks.executor import Call, Executor, StoppedError, timed
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
-from tasks.ingest.sources import SourceFile, batches, expand
-from tasks.report import Progress, Report
+from tasks.ingest.sources import Found, batches
+from tasks.ingest.sources import find as find_sources
+from tasks.quality import Measured, Quality, compare
+from tasks.report import Progress, Report, StageReport
 from tasks.stage import Job, Made, Stage, make_part, part_key
 
 __all__ = ["NEEDS", "WHOLE", "Build", "Parent"]
@@ -58,6 +80,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "zoom_entity_links": ("embed_names",),
     "zoom_graph": ("zoom_links", "zoom_entity_links"),
     "check": ("embed", "embed_names", "bm25", "tri_graph", "zoom_graph"),
+    "quality": ("check",),
 }
 """The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
 
@@ -111,7 +134,8 @@ class Build:
         self.parent = parent
         self.progress = progress
         self.cold = cold
-        self._allow_shrink = allow_shrink
+        self.allow_shrink = allow_shrink
+        self.measured: Quality | None = None
         self.report = Report()
         self.parts: dict[str, Parts] = {}
         self.corpus: spill.ShardPlan | None = None
@@ -119,13 +143,17 @@ class Build:
             artifact.name: artifact for artifact in (parent.manifest.artifacts if parent and parent.manifest else ())
         }
         self._encoder: OpenedEncoder | None = None
-        self._files: list[SourceFile] | None = None
+        self._sources: Found | None = None
+        self._manifest: Manifest | None = None
         self._scanned: dict[str, list[Receipt]] = {}
         self._lock = threading.Lock()
 
     def look(self) -> None:
         """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
-        self._files = self._sources()
+        self._sources = self._find_sources()
+        if not self._sources.files:
+            self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
+        self.questions  # noqa: B018 - raises
         self.choice  # noqa: B018 - raises
         if self.configuration.recognise.recogniser != "rules":
             recognise.recogniser_of(self.configuration.recognise.recogniser)
@@ -141,27 +169,18 @@ class Build:
             files = self._make(encoder.STAGE, [_Want(WHOLE, {}, shaping, {"path": str(model.folder)})])[WHOLE].outputs
         opening = self.choice.opening(files)
         # A worker opens it, which has to do so anyway; this process never needs it.
-        call = Call(f"{self.run_id}-fingerprint", fingerprint_of, (self.store.url, opening))
-        ((_, fingerprint),) = self.executor.run([call], priority=_PRIORITY["encoder"])
+        call = Call(f"{self.run_id}-fingerprint", timed, (fingerprint_of, self.store.url, opening))
+        with self.report.at_work("encoder") as report:
+            ((_, (fingerprint, seconds)),) = self.executor.run([call], priority=_PRIORITY["encoder"])
+            report.seconds += seconds
         self._encoder = OpenedEncoder(opening, fingerprint)
 
     def ingest(self) -> None:
         """Read the corpus, refuse what cannot be used, and cut the rest into shards."""
-        files = self._sources() if self._files is None else self._files
-        settings = self.configuration.corpus
-        groups = list(batches(files))
+        sources = self._find_sources() if self._sources is None else self._sources
         folder = self.store.scratch(self.run_id) / "spill"
         folder.mkdir(parents=True, exist_ok=True)
-        self.progress.begin("ingest", len(groups))
-        calls = [
-            Call(f"scan-{self.run_id}-{number}", spill.scan, (group, settings, folder))
-            for number, group in enumerate(groups)
-        ]
-        scanned = []
-        for _, result in self.executor.run(calls, priority=_PRIORITY["scan"]):
-            scanned.append(result)
-            self.progress.advance("ingest")
-        self.corpus = spill.plan(scanned, folder, self.configuration.shards.document_tokens)
+        self.corpus = self._scan(sources, folder)
         refused = spill.quarantine_of(self.corpus, folder)
         runs.add_quarantine(self.store, self.run_id, "ingest", refused)
         counts = self.report.stage("ingest").counts
@@ -173,12 +192,12 @@ class Build:
             raise BadInput(
                 f"{refused.num_rows} rows were refused ({reasons}) and --strict is on; see `indexmill quarantine`"
             )
-        self._refuse_silent_loss(refused)
         if not self.corpus.documents and self.parent is None:
             raise BadInput(
                 f"the corpus holds no document that can be indexed; {refused.num_rows} rows were refused, see "
                 "`indexmill quarantine`"
             )
+        self._compare_with_parent(self.corpus, sources.empty, refused, folder)
         self._make(
             ingest_part.STAGE,
             [
@@ -192,17 +211,57 @@ class Build:
             ],
         )
 
-    def _refuse_silent_loss(self, refused: pa.Table) -> None:
-        """A file that cannot be read takes its documents away: not from an index that has them, unless asked."""
-        before = self.parent.manifest.corpus.documents if self.parent and self.parent.manifest else 0
-        now = self.corpus.documents if self.corpus else 0
+    def _scan(self, sources: Found, folder: Path) -> spill.ShardPlan:
+        """Read every file of the corpus into the spill folder, and plan its shards."""
+        groups = list(batches(sources.files))
+        self.progress.begin("ingest", len(groups))
+        calls = [
+            Call(f"scan-{self.run_id}-{number}", timed, (spill.scan, group, self.configuration.corpus, folder))
+            for number, group in enumerate(groups)
+        ]
+        scanned = []
+        with self.report.at_work("ingest") as report:
+            for _, (result, seconds) in self.executor.run(calls, priority=_PRIORITY["scan"]):
+                scanned.append(result)
+                report.seconds += seconds
+                self.progress.advance("ingest")
+            return spill.plan(scanned, folder, self.configuration.shards.document_tokens)
+
+    def _compare_with_parent(
+        self, corpus: spill.ShardPlan, empty: tuple[str, ...], refused: pa.Table, folder: Path
+    ) -> None:
+        """The gate of the corpus: too few documents, or a source that fell silent and took some away."""
         unreadable = refused.filter(pc.equal(refused["reason"], "unreadable-file")).column("file").to_pylist()
-        if unreadable and now < before and not self._allow_shrink:
-            others = f", nor {len(unreadable) - 1} others," if unreadable[1:] else ""
-            raise GateRefused(
-                f"{unreadable[0]}{others} cannot be read to the end, and the corpus has {now} documents where the "
-                f"index has {before}: nothing was published. Mend the file, or let them go with --allow-shrink"
+        for path in empty:
+            self.progress.warn(f"no file of the corpus lies under {path}")
+        if self.parent is not None:
+            change = gates.CorpusChange(
+                *self._before(),
+                now=corpus.documents,
+                empty=empty,
+                unreadable=unreadable,
+                lost=self._lost(self.parent, folder) if empty or unreadable else 0,
+                refused_rows=refused.num_rows,
             )
+            self._refuse_shrink(change)
+
+    def _before(self) -> tuple[int, int | None]:
+        """The parent's version and documents; None for a number that cannot be told, since it is damaged."""
+        if self.parent is None:
+            return 0, 0
+        return self.parent.version, self.parent.manifest.corpus.documents if self.parent.manifest else None
+
+    def _refuse_shrink(self, change: gates.CorpusChange) -> None:
+        why = None if self.allow_shrink else gates.refuse_size(change, self.configuration.gates.max_shrink)
+        if why is not None:
+            raise GateRefused(why)
+
+    def _lost(self, parent: Parent, folder: Path) -> int:
+        """How many documents of the parent the corpus lacks."""
+        here = spill.document_ids(folder)
+        shards = parent.manifest.under("documents") if parent.manifest else ()
+        tables = [read_table(self.store, shard.digest, DOCUMENTS, columns=["document_id"]) for shard in shards]
+        return sum(table.num_rows - (pc.sum(pc.is_in(table["document_id"], here)).as_py() or 0) for table in tables)
 
     def split(self) -> None:
         """Cut documents into passages and sentences."""
@@ -329,14 +388,69 @@ class Build:
             inputs |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
         self._make(check.STAGE, [_Want(WHOLE, inputs, {})])
 
+    def quality(self) -> None:
+        """Measure the candidate's recall on the questions of the gate, and hold it against the parent's."""
+        if self.questions is None or not self.manifest().corpus.documents:  # an empty index finds nothing
+            return
+        setting = self.configuration.gates
+        asked = parse_questions(self.questions, str(setting.questions))
+        manifest = self.store.put_blob(self.manifest().to_bytes())
+        candidate = self._measured(manifest, setting.methods)
+        self.measured = Quality.of(manifest, candidate, asked, setting.k)
+        before = self._measured_parent()
+        if before is not None and self.parent is not None:
+            compared = compare(candidate, before, asked, self.parent.version, lost_counts=not self.allow_shrink)
+            self.measured = dataclasses.replace(self.measured, compared=compared)
+        self.report.quality = self.measured.to_json()
+
+    def _measured(self, manifest: str, methods: Sequence[str]) -> Measured:
+        """What the questions of the gate find in the snapshot of a manifest; made once, like any part."""
+        assert self.questions is not None  # noqa: S101 - or nothing would be measured
+        inputs = {"manifest": manifest, "questions": self.store.put_blob(self.questions)}
+        want = _Want(manifest[:12], inputs, quality.shaping(methods, self.configuration.gates.k))
+        digest = self._make(quality.STAGE, [want])[want.shard].outputs["measured"]
+        return Measured.from_bytes(self.store.get_blob(digest), f"{self.store.url}/{blob_path(digest)}")
+
+    def _measured_parent(self) -> Measured | None:
+        """The same of the parent; None where there is none, or it cannot be read."""
+        if self.parent is None or self.parent.manifest is None or not self.parent.manifest.corpus.documents:
+            return None
+        held = available(self.parent.manifest)
+        try:
+            return self._measured(
+                self.parent.digest, [method for method in self.configuration.gates.methods if method in held]
+            )
+        except (CorruptBlob, ModelUnavailable) as error:
+            self.progress.warn(f"the quality of version {self.parent.version} cannot be measured: {error}")
+            return None
+
+    @cached_property
+    def questions(self) -> bytes | None:
+        """The question file of the gate as it was when it was first read; raises BadInput where it cannot be used."""
+        path = self.configuration.gates.questions
+        if path is None:
+            return None
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise BadInput(f"gates.questions: {path} cannot be read: {error.strerror or error}") from error
+        parse_questions(data, str(path))
+        return data
+
     def run(self) -> Manifest:
         """Every stage in order, and the manifest they add up to."""
+        self.look()
         for stage in NEEDS:
             getattr(self, stage)()
         return self.manifest()
 
     def manifest(self) -> Manifest:
         """The manifest of what the stages made: a function of corpus, settings, code and environment alone."""
+        if self._manifest is None:  # once, before its quality is measured, which is no part of it
+            self._manifest = self._compose()
+        return self._manifest
+
+    def _compose(self) -> Manifest:
         assert self.corpus is not None  # noqa: S101 - `ingest` has run, or there would be no parts
         artifacts = list(self._artifacts())
         families = {"fused": Family(parameters=dict(self.configuration.families.fused.parameters), counts={})}
@@ -385,13 +499,13 @@ class Build:
 
     # What the stages share.
 
-    def _sources(self) -> list[SourceFile]:
-        """The files of the corpus."""
+    def _find_sources(self) -> Found:
+        """The files of the corpus; none only where there is an index whose documents they could be the end of."""
         if self.configuration.corpus is None:
             raise ConfigurationError(
                 "no corpus: give --corpus FILE_OR_FOLDER, or `corpus: {paths: [...]}` in indexmill.yaml"
             )
-        return expand(self.configuration.corpus)
+        return find_sources(self.configuration.corpus, allow_none=self.parent is not None)
 
     @cached_property
     def choice(self) -> EncoderChoice:
@@ -448,7 +562,16 @@ class Build:
 
     def _make(self, stage: Stage, wants: Iterable[_Want]) -> Parts:
         """Find or make the parts a stage needs; the receipts by shard, also kept in `parts`."""
-        report = self.report.stage(stage.name)
+        with self.report.at_work(stage.name) as report:
+            try:
+                return self._make_parts(stage, wants, report)
+            except StoppedError:
+                raise
+            except Exception:
+                report.parts_failed += 1
+                raise
+
+    def _make_parts(self, stage: Stage, wants: Iterable[_Want], report: StageReport) -> Parts:
         wanted = list(wants)
         self.progress.begin(stage.name, len(wanted))
         receipts: Parts = {}
@@ -486,13 +609,15 @@ class Build:
         self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused")
         return self.parts[stage.name]
 
-    def _count(self, report: Any, made: Made) -> Receipt:
+    def _count(self, report: StageReport, made: Made) -> Receipt:
         with self._lock:
             if made.reused:
                 report.parts_reused += 1
             else:
                 report.parts_made += 1
                 report.parts_differing += made.differs
+                report.parts_failed += not made.receipt.complete
+                report.bytes_made += sum(made.receipt.bytes.values())
             report.seconds += made.seconds
             report.counts.update(made.counts)
         return made.receipt

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Call", "Executor", "InlineExecutor", "StoppedError"]
+__all__ = ["Call", "Executor", "InlineExecutor", "StoppedError", "timed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,13 @@ class Call:
     key: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+
+
+def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """What a function returns, and the seconds it took where it ran."""
+    started = time.perf_counter()
+    result = function(*arguments)
+    return result, time.perf_counter() - started
 
 
 class StoppedError(Exception):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -47,12 +51,22 @@ class Silent:
 
 @dataclass
 class StageReport:
-    """Counts of one stage. `seconds` is work summed over workers, not time on the wall."""
+    """Counts of one stage: parts, rows by what became of them, bytes, calls.
+
+    began_seconds: after the run did. wall_seconds: how long some of it was at work. seconds: work summed over workers.
+    bytes_made: of the blobs of the parts that were made, as their receipts say. cost: in the currency of the configured
+    prices.
+    """
 
     parts_made: int = 0
     parts_reused: int = 0
     parts_differing: int = 0
+    parts_failed: int = 0
+    began_seconds: float = 0.0
+    wall_seconds: float = 0.0
     seconds: float = 0.0
+    bytes_made: int = 0
+    cost: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
 
     def to_json(self) -> dict[str, Any]:
@@ -61,21 +75,70 @@ class StageReport:
             "parts_made": self.parts_made,
             "parts_reused": self.parts_reused,
             "parts_differing": self.parts_differing,
+            "parts_failed": self.parts_failed,
+            "quarantined": self.counts["quarantined"],
+            "began_seconds": round(self.began_seconds, 3),
+            "wall_seconds": round(self.wall_seconds, 3),
             "seconds": round(self.seconds, 3),
+            "bytes_made": self.bytes_made,
+            "llm_calls": self.counts["llm_calls"],
+            "llm_tokens": self.counts["llm_tokens"],
+            "cost": round(self.cost, 6),
             **dict(sorted(self.counts.items())),
         }
 
 
-@dataclass
-class Report:
-    """Counts of a run, stage by stage in the order they began."""
+_TOTALS = (
+    "parts_made",
+    "parts_reused",
+    "parts_differing",
+    "parts_failed",
+    "quarantined",
+    "seconds",
+    "bytes_made",
+    "vectors_made",
+    "vectors_reused",
+    "llm_calls",
+    "llm_tokens",
+    "cost",
+)
 
-    stages: dict[str, StageReport] = field(default_factory=dict)
-    changed_files: tuple[str, ...] = ()  # changed while they were read
+
+class Report:
+    """What a run did: counts stage by stage, in the order they began, and what was measured before it published.
+
+    clock: seconds that only grow, like `time.perf_counter`.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.stages: dict[str, StageReport] = {}
+        self.changed_files: tuple[str, ...] = ()  # changed while they were read
+        self.quality: Mapping[str, Any] | None = None
+        self._clock = clock
+        self._began = clock()
+        self._at_work: dict[str, tuple[int, float]] = {}  # how often, and since when
+        self._lock = threading.Lock()
 
     def stage(self, name: str) -> StageReport:
         """The report of a stage, begun if it is new."""
-        return self.stages.setdefault(name, StageReport())
+        with self._lock:
+            return self.stages.setdefault(name, StageReport(began_seconds=self._clock() - self._began))
+
+    @contextlib.contextmanager
+    def at_work(self, name: str) -> Iterator[StageReport]:
+        """Count the time of the block as the stage's; blocks of one stage at the same time count once."""
+        stage = self.stage(name)
+        with self._lock:
+            times, since = self._at_work.get(name, (0, self._clock()))
+            self._at_work[name] = times + 1, since if times else self._clock()
+        try:
+            yield stage
+        finally:
+            with self._lock:
+                times, since = self._at_work[name]
+                self._at_work[name] = times - 1, since
+                if times == 1:
+                    stage.wall_seconds += self._clock() - since
 
     def total(self, count: str) -> int:
         """A count over all stages."""
@@ -88,3 +151,13 @@ class Report:
     @property
     def parts_reused(self) -> int:
         return sum(stage.parts_reused for stage in self.stages.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as the run's record keeps it: `stages` by name, their `totals`, and `quality` where measured."""
+        with self._lock:
+            stages = {name: stage.to_json() for name, stage in self.stages.items()}
+        totals = {name: sum(stage.get(name, 0) for stage in stages.values()) for name in _TOTALS}
+        totals |= {name: round(totals[name], 6) for name in ("seconds", "cost")}
+        totals["wall_seconds"] = round(self._clock() - self._began, 3)
+        told: dict[str, Any] = {"stages": stages, "totals": totals}
+        return told if self.quality is None else told | {"quality": dict(self.quality)}

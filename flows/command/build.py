@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from flows.command.shared import configured, progress_of
+from flows.command.shared import configured, progress_of, quality_lines
 from indexmill.command.options import Options, common
 
 __all__ = ["command"]
@@ -16,7 +16,11 @@ __all__ = ["command"]
 @click.command("build")
 @click.option("--cold", is_flag=True, help="Make every part again; the ledger alone is kept.")
 @click.option("--strict", is_flag=True, help="Exit with 2, publishing nothing, when a row is refused.")
-@click.option("--allow-shrink", is_flag=True, help="Publish although an unreadable file takes documents away.")
+@click.option(
+    "--allow-shrink",
+    is_flag=True,
+    help="Publish although documents have gone: more than gates.max_shrink, all, or those of a silent source.",
+)
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes on this machine; default: the cores.")
 @click.option("--dask", metavar="ADDRESS", help="Use the Dask cluster whose scheduler is at tcp://HOST:PORT.")
 @click.option("--note", default="", help="A remark kept with the version.")
@@ -51,5 +55,8 @@ def command(
         f"parts: {outcome.parts_made} made, {outcome.parts_reused} reused; vectors: {outcome.vectors_made} made, "
         f"{outcome.vectors_reused} reused; {outcome.seconds:.1f} s"
     )
+    if outcome.quality is not None:
+        for line in quality_lines(outcome.quality):
+            click.echo(line)
     if outcome.quarantined:
         click.echo(f"{outcome.quarantined} rows were refused: see `indexmill quarantine`")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from flows.command.shared import blank
+from flows.command.shared import blank, quality_lines
 from indexmill.command.options import Options, common, printable, table
 from storage.runs import Run
 
@@ -38,29 +38,61 @@ def command(options: Options, run_id: str | None) -> None:
 
 
 def _shown(run: Run) -> dict[str, Any]:
-    """A run as people and scripts read it."""
+    """A run as people and scripts read it: how it ended, and under their own names the entries of its report."""
     end = run.end
     return {
+        "stages": {},
+        **(end.report if end else {}),
         "run": run.run_id,
         "command": run.start.command,
         "state": run.state,
         "exit_code": end.exit_code if end else None,
         "version": run.version,
         "parent": run.start.parent,
-        "started": run.start.started,
+        "candidate": run.candidate,
+        "started": run.started,
         "ended": end.ended if end else None,
         "quarantined": run.quarantined,
         "error": end.error if end else None,
-        "stages": dict(end.report) if end else {},
     }
 
 
+_FACTS = ("run", "command", "state", "exit_code", "version", "parent", "candidate", "started", "ended", "quarantined")
+
+_COLUMNS = {
+    "parts_made": "made",
+    "parts_reused": "reused",
+    "parts_failed": "failed",
+    "quarantined": "quarantined",
+    "wall_seconds": "wall s",
+    "seconds": "work s",
+    "bytes_made": "bytes made",
+    "vectors_made": "vectors made",
+    "vectors_reused": "vectors reused",
+    "llm_calls": "calls",
+    "llm_tokens": "tokens",
+    "cost": "cost",
+}
+"""The counts of a stage that its row shows, and what they are called there."""
+
+_UNLESS_ZERO = frozenset({"parts_failed", "quarantined", "llm_calls", "llm_tokens", "cost"})
+
+
 def _print_run(run: dict[str, Any]) -> None:
-    stages = run.pop("stages")
-    for name, value in run.items():
-        if value is not None:
-            click.echo(f"{name}: {printable(str(value))}")
+    for name in (*_FACTS, "error"):
+        if run[name] is not None:
+            click.echo(f"{name}: {printable(str(run[name]))}")
+    if run.get("quality"):
+        for line in quality_lines(run["quality"]):
+            click.echo(line)
+    stages, totals = run["stages"], run.get("totals", {})
     if stages:
-        names = ["parts_made", "parts_reused", "seconds", "vectors_made", "vectors_reused"]
-        rows = [[stage, *(counts.get(name, "") for name in names)] for stage, counts in stages.items()]
-        click.echo(table(["stage", "made", "reused", "seconds", "vectors made", "vectors reused"], rows))
+        shown = [name for name in _COLUMNS if totals.get(name) or name not in _UNLESS_ZERO]
+        in_order = sorted(stages.items(), key=lambda stage: stage[1].get("began_seconds", 0))
+        rows = [[name, *(_rounded(counts.get(count, 0)) for count in shown)] for name, counts in in_order]
+        rows.append(["total", *(_rounded(totals.get(count, 0)) for count in shown)])
+        click.echo(table(["stage", *(_COLUMNS[name] for name in shown)], rows))
+
+
+def _rounded(number: float) -> float:
+    return round(number, 2) if isinstance(number, float) else number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from indexmill.command.options import Options
@@ -11,7 +12,7 @@ from schemas.config import Configuration, load_configuration
 if TYPE_CHECKING:
     from tasks.report import Progress
 
-__all__ = ["blank", "configured", "progress_of"]
+__all__ = ["blank", "configured", "progress_of", "quality_lines"]
 
 
 def configured(options: Options, overrides: dict[str, Any] | None = None) -> Configuration:
@@ -29,6 +30,24 @@ def progress_of() -> Progress:
     from flows.progress import Lines, TerminalBars
 
     return TerminalBars() if sys.stderr.isatty() else Lines()
+
+
+def quality_lines(quality: Mapping[str, Any]) -> Iterator[str]:
+    """What a gate measured, for people: a line for each method, and what was left out."""
+    compared = quality["compared"] or {"before": {}, "now": {}, "version": None}
+    for method, recall in quality["recall"].items():
+        line = f"recall@{quality['k']} of {method}: {recall:.4f}"
+        if method in compared["before"]:
+            before, now = compared["before"][method], compared["now"][method]
+            line += f"; version {compared['version']}: {before:.4f}"
+            if now != recall:
+                line += f" where this has {now:.4f}, of the gold documents that version had"
+        yield line
+    if quality["missing_gold"]:
+        yield (
+            f"{quality['missing_gold']} gold documents are not in the corpus; {quality['unanswerable']} of "
+            f"{quality['questions']} questions have no other, and were left out"
+        )
 
 
 def blank(value: object) -> object:

@@ -38,11 +38,13 @@ _PIPELINE = {
     "export": "Copy a snapshot into a plain folder that any tool can read.",
     "init": "Write a configuration file and a small sample corpus.",
     "promote": "Point an alias, such as prod, to a version.",
+    "publish": "Publish by hand what a gate refused.",
     "quarantine": "The rows of the corpus that were refused, and why.",
     "resume": "Let builds go on after a rollback.",
     "rollback": "Make an earlier version the newest again, and put builds on hold.",
     "runs": "The runs of the pipeline and how they ended.",
     "schedule": "Run the build by a schedule, on this machine.",
+    "status": "How fresh the index is, for people and monitors.",
 }
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-import indexmill
-from indexmill.command.options import Options, common, filtered, pinned, table
+from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, table
 from indexmill.errors import BadInput, ConfigurationError
 
 __all__ = ["command", "record_weights"]
@@ -26,6 +25,7 @@ __all__ = ["command", "record_weights"]
     help="Find the weights of fused retrieval on these questions and record them in the configuration.",
 )
 @filtered
+@candidate
 @pinned
 @common
 def command(
@@ -37,6 +37,7 @@ def command(
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
+    run: str | None,
 ) -> None:
     """Evidence recall of retrieval methods on the QUESTIONS of a JSON Lines file.
 
@@ -47,13 +48,13 @@ def command(
     worse there go into the configuration file, and with the next build into the snapshot.
     """
     if fit:
-        _fit(options, questions, ks, version, alias)
+        _fit(options, questions, ks, version, alias, run)
         return
     from indexmill.evaluate import evaluate, read_questions
 
     methods = None if method is None else [name.strip() for name in method.split(",") if name.strip()]
     asked = read_questions(questions)
-    with indexmill.open(options.store_path(), version=version, alias=alias) as snapshot:
+    with opened(options, version, alias, run) as snapshot:
         found = evaluate(snapshot, asked, methods, _numbers(ks), where=where or None)
     if options.json:
         options.print_json(found.to_dict())
@@ -69,18 +70,19 @@ def command(
         ]
         for name, result in found.methods.items()
     ]
-    which = "exported snapshot" if found.version is None else f"version {found.version}"
+    unnumbered = "exported snapshot" if run is None else f"candidate of run {run}"
+    which = unnumbered if found.version is None else f"version {found.version}"
     click.echo(f"{len(asked)} questions, {which}\n")
     click.echo(table(["method", *(f"recall@{k}" for k in depths), "tokens", "ms", "ms to encode"], rows))
     if found.unknown_gold_ids:
         click.echo(f"{found.unknown_gold_ids} of {found.gold_ids} gold documents are not in the snapshot", err=True)
 
 
-def _fit(options: Options, questions: Path, ks: str, version: int | None, alias: str | None) -> None:
+def _fit(options: Options, questions: Path, ks: str, version: int | None, alias: str | None, run: str | None) -> None:
     from indexmill.evaluate import read_questions
     from indexmill.fit import fit
 
-    with indexmill.open(options.store_path(), version=version, alias=alias) as snapshot:
+    with opened(options, version, alias, run) as snapshot:
         found = fit(snapshot, read_questions(questions), _numbers(ks))
     recorded = None
     if found.better:

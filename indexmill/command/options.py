@@ -12,24 +12,31 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 import click
 
-from indexmill.errors import ConfigurationError
+from indexmill.errors import BadInput, ConfigurationError
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
 
 __all__ = [
     "CONFIGURATION_FILE",
     "DEFAULT_STORE",
+    "Duration",
     "Options",
     "anchored",
+    "candidate",
     "common",
     "filtered",
+    "opened",
     "pinned",
     "printable",
     "shared_options",
@@ -206,6 +213,41 @@ def pinned(function: Callable[..., Any]) -> Callable[..., Any]:
         type=click.IntRange(min=1),
         help="Read this version; the newest by default.",
     )(function)
+
+
+def candidate(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--run``, which chooses what a gate kept a run from publishing in the place of a version."""
+    return click.option("--run", metavar="ID", help="Read the candidate of this run, which a gate refused to publish.")(
+        function
+    )
+
+
+def opened(options: Options, version: int | None, alias: str | None, run: str | None) -> Snapshot:
+    """The snapshot that a command reads; raises as ``indexmill.open`` does."""
+    from indexmill.snapshot import open_candidate, open_snapshot
+
+    if run is None:
+        return open_snapshot(options.store_path(), version=version, alias=alias)
+    if version is not None or alias is not None:
+        raise BadInput("--run names a candidate, which is no version and has no alias: give it alone")
+    return open_candidate(options.store_path(), run)
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg] # generic only in newer releases of click
+    """A length of time such as 90m, 26h, 2d or 1d12h, in seconds."""
+
+    name = "duration"
+    _UNITS: ClassVar[dict[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The seconds of a text, or a number of them as it is."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        text = str(value).strip().lower()
+        pieces = re.findall(r"([0-9]{1,9}(?:[.][0-9]{1,9})?)([smhdw])", text)
+        if not pieces or "".join(number + unit for number, unit in pieces) != text:
+            self.fail(f"{value!r} is no length of time; write 90m, 26h, 2d or 1d12h (s, m, h, d, w)", param, ctx)
+        return sum(float(number) * self._UNITS[unit] for number, unit in pieces)
 
 
 def printable(text: str) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-import indexmill
-from indexmill.command.options import Options, common, filtered, pinned, printable
+from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, printable
 from indexmill.hits import Hit
 
 __all__ = ["command"]
@@ -22,6 +21,7 @@ WIDTH = 100
 @click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="How many hits.")
 @click.option("--explain", is_flag=True, help="Show why each hit was found.")
 @filtered
+@candidate
 @pinned
 @common
 def command(
@@ -33,12 +33,13 @@ def command(
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
+    run: str | None,
 ) -> None:
     """Retrieve the passages that answer QUESTION.
 
     An empty question has no hits.
     """
-    with indexmill.open(options.store_path(), version=version, alias=alias) as snapshot:
+    with opened(options, version, alias, run) as snapshot:
         method = method or snapshot.default_method
         hits = snapshot.retrieve(question, method=method, k=k, where=where or None)
         if options.json:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import indexmill
-from indexmill.command.options import Options, common, printable, table
+from indexmill.command.options import Options, candidate, common, opened, printable, table
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -19,15 +18,16 @@ __all__ = ["command", "size", "summary"]
 @click.command("show")
 @click.argument("version", metavar="[N]", required=False, type=click.IntRange(min=1))
 @click.option("--alias", metavar="NAME", help="Show the version that this alias points to.")
+@candidate
 @common
-def command(options: Options, version: int | None, alias: str | None) -> None:
+def command(options: Options, version: int | None, alias: str | None, run: str | None) -> None:
     """Show snapshot N, the newest by default: its families with counts and parameters, its artifacts."""
-    with indexmill.open(options.store_path(), version=version, alias=alias) as snapshot:
+    with opened(options, version, alias, run) as snapshot:
         shown = summary(snapshot)
     if options.json:
         options.print_json(shown)
         return
-    click.echo(_text(shown))
+    click.echo(_text(shown, "exported snapshot" if run is None else f"candidate of run {run}, not published"))
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:
@@ -45,8 +45,8 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _text(shown: dict[str, Any]) -> str:
-    version = "exported snapshot" if shown["version"] is None else f"version {shown['version']}"
+def _text(shown: dict[str, Any], unnumbered: str) -> str:
+    version = unnumbered if shown["version"] is None else f"version {shown['version']}"
     lines = [f"{version}  manifest {shown['manifest'][:12]}"]
     published = shown["published"]
     if published is not None:

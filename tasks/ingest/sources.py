@@ -22,7 +22,18 @@ from indexmill.folder import check_store
 from indexmill.layout import STORE_FILE
 from schemas.corpus import CorpusSettings
 
-__all__ = ["SUFFIXES", "TEXT_KINDS", "Compression", "Kind", "SourceFile", "batches", "expand", "kind_of"]
+__all__ = [
+    "SUFFIXES",
+    "TEXT_KINDS",
+    "Compression",
+    "Found",
+    "Kind",
+    "SourceFile",
+    "batches",
+    "expand",
+    "find",
+    "kind_of",
+]
 
 Kind = Literal["json-lines", "parquet", "csv", "text", "markdown", "html"]
 Compression = Literal["gzip", "zstd"]
@@ -62,26 +73,44 @@ class SourceFile:
     size: int  # bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What lies under the paths of a corpus."""
+
+    files: tuple[SourceFile, ...]  # sorted by name
+    empty: tuple[str, ...]  # paths, as given, under which no file of the corpus lies
+
+
 def expand(settings: CorpusSettings) -> list[SourceFile]:
-    """The corpus files, sorted by name.
+    """The corpus files, sorted by name; raises BadInput as `find` does."""
+    return list(find(settings).files)
+
+
+def find(settings: CorpusSettings, *, allow_none: bool = False) -> Found:
+    """The corpus files, and the paths that hold none.
 
     Raises BadInput for a path that is not there, a folder that cannot be listed, a file of no known format that was
-    named itself, and a corpus without a file: all of them would otherwise read as the deletion of documents. Raises it
-    for two text files that would be documents with one id as well, since only one could be kept.
+    named itself, and, unless `allow_none`, a corpus without a file: all of them would otherwise read as the deletion of
+    documents. Raises it for two text files that would be documents with one id as well, since only one could be kept.
     """
     found: dict[str, SourceFile] = {}
     passed_over: list[str] = []
+    empty: list[str] = []
     for given in settings.paths:
+        holds_some = False
         for path, root in _candidates(given, settings):
             file = _source_file(path, root)
             if file is None:
                 passed_over.append(path)
                 continue
+            holds_some = True
             known = found.get(file.path)
             # A file reached from two roots is named from the outer one, whichever was given first.
             if known is None or (len(file.document_name), file.name) > (len(known.document_name), known.name):
                 found[file.path] = file
-    if not found:
+        if not holds_some:
+            empty.append(given)
+    if not found and not allow_none:
         seen = f"; {len(passed_over)} other files are there, such as {passed_over[0]}" if passed_over else ""
         raise BadInput(
             f"no corpus file found in {', '.join(settings.paths)}{seen}. "
@@ -92,7 +121,8 @@ def expand(settings: CorpusSettings) -> list[SourceFile]:
     for file in found.values():
         names[file.name] = names.get(file.name, 0) + 1
     files = [replace(f, name=_printable(f.path)) if names[f.name] > 1 else f for f in found.values()]
-    return sorted(files, key=lambda file: (file.name, file.path))
+    files.sort(key=lambda file: (file.name, file.path))
+    return Found(tuple(files), tuple(empty))
 
 
 def batches(

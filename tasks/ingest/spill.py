@@ -47,6 +47,7 @@ __all__ = [
     "Shard",
     "ShardPlan",
     "digest_of_documents",
+    "document_ids",
     "documents_of",
     "plan",
     "quarantine_of",
@@ -231,6 +232,11 @@ def documents_of(shard: Shard, spill_folder: str | os.PathLike[str]) -> pa.Table
             f"(found {found}, expected {shard.digest}): scan and plan again"
         )
     return table
+
+
+def document_ids(spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
+    """The ids of all documents of the corpus as it was planned, in the order of the shards."""
+    return _mapped(Path(spill_folder) / _WINNERS_FILE).read_all().column("document_id")
 
 
 def quarantine_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:

@@ -50,6 +50,7 @@ def settings(store: Path, *corpus: Path, **changes: dict[str, Any]) -> dict[str,
         "corpus": {"paths": [str(path) for path in corpus]},
         "embed": {"model": "hash"},
         "shards": {"document_tokens": 1_000, "entities": 64},
+        "gates": {"max_shrink": 1.0},
     }
     for name, values in changes.items():
         plain[name] = plain.get(name, {}) | values

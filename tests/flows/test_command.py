@@ -179,7 +179,7 @@ def interrupted(built: Built, folder: Path, stop: Callable[[Command], None]) -> 
 
 
 def _stages(report: dict[str, Any]) -> list[dict[str, int]]:
-    return [stage for stage in report.values() if isinstance(stage, dict)]
+    return list(report["stages"].values())
 
 
 def test_sigterm_ends_a_build_as_failed_and_gives_the_lease_back(built: Built, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import pytest
 import indexmill
 from indexmill import BadInput, CorruptBlob, FamilyNotFound, NotFound, SnapshotNotFound, StoreError
 from indexmill.exported import exported_name
-from indexmill.layout import blob_path
-from indexmill.snapshot import Snapshot
+from indexmill.layout import blob_path, run_name
+from indexmill.snapshot import Snapshot, open_candidate, open_manifest
+from storage.runs import RunEnd
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, point, publish
 
 QUESTIONS = ["Who paid for the bridge?", "Where does the Ilse rise?", "a town of lamps", "clockmaker"]
@@ -140,6 +141,25 @@ def test_the_newest_version_is_opened_unless_one_is_pinned(tmp_path: Path) -> No
         assert newest.manifest.corpus.documents == 1
         publish(path, version=3)
         assert newest.retrieve("text")[0].version == 2
+
+
+def test_what_no_version_publishes_opens_by_its_manifest_and_by_the_run_that_left_it(tmp_path: Path) -> None:
+    writer = publish(tmp_path, {"p": (Text("a", "A", "one"),)})
+    writer.shard("q", (Text("b", "B", "two"),))
+    digest = writer.store.put_blob(writer.manifest().to_bytes())
+    ends = {"refused": digest, "early": None, "failed": digest}
+    for run, manifest in ends.items():
+        state = "failed" if run == "failed" else "refused"
+        record = RunEnd(run_id=run, state=state, exit_code=3, ended="2026-01-31T02:00:00Z", manifest=manifest)
+        assert writer.store.create(run_name(run, "end"), record.to_bytes())
+    for opened in (open_manifest(tmp_path, digest), open_candidate(tmp_path, "refused")):
+        with opened as snapshot:
+            assert (snapshot.version, snapshot.ref) == (None, None)
+            hit = snapshot.retrieve("two", k=1)[0]
+            assert (hit.document_ids, hit.version) == (("b",), None)
+    for run, said in (("early", "holds no candidate"), ("failed", "ended as 'failed'"), ("none", "knows no run none")):
+        with pytest.raises(SnapshotNotFound, match=said):
+            open_candidate(tmp_path, run)
 
 
 def test_what_is_not_there_is_named(tmp_path: Path, store: Path) -> None:

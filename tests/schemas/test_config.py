@@ -78,6 +78,12 @@ def test_corpus_paths_start_at_the_file_or_at_home(folder: Path) -> None:
     assert one.paths == (f"{folder}/a.jsonl",)
 
 
+def test_the_question_file_of_the_gate_starts_at_the_file(folder: Path) -> None:
+    read = load_configuration(written(folder, gates={"questions": "q.jsonl", "methods": "dense"})).gates
+    assert (read.questions, read.methods) == (folder / "q.jsonl", ("dense",))
+    assert load_configuration(written(folder, gates={"max_shrink": 1})).gates.questions is None
+
+
 def test_a_model_or_recogniser_is_a_path_if_it_lies_there(folder: Path) -> None:
     (folder / "models" / "mini").mkdir(parents=True)
     (folder / "rules").mkdir()
@@ -118,7 +124,8 @@ def test_the_size_of_shards_is_published_and_nothing_of_the_run_is() -> None:
     assert plain["shards"] == {"document_tokens": 256_000, "entities": 16_384}
     assert sorted(plain) == ["embed", "families", "recognise", "shards", "split"]
     run = {"workers": 3, "lease_seconds": 30, "strict": True}
-    assert Configuration.model_validate({"run": run}).published() == plain
+    gates = {"questions": "q.jsonl", "methods": ["dense"], "max_shrink": 0.5}
+    assert Configuration.model_validate({"run": run, "gates": gates}).published() == plain
     for shards in ({"document_tokens": 1_000}, {"entities": 64}):
         assert Configuration.model_validate({"shards": shards}).published() != plain
 
@@ -136,6 +143,14 @@ def test_the_size_of_shards_is_published_and_nothing_of_the_run_is() -> None:
         ({"families": {"bm25": {"parameters": {"b": 1.5}}}}, "less than or equal to 1"),
         ({"families": {"bm25": {"parameters": {"k1": -1}}}}, "greater than or equal to 0"),
         ({"families": {"bm25": {"title_weight": 0}}}, "families.bm25.title_weight"),
+        ({"gates": {"methods": ["magic"]}}, "no method 'magic'"),
+        ({"gates": {"methods": []}}, "gates.methods"),
+        ({"gates": {"minimum": 0.5}}, "set gates.questions"),
+        ({"gates": {"max_shrink": 20}}, "gates.max_shrink"),
+        (
+            {"gates": {"questions": "q", "methods": "bm25"}, "families": {"bm25": {"enabled": False}}},
+            "families.bm25 is not enabled",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_file(folder: Path, settings: dict[str, object], named: str) -> None:

@@ -37,6 +37,7 @@ def configuration(store: Path, corpus: Path, **run: object) -> Configuration:
             "corpus": {"paths": [str(corpus)]},
             "embed": {"model": "hash"},
             "shards": {"document_tokens": 1_000, "entities": 64},
+            "gates": {"max_shrink": 1.0},
             "run": run,
         }
     )
@@ -202,7 +203,13 @@ def test_a_corpus_without_a_document_is_refused(tmp_path: Path) -> None:
 def test_every_document_can_go(tmp_path: Path) -> None:
     build(tmp_path / "store", documents(3))
     (tmp_path / "store.jsonl").write_text("")
-    outcome = build_inline(configuration(tmp_path / "store", tmp_path / "store.jsonl"), progress=Silent())
+    outcome = run_build(
+        configuration(tmp_path / "store", tmp_path / "store.jsonl"),
+        InlineExecutor(),
+        Build.run,
+        progress=Silent(),
+        allow_shrink=True,
+    )
     assert (outcome.version, outcome.documents, outcome.passages) == (2, 0, 0)
     with indexmill.open(tmp_path / "store") as snapshot:
         assert snapshot.retrieve("Esme Quill?", method="dense") == []

@@ -343,6 +343,7 @@ def test_no_stage_changed_its_output_under_the_same_version(made: dict[str, dict
 
 
 def test_every_stage_of_a_build_is_held_to_its_digest(made: dict[str, dict[str, object]]) -> None:
-    # The deterministic encoder is not converted, and entities are not compared unless the settings ask for it.
-    assert {*made, "encoder", "zoom_entity_links"} == set(NEEDS)
+    # The deterministic encoder is not converted, entities are not compared unless the settings ask for it, and quality
+    # is measured of a snapshot, not for it.
+    assert {*made, "encoder", "zoom_entity_links", "quality"} == set(NEEDS)
     assert all({"odd", "sample", "version"} == set(held) for held in made.values())

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings, FieldNames
-from tasks.ingest.sources import batches, expand, kind_of
+from tasks.ingest.sources import batches, expand, find, kind_of
 
 
 def _make(folder: Path, *names: str) -> Path:
@@ -156,3 +156,20 @@ def test_settings_say_what_contradicts_itself() -> None:
             CorpusSettings.model_validate(wrong)
     with pytest.raises(ValidationError, match="different fields"):
         FieldNames(id="text")
+
+
+def test_paths_without_a_file_are_named(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a.txt").write_text("a")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "b.pdf").write_text("b")
+    paths = [str(tmp_path / name) for name in ("full", "empty", "others", "*.csv", "full/a.txt")]
+    found = find(CorpusSettings(paths=tuple(paths)))
+    assert [file.name for file in found.files] == ["a.txt"]
+    assert found.empty == tuple(paths[1:4])
+    assert find(CorpusSettings(paths=(paths[1],)), allow_none=True).files == ()
+    with pytest.raises(BadInput, match="no corpus file found"):
+        find(CorpusSettings(paths=(paths[1],)))
+    with pytest.raises(BadInput, match="does not exist"):
+        find(CorpusSettings(paths=(str(tmp_path / "gone"),)), allow_none=True)

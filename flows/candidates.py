@@ -1,0 +1,81 @@
+"""Publishing by hand what a gate refused: a person has looked at the candidate and wants it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from flows.operation import operation
+from indexmill.errors import BadInput, LeaseLost, SnapshotNotFound
+from indexmill.layout import blob_path
+from indexmill.manifest import Manifest, Ref
+from storage import refs, runs
+from storage.clock import Clock, timestamp
+from storage.folder import FolderStore
+from storage.publish import publish
+
+__all__ = ["Published", "publish_candidate"]
+
+_COST = ("vectors_made", "llm_calls", "llm_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Where a candidate stands now. published: by this call, not by an earlier one."""
+
+    published: bool
+    version: int
+    manifest: str
+    candidate: str
+    run: str
+    documents: int
+    passages: int
+
+
+def publish_candidate(store: FolderStore, run_id: str, *, note: str = "", clock: Clock = time.time) -> Published:
+    """Publish the candidate of a run as the version after the one it was built on; harmless when it is done already.
+
+    Raises BadInput for a run without a candidate, LeaseLost where another run is at work or another version followed
+    the one it was built on, CorruptBlob where a blob of it is missing.
+    """
+    candidate = runs.read_run(store, run_id, clock=clock)
+    if candidate.candidate is None:
+        raise BadInput(
+            f"run {run_id} ended as {candidate.state!r} and holds no candidate: only what a gate refused after it was "
+            "built can be published by hand; `indexmill runs` lists them"
+        )
+    digest, parent = candidate.candidate, candidate.start.parent
+    report = candidate.end.report if candidate.end is not None else {}
+    with operation(store, "publish", details={"candidate": run_id, "note": note}, clock=clock) as run:
+        manifest = Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
+        run.report = {"candidate": run_id} | {name: report[name] for name in ("quality",) if name in report}
+        ref = _follower(store, parent)
+        if ref is None:
+            totals = report.get("totals")
+            cost = {name: totals[name] for name in _COST if name in totals} if isinstance(totals, dict) else {}
+            created = timestamp(clock())
+            ref = publish(store, run.lease, manifest, parent, created=created, cost=cost, note=note)
+            run.published = True
+        elif ref.manifest != digest:
+            raise LeaseLost(
+                f"run {ref.run_id} published version {ref.version} after the candidate of run {run_id} was built on "
+                f"{f'version {parent}' if parent else 'nothing'}: build again, the index has moved on"
+            )
+        run.version, run.manifest = ref.version, digest
+    return Published(
+        published=run.published,
+        version=ref.version,
+        manifest=digest,
+        candidate=run_id,
+        run=run.run_id,
+        documents=manifest.corpus.documents,
+        passages=manifest.corpus.passages,
+    )
+
+
+def _follower(store: FolderStore, parent: int | None) -> Ref | None:
+    """The version after a parent, if there is one yet."""
+    try:
+        return refs.read(store, (parent or 0) + 1)
+    except SnapshotNotFound:
+        return None

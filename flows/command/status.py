@@ -1,0 +1,61 @@
+"""``indexmill status``: how fresh the index is, for people and monitors."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from flows.status import Status, look, told
+from indexmill.command.options import Duration, Options, common, printable
+
+__all__ = ["command"]
+
+
+@click.command("status")
+@click.option(
+    "--max-age",
+    type=Duration(),
+    metavar="TIME",
+    help="The age that is still fresh, such as 26h, 90m or 2d; any by default.",
+)
+@common
+def command(options: Options, max_age: float | None) -> None:
+    """How fresh the index is: its newest version, the last runs, and who is at work.
+
+    Its age counts from the start of the last run that held it against the corpus, whether that run published or found
+    nothing to do. Exit codes: 0 fresh, 1 older than --max-age or nothing published yet, 2 no store. What is wrong is
+    also said on standard error.
+    """
+    from storage.folder import open_store
+
+    found = look(open_store(options.store_path()), time.time(), max_age)
+    if options.json:
+        options.print_json(found.to_json())
+    else:
+        _print(found)
+    for problem in found.problems:
+        click.echo(printable(problem), err=True)
+    if not found.fresh:
+        click.get_current_context().exit(1)
+
+
+def _print(found: Status) -> None:
+    newest, success, last = found.version, found.success, found.last
+    if newest is not None:
+        click.echo(f"newest version: {newest.version}, published {told(newest.age_seconds)} ago by run {newest.run}")
+    if success is not None and found.age_seconds is not None:
+        click.echo(
+            f"up to date: with the corpus of {told(found.age_seconds)} ago, by run {success.run} ({success.state})"
+        )
+    if last is not None:
+        code = "" if last.exit_code is None else f", exit code {last.exit_code}"
+        click.echo(f"last run: {last.run} ({last.command}): {last.state}{code}")
+        if last.error:
+            click.echo(f"  {printable(last.error)}")
+    at_work = found.running
+    click.echo(
+        "at work: nobody" if at_work is None else f"at work: run {at_work.run} ({at_work.holder}) since {at_work.since}"
+    )
+    for alias, version in found.aliases.items():
+        click.echo(f"alias {alias}: version {version}")

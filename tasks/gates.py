@@ -1,0 +1,94 @@
+"""The gates: whether a corpus, and the index made of it, may take the place of the version before.
+
+Pure decisions. Each returns why it refuses, or None; whoever asks raises, and says what was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas.config import GateSettings
+from tasks.quality import Quality
+
+__all__ = ["CorpusChange", "refuse_quality", "refuse_size"]
+
+_EXACT = 1e-9  # how far sums of the same recalls may differ
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusChange:
+    """The corpus against the version before it.
+
+    empty, unreadable: paths without a file, and files that cannot be read to their end. lost: documents of that version
+    which the corpus lacks; counted where a source is empty or unreadable, otherwise 0.
+    """
+
+    version: int
+    before: int | None  # its documents; None where it is damaged
+    now: int
+    empty: Sequence[str] = ()
+    unreadable: Sequence[str] = ()
+    lost: int = 0
+    refused_rows: int = 0
+
+
+def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
+    """Why a corpus has too few documents to follow a version; None where it may."""
+    sources = []
+    if change.empty:
+        sources.append(f"no file of the corpus lies under {_first_of(change.empty)} (a mount that is away looks so)")
+    if change.unreadable:
+        sources.append(f"{_first_of(change.unreadable)} cannot be read to the end")
+    before, now = change.before, change.now
+    has = "an unknown number (it is damaged)" if before is None else f"{before}"
+    if not now and before != 0:
+        why = f"the corpus holds no document, and version {change.version} has {has}"
+    elif change.lost:
+        why = f"version {change.version} has {_counted(change.lost, 'document')} that the corpus lacks"
+    elif before is not None and before - now > max_shrink * before:
+        why = (
+            f"the corpus has {now} documents where version {change.version} has {before}: "
+            f"{(before - now) / before:.0%} fewer, and gates.max_shrink is {max_shrink:.0%}"
+        )
+    else:
+        return None
+    rows = f" ({change.refused_rows} rows were refused: see `indexmill quarantine`)" if change.refused_rows else ""
+    said = "; ".join([*sources, why + rows])
+    return f"{said}. Nothing was published: mend the source, or let the documents go with --allow-shrink"
+
+
+def refuse_quality(quality: Quality, settings: GateSettings) -> str | None:
+    """Why a candidate finds too little to be published; None where it may be."""
+    reasons = []
+    compared = quality.compared
+    if compared is not None:
+        for method, now in compared.now.items():
+            before = compared.before[method]
+            if before - now > settings.tolerance + _EXACT:
+                reasons.append(
+                    f"{method} has recall@{quality.k} {now:.4f} where version {compared.version} has {before:.4f}, and "
+                    f"gates.tolerance is {settings.tolerance:g} ({_counted(compared.questions, 'question')}"
+                    + (f", {_counted(compared.lost, 'gold document')} gone from the corpus" if compared.lost else "")
+                    + ")"
+                )
+    if settings.minimum is not None:
+        for method, recall in quality.recall.items():
+            if recall < settings.minimum - _EXACT:
+                reasons.append(
+                    f"{method} has recall@{quality.k} {recall:.4f}, and gates.minimum is {settings.minimum:g}"
+                )
+        if not quality.recall:
+            reasons.append(
+                f"gates.minimum is {settings.minimum:g}, and no question of {settings.questions} has a gold document "
+                "in the corpus"
+            )
+    return "; ".join(reasons) or None
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _first_of(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {_counted(len(names) - 1, 'other')}"

@@ -1,0 +1,234 @@
+"""How fresh an index is, in every state of a store, by a false clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.candidates import publish_candidate
+from flows.operation import operation
+from flows.run import run_build
+from flows.status import Status, look, told
+from indexmill.command import main
+from indexmill.errors import GateRefused
+from schemas.config import Configuration
+from storage import runs
+from storage.clock import timestamp
+from storage.folder import FolderStore, init_store, open_store
+from storage.lease import DURATION, MARGIN, acquire
+from storage.processes import this_process
+from tasks.build import Build
+from tasks.executor import InlineExecutor
+from tasks.report import Silent
+from tests.corpora import Documents, documents, write_corpus
+from tests.flows.children import settings
+from tests.storage.quick import quick_folder
+
+START = 1_769_824_800.0
+HOUR = 3600.0
+
+
+class Nights:
+    """Builds at times of one's choice; the time of a status is given in hours."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def store(self) -> FolderStore:
+        return init_store(self.folder / "store")
+
+    def build(self, hour: float, rows: Documents, *, max_shrink: float = 1.0) -> None:
+        corpus = write_corpus(self.folder / "corpus.jsonl", rows)
+        chosen = settings(self.folder / "store", corpus, gates={"max_shrink": max_shrink})
+        run_build(
+            Configuration.model_validate(chosen),
+            InlineExecutor(),
+            Build.run,
+            progress=Silent(),
+            clock=lambda: START + hour * HOUR,
+        )
+
+    def look(self, hour: float, max_age: float | None = 26.0) -> Status:
+        return look(self.store, START + hour * HOUR, None if max_age is None else max_age * HOUR)
+
+    def clock(self, hour: float) -> Callable[[], float]:
+        return lambda: START + hour * HOUR
+
+
+@pytest.fixture
+def nights() -> Iterator[Nights]:
+    with quick_folder() as folder:
+        yield Nights(folder)
+
+
+@pytest.fixture
+def built(nights: Nights) -> Nights:
+    """Version 1, built at hour 0."""
+    nights.build(0, documents(4))
+    return nights
+
+
+def test_nothing_published_is_not_fresh(nights: Nights) -> None:
+    found = nights.look(0, None)
+    assert (found.fresh, found.version, found.success, found.last, found.age_seconds) == (False, None, None, None, None)
+    assert found.problems == ("no version was published yet: run `indexmill build`",)
+
+
+def test_an_index_ages(built: Nights) -> None:
+    assert built.look(0).age_seconds == 0
+    early, late = built.look(26), built.look(26.1)
+    assert (early.fresh, early.problems) == (True, ())
+    assert early.version is not None
+    assert (early.version.version, early.version.age_seconds) == (1, 26 * HOUR)
+    assert not late.fresh
+    assert late.problems == ("the index was last held against the corpus 1d 2h ago, and --max-age is 1d 2h",)
+    assert built.look(10_000, None).fresh
+
+
+def test_a_run_that_found_nothing_to_do_keeps_the_index_fresh(built: Nights) -> None:
+    built.build(24, documents(4))
+    found = built.look(49)
+    assert found.fresh
+    assert found.success is not None
+    assert (found.success.state, found.age_seconds) == ("unchanged", 25 * HOUR)
+    assert found.version is not None
+    assert (found.version.version, found.version.age_seconds) == (1, 49 * HOUR)
+
+
+def test_a_refused_run_does_not(built: Nights) -> None:
+    with pytest.raises(GateRefused):
+        built.build(24, documents(1), max_shrink=0.2)
+    found = built.look(30)
+    assert not found.fresh
+    assert found.last is not None
+    assert (found.last.state, found.last.exit_code, found.last.age_seconds) == ("refused", 3, 6 * HOUR)
+    assert "1 documents where version 1 has 4" in str(found.last.error)
+    assert found.success is not None
+    assert found.success.state == "published"
+
+
+def test_an_operation_that_does_not_read_the_corpus_does_not_either(built: Nights) -> None:
+    with operation(built.store, "gc", clock=built.clock(24)):
+        pass
+    found = built.look(30)
+    assert found.last is not None
+    assert (found.last.command, found.last.state, found.fresh) == ("gc", "unchanged", False)
+
+
+def test_a_candidate_is_as_fresh_as_the_run_that_built_it(built: Nights) -> None:
+    corpus = write_corpus(built.folder / "corpus.jsonl", documents(6))
+    questions = built.folder / "questions.jsonl"
+    questions.write_text('{"question": "Who?", "gold_ids": ["never"]}\n', encoding="utf-8")
+    gates = {"questions": str(questions), "minimum": 0.5}
+    chosen = Configuration.model_validate(settings(built.folder / "store", corpus, gates=gates))
+    with pytest.raises(GateRefused):
+        run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), clock=built.clock(24))
+    candidate = runs.list_runs(built.store)[-1].run_id
+    assert not built.look(48).fresh
+    publish_candidate(built.store, candidate, clock=built.clock(47))
+    found = built.look(48)
+    assert (found.fresh, found.age_seconds) == (True, 24 * HOUR)
+    assert found.version is not None
+    assert (found.version.version, found.version.age_seconds) == (2, HOUR)
+    assert not built.look(51).fresh
+
+
+def test_who_is_at_work_and_since_when(built: Nights) -> None:
+    with operation(built.store, "build", clock=built.clock(24)) as run:
+        found = built.look(24.01)
+        assert found.running is not None
+        assert (found.running.run, found.running.since) == (run.run_id, timestamp(START + 24 * HOUR))
+        assert str(this_process().pid) in found.running.holder
+        assert found.last is not None
+        assert (found.last.state, found.zombie) == ("running", None)
+    assert built.look(24.01).running is None
+
+
+def test_a_run_whose_process_is_gone_is_a_zombie_until_another_takes_over(built: Nights) -> None:
+    dead = this_process().model_copy(update={"pid": 2**22 + 1, "started": "1"})
+    runs.start(built.store, "dead", "build", clock=built.clock(24), parent=1)
+    acquire(built.store, "dead", clock=built.clock(24), process=dead)
+    found = built.look(24)
+    assert found.running is None
+    assert found.zombie is not None
+    assert (found.zombie.run, found.zombie.ended) == ("dead", f"its process {dead.pid} on {dead.host} is gone")
+    assert found.fresh  # a monitor that wants to know reads it, or the message
+    assert "run dead never ended" in found.problems[0]
+    assert found.last is not None
+    assert found.last.state == "killed"
+    built.build(25, documents(4))
+    assert (built.look(25).zombie, built.look(25).problems) == (None, ())
+
+
+def test_a_run_that_no_longer_renews_its_lease_is_a_zombie(built: Nights) -> None:
+    elsewhere = this_process().model_copy(update={"host": "another"})
+    runs.start(built.store, "away", "build", clock=built.clock(24), parent=1)
+    acquire(built.store, "away", clock=built.clock(24), process=elsewhere)
+    end = 24 + (DURATION + MARGIN) / HOUR
+    assert built.look(end - 0.001).running is not None
+    found = built.look(end)
+    assert found.running is None
+    assert found.zombie is not None
+    assert "its lease ran out at" in str(found.zombie.ended)
+
+
+def test_a_run_of_the_future_counts_for_nothing(built: Nights) -> None:
+    built.build(24 * 365, documents(4))  # a clock was a year ahead
+    found = built.look(25)
+    assert (found.fresh, found.age_seconds) == (True, 25 * HOUR)
+    assert "yet to come" in found.problems[0]
+    assert found.last is not None
+    assert found.last.state == "published"
+    assert not built.look(50).fresh
+    before = built.look(-1)  # this machine's clock is behind: nothing can be told
+    assert (before.fresh, before.success) == (False, None)
+    assert len(before.problems) == 2
+    assert built.look(-MARGIN / 2 / HOUR).age_seconds == 0  # two machines' clocks differ a little
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0s"), (59.6, "1m"), (3661, "1h 1m"), (93_600, "1d 2h"), (86_400, "1d"), (86_430, "1d 30s")],
+)
+def test_a_length_of_time_is_told_in_two_units(seconds: float, said: str) -> None:
+    assert told(seconds) == said
+
+
+def test_the_command_answers_people_and_monitors(
+    built: Nights, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    root = str(built.folder / "store")
+
+    def asked(*argv: str) -> tuple[int, str, str]:
+        code = main(["status", *argv, "--store", root])
+        return code, *capsys.readouterr()
+
+    built.build((_now() - START) / HOUR - 3, documents(4))
+    code, out, err = asked("--max-age", "4h")
+    assert (code, err) == (0, "")
+    assert "newest version: 1, published " in out
+    assert "up to date: with the corpus of 3h" in out
+    assert "at work: nobody" in out
+    code, out, err = asked("--max-age", "2h")
+    assert code == 1
+    assert "--max-age is 2h" in err
+    code, out, err = asked("--max-age", "2h", "--json")
+    assert (code, json.loads(out)["fresh"], out.count("\n")) == (1, False, 1)
+    shown: dict[str, Any] = json.loads(asked("--json")[1])
+    assert shown["success"]["state"] == "unchanged"
+    assert (shown["running"], shown["zombie"], shown["aliases"], shown["problems"]) == (None, None, {}, [])
+    assert main(["status", "--max-age", "soon", "--store", root]) == 2
+    assert "write 90m, 26h, 2d" in capsys.readouterr().err
+    assert main(["status", "--store", str(tmp_path / "none")]) == 2
+    assert runs.list_runs(open_store(root))[-1].state == "unchanged"
+
+
+def _now() -> float:
+    import time
+
+    return time.time()

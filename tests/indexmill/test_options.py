@@ -1,0 +1,38 @@
+"""What the shared options understand."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexmill.command.options import Duration
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("90m", 5_400), ("26h", 93_600), ("2d", 172_800), ("1w", 604_800), ("1d12h", 129_600), ("0h", 0)],
+)
+def test_a_duration_is_in_seconds(text: str, seconds: float) -> None:
+    assert Duration().convert(text, None, None) == seconds
+    assert Duration().convert(f" {text.upper()} ", None, None) == seconds
+    assert Duration().convert(seconds, None, None) == seconds
+
+
+def test_a_duration_may_have_a_fraction() -> None:
+    assert Duration().convert("1.5h", None, None) == 5_400
+
+
+@pytest.mark.parametrize(
+    "text", ["", "26", "h", "-1h", "1 h", "1h 2m", "2y", "1e3s", "inf", "\u0661h", "9" * 400 + "h"]
+)
+def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="write 90m, 26h, 2d or 1d12h"):
+        Duration().convert(text, None, None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 999), st.sampled_from("smhdw")), min_size=1, max_size=4))
+def test_pieces_add_up(pieces: list[tuple[int, str]]) -> None:
+    one = [Duration().convert(f"{number}{unit}", None, None) for number, unit in pieces]
+    assert Duration().convert("".join(f"{number}{unit}" for number, unit in pieces), None, None) == sum(one)

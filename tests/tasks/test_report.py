@@ -1,0 +1,52 @@
+"""What a run tells about itself."""
+
+from __future__ import annotations
+
+from tasks.report import Report
+
+
+def test_blocks_of_a_stage_at_the_same_time_count_once() -> None:
+    now = [0.0]
+    report = Report(lambda: now[0])
+
+    def until(time: float) -> None:
+        now[0] = time
+
+    with report.at_work("embed"):
+        until(2.0)
+        with report.at_work("embed"), report.at_work("split"):
+            until(5.0)
+        until(6.0)
+    until(10.0)
+    with report.at_work("embed"):
+        until(11.0)
+    assert (report.stage("embed").wall_seconds, report.stage("split").wall_seconds) == (7.0, 3.0)
+    assert report.to_json()["totals"]["wall_seconds"] == 11.0
+
+
+def test_the_totals_are_the_sums_of_the_stages() -> None:
+    report = Report(lambda: 0.0)
+    for number, name in enumerate(("ingest", "embed", "extract"), 1):
+        stage = report.stage(name)
+        stage.parts_made, stage.parts_failed, stage.bytes_made, stage.seconds = number, 1, 100 * number, 0.1
+        stage.cost = 0.25
+        stage.counts.update(llm_calls=number, quarantined=2)
+    report.stage("embed").counts["vectors_made"] = 7
+    told = report.to_json()
+    assert told["totals"] == {
+        "parts_made": 6,
+        "parts_reused": 0,
+        "parts_differing": 0,
+        "parts_failed": 3,
+        "quarantined": 6,
+        "seconds": 0.3,
+        "wall_seconds": 0.0,
+        "bytes_made": 600,
+        "vectors_made": 7,
+        "vectors_reused": 0,
+        "llm_calls": 6,
+        "llm_tokens": 0,
+        "cost": 0.75,
+    }
+    assert told["stages"]["embed"] | {"vectors_made": 7, "llm_calls": 2, "bytes_made": 200} == told["stages"]["embed"]
+    assert "quality" not in told
