@@ -9,7 +9,7 @@ from flows.operation import operation
 from indexmill.errors import BadInput, LeaseLost, SnapshotNotFound
 from indexmill.layout import blob_path
 from indexmill.manifest import Manifest, Ref
-from storage import refs, runs
+from storage import holds, refs, runs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore
 from storage.publish import publish
@@ -35,7 +35,7 @@ class Published:
 def publish_candidate(store: FolderStore, run_id: str, *, note: str = "", clock: Clock = time.time) -> Published:
     """Publish the candidate of a run as the version after the one it was built on; harmless when it is done already.
 
-    Raises BadInput for a run without a candidate, LeaseLost where another run is at work or another version followed
+    Raises BadInput for a run without a candidate, GateRefused where the store is on hold, LeaseLost where another run is at work or another version followed
     the one it was built on, CorruptBlob where a blob of it is missing.
     """
     candidate = runs.read_run(store, run_id, clock=clock)
@@ -47,6 +47,7 @@ def publish_candidate(store: FolderStore, run_id: str, *, note: str = "", clock:
     digest, parent = candidate.candidate, candidate.start.parent
     report = candidate.end.report if candidate.end is not None else {}
     with operation(store, "publish", details={"candidate": run_id, "note": note}, clock=clock) as run:
+        holds.check(store)
         manifest = Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
         run.report = {"candidate": run_id} | {name: report[name] for name in ("quality",) if name in report}
         ref = _follower(store, parent)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexmill.folder import FolderReader
-from indexmill.manifest import Ref
-from storage import lease, refs, runs
+from indexmill.manifest import Hold, Ref
+from storage import holds, lease, refs, runs
 from storage.clock import from_timestamp
 from storage.folder import FolderStore
 from storage.lease import MARGIN, Holding
@@ -75,6 +75,7 @@ class Status:
     last: LastRun | None
     running: AtWork | None
     zombie: AtWork | None
+    hold: str | None
     aliases: dict[str, int]
     problems: tuple[str, ...]
 
@@ -95,6 +96,7 @@ def look(store: FolderStore, now: float, max_age: float | None = None) -> Status
     held = None if holding is None or holding.released else _at_work(holding, now)
     unended = held is not None and not any(run.run_id == held.run and run.end is not None for run in known)
     zombie = held if held is not None and held.ended is not None and unended else None
+    hold = holds.standing(store)
     stale = list(_staleness(newest is not None, age, max_age))
     return Status(
         fresh=not stale,
@@ -105,8 +107,9 @@ def look(store: FolderStore, now: float, max_age: float | None = None) -> Status
         last=_last_run((past or known)[-1], now) if known else None,
         running=held if held is not None and held.ended is None else None,
         zombie=zombie,
+        hold=None if hold is None else str(hold),
         aliases=FolderReader(store.root).aliases(),
-        problems=(*stale, *_of_clocks(ahead), *_of_zombie(zombie)),
+        problems=(*stale, *_of_clocks(ahead), *_of_zombie(zombie), *_of_hold(hold)),
     )
 
 
@@ -138,6 +141,11 @@ def _staleness(published: bool, age: float | None, max_age: float | None) -> Ite
         yield "no run is known to have held the index against the corpus: run `indexmill build`"
     elif max_age is not None and age is not None and age > max_age:
         yield f"the index was last held against the corpus {told(age)} ago, and --max-age is {told(max_age)}"
+
+
+def _of_hold(hold: Hold | None) -> Iterable[str]:
+    if hold is not None:
+        yield f"{hold}; `indexmill resume` lets builds go on"
 
 
 def _of_clocks(ahead: list[Run]) -> Iterable[str]:
