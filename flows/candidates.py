@@ -35,8 +35,8 @@ class Published:
 def publish_candidate(store: FolderStore, run_id: str, *, note: str = "", clock: Clock = time.time) -> Published:
     """Publish the candidate of a run as the version after the one it was built on; harmless when it is done already.
 
-    Raises BadInput for a run without a candidate, GateRefused where the store is on hold, LeaseLost where another run is at work or another version followed
-    the one it was built on, CorruptBlob where a blob of it is missing.
+    Raises BadInput for a run without a candidate, GateRefused where the store is on hold, LeaseLost where another run
+    is at work or another version followed the one it was built on, CorruptBlob where a blob of it is missing.
     """
     candidate = runs.read_run(store, run_id, clock=clock)
     if candidate.candidate is None:
