@@ -27,14 +27,14 @@ from storage import runs
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
-from storage.receipts import Receipt, candidates, find, scan
+from storage.receipts import Receipt, candidates, find, overlap, scan
 from tasks import bm25, check, embed, embed_names, encoder, recognise, resolve, split, tri_graph, zoom_graph, zoom_links
 from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of
 from tasks.environment import environment_fingerprint, library_versions
 from tasks.executor import Call, Executor
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
-from tasks.ingest.sources import SourceFile, batches, expand
+from tasks.ingest.sources import SourceFile, batches, expand, is_quick
 from tasks.report import Progress, Report
 from tasks.stage import Job, Made, Stage, make_part, part_key
 
@@ -63,6 +63,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
 
 _FAMILIES = {"tri_graph": tri_graph.counts, "zoom_graph": zoom_graph.counts}
 """The families by name, each with what counts its artifact `matrices`."""
+
+_BY_DOCUMENT = frozenset({"split", "recognise", "embed"})
+"""The stages that make of each document a function of that document alone: see `tasks.unchanged`."""
 
 WHOLE = "all"
 """The shard label of a part that is made from the whole corpus."""
@@ -121,6 +124,7 @@ class Build:
         self._encoder: OpenedEncoder | None = None
         self._files: list[SourceFile] | None = None
         self._scanned: dict[str, list[Receipt]] = {}
+        self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
         self._lock = threading.Lock()
 
     def look(self) -> None:
@@ -141,7 +145,7 @@ class Build:
             files = self._make(encoder.STAGE, [_Want(WHOLE, {}, shaping, {"path": str(model.folder)})])[WHOLE].outputs
         opening = self.choice.opening(files)
         # A worker opens it, which has to do so anyway; this process never needs it.
-        call = Call(f"{self.run_id}-fingerprint", fingerprint_of, (self.store.url, opening))
+        call = Call(f"{self.run_id}-fingerprint", fingerprint_of, (self.store.url, opening), light=True)
         ((_, fingerprint),) = self.executor.run([call], priority=_PRIORITY["encoder"])
         self._encoder = OpenedEncoder(opening, fingerprint)
 
@@ -154,7 +158,7 @@ class Build:
         folder.mkdir(parents=True, exist_ok=True)
         self.progress.begin("ingest", len(groups))
         calls = [
-            Call(f"scan-{self.run_id}-{number}", spill.scan, (group, settings, folder))
+            Call(f"scan-{self.run_id}-{number}", spill.scan, (group, settings, folder), light=is_quick(files))
             for number, group in enumerate(groups)
         ]
         scanned = []
@@ -455,6 +459,8 @@ class Build:
         by_key: dict[str, list[_Want]] = {}  # shards that are made from the same have one part
         for want in wanted:
             by_key.setdefault(part_key(stage, want.settings, want.inputs), []).append(want)
+        if wanted:
+            self._alike[stage.name] = self._alike_shards(stage, wanted[0])
         calls: list[Call] = []
         for key, (want, *_) in by_key.items():
             found = None if self.cold else find(self.store, stage.name, key)
@@ -474,6 +480,7 @@ class Build:
                 settings={**want.settings, **(want.extra or {})},
                 row_space=row_space,
                 reuse=self._reuse(stage.name, row_space, want.shard) if row_space and not self.cold else (),
+                earlier=self._earlier(stage, want.shard),
                 cold=self.cold,
             )
             calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,)))
@@ -506,6 +513,43 @@ class Build:
         digests = dict.fromkeys(digest for part in outputs for digest in part.values())
         # A blob that was lost, or deleted because it was damaged, is no reason to stop.
         return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
+
+    def _earlier(self, stage: Stage, shard: str) -> tuple[dict[str, str], ...]:
+        """The parent's parts, with their inputs, that documents of a shard may be copied from, the nearest first."""
+        ranked = sorted(
+            (distance, label)
+            for label in self._alike.get(stage.name, ())
+            if (distance := overlap(shard, label)) is not None
+        )
+        found = [self._parents_shards[label] for _, label in ranked]
+        return tuple(one for one in found if all(self.store.blob_size(digest) is not None for digest in one.values()))
+
+    def _alike_shards(self, stage: Stage, want: _Want) -> frozenset[str]:
+        """The shards of which this run would make the parent's part of a stage again, were they as they were."""
+        if stage.name not in _BY_DOCUMENT or self.cold:
+            return frozenset()
+        alike = frozenset(
+            label
+            for label, outputs in self._parents_shards.items()
+            if want.inputs.keys() <= outputs.keys()
+            and (stage.name, label, part_key(stage, want.settings, {name: outputs[name] for name in want.inputs}))
+            in self._parents_keys
+        )
+        return alike if stage is split.STAGE else alike & self._alike.get(split.STAGE.name, frozenset())
+
+    @cached_property
+    def _parents_keys(self) -> frozenset[tuple[str, str, str]]:
+        entries = self.parent.lineage.entries if self.parent else ()
+        return frozenset((entry.stage, entry.shard, entry.key) for entry in entries)
+
+    @cached_property
+    def _parents_shards(self) -> dict[str, dict[str, str]]:
+        """By label, all that the parent's stages made of a shard's documents."""
+        found: dict[str, dict[str, str]] = {}
+        for entry in self.parent.lineage.entries if self.parent else ():
+            if entry.stage == ingest_part.STAGE.name or entry.stage in _BY_DOCUMENT:
+                found.setdefault(entry.shard, {}).update(entry.outputs)
+        return found
 
     def _unpublished(self, stage: str) -> list[Receipt]:
         """A stage's receipts by runs that never published, as this run found them: listed once."""

@@ -8,10 +8,11 @@ text. The model stands in the `row_space` of the receipt, so two models never sh
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -20,6 +21,7 @@ from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
 from tasks.encoder import encoder_of
 from tasks.split import embedded_text
 from tasks.stage import Inputs, Outputs, Stage
+from tasks.unchanged import Unchanged, unchanged
 
 __all__ = ["KEY_BYTES", "STAGE", "Floats", "Keys", "Vectors", "embed_passages", "embed_texts", "keys_array", "row_key"]
 
@@ -35,19 +37,22 @@ class Vectors:
     """
 
     def __init__(self, sources: Iterable[tuple[Keys, Floats]]) -> None:
-        self._where: dict[bytes, tuple[Floats, int]] = {}
-        for keys, vectors in sources:
-            for row, key in enumerate(_as_bytes(keys)):
-                self._where.setdefault(key, (vectors, row))
+        self._sources = [(_as_words(keys), vectors) for keys, vectors in sources if len(keys)]
 
     def copy_into(self, keys: Sequence[bytes], vectors: Floats) -> NDArray[np.bool_]:
         """Fill the rows of `vectors` (n, d) whose key is known; returns which those are."""
-        known = np.zeros(len(keys), dtype=bool)
-        for row, key in enumerate(keys):
-            found = self._where.get(key)
-            if found is not None:
-                vectors[row] = found[0][found[1]]
-                known[row] = True
+        wanted = _as_words(keys_array(keys))
+        known = np.zeros(len(wanted), dtype=bool)
+        for held, rows in self._sources:
+            missing = np.flatnonzero(~known)
+            if not len(missing):
+                break
+            order = np.argsort(held, kind="stable")  # of equal keys the first row stands first
+            at = np.searchsorted(held, wanted[missing], sorter=order)
+            at = order[np.minimum(at, len(held) - 1)]
+            hit = held[at] == wanted[missing]
+            vectors[missing[hit]] = rows[at[hit]]
+            known[missing[hit]] = True
         return known
 
 
@@ -119,9 +124,10 @@ def keys_array(keys: Sequence[bytes]) -> Keys:
     return np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
 
 
-def _as_bytes(keys: Keys) -> list[bytes]:
-    data = np.ascontiguousarray(keys).tobytes()
-    return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
+def _as_words(keys: Keys) -> NDArray[np.bytes_]:
+    """Keys as values that compare like their bytes: of equal length, they differ before any trailing zeros end."""
+    words: NDArray[np.bytes_] = np.ascontiguousarray(keys).reshape(-1).view(f"S{KEY_BYTES}")
+    return words
 
 
 def _known(inputs: Inputs, keys: str, vectors: str) -> Vectors:
@@ -133,38 +139,86 @@ def _compute(inputs: Inputs) -> Outputs:
     documents = inputs.table("documents", DOCUMENTS)
     passages = inputs.table("passages", PASSAGES)
     sentences = inputs.table("sentences", SENTENCES)
+    same, held = unchanged(inputs, documents)
+    owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks()).to_numpy()
+    position = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks()).to_numpy()
+    fresh = ~held[owner]
+    in_fresh = fresh[position]
+    arrays: dict[str, NDArray[Any]] = {}
+    count = 0
+    if fresh.any() or not same:
+        arrays, count = _embedded(
+            inputs,
+            documents["title"].take(pa.array(owner[fresh])).to_pylist(),
+            passages["text"].filter(pa.array(fresh)).to_pylist(),
+            (np.cumsum(fresh) - 1)[position[in_fresh]],
+            sentences.filter(pa.array(in_fresh)),
+        )
+    if same:
+        arrays = _joined(inputs, same, arrays, passages, position, fresh)
+    total = len(passages) + len(sentences)
+    return Outputs(packs={"vectors": arrays}, counts={"vectors_made": count, "vectors_reused": total - count})
+
+
+def _embedded(
+    inputs: Inputs, titles: list[str], bodies: list[str], position: NDArray[np.int64], sentences: pa.Table
+) -> tuple[dict[str, NDArray[Any]], int]:
+    """The arrays of some passages and their sentences, and how many vectors were computed.
+
+    `position` is the passage of each sentence.
+    """
     embedder = encoder_of(inputs)
     titled = inputs.settings["title_in_passage"]
-    owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
-    titles = documents["title"].combine_chunks().take(owner.combine_chunks()).to_pylist()
-    bodies = passages["text"].to_pylist()
     texts = [embedded_text(title, body) if titled else body for title, body in zip(titles, bodies, strict=True)]
     shifts = [len(text) - len(body) for text, body in zip(texts, bodies, strict=True)]
-
-    position = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks()).to_pylist()
-    starts, ends = sentences["start"].to_pylist(), sentences["end"].to_pylist()
+    places = zip(position.tolist(), sentences["start"].to_pylist(), sentences["end"].to_pylist(), strict=True)
     known_passages = _known(inputs, "passage_keys", "passages")
     known_sentences = _known(inputs, "sentence_keys", "sentences")
     if inputs.settings["sentences"] == "pooled":
         spans: list[list[tuple[int, int]]] = [[] for _ in texts]
-        for row, start, end in zip(position, starts, ends, strict=True):
+        for row, start, end in places:
             spans[row].append((start + shifts[row], end + shifts[row]))
         vectors, keys, span_vectors, span_keys, made = embed_passages(
             texts, spans, embedder, known_passages, known_sentences
         )
     else:
         vectors, keys, made = embed_texts(texts, embedder.encode, known_passages, embedder.dimension)
-        own = [bodies[row][start:end] for row, start, end in zip(position, starts, ends, strict=True)]
+        own = [bodies[row][start:end] for row, start, end in places]
         span_vectors, span_keys, more = embed_texts(own, embedder.encode, known_sentences, embedder.dimension)
         made += more
-    arrays: dict[str, NDArray[Any]] = {
+    return {
         "passages": vectors,
         "passage_keys": keys_array(keys),
         "sentences": span_vectors,
         "sentence_keys": keys_array(span_keys),
-    }
-    total = len(vectors) + len(span_vectors)
-    return Outputs(packs={"vectors": arrays}, counts={"vectors_made": made, "vectors_reused": total - made})
+    }, made
+
+
+def _joined(
+    inputs: Inputs,
+    same: Sequence[Unchanged],
+    made: Mapping[str, NDArray[Any]],
+    passages: pa.Table,
+    position: NDArray[np.int64],
+    fresh: NDArray[np.bool_],
+) -> dict[str, NDArray[Any]]:
+    """The arrays of all passages: those that were made of the fresh ones, and those copied for the others."""
+    joined: dict[str, NDArray[Any]] = {}
+    for part in same:
+        pack = inputs.pack(part.digests["vectors"])
+        mine = pc.is_in(passages["document_id"], part.ids).to_numpy()
+        rows, sentence_rows = part.vector_rows(passages["passage_id"].filter(pa.array(mine)))
+        for names, at, source in (
+            (("passages", "passage_keys"), mine, rows),
+            (("sentences", "sentence_keys"), mine[position], sentence_rows),
+        ):
+            for name in names:
+                if name not in joined:
+                    joined[name] = np.empty((len(at), *pack[name].shape[1:]), dtype=pack[name].dtype)
+                joined[name][at] = pack[name][source]
+    for name, array in made.items():
+        joined[name][fresh if name.startswith("passage") else fresh[position]] = array
+    return joined
 
 
 STAGE = Stage("embed", version=1, compute=_compute, libraries=("numpy",))
