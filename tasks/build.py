@@ -325,13 +325,21 @@ class Build:
 
     def check(self) -> None:
         """Hold the artifacts against each other before anything is published; raises where they disagree."""
-        families = [name for name in _FAMILIES if name in self.parts]
-        inputs = self._everything(
-            "documents", "passages", "sentences", "mentions", "entities", "surfaces", "vectors", "names", "bm25"
-        )
-        for family in families:
-            inputs |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
-        self._make(check.STAGE, [_Want(WHOLE, inputs, {})])
+        of_shards = {
+            shard: {**self._texts(shard), "vectors": self.parts["embed"][shard].outputs["vectors"]}
+            for shard in self.parts["split"]
+        }
+        for shard, receipt in self.parts.get(bm25.STAGE.name, {}).items():
+            of_shards[shard]["bm25"] = receipt.outputs["bm25"]
+        entities = self.parts["resolve"][WHOLE].outputs
+        for shard, receipt in self.parts["embed_names"].items():
+            of_shards[shard] = {"entities": entities[f"entities/{shard}"], "names": receipt.outputs["names"]}
+        checked = self._make(check.STAGE, [_Want(shard, inputs, {}) for shard, inputs in of_shards.items()])
+        whole = self._everything("mentions")
+        whole |= {f"checked/{shard}": checked[shard].outputs["checked"] for shard in of_shards}
+        for family in (name for name in _FAMILIES if name in self.parts):
+            whole |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
+        self._make(check.STAGE, [_Want(WHOLE, whole, {})])
 
     def run(self) -> Manifest:
         """Every stage in order, and the manifest they add up to."""
