@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OnDemand"]
 
-_FIRST = 2
 _CALLS_PER_WORKER = 8
-"""A worker costs a second to start: another one for every so many calls that are handed out at once."""
+"""A worker costs some seconds of a core to start: there is another one for every so many calls handed out at once."""
 
 
 class OnDemand:
@@ -60,7 +59,7 @@ class OnDemand:
         self._opened.close()
 
     def _cluster(self, calls: int) -> DaskExecutor:
-        wanted = min(self._most, max(self._workers, _FIRST + calls // _CALLS_PER_WORKER))
+        wanted = min(self._most, max(self._workers, 1 + calls // _CALLS_PER_WORKER))
         with self._lock:
             if self._stopped:
                 raise StoppedError
@@ -69,7 +68,7 @@ class OnDemand:
 
                 self._client = self._opened.enter_context(open_cluster(None, wanted, self._store))
                 self._there, self._workers = DaskExecutor(self._client), wanted
-            elif wanted > self._workers and self._client is not None:
+            elif wanted > self._workers and self._client is not None and self._client.cluster is not None:
                 self._client.cluster.scale(wanted)
                 self._workers = wanted
         if self._stopped:

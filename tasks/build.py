@@ -22,12 +22,14 @@ from indexmill.errors import BadInput, ConfigurationError, GateRefused
 from indexmill.manifest import Artifact, Corpus, Family, Manifest
 from indexmill.packs import open_pack
 from schemas.config import Configuration
+from schemas.tables import DOCUMENTS
 from storage import lineage as lineages
 from storage import runs
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
 from storage.receipts import Receipt, candidates, find, overlap, scan
+from storage.tables import read_table
 from tasks import bm25, check, embed, embed_names, encoder, recognise, resolve, split, tri_graph, zoom_graph, zoom_links
 from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of
 from tasks.environment import environment_fingerprint, library_versions
@@ -64,7 +66,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
 _FAMILIES = {"tri_graph": tri_graph.counts, "zoom_graph": zoom_graph.counts}
 """The families by name, each with what counts its artifact `matrices`."""
 
-_BY_DOCUMENT = frozenset({"split", "recognise", "embed"})
+_BY_DOCUMENT = frozenset({"split", "recognise", "embed", "bm25"})
 """The stages that make of each document a function of that document alone: see `tasks.unchanged`."""
 
 WHOLE = "all"
@@ -515,6 +517,9 @@ class Build:
     def _reuse(self, stage: str, row_space: str, shard: str) -> tuple[str, ...]:
         """Packs whose rows may be copied: the parent's first, then those of runs that never published."""
         parent = self.parent.lineage.candidates(stage, row_space, shard) if self.parent else []
+        if self.parent and stage == embed.STAGE.name:
+            for label in self._elsewhere(shard):
+                parent += self.parent.lineage.candidates(stage, row_space, label)
         exclude = {part.key for part in parent}
         others = candidates(self.store, stage, row_space, shard, exclude=exclude, receipts=self._unpublished(stage))
         outputs = [*(part.outputs for part in parent), *(receipt.outputs for receipt in others)]
@@ -559,12 +564,42 @@ class Build:
                 found.setdefault(entry.shard, {}).update(entry.outputs)
         return found
 
+    def _elsewhere(self, shard: str) -> list[str]:
+        """The parent's shards that hold the content of documents whose ids are new to a shard: renamed ones, copies."""
+        now = self._contents(self.parts["ingest"][shard].outputs["documents"])
+        for label, outputs in self._parents_shards.items():
+            if overlap(shard, label) is not None:
+                known = self._contents(outputs["documents"])
+                now = {name: content for name, content in now.items() if name not in known}
+        return sorted({self._places[content] for content in now.values() if content in self._places}) if now else []
+
+    @cached_property
+    def _places(self) -> dict[str, str]:
+        """Where the parent has some content: a shard by content hash."""
+        return {
+            content: label
+            for label, outputs in self._parents_shards.items()
+            for content in self._contents(outputs["documents"]).values()
+        }
+
+    def _contents(self, digest: str) -> dict[str, str]:
+        """The content hashes of a table of documents, by id; none of one that was lost."""
+        if self.store.blob_size(digest) is None:
+            return {}
+        table = read_table(self.store, digest, DOCUMENTS, columns=("document_id", "content_hash"))
+        return dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
+
     def _unpublished(self, stage: str) -> list[Receipt]:
-        """A stage's receipts by runs that never published, as this run found them: listed once."""
+        """A stage's receipts by runs that never published, as this run found them: listed once, if there is such a run.
+
+        This run is one too, where it has made parts of the stage before.
+        """
         with self._lock:
             if stage not in self._scanned:
-                published = runs.published_runs(self.store)
-                self._scanned[stage] = [one for one in scan(self.store, stage) if one.run_id not in published]
+                others = runs.unpublished_runs(self.store) - {self.run_id}
+                mine = {self.run_id} if self.report.stage(stage).parts_made else set()
+                found = scan(self.store, stage) if others or mine else ()
+                self._scanned[stage] = [one for one in found if one.run_id in others | mine]
             return self._scanned[stage]
 
 

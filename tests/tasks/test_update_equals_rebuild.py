@@ -145,9 +145,7 @@ def test_a_corpus_that_shrinks_to_nearly_nothing_and_comes_back(tmp_path: Path, 
     if left:
         assert outcome.manifest == build(tmp_path / "fresh", few).manifest
     with indexmill.open(tmp_path / "store") as snapshot:
-        assert not any(
-            traces(snapshot, name, text) for name, (_, text) in corpus.documents.items() if name not in few
-        )
+        assert not any(traces(snapshot, name, text) for name, (_, text) in corpus.documents.items() if name not in few)
     assert build(tmp_path / "store", corpus.documents).manifest == first.manifest
 
 
