@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,14 @@ from flows import on_demand
 from flows.on_demand import OnDemand
 from flows.run import build_under_prefect
 from schemas.config import Configuration
+from storage import runs
+from storage.folder import open_store
 from tasks.executor import Call, StoppedError
 from tasks.report import Silent
 from tests.corpora import documents, write_corpus
 from tests.flows import children
+from tests.flows.built import Built
+from tests.flows.commands import command, write_settings
 
 
 def fail(*_: object) -> None:
@@ -56,6 +62,22 @@ def test_a_small_night_is_made_by_one_worker(
     assert (outcome.published, set(started)) == (True, {1})
     fresh = children.settings(tmp_path / "fresh", tmp_path / "corpus.jsonl")
     assert outcome.manifest == children.build(fresh).manifest
+
+
+def test_sigterm_ends_a_refresh_and_its_workers(built: Built, tmp_path: Path) -> None:
+    rows = documents(24, words=110)
+    rows["doc-0007"] = (rows["doc-0007"][0], "Falk Orso left Quillon. Nobody saw it.")
+    shutil.copytree(built.store, tmp_path / "store")
+    chosen = children.settings(tmp_path / "store", write_corpus(tmp_path / "corpus.jsonl", rows))
+    with command(tmp_path, "build", "-c", write_settings(tmp_path / "i.yaml", chosen), "--json") as stopped:
+        stopped.wait_for("ingest:")
+        stopped.signal(signal.SIGTERM)
+        assert stopped.wait(60) == 130, stopped.err
+        assert stopped.left_behind() == {}
+    assert [*stopped.temporary.rglob("*"), *stopped.current.rglob("*")] == []
+    assert runs.list_runs(open_store(tmp_path / "store"))[-1].state == "failed"
+    fresh = children.settings(tmp_path / "fresh", tmp_path / "corpus.jsonl")
+    assert children.build(chosen).manifest == children.build(fresh).manifest
 
 
 def test_light_calls_run_here_and_none_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
