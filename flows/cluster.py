@@ -103,7 +103,7 @@ def open_cluster(address: str | None, workers: int | None, store: Path) -> Itera
             tempfile.TemporaryDirectory(prefix="indexmill-dask-") as scratch,
             dask.config.set(_SETTINGS | {"temporary-directory": scratch}),
             _local_cluster(count) as cluster,
-            Client(cluster) as client,
+            contextlib.closing(Client(cluster)) as client,  # `with` alone would have to end in the thread it began in
         ):
             yield client
         return

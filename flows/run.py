@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
 
-from flows.interrupt import stoppable
+from flows.interrupt import Interrupt, stoppable
+from flows.on_demand import OnDemand
 from flows.operation import Operation, operation
 from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob, GateRefused
@@ -144,12 +146,18 @@ def build_under_prefect(
     """A build as the command runs it: a flow on a private Prefect server, its tasks on Dask worker processes.
 
     What can be refused without them is refused first. Then the server and the workers start at the same time, and the
-    run waits for both.
+    run waits for both. A refresh starts workers when there is work for them, and a server never: its flow is shown
+    where `PREFECT_API_URL` names one.
     """
     with stoppable() as interrupt, contextlib.ExitStack() as stack:
 
         def stages(build: Build) -> Manifest:
             build.look()
+            if build.parent is not None and not cold and dask is None and not os.environ.get("PREFECT_API_URL"):
+                build.executor = stack.enter_context(
+                    contextlib.closing(OnDemand(configuration.store, configuration.run.workers))
+                )
+                return _stages_by_need(build, interrupt)
             from flows.cluster import DaskExecutor, open_cluster
             from flows.server import private_prefect
 
@@ -158,9 +166,7 @@ def build_under_prefect(
             build.executor = DaskExecutor(client)
             with interrupt.stops(build), ThreadPoolExecutor(len(_AHEAD) + 1) as pool:
                 try:
-                    ahead: dict[str, Future[None]] = {}
-                    for stage in _AHEAD:
-                        ahead[stage] = pool.submit(_after, [ahead[need] for need in NEEDS[stage]], build, stage)
+                    ahead = _begin(build, {stage: NEEDS[stage] for stage in _AHEAD}, pool)
                     from flows.build import build_flow
 
                     server.wait()
@@ -188,10 +194,35 @@ _AHEAD = ("encoder", "ingest", "split", "recognise")
 """The first stages: they begin while the Prefect server starts, and their tasks wait for them."""
 
 
-def _after(needs: Sequence[Future[None]], build: Build, stage: str) -> None:
-    for need in needs:
-        need.result()
-    getattr(build, stage)()
+def _begin(build: Build, needs: Mapping[str, Sequence[str]], pool: ThreadPoolExecutor) -> dict[str, Future[None]]:
+    """Begin some stages, each after those that it needs; `needs` is in an order that satisfies each."""
+
+    def after(others: Sequence[Future[None]], stage: str) -> None:
+        for other in others:
+            other.result()
+        getattr(build, stage)()
+
+    begun: dict[str, Future[None]] = {}
+    for stage, named in needs.items():
+        begun[stage] = pool.submit(after, [begun[name] for name in named], stage)
+    return begun
+
+
+def _stages_by_need(build: Build, interrupt: Interrupt) -> Manifest:
+    """All stages of a refresh in threads of this process: nobody looks at the flow of a private server.
+
+    The encoder waits for `ingest`, which finds out whether there is anything to do.
+    """
+    needs = {"ingest": (), **NEEDS, "encoder": ("ingest",)}
+    with interrupt.stops(build), ThreadPoolExecutor(len(needs)) as pool:
+        begun = _begin(build, needs, pool)
+        try:
+            for failed in (future for future in as_completed(begun.values()) if future.exception() is not None):
+                failed.result()
+        except BaseException:
+            build.executor.stop()
+            raise
+    return build.manifest()
 
 
 def _parent(store: FolderStore, progress: Progress) -> Parent | None:

@@ -45,6 +45,7 @@ __all__ = [
     "quarantine_of",
     "read_run",
     "start",
+    "unpublished_runs",
 ]
 
 Ending = Literal["published", "unchanged", "done", "failed", "refused", "budget", "superseded"]
@@ -230,6 +231,21 @@ def list_runs(store: Store, *, clock: Clock = time.time, only: str | None = None
 def published_runs(store: Store) -> frozenset[str]:
     """The runs that published a version. What the others made is in no lineage: its rows may be used again."""
     return frozenset(ref.run_id for ref in history(store))
+
+
+def unpublished_runs(store: Store) -> frozenset[str]:
+    """The runs that did not publish and may have made parts: not those that found nothing to do."""
+    published = published_runs(store)
+    return frozenset(
+        run_id
+        for run_id, names in _by_run(store).items()
+        if run_id not in published and not _was_idle(store, run_id, names)
+    )
+
+
+def _was_idle(store: Store, run_id: str, names: list[str]) -> bool:
+    name = run_name(run_id, "end")
+    return name in names and RunEnd.from_bytes(store.get(name), f"{store.url}/{name}").state == "unchanged"
 
 
 def _by_run(store: Store) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -24,8 +25,9 @@ from indexmill.terms import Analyser, term_keys
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.split import title_prefix
 from tasks.stage import Inputs, Outputs, Stage
+from tasks.unchanged import unchanged
 
-__all__ = ["STAGE", "counts", "postings"]
+__all__ = ["STAGE", "counts", "merged", "postings"]
 
 
 def counts(packs: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, int]:
@@ -70,15 +72,58 @@ def _small(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
+def merged(
+    packs: Sequence[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]], passages: int
+) -> dict[str, NDArray[Any]]:
+    """The arrays of so many passages from those of some of them.
+
+    Each pack comes with the row that every passage of it has now, -1 for one that is not there any more.
+    """
+    lengths = np.zeros(passages, np.int64)
+    columns = []
+    for pack, row_of in packs:
+        lengths[row_of[row_of >= 0]] = pack["lengths"][row_of >= 0]
+        ends = pack["indptr"].astype(np.int64)
+        held = np.diff(ends)
+        rows, keys = row_of[pack["passages"]], pack["keys"].repeat(held)
+        columns.append((keys[rows >= 0], rows[rows >= 0], pack["counts"][rows >= 0].astype(np.int64)))
+    keys, rows, counts = (np.concatenate(column) for column in zip(*columns, strict=True))
+    order = np.lexsort((rows, keys))
+    distinct, first = np.unique(keys[order], return_index=True)
+    return {
+        "keys": distinct,
+        "indptr": _small(np.append(first, len(keys))),
+        "passages": _small(rows[order]),
+        "counts": _small(counts[order]),
+        "lengths": _small(lengths),
+    }
+
+
 def _compute(inputs: Inputs) -> Outputs:
-    passages = inputs.table("passages", PASSAGES, "document_id", "text")
+    return Outputs(packs={"bm25": _postings(inputs)})
+
+
+def _postings(inputs: Inputs) -> dict[str, NDArray[Any]]:
+    documents = inputs.table("documents", DOCUMENTS, "document_id", "title", "content_hash")
+    passages = inputs.table("passages", PASSAGES, "passage_id", "document_id", "text")
     weight = int(inputs.settings["title_weight"])
-    titles = [""] * len(passages)
+    same, held = unchanged(inputs, documents)
+    owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks()).to_numpy()
+    fresh = ~held[owner]
+    titles = [""] * int(fresh.sum())
     if weight:
-        documents = inputs.table("documents", DOCUMENTS, "document_id", "title")
-        rows = pc.index_in(passages.column("document_id"), documents.column("document_id").combine_chunks())
-        titles = [title_prefix(title) for title in documents.column("title").take(rows).to_pylist()]
-    return Outputs(packs={"bm25": postings(titles, passages.column("text").to_pylist(), weight)})
+        titles = [title_prefix(title) for title in documents["title"].take(pa.array(owner[fresh])).to_pylist()]
+    made = postings(titles, passages["text"].filter(pa.array(fresh)).to_pylist(), weight)
+    if not same:
+        return made
+    packs: list[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]] = [(made, np.flatnonzero(fresh))]
+    for part in same:
+        rows = np.flatnonzero(pc.is_in(passages["document_id"], part.ids).to_numpy())
+        known = part.table("passages", PASSAGES, "passage_id")
+        row_of = np.full(len(known), -1, np.int64)
+        row_of[pc.index_in(passages["passage_id"].take(pa.array(rows)), known["passage_id"].combine_chunks())] = rows
+        packs.append((inputs.pack(part.digests["bm25"]), row_of))
+    return merged(packs, len(passages))
 
 
 STAGE = Stage("bm25", version=1, compute=_compute, libraries=("numpy",))

@@ -32,7 +32,7 @@ from storage import runs
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
-from storage.receipts import Receipt, candidates, find, scan
+from storage.receipts import Receipt, candidates, find, overlap, scan
 from storage.tables import read_table
 from tasks import (
     bm25,
@@ -54,7 +54,7 @@ from tasks.environment import environment_fingerprint, library_versions
 from tasks.executor import Call, Executor, StoppedError, timed
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
-from tasks.ingest.sources import Found, batches
+from tasks.ingest.sources import Found, batches, is_quick
 from tasks.ingest.sources import find as find_sources
 from tasks.quality import Measured, Quality, compare
 from tasks.report import Progress, Report, StageReport
@@ -86,6 +86,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
 
 _FAMILIES = {"tri_graph": tri_graph.counts, "zoom_graph": zoom_graph.counts}
 """The families by name, each with what counts its artifact `matrices`."""
+
+_BY_DOCUMENT = frozenset({"split", "recognise", "embed", "bm25"})
+"""The stages that make of each document a function of that document alone: see `tasks.unchanged`."""
 
 WHOLE = "all"
 """The shard label of a part that is made from the whole corpus."""
@@ -146,6 +149,7 @@ class Build:
         self._sources: Found | None = None
         self._manifest: Manifest | None = None
         self._scanned: dict[str, list[Receipt]] = {}
+        self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
         self._lock = threading.Lock()
 
     def look(self) -> None:
@@ -169,7 +173,7 @@ class Build:
             files = self._make(encoder.STAGE, [_Want(WHOLE, {}, shaping, {"path": str(model.folder)})])[WHOLE].outputs
         opening = self.choice.opening(files)
         # A worker opens it, which has to do so anyway; this process never needs it.
-        call = Call(f"{self.run_id}-fingerprint", timed, (fingerprint_of, self.store.url, opening))
+        call = Call(f"{self.run_id}-fingerprint", timed, (fingerprint_of, self.store.url, opening), light=True)
         with self.report.at_work("encoder") as report:
             ((_, (fingerprint, seconds)),) = self.executor.run([call], priority=_PRIORITY["encoder"])
             report.seconds += seconds
@@ -216,7 +220,12 @@ class Build:
         groups = list(batches(sources.files))
         self.progress.begin("ingest", len(groups))
         calls = [
-            Call(f"scan-{self.run_id}-{number}", timed, (spill.scan, group, self.configuration.corpus, folder))
+            Call(
+                f"scan-{self.run_id}-{number}",
+                timed,
+                (spill.scan, group, self.configuration.corpus, folder),
+                light=is_quick(sources.files),
+            )
             for number, group in enumerate(groups)
         ]
         scanned = []
@@ -380,13 +389,21 @@ class Build:
 
     def check(self) -> None:
         """Hold the artifacts against each other before anything is published; raises where they disagree."""
-        families = [name for name in _FAMILIES if name in self.parts]
-        inputs = self._everything(
-            "documents", "passages", "sentences", "mentions", "entities", "surfaces", "vectors", "names", "bm25"
-        )
-        for family in families:
-            inputs |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
-        self._make(check.STAGE, [_Want(WHOLE, inputs, {})])
+        of_shards = {
+            shard: {**self._texts(shard), "vectors": self.parts["embed"][shard].outputs["vectors"]}
+            for shard in self.parts["split"]
+        }
+        for shard, receipt in self.parts.get(bm25.STAGE.name, {}).items():
+            of_shards[shard]["bm25"] = receipt.outputs["bm25"]
+        entities = self.parts["resolve"][WHOLE].outputs
+        for shard, receipt in self.parts["embed_names"].items():
+            of_shards[shard] = {"entities": entities[f"entities/{shard}"], "names": receipt.outputs["names"]}
+        checked = self._make(check.STAGE, [_Want(shard, inputs, {}) for shard, inputs in of_shards.items()])
+        whole = self._everything("mentions")
+        whole |= {f"checked/{shard}": checked[shard].outputs["checked"] for shard in of_shards}
+        for family in (name for name in _FAMILIES if name in self.parts):
+            whole |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
+        self._make(check.STAGE, [_Want(WHOLE, whole, {})])
 
     def quality(self) -> None:
         """Measure the candidate's recall on the questions of the gate, and hold it against the parent's."""
@@ -578,6 +595,8 @@ class Build:
         by_key: dict[str, list[_Want]] = {}  # shards that are made from the same have one part
         for want in wanted:
             by_key.setdefault(part_key(stage, want.settings, want.inputs), []).append(want)
+        if wanted:
+            self._alike[stage.name] = self._alike_shards(stage, wanted[0])
         calls: list[Call] = []
         for key, (want, *_) in by_key.items():
             found = None if self.cold else find(self.store, stage.name, key)
@@ -597,6 +616,7 @@ class Build:
                 settings={**want.settings, **(want.extra or {})},
                 row_space=row_space,
                 reuse=self._reuse(stage.name, row_space, want.shard) if row_space and not self.cold else (),
+                earlier=self._earlier(stage, want.shard),
                 cold=self.cold,
             )
             calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,)))
@@ -625,6 +645,9 @@ class Build:
     def _reuse(self, stage: str, row_space: str, shard: str) -> tuple[str, ...]:
         """Packs whose rows may be copied: the parent's first, then those of runs that never published."""
         parent = self.parent.lineage.candidates(stage, row_space, shard) if self.parent else []
+        if self.parent and stage == embed.STAGE.name:
+            for label in self._elsewhere(shard):
+                parent += self.parent.lineage.candidates(stage, row_space, label)
         exclude = {part.key for part in parent}
         others = candidates(self.store, stage, row_space, shard, exclude=exclude, receipts=self._unpublished(stage))
         outputs = [*(part.outputs for part in parent), *(receipt.outputs for receipt in others)]
@@ -632,12 +655,79 @@ class Build:
         # A blob that was lost, or deleted because it was damaged, is no reason to stop.
         return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
 
+    def _earlier(self, stage: Stage, shard: str) -> tuple[dict[str, str], ...]:
+        """The parent's parts, with their inputs, that documents of a shard may be copied from, the nearest first."""
+        ranked = sorted(
+            (distance, label)
+            for label in self._alike.get(stage.name, ())
+            if (distance := overlap(shard, label)) is not None
+        )
+        found = [self._parents_shards[label] for _, label in ranked]
+        return tuple(one for one in found if all(self.store.blob_size(digest) is not None for digest in one.values()))
+
+    def _alike_shards(self, stage: Stage, want: _Want) -> frozenset[str]:
+        """The shards of which this run would make the parent's part of a stage again, were they as they were."""
+        if stage.name not in _BY_DOCUMENT or self.cold:
+            return frozenset()
+        alike = frozenset(
+            label
+            for label, outputs in self._parents_shards.items()
+            if want.inputs.keys() <= outputs.keys()
+            and (stage.name, label, part_key(stage, want.settings, {name: outputs[name] for name in want.inputs}))
+            in self._parents_keys
+        )
+        return alike if stage is split.STAGE else alike & self._alike.get(split.STAGE.name, frozenset())
+
+    @cached_property
+    def _parents_keys(self) -> frozenset[tuple[str, str, str]]:
+        entries = self.parent.lineage.entries if self.parent else ()
+        return frozenset((entry.stage, entry.shard, entry.key) for entry in entries)
+
+    @cached_property
+    def _parents_shards(self) -> dict[str, dict[str, str]]:
+        """By label, all that the parent's stages made of a shard's documents."""
+        found: dict[str, dict[str, str]] = {}
+        for entry in self.parent.lineage.entries if self.parent else ():
+            if entry.stage == ingest_part.STAGE.name or entry.stage in _BY_DOCUMENT:
+                found.setdefault(entry.shard, {}).update(entry.outputs)
+        return found
+
+    def _elsewhere(self, shard: str) -> list[str]:
+        """The parent's shards that hold the content of documents whose ids are new to a shard: renamed ones, copies."""
+        now = self._contents(self.parts["ingest"][shard].outputs["documents"])
+        for label, outputs in self._parents_shards.items():
+            if overlap(shard, label) is not None:
+                known = self._contents(outputs["documents"])
+                now = {name: content for name, content in now.items() if name not in known}
+        return sorted({self._places[content] for content in now.values() if content in self._places}) if now else []
+
+    @cached_property
+    def _places(self) -> dict[str, str]:
+        """Where the parent has some content: a shard by content hash."""
+        return {
+            content: label
+            for label, outputs in self._parents_shards.items()
+            for content in self._contents(outputs["documents"]).values()
+        }
+
+    def _contents(self, digest: str) -> dict[str, str]:
+        """The content hashes of a table of documents, by id; none of one that was lost."""
+        if self.store.blob_size(digest) is None:
+            return {}
+        table = read_table(self.store, digest, DOCUMENTS, columns=("document_id", "content_hash"))
+        return dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
+
     def _unpublished(self, stage: str) -> list[Receipt]:
-        """A stage's receipts by runs that never published, as this run found them: listed once."""
+        """A stage's receipts by runs that never published, as this run found them: listed once, if there is such a run.
+
+        This run is one too, where it has made parts of the stage before.
+        """
         with self._lock:
             if stage not in self._scanned:
-                published = runs.published_runs(self.store)
-                self._scanned[stage] = [one for one in scan(self.store, stage) if one.run_id not in published]
+                others = runs.unpublished_runs(self.store) - {self.run_id}
+                mine = {self.run_id} if self.report.stage(stage).parts_made else set()
+                found = scan(self.store, stage) if others or mine else ()
+                self._scanned[stage] = [one for one in found if one.run_id in others | mine]
             return self._scanned[stage]
 
 

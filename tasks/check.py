@@ -1,13 +1,17 @@
 """Stage `check`: the artifacts held against each other before anything is published.
 
 A build that gets here has made every part; what could still be wrong is a bug, or bytes that changed on disk. Either
-way nothing is published: the check raises, and names the artifact.
+way nothing is published: the check raises, and names the artifact. Each shard of documents and of entities has a check
+of its own, so that a refresh looks at the shards that changed; that of the whole corpus (the shard `all`) relies on
+them. No id can be in two shards, since each shard holds the ids that its label says.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,7 @@ from numpy.typing import NDArray
 
 from indexmill.errors import IndexmillError
 from indexmill.names import NameIndex
+from tasks.ingest.shards import id_hash
 from tasks.stage import Inputs, Outputs, Stage
 
 __all__ = ["STAGE", "CheckError", "check_postings"]
@@ -28,36 +33,69 @@ class CheckError(IndexmillError):
 
 
 def _compute(inputs: Inputs) -> Outputs:
-    passages = _columns(inputs, "passages", "passage_id", "document_id")
+    if "documents" in inputs.job.inputs:
+        counts = _check_documents(inputs)
+    elif "entities" in inputs.job.inputs:
+        counts = _check_entities(inputs)
+    else:
+        counts = _check_whole(inputs)
+    return Outputs(files={"checked": json.dumps(counts, sort_keys=True).encode()})
+
+
+def _check_documents(inputs: Inputs) -> dict[str, int]:
+    """Hold what a shard's documents became against each other; returns how many rows there are."""
+    label = inputs.job.shard
     documents = _columns(inputs, "documents", "document_id")["document_id"]
-    entities = _columns(inputs, "entities", "entity_id")["entity_id"]
-    mentioned = _columns(inputs, "mentions", "entity_id")["entity_id"].unique()
-    _refuse_if(passages["passage_id"].n_unique() != passages.height, "passage ids are not unique")
-    _refuse_if(documents.n_unique() != documents.len(), "document ids are not unique")
+    passages = _columns(inputs, "passages", "passage_id", "document_id")
+    counts = {"documents": documents.len(), "passages": passages.height}
+    counts["sentences"] = _columns(inputs, "sentences", "passage_id").height
+    strange = [name for name in documents.to_list() if not _bits(id_hash(name)).startswith(label[1:])]
+    _refuse_if(bool(strange), f"documents/{label}: {strange[:1]} belongs to another shard")
+    _refuse_if(documents.n_unique() != documents.len(), f"documents/{label}: document ids are not unique")
+    unique = passages["passage_id"].n_unique()
+    _refuse_if(unique != passages.height, f"passages/{label}: passage ids are not unique")
     orphans = passages.filter(~pl.col("document_id").is_in(documents.implode())).height
-    _refuse_if(orphans > 0, f"{orphans} passages belong to no document")
-    ordered = entities.is_sorted() and entities.n_unique() == entities.len()
-    _refuse_if(not ordered, "entities are not in the order of their ids")
-    _refuse_if(mentioned.len() != entities.len(), f"{entities.len()} entities for {mentioned.len()} mentioned ids")
-    for label in _labels(inputs, "vectors"):
-        pack = inputs.pack(inputs.job.inputs[f"vectors/{label}"])
-        for table in ("passages", "sentences"):
-            rows = _columns(inputs, table, "passage_id", label=label).height
-            _refuse_if(len(pack[table]) != rows, f"vectors/{label}: {len(pack[table])} rows for {rows} {table}")
-            _check_lengths(pack[table], f"vectors/{label}, {table}")
-    for label in _labels(inputs, "bm25"):
-        rows = _columns(inputs, "passages", "passage_id", label=label).height
-        check_postings(inputs.pack(inputs.job.inputs[f"bm25/{label}"]), rows, f"bm25/{label}")
-    for label in _labels(inputs, "names"):
-        pack = inputs.pack(inputs.job.inputs[f"names/{label}"])
-        known = NameIndex.keys(_columns(inputs, "entities", "entity_id", label=label)["entity_id"].to_list())
-        strange = np.setdiff1d(pack["entity_keys"], known)
-        _refuse_if(len(strange) > 0, f"names/{label}: {len(strange)} vectors of entities that are not there")
-        _check_lengths(pack["vectors"], f"names/{label}")
+    _refuse_if(orphans > 0, f"passages/{label}: {orphans} passages belong to no document")
+    vectors = inputs.pack(inputs.job.inputs["vectors"])
+    for table in ("passages", "sentences"):
+        rows = counts[table]
+        _refuse_if(len(vectors[table]) != rows, f"vectors/{label}: {len(vectors[table])} rows for {rows} {table}")
+        _check_lengths(vectors[table], f"vectors/{label}, {table}")
+    if "bm25" in inputs.job.inputs:
+        check_postings(inputs.pack(inputs.job.inputs["bm25"]), passages.height, f"bm25/{label}")
+    return counts
+
+
+def _check_entities(inputs: Inputs) -> dict[str, int]:
+    """Hold the vectors of an entity shard's names against its entities; returns how many those are."""
+    label = inputs.job.shard
+    keys = NameIndex.keys(_columns(inputs, "entities", "entity_id")["entity_id"].to_list())
+    _refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"entities/{label}: not in the order of their ids")
+    bits = label[1:]
+    strange = int(np.count_nonzero(keys >> np.uint64(64 - len(bits)) != int(bits, 2))) if bits else 0
+    _refuse_if(strange > 0, f"entities/{label}: {strange} entities belong to another shard")
+    pack = inputs.pack(inputs.job.inputs["names"])
+    unknown = np.setdiff1d(pack["entity_keys"], keys)
+    _refuse_if(len(unknown) > 0, f"names/{label}: {len(unknown)} vectors of entities that are not there")
+    _check_lengths(pack["vectors"], f"names/{label}")
+    return {"entities": len(keys)}
+
+
+def _check_whole(inputs: Inputs) -> dict[str, int]:
+    """Hold what is made of the whole corpus against its shards, each of which has been checked."""
+    labels = _labels(inputs, "checked")
+    nested = [one for one, other in pairwise(labels) if other.startswith(one)]
+    _refuse_if(bool(nested), f"the shard {nested[:1]} holds another: rows may be there twice")
+    summed: Counter[str] = Counter()
+    for label in labels:
+        summed.update(json.loads(inputs.path(inputs.job.inputs[f"checked/{label}"]).read_bytes()))
+    counts = {name: summed[name] for name in ("documents", "entities", "passages", "sentences")}
+    mentions = [inputs.path(inputs.job.inputs[f"mentions/{label}"]) for label in _labels(inputs, "mentions")]
+    mentioned = pl.scan_parquet(mentions).select(pl.col("entity_id").n_unique()).collect().item() if mentions else 0
+    _refuse_if(mentioned != counts["entities"], f"{counts['entities']} entities for {mentioned} mentioned ids")
     if "zoom_graph/matrices" in inputs.job.inputs:
-        _check_zoom_graph(inputs, documents.len(), passages.height, entities.len())
-    summary = {"documents": documents.len(), "passages": passages.height, "entities": entities.len()}
-    return Outputs(files={"checked": json.dumps(summary, sort_keys=True).encode()})
+        _check_zoom_graph(inputs, counts["documents"], counts["passages"], counts["entities"])
+    return counts
 
 
 def _check_zoom_graph(inputs: Inputs, documents: int, passages: int, entities: int) -> None:
@@ -78,13 +116,13 @@ def _labels(inputs: Inputs, name: str) -> list[str]:
     return sorted(key.partition("/")[2] for key in inputs.job.inputs if key.startswith(name + "/"))
 
 
-def _columns(inputs: Inputs, name: str, *columns: str, label: str | None = None) -> pl.DataFrame:
-    """Some columns of a table, of all shards or of one."""
-    labels = _labels(inputs, name) if label is None else [label]
-    paths = [inputs.path(inputs.job.inputs[f"{name}/{shard}"]) for shard in labels]
-    if not paths:
-        return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
-    return pl.scan_parquet(paths).select(*columns).collect(engine="streaming")
+def _columns(inputs: Inputs, name: str, *columns: str) -> pl.DataFrame:
+    """Some columns of an input table."""
+    return pl.scan_parquet(inputs.path(inputs.job.inputs[name])).select(*columns).collect()
+
+
+def _bits(hashed: bytes) -> str:
+    return f"{int.from_bytes(hashed):0256b}"
 
 
 def _check_lengths(vectors: NDArray[Any], where: str) -> None:
@@ -116,4 +154,4 @@ def _refuse_if(broken: bool, message: str) -> None:
         )
 
 
-STAGE = Stage("check", version=2, compute=_compute, libraries=("polars", "numpy"))
+STAGE = Stage("check", version=3, compute=_compute, libraries=("polars", "numpy"))

@@ -18,6 +18,7 @@ class Call:
     key: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+    light: bool = False  # quick, and safe enough for the process that hands it out: not worth starting a worker for
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:

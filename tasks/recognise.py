@@ -19,6 +19,7 @@ from indexmill.models.recogniser import Mention, Recogniser, open_recogniser
 from indexmill.names import canonical_name, entity_id
 from schemas.tables import DOCUMENTS, MENTIONS, PASSAGES, SENTENCES, TITLE_SENTENCE, conform
 from tasks.stage import Inputs, Outputs, Stage
+from tasks.unchanged import in_order, unchanged
 
 __all__ = ["STAGE", "place_mentions", "recognise", "recogniser_of"]
 
@@ -140,13 +141,19 @@ def recogniser_of(name: str) -> Recogniser:
 
 def _compute(inputs: Inputs) -> Outputs:
     settings: Mapping[str, Any] = inputs.settings
-    mentions = recognise(
-        inputs.table("documents", DOCUMENTS),
-        inputs.table("passages", PASSAGES),
-        inputs.table("sentences", SENTENCES),
-        recogniser_of(settings["recogniser"]),
-    )
-    return Outputs(tables={"mentions": mentions})
+    documents = inputs.table("documents", DOCUMENTS)
+    passages = inputs.table("passages", PASSAGES)
+    sentences = inputs.table("sentences", SENTENCES)
+    same, held = unchanged(inputs, documents)
+    new = documents.filter(pa.array(~held))
+    of_new = passages.filter(pc.is_in(passages["document_id"], new["document_id"].combine_chunks()))
+    in_new = sentences.filter(pc.is_in(sentences["passage_id"], of_new["passage_id"].combine_chunks()))
+    found = [recognise(new, of_new, in_new, recogniser_of(settings["recogniser"]))]
+    for part in same:
+        kept = passages.filter(pc.is_in(passages["document_id"], part.ids))
+        found.append(part.of_passages("mentions", MENTIONS, kept["passage_id"]))
+    mentions = in_order(found, "passage_id", passages["passage_id"])
+    return Outputs(tables={"mentions": mentions}, counts={"documents_made": len(new)})
 
 
 STAGE = Stage("recognise", version=1, compute=_compute)

@@ -23,6 +23,7 @@ from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES, conform
 from tasks.encoder import tokeniser_of
 from tasks.sentences import Segment, segments
 from tasks.stage import Inputs, Outputs, Stage
+from tasks.unchanged import in_order, unchanged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -299,8 +300,21 @@ def _tables(cuts: list[_Cut], counts: list[int], ids: list[str], texts: list[str
 
 def _compute(inputs: Inputs) -> Outputs:
     settings = SplitSettings.model_validate(inputs.settings["split"])
-    passages, sentences = split(inputs.table("documents", DOCUMENTS), tokeniser_of(inputs), settings)
-    return Outputs(tables={"passages": passages, "sentences": sentences})
+    documents = inputs.table("documents", DOCUMENTS)
+    same, held = unchanged(inputs, documents)
+    made = split(documents.filter(pa.array(~held)), tokeniser_of(inputs), settings)
+    kept = [part.passages() for part in same]
+    passages = in_order([made[0], *kept], "document_id", documents.column("document_id"))
+    sentences = [
+        part.of_passages("sentences", SENTENCES, of.column("passage_id")) for part, of in zip(same, kept, strict=True)
+    ]
+    return Outputs(
+        tables={
+            "passages": passages,
+            "sentences": in_order([made[1], *sentences], "passage_id", passages.column("passage_id")),
+        },
+        counts={"documents_made": int((~held).sum())},
+    )
 
 
 STAGE = Stage("split", version=1, compute=_compute, libraries=("sentencex", "tokenizers"))

@@ -57,6 +57,7 @@ class Job:
     settings: Mapping[str, Any]
     row_space: str = ""  # what the row keys of this stage's expensive rows are relative to
     reuse: tuple[str, ...] = ()  # digests of packs whose rows may be copied
+    earlier: tuple[Mapping[str, str], ...] = ()  # inputs and outputs of earlier parts: see tasks.unchanged
     cold: bool = False  # ignore the receipt that is there
 
 

@@ -92,7 +92,8 @@ def _links(
     (indptr, indices, weights), counted = chosen_links(inputs.pack(digest), inputs.settings["cap"])
     if kind == "entities":
         names = sorted(name for name in inputs.job.inputs if name.startswith("names/"))
-        keys = np.concatenate([inputs.pack(inputs.job.inputs[name])["entity_keys"] for name in names])
+        packs = [inputs.pack(inputs.job.inputs[name]) for name in names]
+        keys = np.concatenate([np.empty(0, dtype=np.uint64), *(pack["entity_keys"] for pack in packs)])
         row_of = np.searchsorted(entity_keys, keys)
         owners = row_of[np.repeat(np.arange(len(keys)), np.diff(indptr))]
         indptr, indices = _pointers(owners, rows), row_of[indices].astype(np.int32)

@@ -429,7 +429,8 @@ def _document_vectors(inputs: Inputs) -> Floats:
         owners = pc.index_in(passages, ids).to_numpy().astype(np.int64)
         vectors = inputs.pack(inputs.job.inputs[f"vectors/{label}"])["passages"]
         sums = np.zeros((len(ids), vectors.shape[1]))
-        np.add.at(sums, owners, vectors)
+        first = np.flatnonzero(np.diff(owners, prepend=-1))  # a document's passages stand together
+        sums[owners[first]] = np.add.reduceat(vectors, first, axis=0, dtype=np.float64) if len(first) else 0.0
         lengths = np.sqrt(np.add.reduce(sums * sums, axis=1))
         found.append(on_grid((sums / np.maximum(lengths, 1e-12)[:, None]).astype(np.float32)))
     return np.concatenate(found) if found else np.empty((0, 1), dtype=np.float32)

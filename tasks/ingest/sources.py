@@ -8,6 +8,7 @@ ends.
 from __future__ import annotations
 
 import glob
+import math
 import os
 import re
 import stat
@@ -32,6 +33,7 @@ __all__ = [
     "batches",
     "expand",
     "find",
+    "is_quick",
     "kind_of",
 ]
 
@@ -58,6 +60,9 @@ TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html"})
 _COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _COMPRESSIBLE: frozenset[Kind] = frozenset({"json-lines", "csv"})
 _BLOBS = "blobs"
+_QUICK_BYTES = 64 << 20
+_QUICK_FILES = 10_000
+_SWELLS = 6  # times that compressed records are longer, about
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -139,6 +144,12 @@ def batches(
         size += file.size
     if group:
         yield tuple(group)
+
+
+def is_quick(files: Iterable[SourceFile]) -> bool:
+    """Whether one process reads all of the files in a few seconds: pages of HTML take their time."""
+    sizes = [math.inf if file.kind == "html" else file.size * (_SWELLS if file.compression else 1) for file in files]
+    return sum(sizes) <= _QUICK_BYTES and len(sizes) <= _QUICK_FILES
 
 
 def kind_of(name: str) -> tuple[Kind, Compression | None] | None:

@@ -146,7 +146,7 @@ def killed_everywhere(forks: Forks, job: Job, boundaries: list[int], mode: str =
 
 
 def test_a_build_of_two_shards_crosses_hundreds_of_boundaries(first: Job, refresh: Job) -> None:
-    assert first.parts_made == 5 * 2 + 2 + 5  # five stages of two shards, names in two, five stages of the whole
+    assert first.parts_made == 6 * 2 + 2 * 2 + 5  # six stages of two shards, two of two of names, five of the whole
     assert refresh.parts_made < first.parts_made
     assert len(first.crossed) > 200
     assert len(refresh.crossed) > 100

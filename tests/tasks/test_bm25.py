@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.terms import Analyser, term_keys
-from tasks.bm25 import counts, postings
+from tasks.bm25 import counts, merged, postings
 
 
 def test_the_arrays_of_two_passages() -> None:
@@ -55,3 +55,17 @@ def test_every_occurrence_is_counted_once(texts: list[str], titles: list[str]) -
     assert made["lengths"].tolist() == [
         sum(n for (_, row), n in expected.items() if row == i) for i in range(len(texts))
     ]
+
+
+def test_what_is_merged_is_what_is_made_at_once() -> None:
+    titles = ["a", "a", "b", "c", "c"]
+    texts = ["lamp river", "river river", "tower", "lamp tower stone", ""]
+    whole = postings(titles, texts, 3)
+    parts = []
+    for rows in ([1, 3], [0, 2, 4]):
+        made = postings([titles[row] for row in rows] + ["gone"], [texts[row] for row in rows] + ["lamp gone"], 3)
+        parts.append((made, np.array([*rows, -1])))
+    found = merged(parts, len(texts))
+    assert {name: (array.dtype, array.tolist()) for name, array in found.items()} == {
+        name: (array.dtype, array.tolist()) for name, array in whole.items()
+    }

@@ -294,3 +294,24 @@ def test_equal_passages_are_embedded_once(tmp_path: Path) -> None:
 def _names(store: Path) -> list[str]:
     with indexmill.open(store) as snapshot:
         return list(snapshot.table("entities").column("name").to_pylist())
+
+
+def test_an_edit_reads_the_other_documents_of_its_shard_from_the_parent(tmp_path: Path) -> None:
+    rows = documents(30)
+    build(tmp_path / "store", rows)
+    title, text = rows["doc-0007"]
+    rows["doc-0007"] = (title, text + " Falk left.")
+    build(tmp_path / "store", rows)
+    ended = runs.list_runs(open_store(tmp_path / "store"))[-1].end
+    assert ended is not None
+    made = {stage: report.get("documents_made") for stage, report in ended.report.items()}  # type: ignore[union-attr]
+    assert (made["split"], made["recognise"]) == (1, 1)
+
+
+def test_a_document_that_is_renamed_or_copied_keeps_its_vectors(tmp_path: Path) -> None:
+    rows = documents(30)
+    build(tmp_path / "store", rows)
+    for number in range(8):  # some of these fall into other shards
+        rows[f"copy-{number}"] = rows[f"doc-{number:04d}"]
+        rows[f"moved-{number}"] = rows.pop(f"doc-{number + 8:04d}")
+    assert build(tmp_path / "store", rows).vectors_made == 0

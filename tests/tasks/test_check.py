@@ -1,12 +1,22 @@
-"""The check refuses postings that do not fit their passages."""
+"""The check refuses what does not fit together."""
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from indexmill.manifest import Manifest
+from storage import lineage, refs
+from storage.folder import open_store
 from tasks.bm25 import postings
-from tasks.check import CheckError, check_postings
+from tasks.check import STAGE, CheckError, check_postings
+from tasks.stage import Inputs, Job
+from tests.corpora import documents, write_corpus
+from tests.flows import children
+from tests.storage.quick import quick_folder
 
 WHOLE = postings(["", "", ""], ["a lamp", "lamp lamp", "river"], 0)
 
@@ -34,3 +44,63 @@ def test_whole_postings_pass() -> None:
 def test_what_does_not_fit_is_refused(changed: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(CheckError, match=message):
         check_postings(WHOLE | changed, 3, "bm25/p")
+
+
+@pytest.fixture(scope="module")
+def jobs() -> Iterator[dict[str, Job]]:
+    """The checks of a built store, by shard."""
+    with quick_folder() as folder:
+        corpus = write_corpus(folder / "corpus.jsonl", documents(20))
+        children.build(children.settings(folder / "store", corpus))
+        store = open_store(folder / "store")
+        newest = refs.newest(store)
+        assert newest is not None
+        entries = lineage.read(store, Manifest.from_bytes(store.get_blob(newest.manifest)).lineage).entries
+        of_shard: dict[str, dict[str, str]] = {}
+        for entry in (one for one in entries if one.stage != "zoom_links"):
+            of_shard.setdefault(entry.shard, {}).update(entry.outputs)
+        whole = of_shard.pop("all")
+        found = {}
+        for label, outputs in of_shard.items():
+            named = {name: whole[f"{name}/{label}"] for name in ("entities",) if f"{name}/{label}" in whole}
+            found[label] = Job("tasks.check", "", label, store.url, "run", {**outputs, **named}, {})
+        inputs = {f"mentions/{label}": outputs["mentions"] for label, outputs in of_shard.items() if label[0] == "p"}
+        inputs |= {f"checked/{label}": outputs["checked"] for label, outputs in of_shard.items()}
+        found["all"] = Job("tasks.check", "", "all", store.url, "run", inputs, {})
+        yield found
+
+
+def check(job: Job) -> None:
+    STAGE.compute(Inputs(open_store(job.store_url), job))
+
+
+def test_a_sound_store_passes(jobs: dict[str, Job]) -> None:
+    assert len(jobs) > 4
+    for job in jobs.values():
+        check(job)
+
+
+@pytest.mark.parametrize("letter", ["p", "e"])
+def test_what_belongs_to_another_shard_is_refused(jobs: dict[str, Job], letter: str) -> None:
+    labels = sorted(label for label in jobs if label[0] == letter)
+    strange = labels[-1][:-1] + ("0" if labels[-1][-1] == "1" else "1") if labels[-1] != letter else letter + "0"
+    with pytest.raises(CheckError, match="belong"):
+        check(dataclasses.replace(jobs[labels[-1]], shard=strange))
+
+
+def test_passages_of_another_shard_are_refused(jobs: dict[str, Job]) -> None:
+    one, other = sorted(label for label in jobs if label[0] == "p")[:2]
+    mixed = {**jobs[one].inputs, "passages": jobs[other].inputs["passages"]}
+    with pytest.raises(CheckError, match="belong to no document"):
+        check(dataclasses.replace(jobs[one], inputs=mixed))
+
+
+def test_a_shard_that_is_missing_or_there_twice_is_refused(jobs: dict[str, Job]) -> None:
+    whole = jobs["all"]
+    entities = next(name for name in whole.inputs if name.startswith("checked/e"))
+    left = {name: digest for name, digest in whole.inputs.items() if name != entities}
+    with pytest.raises(CheckError, match="mentioned ids"):
+        check(dataclasses.replace(whole, inputs=left))
+    twice = {**whole.inputs, f"{entities}0": whole.inputs[entities]}
+    with pytest.raises(CheckError, match="holds another"):
+        check(dataclasses.replace(whole, inputs=twice))

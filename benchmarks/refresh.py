@@ -1,0 +1,223 @@
+"""What a nightly refresh costs, against a full build of the same corpus.
+
+    python -m benchmarks.refresh STATE STORE [--docs 3000] [--nights 10]
+    python -m benchmarks.refresh STATE STORE --docs 300 --nights 3       # a minute, for every day
+
+STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. STORE is
+a store of night 0; where it is not there it is made and timed first, and the times are kept beside it
+(`STORE.full.json`). The nights are applied to a copy, each with the real command, and timed from the command to its
+exit.
+
+Work is counted without the pipeline's help. New rows are the distinct texts to be embedded that only the new version
+has: passages with their titles, sentences with the passage around them, names. The bytes of a night are held against
+those of the shards whose documents changed and of all that is made of the whole corpus. CPU seconds are those of the
+command and all its processes; where others use the machine, the share of CPU is the one to look at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import indexmill
+from benchmarks.equality import write_night
+from benchmarks.machine import describe_machine
+from indexmill.manifest import Manifest
+from indexmill.names import NameIndex
+from storage import lineage
+from storage.folder import open_store
+from tasks.split import title_prefix
+
+MEDIAN = 0.03
+"""Of the full build's time: the most for the median night, and for one of few documents beside its share of text."""
+FEW = 30
+BYTES = 1.3
+_NIGHTS = 60
+"""So many nights choose the documents of a corpus that is cut."""
+_WORTH_JUDGING = 300.0  # seconds of a full build: below, starting a process is more than a hundredth of it
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A command's times: on the wall from its start to its exit, and of all processors."""
+
+    seconds: float
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a night changed: documents added, edited and removed, and their share of the text."""
+
+    documents: int
+    share: float
+
+
+def build(store: Path, corpus: Path) -> tuple[dict[str, Any], Timed]:
+    command = [sys.executable, "-m", "indexmill", "build", "--json", "--store", str(store), "--corpus", str(corpus)]
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return json.loads(done.stdout), Timed(seconds, cpu)
+
+
+def change(old: Path, new: Path) -> Change:
+    """How two states of a corpus differ."""
+    before, after = ({row["id"]: row for row in map(json.loads, path.open(encoding="utf-8"))} for path in (old, new))
+    changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+    text = sum(len((after.get(name) or before[name])["text"]) for name in changed)
+    return Change(len(changed), text / sum(len(row["text"]) for row in after.values()))
+
+
+def embedded(store: Path, version: int) -> set[tuple[str, ...]]:
+    """Everything that a version has a vector of, as texts."""
+    with indexmill.open(store, version=version) as snapshot:
+        documents = snapshot.table("documents", ["document_id", "title"]).to_pydict()
+        titles = dict(zip(documents["document_id"], map(title_prefix, documents["title"]), strict=True))
+        passages = snapshot.table("passages", ["passage_id", "document_id", "text"]).to_pydict()
+        texts = [titles[owner] + text for owner, text in zip(passages["document_id"], passages["text"], strict=True)]
+        of_passage = dict(zip(passages["passage_id"], texts, strict=True))
+        sentences = snapshot.table("sentences").to_pydict()
+        places = zip(sentences["passage_id"], sentences["start"], sentences["end"], strict=True)
+        spans = {(of_passage[name], str(start), str(end)) for name, start, end in places}
+        entities = snapshot.table("entities", ["entity_id", "name"]).to_pydict()
+        named = {int(key) for keys in snapshot.vectors("names", "entity_keys") for key in keys}
+        keys = NameIndex.keys(entities["entity_id"]).tolist()
+        names = {("name", name) for name, key in zip(entities["name"], keys, strict=True) if key in named}
+    return {(text,) for text in texts} | spans | names
+
+
+def manifest_of(store: Path, version: int) -> Manifest:
+    with indexmill.open(store, version=version) as snapshot:
+        return snapshot.manifest
+
+
+def allowed_bytes(store: Path, version: int) -> int:
+    """The bytes of all parts of the shards whose documents a version changed, and of parts of the whole corpus."""
+    old, new = ({a.name: a.digest for a in manifest_of(store, v).artifacts} for v in (version - 1, version))
+    touched = {name.partition("/")[2] for name in new if name.startswith("documents/") and old.get(name) != new[name]}
+    opened = open_store(store)
+    entries = lineage.read(opened, manifest_of(store, version).lineage).entries
+    unchanged = {a.partition("/")[2] for a in new if a.startswith("documents/")} - touched
+    digests = {digest for entry in entries if entry.shard not in unchanged for digest in entry.outputs.values()}
+    return sum(opened.blob_size(digest) or 0 for digest in digests)
+
+
+def size_of(store: Path) -> int:
+    return sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
+
+
+def full_build(state: Path, store: Path, documents: int, folder: Path) -> Timed:
+    """The times of the full build that made a store, which is made where it is not there."""
+    record = store.with_name(store.name + ".full.json")
+    if not store.exists():
+        _, timed = build(store, write_night(state, 0, folder, documents, _NIGHTS))
+        record.write_text(json.dumps({**asdict(timed), "docs": documents, "machine": describe_machine()}) + "\n")
+    if not record.exists():
+        raise SystemExit(f"{record} is missing, which says what the full build took: name a folder that is not there")
+    kept = json.loads(record.read_text())
+    if kept["docs"] != documents:
+        raise SystemExit(f"{store} was made of --docs {kept['docs']}")
+    return Timed(kept["seconds"], kept["cpu"])
+
+
+@dataclass(frozen=True)
+class Night:
+    """One night: what changed, what the run made of it, and what it cost."""
+
+    number: int
+    changed: Change
+    published: bool
+    vectors: int
+    new_rows: int
+    timed: Timed
+    added: int
+    allowed: int
+
+    def line(self, full: Timed) -> str:
+        return (
+            f"{self.number:>5}  {self.changed.documents:>9}  {self.changed.share:>6.2%}  {self.vectors:>7}  "
+            f"{self.new_rows:>8}  {self.timed.seconds:>7.1f}  {self.timed.seconds / full.seconds:>9.2%}  "
+            f"{self.timed.cpu:>5.1f}  {self.timed.cpu / full.cpu:>9.2%}  {self.added / 1e6:>8.1f}  "
+            f"{self.allowed / 1e6:>7.1f}  {self.added / max(self.allowed, 1):>5.2f}"
+        )
+
+    def missed(self, full: Timed) -> list[str]:
+        """The bounds that the night does not keep."""
+        share, found = self.timed.seconds / full.seconds, []
+        if self.published != (self.changed.documents > 0):
+            found.append(f"published is {self.published} for {self.changed.documents} changed documents")
+        if self.vectors > self.new_rows:
+            found.append(f"{self.vectors} vectors were made for {self.new_rows} new rows")
+        if self.published and self.added > BYTES * self.allowed:
+            found.append(f"{self.added} bytes were added, more than {BYTES} times {self.allowed}")
+        judged = full.seconds >= _WORTH_JUDGING and self.changed.documents <= FEW
+        if judged and share > MEDIAN + self.changed.share:
+            found.append(f"it takes {share:.2%} of the full build's time, for {self.changed.share:.2%} of the text")
+        return [f"night {self.number}: {one}" for one in found]
+
+
+HEADER = "night  documents  text %  vectors  new rows  seconds  % of full  CPU s  % of full  MB added  allowed  ratio"
+
+
+def apply(number: int, store: Path, before: Path, corpus: Path) -> Night:
+    """Give a store the corpus of the next night."""
+    size = size_of(store)
+    outcome, timed = build(store, corpus)
+    added, new, allowed = size_of(store) - size, 0, 0
+    if outcome["published"]:
+        version = outcome["version"]
+        new, allowed = len(embedded(store, version) - embedded(store, version - 1)), allowed_bytes(store, version)
+    published, vectors = outcome["published"], outcome["vectors_made"]
+    return Night(number, change(before, corpus), published, vectors, new, timed, added, allowed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("state", type=Path)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--docs", type=int, default=3000)
+    parser.add_argument("--nights", type=int, default=10)
+    chosen = parser.parse_args()
+    print(describe_machine())
+    with tempfile.TemporaryDirectory(prefix="indexmill-refresh-", dir=chosen.store.absolute().parent) as temporary:
+        folder = Path(temporary)
+        full = full_build(chosen.state, chosen.store, chosen.docs, folder)
+        print(
+            f"full build of {chosen.docs} documents: {full.seconds:.1f} s, {full.cpu:.1f} CPU s\n{HEADER}", flush=True
+        )
+        store = folder / "store"
+        shutil.copytree(chosen.store, store)
+        corpus = write_night(chosen.state, 0, folder, chosen.docs, _NIGHTS)
+        nights: list[Night] = []
+        for number in range(1, chosen.nights + 1):
+            before, corpus = corpus, write_night(chosen.state, number, folder, chosen.docs, _NIGHTS)
+            nights.append(apply(number, store, before, corpus))
+            print(nights[-1].line(full), flush=True)
+        idle = apply(chosen.nights + 1, store, corpus, corpus)
+    print(f"a night without a change: {idle.timed.seconds:.1f} s, {idle.timed.cpu:.1f} CPU s")
+    missed = [one for night in [*nights, idle] for one in night.missed(full)]
+    wall = statistics.median(night.timed.seconds / full.seconds for night in nights)
+    cpu = statistics.median(night.timed.cpu / full.cpu for night in nights)
+    print(f"median night: {wall:.2%} of the full build's time (bound {MEDIAN:.0%}), {cpu:.2%} of its CPU seconds")
+    if full.seconds < _WORTH_JUDGING:
+        print(f"a full build of less than {_WORTH_JUDGING:.0f} s: shares of time are shown, not judged")
+    elif wall > MEDIAN:
+        missed.append(f"the median night takes {wall:.2%} of the full build's time")
+    print("\n".join(f"MISSED: {one}" for one in missed) or "every bound is met")
+    raise SystemExit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Workers that start when there is work for them: a night without a change needs none, a small one needs few."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.executor import Call, InlineExecutor, StoppedError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from flows.cluster import DaskExecutor
+
+__all__ = ["OnDemand"]
+
+_CALLS_PER_WORKER = 8
+"""A worker costs some seconds of a core to start: there is another one for every so many calls handed out at once."""
+
+
+class OnDemand:
+    """An executor that runs light calls in this process until the first other one starts a local cluster.
+
+    `workers` is the most that it starts; default: the cores. Close it to end the cluster.
+    """
+
+    def __init__(self, store: Path, workers: int | None) -> None:
+        self._store = store
+        self._most = workers or os.cpu_count() or 1
+        self._here = InlineExecutor()
+        self._lock = threading.Lock()
+        self._opened = contextlib.ExitStack()
+        self._client: Client | None = None
+        self._there: DaskExecutor | None = None
+        self._workers = 0
+        self._stopped = False
+
+    def run(self, calls: Iterable[Call], **options: Any) -> Iterator[tuple[Call, Any]]:
+        """Run the calls where they belong; see `tasks.executor.Executor`."""
+        wanted = list(calls)
+        if not wanted:
+            return
+        light = self._there is None and all(call.light for call in wanted)
+        yield from (self._here if light else self._cluster(len(wanted))).run(wanted, **options)
+
+    def stop(self) -> None:
+        """Start nothing more, no cluster either."""
+        self._stopped = True
+        self._here.stop()
+        if self._there is not None:
+            self._there.stop()
+
+    def close(self) -> None:
+        """End the cluster, if one was started."""
+        self._opened.close()
+
+    def _cluster(self, calls: int) -> DaskExecutor:
+        wanted = min(self._most, max(self._workers, 1 + calls // _CALLS_PER_WORKER))
+        with self._lock:
+            if self._stopped:
+                raise StoppedError
+            if self._there is None:
+                from flows.cluster import DaskExecutor, open_cluster
+
+                self._client = self._opened.enter_context(open_cluster(None, wanted, self._store))
+                self._there, self._workers = DaskExecutor(self._client), wanted
+            elif wanted > self._workers and self._client is not None and self._client.cluster is not None:
+                self._client.cluster.scale(wanted)
+                self._workers = wanted
+        if self._stopped:
+            raise StoppedError
+        return self._there

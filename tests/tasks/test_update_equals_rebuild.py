@@ -1,0 +1,172 @@
+"""Update equals rebuild: whatever nights a store has seen, its snapshot is the one that an empty store would get."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import indexmill
+from flows.run import Outcome, run_build
+from indexmill.names import NameIndex, canonical_name, entity_id
+from indexmill.snapshot import Snapshot
+from indexmill.terms import term_keys
+from schemas.config import Configuration
+from tasks.build import Build
+from tasks.executor import InlineExecutor
+from tasks.report import Silent
+from tests import corpora
+from tests.corpora import Documents, write_corpus
+from tests.flows import children
+
+_NIGHT = st.tuples(
+    st.sampled_from(["add", "add many", "edit", "title", "delete", "delete most", "rename", "copy", "return"]),
+    st.integers(min_value=0, max_value=10_000),
+)
+_NIGHTS = st.lists(st.lists(_NIGHT, min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+class Corpus:
+    """Documents that come, change and go. Each has a word and a name that stand in no other."""
+
+    def __init__(self, count: int) -> None:
+        self.documents: Documents = {}
+        self.gone: Documents = {}
+        self._made = 0
+        for _ in range(count):
+            self.change("add", 0)
+
+    def change(self, what: str, chance: int) -> None:
+        """One thing that happens to a corpus."""
+        ids = list(self.documents)
+        if what in ("add", "add many"):
+            for _ in range(1 if what == "add" else 8):
+                self._add()
+        elif what == "return":
+            if self.gone:
+                name = list(self.gone)[chance % len(self.gone)]
+                self.documents[name] = self.gone.pop(name)
+        elif ids:
+            name = ids[chance % len(ids)]
+            title, text = self.documents[name]
+            if what == "edit":
+                sentences = text.split(". ")
+                at = chance % len(sentences)
+                sentences[at] = f"{sentences[at]} on the {chance % 31}th of May"
+                self.documents[name] = title, ". ".join(sentences)
+            elif what == "title":
+                self.documents[name] = f"{title} again", text
+            elif what == "copy":
+                self.documents.setdefault(f"{name}-copy", (title, text))
+            elif what == "rename":
+                self.documents[f"{name}-moved"] = self.documents.pop(name)
+            else:
+                for one in ids[:-2] if what == "delete most" else [name]:
+                    self.gone[one] = self.documents.pop(one)
+
+    def _add(self) -> None:
+        number, self._made = self._made, self._made + 1
+        ((title, text),) = corpora.documents(1, seed=number, words=60 + 120 * (number % 3)).values()
+        word = "".join(chr(ord("a") + int(digit)) for digit in f"{number:04d}")
+        self.documents[f"made-{number:04d}"] = title, f"Zq{word}x met Quorra Vex{word} at Krait{word} Hall. {text}"
+
+
+def build(store: Path, documents: Documents) -> Outcome:
+    corpus = write_corpus(store.parent / f"{store.name}.jsonl", documents)
+    families = {"zoom_graph": {"threshold": 0.5, "cap": 4, "entity_links": True}}
+    chosen = Configuration.model_validate(children.settings(store, corpus, families=families))
+    return run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True)
+
+
+def check_nights(folder: Path, first: int, nights: list[list[tuple[str, int]]]) -> None:
+    corpus = Corpus(first)
+    random.Random(first).shuffle(nights)  # noqa: S311
+    build(folder / "store", corpus.documents)
+    for night in nights:
+        for what, chance in night:
+            corpus.change(what, chance)
+        outcome = build(folder / "store", corpus.documents)
+    if not corpus.documents:
+        assert outcome.documents == 0
+        return
+    assert outcome.manifest == build(folder / "fresh", corpus.documents).manifest
+    here = " ".join(text for _, text in corpus.documents.values())
+    with indexmill.open(folder / "store") as snapshot:
+        for name, (_, text) in corpus.gone.items():
+            canary = text.split()[0]
+            if canary not in here:
+                assert not traces(snapshot, name, text), (name, canary)
+
+
+def traces(snapshot: Snapshot, document_id: str, text: str) -> set[str]:
+    """The artifacts that still know of a document: its id, its words, the names that only it has."""
+    canary, name = text.split()[0], canonical_name(" ".join(text.split()[2:4]))
+    words = (canary.lower(), name, document_id)
+    known_terms = term_keys([canary.lower()])
+    known_entity = NameIndex.keys([entity_id(name)])
+    found = []
+    for artifact in snapshot.manifest.artifacts:
+        table = artifact.name.partition("/")[0]
+        if artifact.kind == "table":
+            rows = snapshot.table(table)
+            texts = [str(value).lower() for name in rows.column_names for value in rows.column(name).to_pylist()]
+            if any(word in value for value in texts for word in words):
+                found.append(table)
+        elif artifact.kind == "arrays":
+            arrays = snapshot.arrays(artifact.name)
+            for key, strange in (("keys", known_terms), ("entity_keys", known_entity)):
+                if key in arrays and arrays[key].ndim == 1 and np.isin(strange, arrays[key]).any():
+                    found.append(table)
+    return set(found)
+
+
+def test_a_document_that_is_there_leaves_the_traces_that_are_looked_for(tmp_path: Path) -> None:
+    corpus = Corpus(6)
+    build(tmp_path / "store", corpus.documents)
+    with indexmill.open(tmp_path / "store") as snapshot:
+        for name, (_, text) in corpus.documents.items():
+            tables = {"documents", "passages", "mentions", "entities", "surfaces"}
+            assert traces(snapshot, name, text) == tables | {"bm25", "tri_graph", "zoom_graph"}
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_a_corpus_that_shrinks_to_nearly_nothing_and_comes_back(tmp_path: Path, left: int) -> None:
+    corpus = Corpus(16)
+    first = build(tmp_path / "store", corpus.documents)
+    few = dict(list(corpus.documents.items())[:left])
+    outcome = build(tmp_path / "store", few)
+    assert outcome.documents == left
+    if left:
+        assert outcome.manifest == build(tmp_path / "fresh", few).manifest
+    with indexmill.open(tmp_path / "store") as snapshot:
+        assert not any(traces(snapshot, name, text) for name, (_, text) in corpus.documents.items() if name not in few)
+    assert build(tmp_path / "store", corpus.documents).manifest == first.manifest
+
+
+def bounded(examples: int) -> Any:
+    return settings(
+        max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    )
+
+
+@bounded(8)
+@given(first=st.integers(min_value=1, max_value=14), nights=_NIGHTS)
+def test_after_any_nights_the_snapshot_is_that_of_an_empty_store(
+    first: int, nights: list[list[tuple[str, int]]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check_nights(Path(folder), first, nights)
+
+
+@pytest.mark.slow
+@bounded(150)
+@given(first=st.integers(min_value=1, max_value=40), nights=_NIGHTS)
+def test_after_many_nights_too(first: int, nights: list[list[tuple[str, int]]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check_nights(Path(folder), first, nights)
