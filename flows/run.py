@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from flows.interrupt import stoppable
 from flows.operation import operation
+from flows.shown import Shown
+from flows.stages import Stages
 from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob
 from indexmill.manifest import Manifest, Ref
@@ -22,8 +23,9 @@ from storage.folder import FolderStore, init_store
 from storage.lease import Lease
 from storage.lineage import Lineage
 from storage.publish import publish
-from tasks.build import NEEDS, Build, Parent
+from tasks.build import Build, Parent
 from tasks.executor import Executor, InlineExecutor
+from tasks.isolate import DocumentsFailed
 from tasks.report import Progress
 
 __all__ = ["Outcome", "build_inline", "build_under_prefect", "run_build"]
@@ -130,10 +132,10 @@ def build_under_prefect(
     dask: str | None = None,
     note: str = "",
 ) -> Outcome:
-    """A build as the command runs it: a flow on a private Prefect server, its tasks on Dask worker processes.
+    """A build as the command runs it: its stages on Dask worker processes, shown as a flow on a private Prefect server.
 
-    What can be refused without them is refused first. Then the server and the workers start at the same time, and the
-    run waits for both.
+    What can be refused without them is refused first. Then the server and the workers start at the same time; the
+    stages wait for the workers alone.
     """
     with stoppable() as interrupt, contextlib.ExitStack() as stack:
 
@@ -144,20 +146,15 @@ def build_under_prefect(
 
             server = stack.enter_context(private_prefect())
             client = stack.enter_context(open_cluster(dask, configuration.run.workers, configuration.store))
-            build.executor = DaskExecutor(client)
-            with interrupt.stops(build), ThreadPoolExecutor(len(_AHEAD) + 1) as pool:
+            while True:
+                build.executor = DaskExecutor(client)
                 try:
-                    ahead: dict[str, Future[None]] = {}
-                    for stage in _AHEAD:
-                        ahead[stage] = pool.submit(_after, [ahead[need] for need in NEEDS[stage]], build, stage)
-                    from flows.build import build_flow
-
-                    server.wait()
-                    # In the main thread Prefect would take the signals.
-                    return pool.submit(build_flow, build, ahead, private=server.process is not None).result()
-                except BaseException:
-                    build.executor.stop()
-                    raise
+                    with interrupt.stops(build):
+                        at_work = Stages(build)
+                        with Shown(build.run_id, at_work.running, server, progress):
+                            return at_work.result()
+                except DocumentsFailed as failed:
+                    build.begin_again(failed)
 
         return run_build(
             configuration,
@@ -168,16 +165,6 @@ def build_under_prefect(
             allow_shrink=allow_shrink,
             note=note,
         )
-
-
-_AHEAD = ("encoder", "ingest", "split", "recognise")
-"""The first stages: they begin while the Prefect server starts, and their tasks wait for them."""
-
-
-def _after(needs: Sequence[Future[None]], build: Build, stage: str) -> None:
-    for need in needs:
-        need.result()
-    getattr(build, stage)()
 
 
 def _parent(store: FolderStore, progress: Progress) -> Parent | None:

@@ -139,9 +139,9 @@ def attempt_name(stage: str, key: str, attempt: str) -> str:
     return check_name(f"{receipt_prefix(stage)}{key}.{attempt}.json")
 
 
-def poison_prefix(maker: str) -> str:
-    """The prefix of the records of the documents that a stage, as `maker` hashes it, cannot take."""
-    return check_name(f"poison/{maker}") + "/"
+def poison_prefix(maker: str = "") -> str:
+    """The prefix of the records of the documents that a stage, as `maker` hashes it, cannot take; or of all."""
+    return check_name(f"poison/{maker}") + "/" if maker else "poison/"
 
 
 def poison_name(maker: str, content_hash: str) -> str:

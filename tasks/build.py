@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import BadInput, ConfigurationError, GateRefused
+from indexmill.layout import poison_prefix
 from indexmill.manifest import Artifact, Corpus, Family, Manifest
 from indexmill.packs import open_pack
 from schemas.config import Configuration
@@ -612,6 +613,8 @@ class Build:
 
     def _poison(self) -> list[poison.Poison]:
         """What earlier runs, and this one, found that a stage cannot take."""
+        if not self.store.list(poison_prefix()):
+            return []
         return [one for maker in self._makers.values() for one in poison.known(self.store, maker)]
 
     def _count(self, report: Any, made: Made) -> Receipt:

@@ -1,0 +1,49 @@
+"""The stages of a build at work, each in a thread of its own, which waits for the stages that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from types import MappingProxyType
+
+from indexmill.manifest import Manifest
+from tasks.build import NEEDS, Build
+
+__all__ = ["Stages"]
+
+
+class Stages:
+    """Runs a build's stages from now on. The first failure stops the others, and is what `result` raises."""
+
+    def __init__(self, build: Build) -> None:
+        self._build = build
+        self._failure: BaseException | None = None
+        self._pool = ThreadPoolExecutor(len(NEEDS), thread_name_prefix="stage")
+        running: dict[str, Future[None]] = {}
+        for stage, needs in NEEDS.items():
+            running[stage] = self._pool.submit(self._run, stage, [running[need] for need in needs])
+        self.running: Mapping[str, Future[None]] = MappingProxyType(running)
+
+    def result(self) -> Manifest:
+        """Wait until every stage has ended; the manifest that they add up to."""
+        try:
+            wait(self.running.values())
+        except BaseException:  # a second signal
+            self._build.executor.stop()
+            raise
+        finally:
+            self._pool.shutdown(wait=False)
+        if self._failure is not None:
+            raise self._failure
+        return self._build.manifest()
+
+    def _run(self, stage: str, needs: Sequence[Future[None]]) -> None:
+        for need in needs:
+            need.result()
+        try:
+            getattr(self._build, stage)()
+        except BaseException as error:
+            if self._failure is None:
+                self._failure = error
+            self._build.executor.stop()
+            raise
