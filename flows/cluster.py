@@ -9,6 +9,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import logging
 import os
 import queue
 import tempfile
@@ -62,9 +63,7 @@ class DaskExecutor:
         self._stopped = threading.Event()
         self._pulse = _Pulse(client)
 
-    def run(
-        self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False
-    ) -> Iterator[tuple[Call, Any]]:
+    def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
         """Submit every call at once.
 
         Raises what a call raised, WorkerDied for one whose workers died, and IndexmillError where the scheduler or all
@@ -136,8 +135,9 @@ class _Pulse:
     """Asks a scheduler now and then whether it is there, without waiting for the answer."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
-        self._address = str(client.scheduler.address)
+        self._scheduler: Any = client.scheduler
+        self._loop: Any = client.loop
+        self._address = str(getattr(self._scheduler, "address", "its address"))
         self._lock = threading.Lock()
         self._at = time.monotonic()
         self._asked: concurrent.futures.Future[int] | None = None
@@ -150,7 +150,7 @@ class _Pulse:
             if self._asked is None:
                 if now - self._at >= _ASK:
                     self._at = now
-                    self._asked = asyncio.run_coroutine_threadsafe(self._workers(), self._client.loop.asyncio_loop)
+                    self._asked = asyncio.run_coroutine_threadsafe(self._workers(), self._loop.asyncio_loop)
                 return
             if not self._asked.done():
                 if now - self._at > _ANSWER:
@@ -158,7 +158,7 @@ class _Pulse:
                 return
             try:
                 workers = self._asked.result()
-            except (OSError, AttributeError) as error:
+            except Exception as error:  # whatever a connection that ends may raise
                 raise self.lost() from error
             self._asked = None
             if workers:
@@ -174,7 +174,7 @@ class _Pulse:
         )
 
     async def _workers(self) -> int:
-        return int((await self._client.scheduler.identity(n_workers=0))["n_workers"])
+        return int((await self._scheduler.identity(n_workers=0))["n_workers"])
 
 
 @contextmanager
@@ -227,8 +227,10 @@ def _local_cluster(count: int) -> Iterator[LocalCluster]:
             silence_logs=50,
         )
     except BaseException:
-        # Interrupted half-way it cannot be closed, and the attempt at exit would say so; its processes die with us.
+        # Interrupted half-way it cannot be closed, and the attempt at exit would say so; its processes die with us, and
+        # its half-started tasks would each print why they did not start.
         atexit.unregister(close_clusters)
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         raise
     with cluster:
         yield cluster

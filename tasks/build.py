@@ -606,7 +606,9 @@ class Build:
         shared = {"code": code_digest(), "environment": environment_fingerprint()}
         return {
             stage.name: digest_of(
-                canonical_json({**shared, "stage": stage.name, "version": stage.version, "settings": settings[stage.name]})
+                canonical_json(
+                    {**shared, "stage": stage.name, "version": stage.version, "settings": settings[stage.name]}
+                )
             )
             for stage in (split.STAGE, recognise.STAGE, embed.STAGE, bm25.STAGE)
         }

@@ -39,9 +39,7 @@ class WorkerDied(IndexmillError):
 class Executor(Protocol):
     """Runs calls somewhere and yields each result as it comes, in any order, with the call it belongs to."""
 
-    def run(
-        self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False
-    ) -> Iterator[tuple[Call, Any]]:
+    def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
         """Higher priorities start first. StoppedError after `stop`.
 
         The first exception of a call is raised; with `keep_going` it is yielded as Failed and the others go on.
@@ -59,9 +57,7 @@ class InlineExecutor:
     def __init__(self) -> None:
         self._stopped = threading.Event()
 
-    def run(
-        self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False
-    ) -> Iterator[tuple[Call, Any]]:
+    def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
         """The results in the order of the calls."""
         for call in calls:
             if self._stopped.is_set():

@@ -110,7 +110,7 @@ def _in_a_process(job: Job, trials: Sequence[Rows]) -> Iterator[Trial]:
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     with (
         tempfile.TemporaryFile() as said,
-        subprocess.Popen(  # noqa: S603 - our own module
+        subprocess.Popen(
             [sys.executable, "-P", "-m", "tasks.trial"],
             env={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.PIPE,

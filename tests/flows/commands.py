@@ -37,7 +37,13 @@ class Command:
         self._process = subprocess.Popen(
             [Path(sys.executable).with_name("indexmill"), *map(str, argv)],
             cwd=self.current,
-            env={**keep, "HOME": str(self.home), "TMPDIR": str(self.temporary), _MARK: self.mark, **(environment or {})},
+            env={
+                **keep,
+                "HOME": str(self.home),
+                "TMPDIR": str(self.temporary),
+                _MARK: self.mark,
+                **(environment or {}),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

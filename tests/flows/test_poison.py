@@ -181,7 +181,8 @@ def test_of_two_contents_the_one_that_can_be_indexed_is_the_document(
     rows = documents(6)
     contents = [("one", f"Esme Quill left Vell {number}. It {deadly.RAISE}.") for number in range(4)]
     corpus = write_corpus(
-        tmp_path / "both.jsonl", [*rows.items(), *(("twice", content) for content in contents), ("twice", rows["doc-0001"])]
+        tmp_path / "both.jsonl",
+        [*rows.items(), *(("twice", content) for content in contents), ("twice", rows["doc-0001"])],
     )
     clean = build(tmp_path / "clean", {**rows, "twice": rows["doc-0001"]})
     deadly_stage(monkeypatch, "split")
@@ -199,7 +200,9 @@ def test_a_stage_that_fails_with_most_documents_is_itself_at_fault(
     rows = documents(40)
     deadly_stage(monkeypatch, "split")
     with pytest.raises(ValueError, match="hell"):
-        build(tmp_path / "store", poisoned(rows, dict.fromkeys(rows, deadly.RAISE)), shards={"document_tokens": 100_000})
+        build(
+            tmp_path / "store", poisoned(rows, dict.fromkeys(rows, deadly.RAISE)), shards={"document_tokens": 100_000}
+        )
     assert open_store(tmp_path / "store").list("poison/") == []
 
 
