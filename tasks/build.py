@@ -160,7 +160,7 @@ class Build:
         opening = self.choice.opening(files)
         # A worker opens it, which has to do so anyway; this process never needs it.
         call = Call(f"{self.run_id}-fingerprint", fingerprint_of, (self.store.url, opening))
-        ((_, fingerprint),) = self.executor.run([call], priority=_PRIORITY["encoder"])
+        ((_, fingerprint),) = self._patiently([call], _PRIORITY["encoder"])
         self._encoder = OpenedEncoder(opening, fingerprint)
 
     def ingest(self) -> None:
@@ -212,7 +212,7 @@ class Build:
             for number, group in enumerate(groups)
         ]
         scanned = []
-        for _, result in self.executor.run(calls, priority=_PRIORITY["scan"]):
+        for _, result in self._patiently(calls, _PRIORITY["scan"]):
             scanned.append(result)
             self.progress.advance("ingest")
         return scanned
@@ -566,12 +566,32 @@ class Build:
             if not left:
                 return
 
+    def _patiently(self, calls: Iterable[Call], priority: int) -> Iterator[tuple[Call, Any]]:
+        """What calls return; one whose workers died is tried again, since it may have been another's fault."""
+        left = {call.key: call for call in calls}
+        for attempt in range(_ATTEMPTS):
+            died: WorkerDied | None = None
+            tries = {f"{key}-{attempt}": call for key, call in left.items()}
+            again = [dataclasses.replace(call, key=key) for key, call in tries.items()]
+            for tried, result in self.executor.run(again, priority=priority, keep_going=True):
+                if not isinstance(result, Failed):
+                    call = tries[tried.key]
+                    del left[call.key]
+                    yield call, result
+                elif isinstance(result.error, WorkerDied):
+                    died = result.error
+                else:
+                    raise result.error
+            if died is None:
+                return
+        raise died or RuntimeError("no attempt was made")
+
     def _isolate(self, stage: Stage, calls: Iterable[Call]) -> None:
         """Raise DocumentsFailed, its findings recorded, if there are documents that make these calls fail."""
         self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
         names: list[str] = []
         tries = [Call(f"{call.key}-isolate", failing_documents, call.arguments) for call in calls]
-        for _, found in self.executor.run(tries, priority=_PRIORITY["scan"]):
+        for _, found in self._patiently(tries, _PRIORITY["scan"]):
             for one in found:
                 names.append(one.document_id)
                 poison.record(

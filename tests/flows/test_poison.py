@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from storage import runs
 from storage.folder import open_store
 from tasks import build as builds
 from tasks.build import Build
-from tasks.executor import InlineExecutor, WorkerDied
+from tasks.executor import Call, Failed, InlineExecutor, WorkerDied
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows import deadly
 from tests.flows.children import settings
@@ -256,3 +257,34 @@ def test_documents_that_a_stage_cannot_take_count_as_refused_rows(
     rows = poisoned(documents(100), {f"doc-{number:04d}": deadly.RAISE for number in range(11)})
     with pytest.raises(GateRefused, match="11 of 100 rows were refused \\(11 fails-split\\)"):
         build(tmp_path / "store", rows, shards={"document_tokens": 100_000})
+
+
+def test_work_that_dies_with_others_is_tried_again(tmp_path: Path) -> None:
+    class Unlucky(InlineExecutor):
+        """Every call's workers die the first two times."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.died: Counter[str] = Counter()
+
+        def run(
+            self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False
+        ) -> Iterator[tuple[Call, object]]:
+            for call in calls:
+                work = call.key.rpartition("-")[0]
+                self.died[work] += 1
+                if self.died[work] < 3:
+                    yield call, Failed(WorkerDied("another's fault"))
+                else:
+                    yield from super().run([call], keep_going=keep_going)
+
+    rows = documents(4)
+    clean = build(tmp_path / "clean", rows)
+    corpus = write_corpus(tmp_path / "corpus.jsonl", rows)
+    chosen = Configuration.model_validate(settings(tmp_path / "store", corpus, shards={"document_tokens": 100_000}))
+    unlucky = Unlucky()
+    told = run_build(chosen, unlucky, Build.run, progress=Told())
+    assert told.documents == clean.documents
+    trials = {work for work in unlucky.died if work.endswith("-isolate")}
+    assert len(trials) == 4  # of the four stages that read a shard's documents
+    assert {tried for work, tried in unlucky.died.items() if work not in trials} == {3}
