@@ -1,7 +1,8 @@
-"""The Prefect flow of a build: a dozen coarse tasks, each driving the executor of the run.
+"""The Prefect flow of a build: it shows people what the stages do, and what waits for what.
 
-The flow says what waits for what, and shows it to people; receipts in the store are the truth about progress. Results
-are never cached or kept by Prefect.
+The stages run beside it, in threads of the run, and a task of the flow only waits for its stage. So a server that dies
+or hangs takes nothing with it: receipts in the store are the truth about progress. Results are never cached or kept by
+Prefect.
 """
 
 from __future__ import annotations
@@ -9,84 +10,52 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.events.clients import NullEventsClient
 from prefect.events.worker import EventsWorker
 from prefect.futures import PrefectFuture
-from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+from prefect.settings import (
+    PREFECT_API_REQUEST_TIMEOUT,
+    PREFECT_CLIENT_MAX_RETRIES,
+    PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+    temporary_settings,
+)
 
-from indexmill.manifest import Manifest
-from tasks.build import NEEDS, Build
+from tasks.build import NEEDS
 
-__all__ = ["build_flow"]
+__all__ = ["show_flow"]
 
-
-@dataclass
-class _Work:
-    """A build at work, the stages of it that were begun before the flow, and the first failure."""
-
-    build: Build
-    ahead: Mapping[str, Future[None]]
-    failure: BaseException | None = None
-
-    def fail(self, error: BaseException) -> None:
-        if self.failure is None:
-            self.failure = error
-        self.build.executor.stop()
-
-
-_AT_WORK: dict[str, _Work] = {}
-"""The builds of this process by run id: a flow's parameters are only names, fit to be shown and kept."""
+_AT_WORK: dict[str, Mapping[str, Future[None]]] = {}
+"""The stages of this process's builds by run id: a flow's parameters are only names, fit to be shown and kept."""
 
 
 @task(persist_result=False, cache_policy=NO_CACHE, task_run_name="{stage}")
 def _stage(stage: str, run_id: str) -> None:
-    work = _AT_WORK[run_id]
-    try:
-        begun = work.ahead.get(stage)
-        if begun is None:
-            getattr(work.build, stage)()
-        else:
-            begun.result()
-    except BaseException as error:
-        work.fail(error)
-        raise
+    _AT_WORK[run_id][stage].result()
 
 
 @flow(name="indexmill-build", flow_run_name="{run_id}", persist_result=False, validate_parameters=False)
 def _flow(run_id: str) -> None:
-    running: dict[str, PrefectFuture[None]] = {}
-    try:
-        for stage, needs in NEEDS.items():
-            waits = [running[need] for need in needs]
-            running[stage] = _stage.submit(stage, run_id, wait_for=waits, return_state=False)
-        for future in running.values():
-            future.result()
-    except BaseException as error:  # an interrupt too: without this, stages at work would be waited for to their end
-        _AT_WORK[run_id].fail(error)
-        raise
+    shown: dict[str, PrefectFuture[None]] = {}
+    for stage, needs in NEEDS.items():
+        shown[stage] = _stage.submit(stage, run_id, wait_for=[shown[need] for need in needs], return_state=False)
+    for future in shown.values():
+        future.result()
 
 
-def build_flow(build: Build, ahead: Mapping[str, Future[None]], *, private: bool) -> Manifest:
-    """Run all stages of a build under Prefect and return the manifest they add up to.
+def show_flow(run_id: str, stages: Mapping[str, Future[None]], *, private: bool) -> None:
+    """Show stages at work on the Prefect server until they have ended; raises what a stage or the server raised.
 
-    `ahead` are stages that were begun already, by name: their tasks wait for them. The first failure stops the other
-    stages, and is what is raised. `private`: the server ends with this process.
+    `private`: the server ends with this process, is asked for little and never twice.
     """
-    work = _AT_WORK[build.run_id] = _Work(build, ahead)
+    _AT_WORK[run_id] = stages
     try:
         with _unobserved() if private else contextlib.nullcontext():
-            _flow(build.run_id)
-    except Exception:
-        if work.failure is not None:
-            raise work.failure from None
-        raise
+            _flow(run_id)
     finally:
-        del _AT_WORK[build.run_id]
-    return build.manifest()
+        del _AT_WORK[run_id]
 
 
 @contextlib.contextmanager
@@ -98,7 +67,13 @@ def _unobserved() -> Iterator[None]:
     """
     EventsWorker.set_client_override(NullEventsClient)
     try:
-        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        with temporary_settings(
+            {
+                PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
+                PREFECT_CLIENT_MAX_RETRIES: 0,
+                PREFECT_API_REQUEST_TIMEOUT: 20.0,
+            }
+        ):
             yield
     finally:
         EventsWorker.set_client_override(None)

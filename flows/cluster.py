@@ -5,12 +5,16 @@ Keys, jobs and receipts travel; tables do not. One thread per worker process, so
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import concurrent.futures
 import contextlib
+import logging
 import os
 import queue
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,16 +22,22 @@ from typing import Any
 
 import dask
 from distributed import Client, Future, LocalCluster
+from distributed.client import ClosedClientError
 from distributed.deploy.spec import close_clusters
 from distributed.scheduler import KilledWorker
 
 from indexmill.errors import BadInput, IndexmillError
 from tasks.environment import code_digest, environment_fingerprint
-from tasks.executor import Call, StoppedError
+from tasks.executor import Call, Failed, StoppedError, WorkerDied
 
 __all__ = ["DaskExecutor", "open_cluster"]
 
 _CONNECT = "30s"
+_ASK = 15.0
+_ANSWER = 60.0
+_NO_WORKERS = 300.0
+"""Seconds between two questions to the scheduler, for its answer, and that it may be without workers."""
+_CLOSE = 10.0
 _SETTINGS = {
     "distributed.worker.daemon": True,  # workers die with the process that started them
     "distributed.scheduler.allowed-failures": 1,
@@ -51,30 +61,35 @@ class DaskExecutor:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._stopped = threading.Event()
+        self._pulse = _Pulse(client)
 
-    def run(self, calls: Iterable[Call], *, priority: int = 0) -> Iterator[tuple[Call, Any]]:
-        """Submit every call at once. Raises what a call raised; a call that kills its workers is named."""
+    def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
+        """Submit every call at once.
+
+        Raises what a call raised, WorkerDied for one whose workers died, and IndexmillError where the scheduler or all
+        workers are gone; with `keep_going` the first two are yielded as Failed.
+        """
         by_key = {call.key: call for call in calls}
         done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         futures = []
-        for call in by_key.values():
-            future = self._client.submit(
-                call.function, *call.arguments, key=call.key, priority=priority, pure=True, retries=0
-            )
-            future.add_done_callback(done.put)
-            futures.append(future)
         try:
+            for call in by_key.values():
+                future = self._client.submit(
+                    call.function, *call.arguments, key=call.key, priority=priority, pure=True, retries=0
+                )
+                future.add_done_callback(done.put)
+                futures.append(future)
             for _ in futures:
                 future = self._next(done)
                 try:
-                    result = future.result()
-                except KilledWorker as error:
-                    raise IndexmillError(
-                        f"the work {future.key} ended {error.allowed_failures + 1} worker processes (out of memory, or "
-                        "a crash in native code); what was finished is kept: run the build again, with fewer workers "
-                        "if memory is short"
-                    ) from error
+                    result = self._result(future)
+                except Exception as error:
+                    if not keep_going or isinstance(error, (StoppedError, _SchedulerLost)):
+                        raise
+                    result = Failed(error)
                 yield by_key[str(future.key)], result
+        except ClosedClientError as error:
+            raise self._pulse.lost() from error
         finally:
             for future in futures:
                 future.release()  # what nobody waits for is not started
@@ -84,10 +99,82 @@ class DaskExecutor:
         self._stopped.set()
 
     def _next(self, done: queue.SimpleQueue[Future[Any]]) -> Future[Any]:
-        while not self._stopped.is_set():
+        while True:
             with contextlib.suppress(queue.Empty):
                 return done.get(timeout=0.2)
-        raise StoppedError
+            self._check()
+
+    def _result(self, future: Future[Any]) -> Any:
+        while True:
+            try:
+                return future.result(timeout=1.0)
+            except KilledWorker as error:
+                raise WorkerDied(
+                    f"the work {future.key} ended {error.allowed_failures + 1} worker processes (out of memory, or "
+                    "a crash in native code); what was finished is kept: run the build again, with fewer workers "
+                    "if memory is short"
+                ) from error
+            except concurrent.futures.CancelledError as error:
+                raise self._pulse.lost() from error
+            except TimeoutError:
+                if future.status == "error":  # the call's own
+                    raise
+            self._check()
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise StoppedError
+        self._pulse.check()
+
+
+class _SchedulerLost(IndexmillError):
+    """The scheduler is gone, hangs, or has no workers left."""
+
+
+class _Pulse:
+    """Asks a scheduler now and then whether it is there, without waiting for the answer."""
+
+    def __init__(self, client: Client) -> None:
+        self._scheduler: Any = client.scheduler
+        self._loop: Any = client.loop
+        self._address = str(getattr(self._scheduler, "address", "its address"))
+        self._lock = threading.Lock()
+        self._at = time.monotonic()
+        self._asked: concurrent.futures.Future[int] | None = None
+        self._had_workers = time.monotonic()
+
+    def check(self) -> None:
+        """Raise where the scheduler has not answered for long, or has been without workers for long."""
+        with self._lock:
+            now = time.monotonic()
+            if self._asked is None:
+                if now - self._at >= _ASK:
+                    self._at = now
+                    self._asked = asyncio.run_coroutine_threadsafe(self._workers(), self._loop.asyncio_loop)
+                return
+            if not self._asked.done():
+                if now - self._at > _ANSWER:
+                    raise self.lost(f"has not answered for {_ANSWER:g} seconds")
+                return
+            try:
+                workers = self._asked.result()
+            except Exception as error:  # whatever a connection that ends may raise
+                raise self.lost() from error
+            self._asked = None
+            if workers:
+                self._had_workers = now
+            elif now - self._had_workers > _NO_WORKERS:
+                raise self.lost(f"has had no workers for {_NO_WORKERS:g} seconds")
+
+    def lost(self, how: str = "has gone away") -> IndexmillError:
+        """What ends the run."""
+        return _SchedulerLost(
+            f"the Dask scheduler at {self._address} {how}; what was finished is kept: see to the cluster, then run the "
+            "build again"
+        )
+
+    async def _workers(self) -> int:
+        return int((await self._scheduler.identity(n_workers=0))["n_workers"])
 
 
 @contextmanager
@@ -103,7 +190,7 @@ def open_cluster(address: str | None, workers: int | None, store: Path) -> Itera
             tempfile.TemporaryDirectory(prefix="indexmill-dask-") as scratch,
             dask.config.set(_SETTINGS | {"temporary-directory": scratch}),
             _local_cluster(count) as cluster,
-            contextlib.closing(Client(cluster)) as client,  # `with` alone would have to end in the thread it began in
+            _closed_at_the_end(Client(cluster)) as client,  # `with` alone would have to end in the thread it began in
         ):
             yield client
         return
@@ -111,9 +198,19 @@ def open_cluster(address: str | None, workers: int | None, store: Path) -> Itera
         client = Client(address, timeout=_CONNECT)
     except (OSError, ValueError) as error:
         raise BadInput(f"--dask {address}: no scheduler answers there: {error}") from error
-    with client:
+    with _closed_at_the_end(client):
         _prove_workers(client, store)
         yield client
+
+
+@contextmanager
+def _closed_at_the_end(client: Client) -> Iterator[Client]:
+    """A client that is closed, in a bounded time, also where its scheduler no longer answers."""
+    try:
+        yield client
+    finally:
+        with contextlib.suppress(OSError):  # TimeoutError is one
+            client.close(timeout=_CLOSE)
 
 
 @contextmanager
@@ -130,8 +227,10 @@ def _local_cluster(count: int) -> Iterator[LocalCluster]:
             silence_logs=50,
         )
     except BaseException:
-        # Interrupted half-way it cannot be closed, and the attempt at exit would say so; its processes die with us.
+        # Interrupted half-way it cannot be closed, and the attempt at exit would say so; its processes die with us, and
+        # its half-started tasks would each print why they did not start.
         atexit.unregister(close_clusters)
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         raise
     with cluster:
         yield cluster
@@ -140,7 +239,13 @@ def _local_cluster(count: int) -> Iterator[LocalCluster]:
 def _prove_workers(client: Client, store: Path) -> None:
     """Every worker sees this store and runs this code on these libraries, or the run does not start."""
     here = (True, code_digest(), environment_fingerprint())
-    answers = client.run(_describe_worker, str(store.resolve()))
+    try:
+        answers = client.sync(client._run, _describe_worker, str(store.resolve()), callback_timeout=_ANSWER)
+    except TimeoutError as error:
+        raise IndexmillError(
+            f"not every worker of the Dask cluster answered within {_ANSWER:g} seconds: see to the cluster, then run "
+            "the build again"
+        ) from error
     if not answers:
         raise BadInput("the Dask scheduler has no workers; start some, then run the build again")
     for worker, answer in sorted(answers.items()):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
@@ -17,6 +15,8 @@ from pydantic import JsonValue
 from flows.interrupt import Interrupt, stoppable
 from flows.on_demand import OnDemand
 from flows.operation import Operation, operation
+from flows.shown import Shown
+from flows.stages import BY_NEED, Stages
 from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob, GateRefused
 from indexmill.manifest import Manifest, Ref
@@ -30,6 +30,7 @@ from storage.publish import publish
 from tasks.build import NEEDS, Build, Parent
 from tasks.executor import Executor, InlineExecutor
 from tasks.gates import refuse_quality
+from tasks.isolate import DocumentsFailed
 from tasks.report import Progress
 
 __all__ = ["Outcome", "build_inline", "build_under_prefect", "run_build"]
@@ -143,41 +144,30 @@ def build_under_prefect(
     dask: str | None = None,
     note: str = "",
 ) -> Outcome:
-    """A build as the command runs it: a flow on a private Prefect server, its tasks on Dask worker processes.
+    """A build as the command runs it: its stages on Dask worker processes, shown as a flow on a private Prefect server.
 
-    What can be refused without them is refused first. Then the server and the workers start at the same time, and the
-    run waits for both. A refresh starts workers when there is work for them, and a server never: its flow is shown
-    where `PREFECT_API_URL` names one.
+    What can be refused without them is refused first. Then the server and the workers start at the same time; the
+    stages wait for the workers alone. A refresh starts workers when there is work for them, and a server never: its
+    flow is shown where `PREFECT_API_URL` names one.
     """
     with stoppable() as interrupt, contextlib.ExitStack() as stack:
 
         def stages(build: Build) -> Manifest:
             build.look()
             if build.parent is not None and not cold and dask is None and not os.environ.get("PREFECT_API_URL"):
-                build.executor = stack.enter_context(
-                    contextlib.closing(OnDemand(configuration.store, configuration.run.workers))
-                )
-                return _stages_by_need(build, interrupt)
+                return _try(build, interrupt, lambda: stack.enter_context(_on_demand(configuration)), BY_NEED)
             from flows.cluster import DaskExecutor, open_cluster
             from flows.server import private_prefect
 
             server = stack.enter_context(private_prefect())
             client = stack.enter_context(open_cluster(dask, configuration.run.workers, configuration.store))
-            build.executor = DaskExecutor(client)
-            with interrupt.stops(build), ThreadPoolExecutor(len(_AHEAD) + 1) as pool:
-                try:
-                    ahead = _begin(build, {stage: NEEDS[stage] for stage in _AHEAD}, pool)
-                    from flows.build import build_flow
-
-                    server.wait()
-                    # In the main thread Prefect would take the signals.
-                    # A deployed flow that runs this build shows it as a flow of its own below it.
-                    context = contextvars.copy_context()
-                    private = server.process is not None
-                    return pool.submit(context.run, partial(build_flow, build, ahead, private=private)).result()
-                except BaseException:
-                    build.executor.stop()
-                    raise
+            return _try(
+                build,
+                interrupt,
+                lambda: DaskExecutor(client),
+                NEEDS,
+                lambda at_work: Shown(build.run_id, at_work.running, server, progress),
+            )
 
         return run_build(
             configuration,
@@ -190,39 +180,27 @@ def build_under_prefect(
         )
 
 
-_AHEAD = ("encoder", "ingest", "split", "recognise")
-"""The first stages: they begin while the Prefect server starts, and their tasks wait for them."""
+def _on_demand(configuration: Configuration) -> contextlib.closing[OnDemand]:
+    return contextlib.closing(OnDemand(configuration.store, configuration.run.workers))
 
 
-def _begin(build: Build, needs: Mapping[str, Sequence[str]], pool: ThreadPoolExecutor) -> dict[str, Future[None]]:
-    """Begin some stages, each after those that it needs; `needs` is in an order that satisfies each."""
-
-    def after(others: Sequence[Future[None]], stage: str) -> None:
-        for other in others:
-            other.result()
-        getattr(build, stage)()
-
-    begun: dict[str, Future[None]] = {}
-    for stage, named in needs.items():
-        begun[stage] = pool.submit(after, [begun[name] for name in named], stage)
-    return begun
-
-
-def _stages_by_need(build: Build, interrupt: Interrupt) -> Manifest:
-    """All stages of a refresh in threads of this process: nobody looks at the flow of a private server.
-
-    The encoder waits for `ingest`, which finds out whether there is anything to do.
-    """
-    needs = {"ingest": (), **NEEDS, "encoder": ("ingest",)}
-    with interrupt.stops(build), ThreadPoolExecutor(len(needs)) as pool:
-        begun = _begin(build, needs, pool)
+def _try(
+    build: Build,
+    interrupt: Interrupt,
+    executor: Callable[[], Executor],
+    needs: Mapping[str, Sequence[str]],
+    shown: Callable[[Stages], AbstractContextManager[object]] = lambda at_work: contextlib.nullcontext(),
+) -> Manifest:
+    """Run the stages, again without the documents that one of them cannot take; the manifest of the rest."""
+    while True:
+        build.executor = executor()
         try:
-            for failed in (future for future in as_completed(begun.values()) if future.exception() is not None):
-                failed.result()
-        except BaseException:
-            build.executor.stop()
-            raise
-    return build.manifest()
+            with interrupt.stops(build):
+                at_work = Stages(build, needs)
+                with shown(at_work):
+                    return at_work.result()
+        except DocumentsFailed as failed:
+            build.begin_again(failed)
 
 
 def _parent(store: FolderStore, progress: Progress) -> Parent | None:

@@ -26,6 +26,8 @@ __all__ = [
     "lease_name",
     "lease_prefix",
     "number_of",
+    "poison_name",
+    "poison_prefix",
     "receipt_name",
     "receipt_prefix",
     "ref_name",
@@ -159,6 +161,16 @@ def receipt_name(stage: str, key: str) -> str:
 def attempt_name(stage: str, key: str, attempt: str) -> str:
     """The name of the receipt of a part with failed rows, made by one attempt (a run)."""
     return check_name(f"{receipt_prefix(stage)}{key}.{attempt}.json")
+
+
+def poison_prefix(maker: str = "") -> str:
+    """The prefix of the records of the documents that a stage, as `maker` hashes it, cannot take; or of all."""
+    return check_name(f"poison/{maker}") + "/" if maker else "poison/"
+
+
+def poison_name(maker: str, content_hash: str) -> str:
+    """The name of the record of one such document."""
+    return check_name(f"{poison_prefix(maker)}{content_hash}.json")
 
 
 def run_prefix(run_id: str = "") -> str:

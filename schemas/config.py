@@ -229,6 +229,12 @@ class RunSettings(_Settings):
     workers: Annotated[int, Field(ge=1)] | None = Field(None, description="worker processes; default: the cores")
     lease_seconds: int = Field(120, ge=10, description="a lease not renewed for this long may be taken over")
     strict: bool = Field(False, description="a refused row ends the run with exit code 2")
+    max_failed_share: float = Field(
+        0.05,
+        ge=0.0,
+        le=1.0,
+        description="nothing is published when more of the rows than this are refused, and more than ten: exit code 3",
+    )
 
 
 class Configuration(_Settings):

@@ -163,14 +163,16 @@ def end(store: Store, record: RunEnd) -> RunEnd:
     return RunEnd.from_bytes(store.get(name), f"{store.url}/{name}")
 
 
-def add_quarantine(store: Store, run_id: str, part: str, table: pa.Table) -> str:
+def add_quarantine(store: Store, run_id: str, part: str, table: pa.Table, *, anew: bool = False) -> str:
     """Keep the rows that a part of a run refused (schema QUARANTINE); returns the blob's digest.
 
     Also for no rows: that the run looked is worth knowing. The first record of a part stands, so that a retried task
-    does not count its rows twice.
+    does not count its rows twice; `anew` puts another in its place.
     """
     digest, _ = put_table(store, table, QUARANTINE)
     name = run_name(run_id, f"quarantine.{part.replace('/', '.')}")
+    if anew:
+        store.delete(name)
     record = _Quarantined(part=part, digest=digest, rows=table.num_rows)
     if not store.create(name, record.to_bytes()):
         return _Quarantined.from_bytes(store.get(name), f"{store.url}/{name}").digest

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,14 +21,14 @@ import pyarrow.compute as pc
 from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, ModelUnavailable
 from indexmill.evaluate import parse_questions
-from indexmill.layout import blob_path
+from indexmill.layout import blob_path, poison_prefix
 from indexmill.manifest import Artifact, Corpus, Family, Manifest
 from indexmill.packs import open_pack
 from indexmill.retrieve.registry import available
 from schemas.config import Configuration
 from schemas.tables import DOCUMENTS
 from storage import lineage as lineages
-from storage import runs
+from storage import poison, runs
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
@@ -50,17 +50,18 @@ from tasks import (
     zoom_links,
 )
 from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of
-from tasks.environment import environment_fingerprint, library_versions
-from tasks.executor import Call, Executor, StoppedError, timed
+from tasks.environment import code_digest, environment_fingerprint, library_versions
+from tasks.executor import Call, Executor, Failed, StoppedError, WorkerDied, timed
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
 from tasks.ingest.sources import Found, batches, is_quick
 from tasks.ingest.sources import find as find_sources
+from tasks.isolate import DocumentsFailed, blames_documents, failing_documents
 from tasks.quality import Measured, Quality, compare
 from tasks.report import Progress, Report, StageReport
 from tasks.stage import Job, Made, Stage, make_part, part_key
 
-__all__ = ["NEEDS", "WHOLE", "Build", "Parent"]
+__all__ = ["MAY_FAIL", "NEEDS", "WHOLE", "Build", "Parent"]
 
 Parts = dict[str, Receipt]  # by shard label
 
@@ -92,6 +93,17 @@ _BY_DOCUMENT = frozenset({"split", "recognise", "embed", "bm25"})
 
 WHOLE = "all"
 """The shard label of a part that is made from the whole corpus."""
+
+
+MAY_FAIL = 10
+"""So many rows may be refused whatever their share: a small corpus with a few bad rows is published."""
+
+_ISOLATED = frozenset({"split", "recognise", "embed", "bm25"})
+"""The stages that read a shard's documents, and fail because of some of them."""
+_ATTEMPTS = 3
+"""How often the workers at a part may die before it is the part's fault."""
+_FAILED_TOGETHER = 16
+"""So many failed parts are looked into before the others are tried."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +159,9 @@ class Build:
         }
         self._encoder: OpenedEncoder | None = None
         self._sources: Found | None = None
+        self._scans: list[spill.ScanResult] = []
         self._manifest: Manifest | None = None
+        self._receipts: dict[str, Receipt] = {}  # by key: what this run has found or made
         self._scanned: dict[str, list[Receipt]] = {}
         self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
         self._lock = threading.Lock()
@@ -166,6 +180,8 @@ class Build:
 
     def encoder(self) -> None:
         """Find the model and, for a back-end that runs converted files, convert it once."""
+        if self._encoder is not None:
+            return
         files: Mapping[str, str] = {}
         model = self.choice.model
         if self.choice.backend == "openvino" and model is not None:
@@ -175,7 +191,7 @@ class Build:
         # A worker opens it, which has to do so anyway; this process never needs it.
         call = Call(f"{self.run_id}-fingerprint", timed, (fingerprint_of, self.store.url, opening), light=True)
         with self.report.at_work("encoder") as report:
-            ((_, (fingerprint, seconds)),) = self.executor.run([call], priority=_PRIORITY["encoder"])
+            ((_, (fingerprint, seconds)),) = self._patiently([call], _PRIORITY["encoder"])
             report.seconds += seconds
         self._encoder = OpenedEncoder(opening, fingerprint)
 
@@ -184,18 +200,23 @@ class Build:
         sources = self._find_sources() if self._sources is None else self._sources
         folder = self.store.scratch(self.run_id) / "spill"
         folder.mkdir(parents=True, exist_ok=True)
-        self.corpus = self._scan(sources, folder)
+        again = bool(self._scans)
+        if not again:
+            self._scans = self._scan(sources, folder)
+        known = {one.content_hash: (one.reason, f"{one.stage}: {one.detail}") for one in self._poison()}
+        self.corpus = spill.plan(self._scans, folder, self.configuration.shards.document_tokens, poison=known)
         refused = spill.quarantine_of(self.corpus, folder)
-        runs.add_quarantine(self.store, self.run_id, "ingest", refused)
+        runs.add_quarantine(self.store, self.run_id, "ingest", refused, anew=again)
         counts = self.report.stage("ingest").counts
-        counts.update(documents=self.corpus.documents, quarantined=refused.num_rows, repeats=self.corpus.repeats)
-        counts.update(changed_while_read=len(self.corpus.changed))
+        counts |= {"documents": self.corpus.documents, "quarantined": refused.num_rows, "repeats": self.corpus.repeats}
+        counts |= {"changed_while_read": len(self.corpus.changed)}
         self.report.changed_files = self.corpus.changed
         if refused.num_rows and self.configuration.run.strict:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self.corpus.refused.items())
             raise BadInput(
                 f"{refused.num_rows} rows were refused ({reasons}) and --strict is on; see `indexmill quarantine`"
             )
+        self._refuse_many_failures()
         if not self.corpus.documents and self.parent is None:
             raise BadInput(
                 f"the corpus holds no document that can be indexed; {refused.num_rows} rows were refused, see "
@@ -215,8 +236,8 @@ class Build:
             ],
         )
 
-    def _scan(self, sources: Found, folder: Path) -> spill.ShardPlan:
-        """Read every file of the corpus into the spill folder, and plan its shards."""
+    def _scan(self, sources: Found, folder: Path) -> list[spill.ScanResult]:
+        """Read every file of the corpus into the spill folder."""
         groups = list(batches(sources.files))
         self.progress.begin("ingest", len(groups))
         calls = [
@@ -230,11 +251,24 @@ class Build:
         ]
         scanned = []
         with self.report.at_work("ingest") as report:
-            for _, (result, seconds) in self.executor.run(calls, priority=_PRIORITY["scan"]):
+            for _, (result, seconds) in self._patiently(calls, _PRIORITY["scan"]):
                 scanned.append(result)
                 report.seconds += seconds
                 self.progress.advance("ingest")
-            return spill.plan(scanned, folder, self.configuration.shards.document_tokens)
+        return scanned
+
+    def _refuse_many_failures(self) -> None:
+        """Rows that fail by the dozen are no rows that fail: the corpus, or what reads it, has changed."""
+        corpus, most = self.corpus, self.configuration.run.max_failed_share
+        failed = sum(corpus.refused.values()) if corpus else 0
+        rows = failed + (corpus.documents + corpus.repeats if corpus else 0)
+        if corpus and failed > max(most * rows, MAY_FAIL):
+            reasons = ", ".join(f"{count} {reason}" for reason, count in corpus.refused.items())
+            raise GateRefused(
+                f"{failed} of {rows} rows were refused ({reasons}), more than run.max_failed_share allows ({most:g} of "
+                "them): nothing was published. `indexmill quarantine` lists them; mend the corpus, or raise "
+                "run.max_failed_share"
+            )
 
     def _compare_with_parent(
         self, corpus: spill.ShardPlan, empty: tuple[str, ...], refused: pa.Table, folder: Path
@@ -455,11 +489,22 @@ class Build:
         return data
 
     def run(self) -> Manifest:
-        """Every stage in order, and the manifest they add up to."""
+        """Every stage in order, again without the documents that one of them cannot take; the manifest of the rest."""
         self.look()
-        for stage in NEEDS:
-            getattr(self, stage)()
-        return self.manifest()
+        while True:
+            try:
+                for stage in NEEDS:
+                    getattr(self, stage)()
+                return self.manifest()
+            except DocumentsFailed as failed:
+                self.begin_again(failed)
+
+    def begin_again(self, failed: DocumentsFailed) -> None:
+        """Let the stages run again, all of which have ended; what they made is found by its key."""
+        self.progress.warn(f"{failed}; the build goes on without them")
+        self.parts = {name: parts for name, parts in self.parts.items() if name == "encoder"}
+        self._manifest = None
+        self._scanned.clear()  # rows of this run, too, may be copied now
 
     def manifest(self) -> Manifest:
         """The manifest of what the stages made: a function of corpus, settings, code and environment alone."""
@@ -599,10 +644,12 @@ class Build:
             self._alike[stage.name] = self._alike_shards(stage, wanted[0])
         calls: list[Call] = []
         for key, (want, *_) in by_key.items():
-            found = None if self.cold else find(self.store, stage.name, key)
+            before = self._receipts.get(key)
+            found = before if before or self.cold else find(self.store, stage.name, key)
             if found is not None:
+                self._receipts[key] = found
                 receipts |= {same.shard: found for same in by_key[key]}
-                report.parts_reused += 1
+                report.parts_reused += before is None
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
             row_space = _row_space(stage, want.encoder) if want.encoder else ""
@@ -620,14 +667,117 @@ class Build:
                 cold=self.cold,
             )
             calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,)))
-        for call, made in self.executor.run(calls, priority=_PRIORITY.get(stage.name, 0)):
-            same = by_key[call.arguments[0].key]
-            receipts |= dict.fromkeys((want.shard for want in same), self._count(report, made))
+        for key, made in self._made(stage, calls):
+            same = by_key[key]
+            self._receipts[key] = self._count(report, made)
+            receipts |= dict.fromkeys((want.shard for want in same), self._receipts[key])
             self.progress.advance(stage.name, len(same))
         with self._lock:  # two methods may make parts of one stage
             self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
         self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused")
         return self.parts[stage.name]
+
+    def _made(self, stage: Stage, calls: Iterable[Call]) -> Iterator[tuple[str, Made]]:
+        """What some calls make, by the keys of their parts.
+
+        Where workers died, or an exception may be a document's fault, the documents at fault are looked for: raises
+        DocumentsFailed if there are any, else the calls are tried again, since a call dies with what shares its worker.
+        """
+        left = {call.arguments[0].key: call for call in calls}
+        for attempt in range(_ATTEMPTS):
+            failed: dict[str, Exception] = {}
+            again = [dataclasses.replace(call, key=f"{call.key}-{attempt}") for call in left.values()]
+            for call, made in self.executor.run(again, priority=_PRIORITY.get(stage.name, 0), keep_going=True):
+                key = call.arguments[0].key
+                if not isinstance(made, Failed):
+                    del left[key]
+                    yield key, made
+                elif isinstance(made.error, WorkerDied) or (stage.name in _ISOLATED and blames_documents(made.error)):
+                    failed[key] = made.error
+                else:
+                    raise made.error
+                if len(failed) == _FAILED_TOGETHER:
+                    break
+            if failed and stage.name in _ISOLATED:
+                self._isolate(stage, [left[key] for key in failed])
+            for error in failed.values():
+                if attempt + 1 == _ATTEMPTS or not isinstance(error, WorkerDied):
+                    raise error
+            if not left:
+                return
+
+    def _patiently(self, calls: Iterable[Call], priority: int) -> Iterator[tuple[Call, Any]]:
+        """What calls return; one whose workers died is tried again, since it may have been another's fault."""
+        left = {call.key: call for call in calls}
+        for attempt in range(_ATTEMPTS):
+            died: WorkerDied | None = None
+            tries = {f"{key}-{attempt}": call for key, call in left.items()}
+            again = [dataclasses.replace(call, key=key) for key, call in tries.items()]
+            for tried, result in self.executor.run(again, priority=priority, keep_going=True):
+                if not isinstance(result, Failed):
+                    call = tries[tried.key]
+                    del left[call.key]
+                    yield call, result
+                elif isinstance(result.error, WorkerDied):
+                    died = result.error
+                else:
+                    raise result.error
+            if died is None:
+                return
+        raise died or RuntimeError("no attempt was made")
+
+    def _isolate(self, stage: Stage, calls: Iterable[Call]) -> None:
+        """Raise DocumentsFailed, its findings recorded, if there are documents that make these calls fail."""
+        self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
+        names: list[str] = []
+        tries = [Call(f"{call.key}-isolate", failing_documents, call.arguments) for call in calls]
+        for _, found in self._patiently(tries, _PRIORITY["scan"]):
+            for one in found:
+                names.append(one.document_id)
+                poison.record(
+                    self.store,
+                    poison.Poison(
+                        content_hash=one.content_hash,
+                        stage=stage.name,
+                        maker=self._makers[stage.name],
+                        kills=one.kills,
+                        detail=one.detail,
+                        run_id=self.run_id,
+                    ),
+                )
+        if names:
+            listed = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
+            raise DocumentsFailed(f"{stage.name} cannot take {listed}: see `indexmill quarantine`")
+
+    @cached_property
+    def _makers(self) -> dict[str, str]:
+        """By stage, what a record of poison holds for: with other settings, code or libraries, it is tried again."""
+        configuration, model = self.configuration, self.choice.model
+        settings = {
+            "split": {"split": configuration.split.model_dump(), "tokenizer": self.choice.tokenizer},
+            "recognise": {"fingerprint": self.recogniser_fingerprint},
+            "embed": {
+                "split": configuration.split.model_dump(),
+                "encoder": [self.choice.backend, self.choice.precision, "" if model is None else model.digest],
+                "sentences": configuration.embed.sentences,
+            },
+            "bm25": {"families": configuration.families.bm25.model_dump()},
+        }
+        shared = {"code": code_digest(), "environment": environment_fingerprint()}
+        return {
+            stage.name: digest_of(
+                canonical_json(
+                    {**shared, "stage": stage.name, "version": stage.version, "settings": settings[stage.name]}
+                )
+            )
+            for stage in (split.STAGE, recognise.STAGE, embed.STAGE, bm25.STAGE)
+        }
+
+    def _poison(self) -> list[poison.Poison]:
+        """What earlier runs, and this one, found that a stage cannot take."""
+        if not self.store.list(poison_prefix()):
+            return []
+        return [one for maker in self._makers.values() for one in poison.known(self.store, maker)]
 
     def _count(self, report: StageReport, made: Made) -> Receipt:
         with self._lock:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Call", "Executor", "InlineExecutor", "StoppedError", "timed"]
+from indexmill.errors import IndexmillError
+
+__all__ = ["Call", "Executor", "Failed", "InlineExecutor", "StoppedError", "WorkerDied", "timed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +30,29 @@ def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
     return result, time.perf_counter() - started
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What stands in the place of a result where `run` keeps going: what the call raised, or WorkerDied."""
+
+    error: Exception
+
+
 class StoppedError(Exception):
     """The executor was told to stop before this work was done; whoever told it knows why."""
+
+
+class WorkerDied(IndexmillError):
+    """The processes that were at a call died, or at what they had to do before it: it may be innocent."""
 
 
 class Executor(Protocol):
     """Runs calls somewhere and yields each result as it comes, in any order, with the call it belongs to."""
 
-    def run(self, calls: Iterable[Call], *, priority: int = 0) -> Iterator[tuple[Call, Any]]:
-        """Higher priorities start first. The first exception of a call is raised; StoppedError after `stop`."""
+    def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
+        """Higher priorities start first. StoppedError after `stop`.
+
+        The first exception of a call is raised; with `keep_going` it is yielded as Failed and the others go on.
+        """
         ...
 
     def stop(self) -> None:
@@ -50,12 +66,18 @@ class InlineExecutor:
     def __init__(self) -> None:
         self._stopped = threading.Event()
 
-    def run(self, calls: Iterable[Call], *, priority: int = 0) -> Iterator[tuple[Call, Any]]:
+    def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
         """The results in the order of the calls."""
         for call in calls:
             if self._stopped.is_set():
                 raise StoppedError
-            yield call, call.function(*call.arguments)
+            try:
+                result = call.function(*call.arguments)
+            except Exception as error:
+                if not keep_going:
+                    raise
+                result = Failed(error)
+            yield call, result
 
     def stop(self) -> None:
         """Start no further call."""

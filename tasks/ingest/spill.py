@@ -22,7 +22,7 @@ import hashlib
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,17 +168,24 @@ def scan(
 
 
 def plan(
-    results: Iterable[ScanResult], spill_folder: str | os.PathLike[str], shard_tokens: int = SHARD_TOKENS
+    results: Iterable[ScanResult],
+    spill_folder: str | os.PathLike[str],
+    shard_tokens: int = SHARD_TOKENS,
+    *,
+    poison: Mapping[str, tuple[str, str]] | None = None,
 ) -> ShardPlan:
     """Decide the documents and the shards of all scans together; the order of the results does not matter.
 
-    Raises StoreNotWritable as `scan` does.
+    `poison` has the reason and the detail for which rows are refused, by content hash: the plan is that of the corpus
+    without them. Raises StoreNotWritable as `scan` does.
     """
     scans = sorted(results, key=lambda result: (result.files, result.name))
     folder = Path(spill_folder)
     place = _Places([_mapped(folder / f"{result.name}.index.arrow") for result in scans])
     hashes, tokens = place.hashes_and_tokens()
     order = hash_order(hashes)
+    poisonous = place.with_content(poison or {})
+    order = order[~np.isin(order, poisonous)]
     winners, losers, keepers = _winners(hashes, order, place)
     repeats = len(order) - len(winners) - len(losers)
     found = leaves(hashes, winners, tokens, shard_tokens)
@@ -198,10 +205,15 @@ def plan(
                 digest = hashlib.sha256(pairs).hexdigest()
                 shards.append(Shard(label, len(shards), high - low, int(sums[high] - sums[low]), digest))
                 spilled.write_batch(batch)
+    refused = sum((Counter(result.refused) for result in scans), Counter({"duplicate-id": len(losers)}))
     with _spilled(folder / _REFUSED_FILE, QUARANTINE) as spilled:
         for batch in _duplicates(losers, keepers, place, names):
             spilled.write_batch(batch)
-    refused = sum((Counter(result.refused) for result in scans), Counter({"duplicate-id": len(losers)}))
+        for row in place.rows(poisonous, names).to_pylist():
+            reason, detail = (poison or {})[row["content_hash"].hex()]
+            refused[reason] += 1
+            one = _quarantined(row["file"], row["line"], clip(row["document_id"]), reason, detail)
+            spilled.write_batch(pa.RecordBatch.from_pylist([one], schema=QUARANTINE))
     changed = tuple(name for result in scans for name in result.changed)
     return ShardPlan(
         tuple(shards),
@@ -341,6 +353,16 @@ class _Places:
         for scan, batch, at, within in self._by_batch(rows):
             hashes[at] = _bytes(self._files[scan].get_batch(batch).column("content_hash"))[within]
         return hashes
+
+    def with_content(self, hashes: Iterable[str]) -> NDArray[np.int64]:
+        """The rows whose content hash is one of these."""
+        wanted = pa.array([bytes.fromhex(one) for one in hashes], pa.binary(32))
+        found = [np.empty(0, dtype=np.int64)]
+        if len(wanted):
+            for (scan, batch), start in zip(self._batches, self._starts.tolist(), strict=False):
+                same = pc.is_in(self._files[scan].get_batch(batch).column("content_hash"), value_set=wanted)
+                found.append(start + np.flatnonzero(same.to_numpy(zero_copy_only=False)))
+        return np.concatenate(found)
 
     def rows(self, rows: NDArray[np.int64], names: list[str]) -> pa.Table:
         """The _PLACED of some rows, in their order."""

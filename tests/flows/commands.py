@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ class Command:
     Everything that it starts inherits a mark in its environment, by which `processes` finds it.
     """
 
-    def __init__(self, folder: Path, *argv: object) -> None:
+    def __init__(self, folder: Path, *argv: object, environment: Mapping[str, str] | None = None) -> None:
         self.mark = uuid.uuid4().hex
         self.home, self.temporary, self.current = folder / "home", folder / "tmp", folder / "cwd"
         for path in (self.home, self.temporary, self.current):
@@ -37,7 +37,13 @@ class Command:
         self._process = subprocess.Popen(
             [Path(sys.executable).with_name("indexmill"), *map(str, argv)],
             cwd=self.current,
-            env={**keep, "HOME": str(self.home), "TMPDIR": str(self.temporary), _MARK: self.mark},
+            env={
+                **keep,
+                "HOME": str(self.home),
+                "TMPDIR": str(self.temporary),
+                _MARK: self.mark,
+                **(environment or {}),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -118,9 +124,9 @@ class Command:
 
 
 @contextlib.contextmanager
-def command(folder: Path, *argv: object) -> Iterator[Command]:
+def command(folder: Path, *argv: object, environment: Mapping[str, str] | None = None) -> Iterator[Command]:
     """A running command; nothing of it is left after the block, whatever happens there."""
-    started = Command(folder, *argv)
+    started = Command(folder, *argv, environment=environment)
     try:
         yield started
     finally:

@@ -293,3 +293,33 @@ def test_the_memory_of_a_plan_is_a_hundred_bytes_a_document(tmp_path: Path) -> N
     assert planned.repeats == count // 4
     assert peak < 150 * count + (1 << 20)
     assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+@settings(max_examples=10, deadline=None)
+@given(rows=ROWS, poisonous=st.sets(st.sampled_from(["x", "y", "z"])))
+def test_poison_is_left_out_as_if_it_had_never_been_there(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Record], poisonous: set[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("poison")
+    whole = ingest(folder / "whole", write_lines(folder / "whole.jsonl", rows))
+    without = ingest(
+        folder / "without", write_lines(folder / "without.jsonl", [r for r in rows if r["text"] not in poisonous])
+    )
+    chosen = CorpusSettings(paths=(str(folder / "whole.jsonl"),))
+    scans = [scan(file, chosen, folder / "whole") for file in expand(chosen)]
+    hashes = {row["content_hash"] for text in poisonous for row in _with_text(text, folder)}
+    planned = plan(scans, folder / "whole", 40, poison=dict.fromkeys(hashes, ("kills-worker", "split: SIGKILL")))
+    assert planned.shards == without.shards
+    assert planned.fingerprint == without.fingerprint
+    assert planned.repeats == without.repeats
+    bad = [number for number, row in enumerate(rows, 1) if row["text"] in poisonous]
+    refused = quarantine_of(planned, folder / "whole").to_pylist()
+    assert [row["line"] for row in refused if row["reason"] == "kills-worker"] == bad
+    assert planned.refused.get("kills-worker", 0) == len(bad)
+    assert whole.documents >= planned.documents
+
+
+def _with_text(text: str, folder: Path) -> list[Record]:
+    """The document that a text makes, whatever its id: content hashes do not hold the id."""
+    planned = ingest(folder / "one", write_lines(folder / "one.jsonl", [{"id": "a", "text": text}]))
+    return documents(planned, folder / "one")

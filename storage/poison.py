@@ -1,0 +1,53 @@
+"""Poison: documents that a stage cannot take, so that every run knows what one has found out.
+
+    poison/<maker>/<content hash>.json
+
+The maker hashes the stage with all that runs it, so that other code, libraries or settings try the document again. A
+record names no document: what is deleted from the corpus leaves nothing of it here but the hash of its content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from indexmill.errors import CorruptBlob
+from indexmill.layout import poison_name, poison_prefix
+from indexmill.manifest import Digest, Record, Word
+from storage.protocol import Store
+
+__all__ = ["Poison", "known", "record"]
+
+
+class Poison(Record):
+    """A document that a stage cannot take, and how that showed."""
+
+    content_hash: Digest
+    stage: Word
+    maker: Digest
+    kills: bool  # a process that ran the stage on it alone died; otherwise the stage raised an exception
+    detail: str
+    run_id: Word
+
+    @property
+    def reason(self) -> str:
+        """The word for the quarantine."""
+        return "kills-worker" if self.kills else f"fails-{self.stage}"
+
+
+def record(store: Store, poison: Poison) -> None:
+    """Keep what was found out; the first record that can be read stands."""
+    name = poison_name(poison.maker, poison.content_hash)
+    while not store.create(name, poison.to_bytes()):
+        with contextlib.suppress(CorruptBlob):
+            Poison.from_bytes(store.get(name), name)
+            return
+        store.delete(name)
+
+
+def known(store: Store, maker: str) -> list[Poison]:
+    """The records of a maker, ordered by content hash; a damaged one is left out: trying again is safe."""
+    found = []
+    for name in store.list(poison_prefix(maker)):
+        with contextlib.suppress(CorruptBlob):
+            found.append(Poison.from_bytes(store.get(name), name))
+    return found

@@ -1,0 +1,24 @@
+"""Stages that some documents kill: each is the real one, with its keys, unless a document holds one of these words."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from schemas.tables import DOCUMENTS
+from tasks.stage import Inputs
+
+__all__ = ["EXIT", "KILL", "RAISE", "TOGETHER", "strike"]
+
+KILL, EXIT, RAISE, TOGETHER = "strikes-dead", "falls-silent", "raises-hell", "weighs-much"
+
+
+def strike(inputs: Inputs) -> None:
+    """Do to this process what a document asks for; several that weigh much are killed together."""
+    texts = inputs.table("documents", DOCUMENTS)["text"].to_pylist()
+    if any(KILL in text for text in texts) or sum(TOGETHER in text for text in texts) > 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if any(EXIT in text for text in texts):
+        os._exit(3)
+    if any(RAISE in text for text in texts):
+        raise ValueError("hell")
