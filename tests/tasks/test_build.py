@@ -269,8 +269,10 @@ def test_a_run_that_lost_its_lease_stops_and_says_so(tmp_path: Path) -> None:
     class Stolen(InlineExecutor):
         """Another run takes the store over while this one works."""
 
-        def run(self, calls: Iterable[Call], *, priority: int = 0) -> Iterator[tuple[Call, Any]]:
-            for done in super().run(calls, priority=priority):
+        def run(
+            self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False
+        ) -> Iterator[tuple[Call, Any]]:
+            for done in super().run(calls, priority=priority, keep_going=keep_going):
                 yield done
                 if done[0].key.startswith("scan"):
                     acquire(open_store(tmp_path / "store"), "thief", clock=lambda: time.time() + 10_000)
