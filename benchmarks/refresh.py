@@ -104,13 +104,17 @@ def manifest_of(store: Path, version: int) -> Manifest:
 
 
 def allowed_bytes(store: Path, version: int) -> int:
-    """The bytes of all parts of the shards whose documents a version changed, and of parts of the whole corpus."""
+    """The bytes of all parts of the shards whose documents a version changed, and of parts of the whole corpus.
+
+    Without the encoder's files, which a night never adds.
+    """
     old, new = ({a.name: a.digest for a in manifest_of(store, v).artifacts} for v in (version - 1, version))
     touched = {name.partition("/")[2] for name in new if name.startswith("documents/") and old.get(name) != new[name]}
     opened = open_store(store)
     entries = lineage.read(opened, manifest_of(store, version).lineage).entries
     unchanged = {a.partition("/")[2] for a in new if a.startswith("documents/")} - touched
-    digests = {digest for entry in entries if entry.shard not in unchanged for digest in entry.outputs.values()}
+    counted = [entry for entry in entries if entry.shard not in unchanged and entry.stage != "encoder"]
+    digests = {digest for entry in counted for digest in entry.outputs.values()}
     return sum(opened.blob_size(digest) or 0 for digest in digests)
 
 
@@ -150,7 +154,7 @@ class Night:
             f"{self.number:>5}  {self.changed.documents:>9}  {self.changed.share:>6.2%}  {self.vectors:>7}  "
             f"{self.new_rows:>8}  {self.timed.seconds:>7.1f}  {self.timed.seconds / full.seconds:>9.2%}  "
             f"{self.timed.cpu:>5.1f}  {self.timed.cpu / full.cpu:>9.2%}  {self.added / 1e6:>8.1f}  "
-            f"{self.allowed / 1e6:>7.1f}  {self.added / max(self.allowed, 1):>5.2f}"
+            f"{self.allowed / 1e6:>7.1f}  {self.added / self.allowed if self.allowed else 0:>5.2f}"
         )
 
     def missed(self, full: Timed) -> list[str]:
