@@ -35,6 +35,7 @@ class Operation:
     version: int | None = None
     manifest: str | None = None
     report: Mapping[str, JsonValue] = field(default_factory=dict)
+    plan: Mapping[str, JsonValue] | None = None  # what was planned, and what came of it
 
 
 @contextlib.contextmanager
@@ -89,6 +90,7 @@ def _recorded(at_work: Operation, clock: Clock) -> Iterator[None]:
             manifest=at_work.manifest,
             error=message,
             report=dict(at_work.report),
+            plan=None if at_work.plan is None else dict(at_work.plan),
         )
         # A full disk must not hide what ended the run; a published version stands without its run's end record.
         with contextlib.suppress(StoreError):

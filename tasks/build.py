@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -103,6 +103,7 @@ class Build:
         progress: Progress,
         cold: bool = False,
         allow_shrink: bool = False,
+        approve: Callable[[Build], None] | None = None,
     ) -> None:
         self.store = store
         self.configuration = configuration
@@ -112,6 +113,7 @@ class Build:
         self.progress = progress
         self.cold = cold
         self._allow_shrink = allow_shrink
+        self._approve = approve  # raises where the build must not go on, once the corpus is known
         self.report = Report()
         self.parts: dict[str, Parts] = {}
         self.corpus: spill.ShardPlan | None = None
@@ -179,6 +181,8 @@ class Build:
                 f"the corpus holds no document that can be indexed; {refused.num_rows} rows were refused, see "
                 "`indexmill quarantine`"
             )
+        if self._approve is not None:
+            self._approve(self)
         self._make(
             ingest_part.STAGE,
             [
@@ -307,7 +311,8 @@ class Build:
     def _compare(self, kind: str, inputs: Mapping[str, str]) -> None:
         settings = self.configuration.families.zoom_graph.links()
         rows = {"encoder": self.opened_encoder.numbers, "links": settings}
-        self._make(zoom_links.STAGE, [_Want(kind, inputs, settings, encoder=rows)])
+        extra = {"dimension": self.opened_encoder.numbers["dimension"]}
+        self._make(zoom_links.STAGE, [_Want(kind, inputs, settings, extra, encoder=rows)])
 
     def zoom_graph(self) -> None:
         """Build the graph of documents and entities (ZoomRAG)."""
@@ -463,20 +468,7 @@ class Build:
                 report.parts_reused += 1
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
-            row_space = _row_space(stage, want.encoder) if want.encoder else ""
-            job = Job(
-                stage=stage.module,
-                key=key,
-                shard=want.shard,
-                store_url=self.store.url,
-                run_id=self.run_id,
-                inputs=want.inputs,
-                settings={**want.settings, **(want.extra or {})},
-                row_space=row_space,
-                reuse=self._reuse(stage.name, row_space, want.shard) if row_space and not self.cold else (),
-                cold=self.cold,
-            )
-            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,)))
+            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (self._job(stage, want, key),)))
         for call, made in self.executor.run(calls, priority=_PRIORITY.get(stage.name, 0)):
             same = by_key[call.arguments[0].key]
             receipts |= dict.fromkeys((want.shard for want in same), self._count(report, made))
@@ -485,6 +477,22 @@ class Build:
             self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
         self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused")
         return self.parts[stage.name]
+
+    def _job(self, stage: Stage, want: _Want, key: str) -> Job:
+        """The part that a stage must make, as a worker gets it."""
+        row_space = _row_space(stage, want.encoder) if want.encoder else ""
+        return Job(
+            stage=stage.module,
+            key=key,
+            shard=want.shard,
+            store_url=self.store.url,
+            run_id=self.run_id,
+            inputs=want.inputs,
+            settings={**want.settings, **(want.extra or {})},
+            row_space=row_space,
+            reuse=self._reuse(stage.name, row_space, want.shard) if row_space and not self.cold else (),
+            cold=self.cold,
+        )
 
     def _count(self, report: Any, made: Made) -> Receipt:
         with self._lock:

@@ -8,7 +8,8 @@ text. The model stands in the `row_space` of the receipt, so two models never sh
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,33 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.models.embedder import Embedder
+from indexmill.packs import pack_size
 from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
 from tasks.encoder import encoder_of
+from tasks.estimate import Estimate, Range
 from tasks.split import embedded_text
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["KEY_BYTES", "STAGE", "Floats", "Keys", "Vectors", "embed_passages", "embed_texts", "keys_array", "row_key"]
+__all__ = [
+    "KEY_BYTES",
+    "STAGE",
+    "Floats",
+    "Keys",
+    "Span",
+    "Vectors",
+    "embed_passages",
+    "embed_texts",
+    "estimate",
+    "keys_array",
+    "missing_passages",
+    "missing_texts",
+    "row_key",
+    "span_key",
+]
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.uint8]
+Span = tuple[int, int]
 KEY_BYTES = 16
 
 
@@ -39,6 +58,10 @@ class Vectors:
         for keys, vectors in sources:
             for row, key in enumerate(_as_bytes(keys)):
                 self._where.setdefault(key, (vectors, row))
+
+    def holds(self, keys: Sequence[bytes]) -> NDArray[np.bool_]:
+        """Which keys are known."""
+        return np.array([key in self._where for key in keys], dtype=bool)
 
     def copy_into(self, keys: Sequence[bytes], vectors: Floats) -> NDArray[np.bool_]:
         """Fill the rows of `vectors` (n, d) whose key is known; returns which those are."""
@@ -61,26 +84,56 @@ def row_key(*parts: str) -> bytes:
     return hashed.digest()[:KEY_BYTES]
 
 
+def span_key(text: str, span: Span) -> bytes:
+    """The key of a sentence's vector that is pooled from the text around it."""
+    return row_key(text, f"{span[0]}:{span[1]}")
+
+
+def missing_texts(keys: Sequence[bytes], known: NDArray[np.bool_]) -> dict[bytes, int]:
+    """The keys whose vectors must be computed, each with the first of its rows."""
+    first_row: dict[bytes, int] = {}
+    for row in np.flatnonzero(~known).tolist():
+        first_row.setdefault(keys[row], row)
+    return first_row
+
+
+def missing_passages(
+    keys: Sequence[bytes],
+    spans: Sequence[Sequence[Span]],
+    known: NDArray[np.bool_],
+    span_known: NDArray[np.bool_],
+) -> list[list[int]]:
+    """The passages that must be encoded, equal ones together: their own vector or one of their sentences' is missing.
+
+    `spans[i]` are the sentences of passage i, `span_known` whether their vectors are known, one after the other.
+    """
+    bounds = np.cumsum([0, *(len(own) for own in spans)])
+    missing: dict[tuple[bytes, tuple[Span, ...]], list[int]] = {}
+    for row, (key, own) in enumerate(zip(keys, spans, strict=True)):
+        if not known[row] or not span_known[bounds[row] : bounds[row + 1]].all():
+            missing.setdefault((key, tuple(own)), []).append(row)
+    return list(missing.values())
+
+
 def embed_texts(
     texts: Sequence[str], encode: Callable[[list[str]], Floats], known: Vectors, dimension: int
 ) -> tuple[Floats, list[bytes], int]:
     """Vectors (n, d) of some texts, their row keys, and how many were computed. Equal texts are computed once."""
     keys = [row_key(text) for text in texts]
     vectors = np.empty((len(texts), dimension), dtype=np.float32)
-    missing = np.flatnonzero(~known.copy_into(keys, vectors))
-    first_row: dict[bytes, int] = {}
-    for row in missing:
-        first_row.setdefault(keys[row], int(row))
+    there = known.copy_into(keys, vectors)
+    first_row = missing_texts(keys, there)
     computed = encode([texts[row] for row in first_row.values()]) if first_row else vectors[:0]
     at = {key: position for position, key in enumerate(first_row)}
-    if len(missing):
+    if first_row:
+        missing = np.flatnonzero(~there)
         vectors[missing] = computed[[at[keys[row]] for row in missing]]
     return vectors, keys, len(first_row)
 
 
 def embed_passages(
     texts: Sequence[str],
-    spans: Sequence[Sequence[tuple[int, int]]],
+    spans: Sequence[Sequence[Span]],
     embedder: Embedder,
     known_passages: Vectors,
     known_sentences: Vectors,
@@ -92,26 +145,25 @@ def embed_passages(
     number of vectors computed.
     """
     keys = [row_key(text) for text in texts]
-    span_keys = [row_key(text, f"{start}:{end}") for text, own in zip(texts, spans, strict=True) for start, end in own]
+    span_keys = [span_key(text, span) for text, own in zip(texts, spans, strict=True) for span in own]
     vectors = np.empty((len(texts), embedder.dimension), dtype=np.float32)
     span_vectors = np.empty((len(span_keys), embedder.dimension), dtype=np.float32)
-    bounds = np.cumsum([0, *(len(own) for own in spans)])
     known = known_passages.copy_into(keys, vectors)
-    span_known = known_sentences.copy_into(span_keys, span_vectors)
-    missing: dict[tuple[bytes, tuple[tuple[int, int], ...]], list[int]] = {}  # equal passages are encoded once
-    for row, (key, own) in enumerate(zip(keys, spans, strict=True)):
-        if not known[row] or not span_known[bounds[row] : bounds[row + 1]].all():
-            missing.setdefault((key, tuple(own)), []).append(row)
+    missing = missing_passages(keys, spans, known, known_sentences.copy_into(span_keys, span_vectors))
     if missing:
-        first = [rows[0] for rows in missing.values()]
+        first = [rows[0] for rows in missing]
         made, made_spans = embedder.encode_with_spans([texts[row] for row in first], [spans[row] for row in first])
+        bounds = np.cumsum([0, *(len(own) for own in spans)])
         starts = np.cumsum([0, *(len(spans[row]) for row in first)])
-        for position, rows in enumerate(missing.values()):
+        for position, rows in enumerate(missing):
             for row in rows:
                 vectors[row] = made[position]
                 span_vectors[bounds[row] : bounds[row + 1]] = made_spans[starts[position] : starts[position + 1]]
-    made_count = sum(1 + len(own) for _, own in missing)
-    return vectors, keys, span_vectors, span_keys, made_count
+    return vectors, keys, span_vectors, span_keys, _vectors_of(missing, spans)
+
+
+def _vectors_of(missing: Sequence[Sequence[int]], spans: Sequence[Sequence[Span]]) -> int:
+    return sum(1 + len(spans[rows[0]]) for rows in missing)
 
 
 def keys_array(keys: Sequence[bytes]) -> Keys:
@@ -129,33 +181,51 @@ def _known(inputs: Inputs, keys: str, vectors: str) -> Vectors:
     return Vectors((pack[keys], pack[vectors]) for pack in packs)
 
 
-def _compute(inputs: Inputs) -> Outputs:
-    documents = inputs.table("documents", DOCUMENTS)
-    passages = inputs.table("passages", PASSAGES)
-    sentences = inputs.table("sentences", SENTENCES)
-    embedder = encoder_of(inputs)
-    titled = inputs.settings["title_in_passage"]
-    owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
-    titles = documents["title"].combine_chunks().take(owner.combine_chunks()).to_pylist()
-    bodies = passages["text"].to_pylist()
-    texts = [embedded_text(title, body) if titled else body for title, body in zip(titles, bodies, strict=True)]
-    shifts = [len(text) - len(body) for text, body in zip(texts, bodies, strict=True)]
+@dataclass(frozen=True)
+class _Texts:
+    """What a shard's vectors are of: the embedded texts of passages, and their sentences, one after the other.
 
-    position = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks()).to_pylist()
-    starts, ends = sentences["start"].to_pylist(), sentences["end"].to_pylist()
+    spans: the sentences of each passage, as offsets in its embedded text. sentences: the same as texts of their own.
+    """
+
+    passages: list[str]
+    spans: list[list[Span]]
+    sentences: list[str]
+
+    @classmethod
+    def of(cls, inputs: Inputs) -> _Texts:
+        documents = inputs.table("documents", DOCUMENTS)
+        passages = inputs.table("passages", PASSAGES)
+        sentences = inputs.table("sentences", SENTENCES)
+        owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
+        titles = documents["title"].combine_chunks().take(owner.combine_chunks()).to_pylist()
+        bodies = passages["text"].to_pylist()
+        titled = inputs.settings["title_in_passage"]
+        texts = [embedded_text(title, body) if titled else body for title, body in zip(titles, bodies, strict=True)]
+        shifts = [len(text) - len(body) for text, body in zip(texts, bodies, strict=True)]
+        position = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks()).to_pylist()
+        spans: list[list[Span]] = [[] for _ in texts]
+        own = []
+        for row, start, end in zip(position, sentences["start"].to_pylist(), sentences["end"].to_pylist(), strict=True):
+            spans[row].append((start + shifts[row], end + shifts[row]))
+            own.append(bodies[row][start:end])
+        return cls(texts, spans, own)
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    found = _Texts.of(inputs)
+    embedder = encoder_of(inputs)
     known_passages = _known(inputs, "passage_keys", "passages")
     known_sentences = _known(inputs, "sentence_keys", "sentences")
     if inputs.settings["sentences"] == "pooled":
-        spans: list[list[tuple[int, int]]] = [[] for _ in texts]
-        for row, start, end in zip(position, starts, ends, strict=True):
-            spans[row].append((start + shifts[row], end + shifts[row]))
         vectors, keys, span_vectors, span_keys, made = embed_passages(
-            texts, spans, embedder, known_passages, known_sentences
+            found.passages, found.spans, embedder, known_passages, known_sentences
         )
     else:
-        vectors, keys, made = embed_texts(texts, embedder.encode, known_passages, embedder.dimension)
-        own = [bodies[row][start:end] for row, start, end in zip(position, starts, ends, strict=True)]
-        span_vectors, span_keys, more = embed_texts(own, embedder.encode, known_sentences, embedder.dimension)
+        vectors, keys, made = embed_texts(found.passages, embedder.encode, known_passages, embedder.dimension)
+        span_vectors, span_keys, more = embed_texts(
+            found.sentences, embedder.encode, known_sentences, embedder.dimension
+        )
         made += more
     arrays: dict[str, NDArray[Any]] = {
         "passages": vectors,
@@ -167,4 +237,36 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(packs={"vectors": arrays}, counts={"vectors_made": made, "vectors_reused": total - made})
 
 
-STAGE = Stage("embed", version=1, compute=_compute, libraries=("numpy",))
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """How many vectors must be computed, to the vector."""
+    found = _Texts.of(inputs)
+    keys = [row_key(text) for text in found.passages]
+    known = _known(inputs, "passage_keys", "passages").holds(keys)
+    known_sentences = _known(inputs, "sentence_keys", "sentences")
+    if inputs.settings["sentences"] == "pooled":
+        span_keys = [
+            span_key(text, span) for text, own in zip(found.passages, found.spans, strict=True) for span in own
+        ]
+        missing = missing_passages(keys, found.spans, known, known_sentences.holds(span_keys))
+        made = _vectors_of(missing, found.spans)
+    else:
+        own_keys = [row_key(text) for text in found.sentences]
+        made = len(missing_texts(keys, known)) + len(missing_texts(own_keys, known_sentences.holds(own_keys)))
+    passages, sentences = len(found.passages), len(found.sentences)
+    dimension = inputs.settings["encoder"]["dimension"]
+    size = pack_size(
+        {
+            "passages": (np.float32, (passages, dimension)),
+            "passage_keys": (np.uint8, (passages, KEY_BYTES)),
+            "sentences": (np.float32, (sentences, dimension)),
+            "sentence_keys": (np.uint8, (sentences, KEY_BYTES)),
+        }
+    )
+    return Estimate(
+        bytes={"vectors": Range.exactly(size)},
+        rows={"vectors": Range.exactly(passages)},
+        counts={"vectors_made": made, "vectors_reused": passages + sentences - made},
+    )
+
+
+STAGE = Stage("embed", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)

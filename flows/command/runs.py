@@ -52,11 +52,12 @@ def _shown(run: Run) -> dict[str, Any]:
         "quarantined": run.quarantined,
         "error": end.error if end else None,
         "stages": dict(end.report) if end else {},
+        "plan": end.plan if end else None,
     }
 
 
 def _print_run(run: dict[str, Any]) -> None:
-    stages = run.pop("stages")
+    stages, plan = run.pop("stages"), run.pop("plan")
     for name, value in run.items():
         if value is not None:
             click.echo(f"{name}: {printable(str(value))}")
@@ -64,3 +65,13 @@ def _print_run(run: dict[str, Any]) -> None:
         names = ["parts_made", "parts_reused", "seconds", "vectors_made", "vectors_reused"]
         rows = [[stage, *(counts.get(name, "") for name in names)] for stage, counts in stages.items()]
         click.echo(table(["stage", "made", "reused", "seconds", "vectors made", "vectors reused"], rows))
+    if plan:
+        rows = [[name, _planned(both["planned"]), both["actual"]] for name, both in plan.items()]
+        click.echo(table(["plan and outcome", "planned", "actual"], rows))
+
+
+def _planned(value: Any) -> object:
+    if isinstance(value, dict):
+        low, high = value["low"], value["high"]
+        return low if low == high else f"{low} to {high}"
+    return blank(value)

@@ -35,6 +35,7 @@ _READER = {
 _PIPELINE = {
     "build": "Bring the index up to date with the corpus and publish it.",
     "init": "Write a configuration file and a small sample corpus.",
+    "plan": "What the next build would do and cost; touches nothing.",
     "quarantine": "The rows of the corpus that were refused, and why.",
     "runs": "The runs of the pipeline and how they ended.",
 }
