@@ -9,7 +9,7 @@ differs passes on the cause for which it does.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from tasks.ingest.spill import digest_of_documents
 from tasks.report import Silent
 from tasks.stage import Stage, part_key
 
-__all__ = ["CAUSES", "Cause", "Former", "PlannedPart", "causes_of"]
+__all__ = ["CAUSES", "Cause", "Former", "PlannedPart", "Why", "causes_of"]
 
 Cause = Literal["first", "cold", "model", "code", "settings", "corpus", "lost"]
 """No version is there yet, `--cold`, the encoder's or recogniser's fingerprint, the stage's version or libraries,
@@ -47,12 +47,22 @@ _MODELS = frozenset({"encoder", "fingerprint", "tokenizer"})
 class PlannedPart:
     """A part of the next version: made or found."""
 
-    stage: str
+    stage: Stage
     want: _Want
     key: str
     made: bool
     outputs: Mapping[str, str]
-    vectors: int = 0  # to be made
+
+
+@dataclass(frozen=True)
+class Why:
+    """The cause of a part that is made.
+
+    certain: False where the parts that it reads are made again, and it is found after all if these come out the same.
+    """
+
+    cause: Cause
+    certain: bool = True
 
 
 class _FormerChoice(EncoderChoice):
@@ -80,6 +90,7 @@ class Former(Build):
                 stage=entry.stage, key=entry.key, shard=entry.shard, outputs=entry.outputs, run_id="parent"
             )
             self.parts.setdefault(entry.stage, {})[entry.shard] = receipt
+        self._same_code: dict[str, bool] = {}
         self.stages: dict[str, Stage] = {}
         self.wants: dict[str, dict[str, _Want]] = {}
         self._want_documents()
@@ -100,12 +111,13 @@ class Former(Build):
 
     def keeps_code(self, stage: str) -> bool:
         """Whether the stage would make the parent's parts under the keys that they have."""
-        wants = self.wants.get(stage, {})
-        return all(
-            part_key(self.stages[stage], want.settings, want.inputs) == self.parts[stage][shard].key
-            for shard, want in wants.items()
-            if shard in self.parts.get(stage, {})
-        )
+        if stage not in self._same_code:
+            self._same_code[stage] = all(
+                part_key(self.stages[stage], want.settings, want.inputs) == self.parts[stage][shard].key
+                for shard, want in self.wants.get(stage, {}).items()
+                if shard in self.parts.get(stage, {})
+            )
+        return self._same_code[stage]
 
     def made_by_others(self, stages: set[str]) -> list[Receipt]:
         """The parent's parts of other stages than these."""
@@ -129,49 +141,66 @@ class Former(Build):
 
 
 def causes_of(
-    parts: Iterable[PlannedPart],
+    parts: Sequence[PlannedPart],
+    planned: Collection[str],
     parent: Parent | None,
     former: Former | None,
     configuration: Configuration,
     *,
     cold: bool,
-) -> list[Cause | None]:
-    """The cause of each part that is made, None for one that is found; `parts` in the order of the flow of data.
+) -> list[Why | None]:
+    """Why each part is made, None for one that is found; `parts` in the order of the flow of data.
 
-    `former` is None where the parent is damaged or was written with settings that are no longer known.
+    `planned` are the digests that stand for outputs which are not known. `former` is None where the parent is damaged
+    or was written with settings that are no longer known.
     """
-    parts = list(parts)
-    stages = {part.stage for part in parts}
-    found: list[Cause | None] = []
+    stages = {part.stage.name for part in parts}
+    found: list[Why | None] = []
     origin: dict[str, Cause] = {}  # of each output that the parent does not have
+    same: set[str] = set()  # unknown outputs that may be what they were
     had = {digest for entry in parent.lineage.entries for digest in entry.outputs.values()} if parent else set()
     keys = {(entry.stage, entry.key) for entry in parent.lineage.entries} if parent else set()
     for part in parts:
         cause: Cause
+        certain = True
         if parent is None:
             cause = "first"
-        elif (part.stage, part.key) in keys or parent.manifest is None:
+        elif (part.stage.name, part.key) in keys or parent.manifest is None:
             cause = "lost"
         elif former is None:
             cause = "code"
         else:
             cause = _cause(part, former, configuration, origin, stages)
+            certain = (part.stage.name, _key_if_same(part, former, same)) not in keys
         origin |= {digest: cause for digest in part.outputs.values() if digest not in had}
-        found.append(None if not part.made else "cold" if cold else cause)
+        if cause not in ("first", "model"):
+            same |= {digest for digest in part.outputs.values() if digest in planned}
+        found.append(None if not part.made else Why("cold") if cold else Why(cause, certain))
     return found
+
+
+def _key_if_same(part: PlannedPart, former: Former, same: Collection[str]) -> str:
+    """The key of a part if those of its inputs that may be what they were are that."""
+    before = former.wants.get(part.stage.name, {}).get(part.want.shard)
+    inputs = dict(part.want.inputs)
+    for name, digest in part.want.inputs.items():
+        if digest in same and before is not None and name in before.inputs:
+            inputs[name] = before.inputs[name]
+    return part_key(part.stage, part.want.settings, inputs)
 
 
 def _cause(
     part: PlannedPart, former: Former, configuration: Configuration, origin: Mapping[str, Cause], stages: set[str]
 ) -> Cause:
-    if part.stage == "encoder":  # how it is converted is asked of the model's fingerprint
+    stage = part.stage.name
+    if stage == "encoder":  # how it is converted is asked of the model's fingerprint
         return "model"
-    wants = former.wants.get(part.stage, {})
+    wants = former.wants.get(stage, {})
     if not wants:
         return "settings"  # a family that was switched on
-    if not former.parts.get(part.stage) or not former.keeps_code(part.stage):
+    if not former.parts.get(stage) or not former.keeps_code(stage):
         return "code"
-    if part.stage == "ingest":
+    if stage == "ingest":
         return "settings" if configuration.shards != former.configuration.shards else "corpus"
     before = wants.get(part.want.shard) or next(iter(wants.values()))
     direct: set[Cause] = set()
@@ -180,12 +209,10 @@ def _cause(
     for name in {*part.want.settings, *before.settings}:
         if part.want.settings.get(name) != before.settings.get(name):
             direct.add("model" if name in _MODELS else "settings")
-    inherited: set[Cause] = {
-        origin.get(digest, "corpus") for digest in part.want.inputs.values() if digest not in before.inputs.values()
-    }
+    now, was = set(part.want.inputs.values()), set(before.inputs.values())
+    inherited: set[Cause] = {origin.get(digest, "corpus") for digest in now - was}
     if not inherited:  # all that differs is what is gone: documents, or a family that was switched off
-        gone = set(before.inputs.values()) - set(part.want.inputs.values())
-        off = any(gone & set(one.outputs.values()) for one in former.made_by_others(stages))
+        off = any((was - now) & set(one.outputs.values()) for one in former.made_by_others(stages))
         inherited.add("settings" if off else "corpus")
     causes = direct or inherited
     return next(cause for cause in CAUSES if cause in causes)

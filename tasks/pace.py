@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from storage.clock import from_timestamp
 from storage.runs import Run
@@ -26,8 +28,8 @@ class Seconds:
     high: float
     work_low: float
     work_high: float
-    runs: tuple[str, ...]
-    unjudged: tuple[str, ...]
+    runs: Annotated[tuple[str, ...], Field(strict=False)]
+    unjudged: Annotated[tuple[str, ...], Field(strict=False)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,13 @@ class PlanSettings(Record):
 
 @dataclass(frozen=True)
 class PlanParts:
-    """Parts and vectors to be made, and those that are there."""
+    """Parts and vectors to be made, and those that are there.
+
+    certain: without the parts that are found after all where what they read is made again and comes out the same.
+    """
 
     made: int = 0
+    certain: int = 0
     reused: int = 0
     vectors_made: int = 0
     vectors_reused: int = 0
@@ -107,7 +111,7 @@ class Cost:
     low: float
     high: float
     models: dict[str, JsonValue] = field(default_factory=dict)
-    unpriced: tuple[str, ...] = ()
+    unpriced: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
 
 class Plan(Record):

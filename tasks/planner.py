@@ -25,7 +25,7 @@ from storage.receipts import Receipt, find
 from storage.runs import Run
 from storage.tables import read_table
 from tasks.build import NEEDS, Build, Parts, _is_private, _Want
-from tasks.causes import CAUSES, Cause, Former, PlannedPart, causes_of
+from tasks.causes import CAUSES, Cause, Former, PlannedPart, Why, causes_of
 from tasks.changes import Change, Documents, changed, document_changes
 from tasks.environment import environment_fingerprint
 from tasks.estimate import ZERO, Estimate, LlmUse, Range
@@ -65,6 +65,7 @@ class Planner(Build):
         super().__init__(*arguments, **settings)
         self.planned: list[PlannedPart] = []
         self._rows: dict[str, Range] = {}  # of outputs that are only planned
+        self._unknown: set[str] = set()  # the digests that stand for those outputs
         self._sizes: dict[str, tuple[bool, Range]] = {}  # of new blobs by digest, and whether a reader sees them
         self._llm: list[LlmUse] = []
 
@@ -78,8 +79,9 @@ class Planner(Build):
         for stage in NEEDS:
             getattr(self, stage)()
         assert self.corpus is not None  # noqa: S101 - `ingest` has run
-        causes = causes_of(self.planned, self.parent, self._former(), self.configuration, cold=self.cold)
-        stages = {name: self._stage(name, causes) for name in self.report.stages}
+        former = self._former()
+        why = causes_of(self.planned, self._unknown, self.parent, former, self.configuration, cold=self.cold)
+        stages = {name: self._stage(name, why) for name in self.report.stages}
         work = {name: Work(stage.made, stage.vectors_made) for name, stage in stages.items()}
         return Plan(
             parent=PlanParent(version=self.parent.version, manifest=self.parent.digest) if self.parent else None,
@@ -94,6 +96,7 @@ class Planner(Build):
             refused=self.corpus.refused,
             parts=PlanParts(
                 made=sum(stage.made for stage in stages.values()),
+                certain=sum(stage.certain for stage in stages.values()),
                 reused=sum(stage.reused for stage in stages.values()),
                 vectors_made=sum(stage.vectors_made for stage in stages.values()),
                 vectors_reused=sum(stage.vectors_reused for stage in stages.values()),
@@ -124,23 +127,21 @@ class Planner(Build):
             for want in wanted:
                 if keys[want.shard] in made:
                     self._measure(stage, want, parts[want.shard])
-            vectors: dict[str, int] = {}
         else:
             known = {key: receipt for key, receipt in there.items() if receipt is not None}
-            parts, vectors = self._estimate(stage, wanted, keys, known, made)
+            parts = self._estimate(stage, wanted, keys, known, made)
         seen: set[str] = set()
         for want in wanted:
             key = keys[want.shard]
             if key not in seen:  # shards that are made from the same have one part
                 seen.add(key)
-                outputs = parts[want.shard].outputs
-                self.planned.append(PlannedPart(stage.name, want, key, key in made, outputs, vectors.get(key, 0)))
+                self.planned.append(PlannedPart(stage, want, key, key in made, parts[want.shard].outputs))
         return parts
 
     def _estimate(
         self, stage: Stage, wants: list[_Want], keys: Mapping[str, str], known: Mapping[str, Receipt], made: set[str]
-    ) -> tuple[Parts, dict[str, int]]:
-        """The receipts of a stage's parts, those that would be made among them, and the vectors to be made by key."""
+    ) -> Parts:
+        """The receipts of a stage's parts, those that would be made among them."""
         report = self.report.stage(stage.name)
         report.parts_made += len(made)
         report.parts_reused += len(set(keys.values()) - made)
@@ -152,18 +153,16 @@ class Planner(Build):
             expected = {name: self._rows[digest] for name, digest in want.inputs.items() if digest in self._rows}
             calls.append(Call(f"plan-{stage.name}-{key}", estimate_part, (self._job(stage, want, key), expected)))
         receipts = dict(known)
-        vectors = {}
         for call, estimate in self.executor.run(calls):
             key = call.arguments[0].key
             report.counts.update(estimate.counts)
-            vectors[key] = estimate.counts.get("vectors_made", 0)
             self._llm += estimate.llm
             receipts[key] = self._expected(stage, first[key], key, estimate, known.get(key))
             self.progress.advance(stage.name)
         parts = self.parts.get(stage.name, {}) | {want.shard: receipts[keys[want.shard]] for want in wants}
         self.parts[stage.name] = dict(sorted(parts.items()))
         self.progress.end(stage.name, f"{report.parts_made} to make, {report.parts_reused} there")
-        return self.parts[stage.name], vectors
+        return self.parts[stage.name]
 
     def _expected(self, stage: Stage, want: _Want, key: str, estimate: Estimate, known: Receipt | None) -> Receipt:
         """The receipt of a part to be made; one that was made before comes out the same."""
@@ -173,6 +172,7 @@ class Planner(Build):
                 name: digest_of(canonical_json({"planned": key, "stage": stage.name, "output": name}))
                 for name in estimate.bytes
             }
+            self._unknown |= set(outputs.values())
             self._rows |= {outputs[name]: rows for name, rows in estimate.rows.items()}
         for name, size in estimate.bytes.items():
             if name in outputs and self.store.blob_size(outputs[name]) is None:
@@ -191,13 +191,13 @@ class Planner(Build):
                 size = Range.exactly(receipt.bytes.get(name, 0))
                 self._sizes[digest] = (not _is_private(stage.name, want.shard, name), size)
 
-    def _stage(self, name: str, causes: list[Cause | None]) -> PlanParts:
+    def _stage(self, name: str, why: list[Why | None]) -> PlanParts:
         report = self.report.stages[name]
-        counted = Counter(
-            cause for part, cause in zip(self.planned, causes, strict=True) if part.stage == name and cause is not None
-        )
+        made = [one for part, one in zip(self.planned, why, strict=True) if part.stage.name == name and one is not None]
+        counted = Counter(one.cause for one in made)
         return PlanParts(
             made=report.parts_made,
+            certain=sum(one.certain for one in made),
             reused=report.parts_reused,
             vectors_made=report.counts["vectors_made"],
             vectors_reused=report.counts["vectors_reused"],
