@@ -79,8 +79,6 @@ def run_build(
     }
     seconds = float(configuration.run.lease_seconds)
     with operation(store, "build", details=details, clock=clock, lease_seconds=seconds) as run:
-        if approved is not None:
-            approved.check_cost()
         build = Build(
             store,
             configuration,
@@ -92,6 +90,9 @@ def run_build(
             allow_shrink=allow_shrink,
             approve=approved.check if approved is not None else None,
         )
+        if approved is not None:
+            approved.check_cost()
+            approved.check(build)
         run.lease.start(on_lost=lambda: build.executor.stop())
         try:
             manifest = stages(build)

@@ -173,7 +173,7 @@ def causes_of(
             cause = _cause(part, former, configuration, origin, stages)
             certain = (part.stage.name, _key_if_same(part, former, same)) not in keys
         origin |= {digest: cause for digest in part.outputs.values() if digest not in had}
-        if cause not in ("first", "model"):
+        if parent is not None:
             same |= {digest for digest in part.outputs.values() if digest in planned}
         found.append(None if not part.made else Why("cold") if cold else Why(cause, certain))
     return found

@@ -195,7 +195,7 @@ class Approved:
             )
 
     def check(self, build: Build) -> None:
-        """Raise GateRefused where a build that knows its corpus is not the one that was planned."""
+        """Raise GateRefused where a build is not the one that was planned; its corpus counts once it is known."""
         drifted = [*_parent_drift(self.plan, build), *_corpus_drift(self.plan, build)]
         if settings := changed(self.plan.settings.values, settings_of(build)):
             more = f" and {len(settings) - _MANY} more" if len(settings) > _MANY else ""

@@ -174,8 +174,15 @@ class Planner(Build):
             }
             self._unknown |= set(outputs.values())
             self._rows |= {outputs[name]: rows for name, rows in estimate.rows.items()}
+        differs = estimate.counts.get("vectors_made") and estimate.counts.get(
+            "vectors_reused"
+        )  # the encoder is the same
+        before = {} if differs else self._before.get((stage.name, want.shard), {})
         for name, size in estimate.bytes.items():
             if name in outputs and self.store.blob_size(outputs[name]) is None:
+                was = self.store.blob_size(before[name]) if name in before else None
+                if was is not None and size.low <= was <= size.high:
+                    size = Range(0, size.high)  # it may come out as it was
                 self._sizes[outputs[name]] = (not _is_private(stage.name, want.shard, name), size)
         return Receipt(stage=stage.name, key=key, shard=want.shard, outputs=outputs, run_id=self.run_id)
 
@@ -184,6 +191,12 @@ class Planner(Build):
         """What the parent's parts hold, by stage and key: their blobs or receipts may be missing."""
         entries = self.parent.lineage.entries if self.parent else ()
         return {(entry.stage, entry.key): entry.outputs for entry in entries}
+
+    @cached_property
+    def _before(self) -> dict[tuple[str, str], dict[str, str]]:
+        """What the parent's parts hold, by stage and shard."""
+        entries = self.parent.lineage.entries if self.parent else ()
+        return {(entry.stage, entry.shard): entry.outputs for entry in entries}
 
     def _measure(self, stage: Stage, want: _Want, receipt: Receipt) -> None:
         for name, digest in receipt.outputs.items():

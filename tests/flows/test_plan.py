@@ -23,7 +23,7 @@ from tasks.executor import Call, InlineExecutor
 from tasks.report import Silent
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
-from tests.flows.commands import write_settings
+from tests.flows.commands import command, write_settings
 from tests.storage.quick import quick_folder
 
 
@@ -222,16 +222,35 @@ def test_runs_shows_the_plan_beside_what_came(
     assert "vectors_made" in out
 
 
-@pytest.mark.timeout(600)
-def test_the_command_builds_what_was_planned(
-    chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]]
+def test_a_build_is_held_to_its_plan_before_any_worker_starts(
+    chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = write_settings(quick / "indexmill.yaml", {**chosen, "run": {"workers": 1}})
+    monkeypatch.setattr("flows.server.private_prefect", None)
+    file = write_settings(quick / "indexmill.yaml", chosen)
     assert run("plan", "-c", file, "-o", quick / "plan.json")[0] == 0
-    code, out, err = run("build", "-c", file, "--plan", quick / "plan.json", "--max-cost", "0", "--json")
-    assert code == 0, err
-    told, plan = json.loads(out), json.loads((quick / "plan.json").read_bytes())
-    assert (told["parts_made"], told["vectors_made"]) == (plan["parts"]["made"], plan["vectors"])
-    code, _, err = run("build", "-c", file, "--plan", quick / "plan.json")
+    build(chosen)
+    code, _, err = run("build", "-c", file, "--plan", quick / "plan.json", "--max-cost", "0")
     assert code == 3
+    assert "it was made at version 1" in err
     assert "the index is at version 2" in err
+    assert runs.list_runs(open_store(chosen["store"]))[-1].state == "refused"
+
+
+@pytest.mark.slow
+def test_the_command_builds_what_was_planned(chosen: dict[str, Any], quick: Path) -> None:
+    file = write_settings(quick / "indexmill.yaml", {**chosen, "run": {"workers": 1}})
+    with command(quick / "plan", "plan", "-c", file, "-o", quick / "plan.json") as planning:
+        assert planning.wait() == 0, planning.err
+    corpus = Path(chosen["corpus"]["paths"][0])
+    rows = corpus.read_text()
+    corpus.write_text(rows + json.dumps({"id": "late", "text": "Ada Marl came late."}) + "\n")
+    with command(quick / "late", "build", "-c", file, "--plan", quick / "plan.json") as late:
+        assert late.wait() == 3, late.err
+    assert "the corpus has 9 documents where the plan has 8" in late.err
+    corpus.write_text(rows)
+    with command(
+        quick / "build", "build", "-c", file, "--plan", quick / "plan.json", "--max-cost", "0", "--json"
+    ) as run:
+        assert run.wait() == 0, run.err
+    told, plan = run.json(), json.loads((quick / "plan.json").read_bytes())
+    assert (told["parts_made"], told["vectors_made"]) == (plan["parts"]["made"], plan["vectors"])
