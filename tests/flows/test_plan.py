@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ from schemas.config import Configuration
 from storage import faults, runs
 from storage.folder import open_store
 from storage.lease import acquire, holding
+from tasks import bm25
 from tasks.build import Build
+from tasks.estimate import Estimate, LlmUse, Range
 from tasks.executor import Call, InlineExecutor
 from tasks.report import Silent
+from tasks.stage import Inputs
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.commands import command, write_settings
@@ -234,6 +238,36 @@ def test_a_build_is_held_to_its_plan_before_any_worker_starts(
     assert "it was made at version 1" in err
     assert "the index is at version 2" in err
     assert runs.list_runs(open_store(chosen["store"]))[-1].state == "refused"
+
+
+def test_what_a_family_asks_of_a_model_is_priced_and_held_against_the_most_it_may_cost(
+    chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+        use = LlmUse("writer", Range(0, 1), Range(1_000_000, 2_000_000), Range(0, 1_000_000))
+        return Estimate(bytes={"bm25": Range(0, 10)}, llm=(use,))
+
+    monkeypatch.setattr(bm25, "STAGE", dataclasses.replace(bm25.STAGE, estimate=estimate))
+    file = write_settings(quick / "indexmill.yaml", chosen)
+    code, out, _ = run("plan", "-c", file)
+    assert code == 0
+    assert "LLM calls: 0 to 1; tokens: 1000000 to 2000000 in, 0 to 1000000 out; cost: 0.00 USD" in out
+    assert "without writer, for which `prices:` has no price" in out
+    assert run("plan", "-c", file, "--max-cost", "100")[0] == 2
+    prices = {"writer": {"input_per_million": 0.5, "output_per_million": 2.0, "currency": "EUR"}}
+    file = write_settings(quick / "indexmill.yaml", {**chosen, "prices": prices})
+    code, out, _ = run("plan", "-c", file, "--json", "--max-cost", "3")
+    told = json.loads(out)
+    assert (code, told["llm_calls"]) == (0, {"low": 0, "high": 1})
+    assert told["cost"]["low"] == 0.5
+    assert told["cost"]["high"] == 3.0
+    code, out, err = run("plan", "-c", file, "--json", "--max-cost", "2.99")
+    assert (code, json.loads(out)) == (4, told)
+    assert "may cost 3.00 EUR" in err
+    code, _, err = run("build", "-c", file, "--max-cost", "2.99")
+    assert code == 4
+    assert "nothing was made" in err
+    assert runs.list_runs(open_store(chosen["store"]))[-1].state == "budget"
 
 
 @pytest.mark.slow
