@@ -35,7 +35,6 @@ class ProcessExecutor:
             return
         if self._pool is None:
             os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the workers
-            os.environ.setdefault("POLARS_MAX_THREADS", "1")
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self._workers, mp_context=context)
         futures = {self._pool.submit(call.function, *call.arguments): call for call in listed}

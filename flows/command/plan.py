@@ -118,7 +118,8 @@ def _time(plan: Plan) -> str:
     if plan.seconds is None:
         return "time: no past run to judge from"
     seconds = plan.seconds
-    told = f"time: {seconds.low:.0f} to {seconds.high:.0f} s, judged from {len(seconds.runs)} runs"
+    runs = f"{len(seconds.runs)} run{'s' if seconds.runs[1:] else ''}"
+    told = f"time: {seconds.low:.0f} to {seconds.high:.0f} s, judged from {runs}"
     return told + (f"; without {', '.join(seconds.unjudged)}, which no run has made" if seconds.unjudged else "")
 
 
