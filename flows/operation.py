@@ -38,6 +38,7 @@ class Recorded:
     version: int | None = None
     manifest: str | None = None
     report: Mapping[str, JsonValue] = field(default_factory=dict)
+    plan: Mapping[str, JsonValue] | None = None  # what was planned, and what came of it
 
 
 @dataclass(kw_only=True)
@@ -112,6 +113,7 @@ def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
             manifest=at_work.manifest,
             error=message,
             report=dict(at_work.report),
+            plan=None if at_work.plan is None else dict(at_work.plan),
         )
         # A full disk must not hide what ended the run; a published version stands without its run's end record.
         with contextlib.suppress(StoreError):

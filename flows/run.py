@@ -26,14 +26,16 @@ from storage.clock import Clock, timestamp
 from storage.folder import FolderStore, init_store
 from storage.lease import Lease
 from storage.lineage import Lineage
+from storage.protocol import Store
 from storage.publish import publish
 from tasks.build import NEEDS, Build, Parent
 from tasks.executor import Executor, InlineExecutor
 from tasks.gates import refuse_quality
 from tasks.isolate import DocumentsFailed
+from tasks.plan import Approved
 from tasks.report import Progress
 
-__all__ = ["Outcome", "build_inline", "build_under_prefect", "run_build"]
+__all__ = ["Outcome", "build_inline", "build_under_prefect", "parent_of", "run_build"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,13 @@ def run_build(
     allow_shrink: bool = False,
     note: str = "",
     clock: Clock = time.time,
+    approved: Approved | None = None,
 ) -> Outcome:
     """Bring the store of a configuration up to date with its corpus.
 
     `stages` runs a build's stages in their order, by hand or under Prefect. Raises LeaseLost where another run is at
-    work or committed first, GateRefused where the store is on hold, and whatever a stage raised; the run's record then
-    says so.
+    work or committed first, GateRefused where the store is on hold, what an approved plan refuses, and whatever a
+    stage raised; the run's record then says so.
     """
     began = time.monotonic()
     store = init_store(configuration.store)
@@ -91,16 +94,22 @@ def run_build(
             configuration,
             executor,
             run.run_id,
-            parent=_parent(store, progress),
+            parent=parent_of(store, progress),
             progress=progress,
             cold=cold,
             allow_shrink=allow_shrink,
+            approve=approved.check if approved is not None else None,
         )
+        if approved is not None:
+            approved.check_cost()
+            approved.check(build)
         run.lease.start(on_lost=lambda: build.executor.stop())
         try:
             manifest = stages(build)
         finally:
             run.report = build.report.to_json()
+            if approved is not None:
+                run.plan = approved.beside(build.report, time.monotonic() - began)
         for file in build.report.changed_files:
             progress.warn(
                 f"{file} changed while it was read; what was read is in the index, the next run reads it again"
@@ -130,9 +139,15 @@ def run_build(
     )
 
 
-def build_inline(configuration: Configuration, *, progress: Progress, cold: bool = False) -> Outcome:
+def build_inline(
+    configuration: Configuration,
+    *,
+    progress: Progress,
+    cold: bool = False,
+    approved: Approved | None = None,
+) -> Outcome:
     """A build in this process alone, stage after stage, without Prefect or Dask: for tests and debugging."""
-    return run_build(configuration, InlineExecutor(), Build.run, progress=progress, cold=cold)
+    return run_build(configuration, InlineExecutor(), Build.run, progress=progress, cold=cold, approved=approved)
 
 
 def build_under_prefect(
@@ -143,6 +158,7 @@ def build_under_prefect(
     allow_shrink: bool = False,
     dask: str | None = None,
     note: str = "",
+    approved: Approved | None = None,
 ) -> Outcome:
     """A build as the command runs it: its stages on Dask worker processes, shown as a flow on a private Prefect server.
 
@@ -177,6 +193,7 @@ def build_under_prefect(
             cold=cold,
             allow_shrink=allow_shrink,
             note=note,
+            approved=approved,
         )
 
 
@@ -203,7 +220,8 @@ def _try(
             build.begin_again(failed)
 
 
-def _parent(store: FolderStore, progress: Progress) -> Parent | None:
+def parent_of(store: Store, progress: Progress) -> Parent | None:
+    """The version that a build starts from, None before the first; warns where it is damaged."""
     ref = refs.newest(store)
     if ref is None:
         return None

@@ -42,6 +42,7 @@ __all__ = [
     "FamilySettings",
     "FusedSettings",
     "GateSettings",
+    "Price",
     "RecogniseSettings",
     "RunSettings",
     "ShardSettings",
@@ -237,6 +238,14 @@ class RunSettings(_Settings):
     )
 
 
+class Price(_Settings):
+    """What the tokens of a language model cost; `plan` and `--max-cost` reckon with it."""
+
+    input_per_million: float = Field(ge=0, allow_inf_nan=False, description="price of a million tokens of prompts")
+    output_per_million: float = Field(ge=0, allow_inf_nan=False, description="price of a million tokens of answers")
+    currency: str = Field("USD", pattern="^[A-Z]{3}$", description="ISO 4217; the same for all models")
+
+
 class Configuration(_Settings):
     """Everything `indexmill.yaml` may say."""
 
@@ -249,6 +258,19 @@ class Configuration(_Settings):
     families: FamilySettings = FamilySettings()
     gates: GateSettings = GateSettings()
     run: RunSettings = RunSettings()
+    prices: dict[str, Price] = Field(
+        default_factory=dict,
+        description="what a million tokens of a language model cost, by its name: `name: {input_per_million: 0.15, "
+        "output_per_million: 0.60, currency: USD}`; plan and --max-cost need it where a model is paid for",
+    )
+
+    @field_validator("prices")
+    @classmethod
+    def _in_one_currency(cls, value: dict[str, Price]) -> dict[str, Price]:
+        currencies = sorted({price.currency for price in value.values()})
+        if len(currencies) > 1:
+            raise ValueError(f"prices in {' and '.join(currencies)} cannot be added up; give all in one currency")
+        return value
 
     @field_validator("store", mode="before")
     @classmethod

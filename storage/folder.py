@@ -31,7 +31,7 @@ from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
 from storage.protocol import Names
 
-__all__ = ["FolderStore", "init_store", "open_store", "sync_folder"]
+__all__ = ["FolderStore", "check_free", "init_store", "open_store", "sync_folder"]
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
@@ -52,20 +52,30 @@ def init_store(path: Path | str) -> FolderStore:
         raise ConfigurationError(f"{root} is a file; a store is a folder: give another name")
     with _writing(root):
         _make_folders(Path(root.anchor), root)
-        others = [
-            entry.name
-            for entry in root.iterdir()
-            if entry.name not in (TEMPORARY, STORE_FILE, "lost+found") and not entry.name.startswith(".")
-        ]
-    if not others:
-        with _writing(root):
+        if not _others(root):
             _create(root, STORE_FILE, canonical_json({"format_version": FORMAT_VERSION}))
     try:
         return FolderStore(root)  # also when another process has just made it, and filled it
     except SnapshotNotFound:
-        raise ConfigurationError(
-            f"{root} is neither empty nor a store: it holds {sorted(others)[0]!r}; give a new folder"
-        ) from None
+        check_free(root)
+        raise
+
+
+def check_free(path: Path | str) -> None:
+    """Raise ConfigurationError where a path that is no store cannot become one: a file, or a folder of other things."""
+    root = _root(path)
+    if root.exists() and not root.is_dir():
+        raise ConfigurationError(f"{root} is a file; a store is a folder: give another name")
+    others = _others(root) if root.exists() else []
+    if others:
+        raise ConfigurationError(f"{root} is neither empty nor a store: it holds {others[0]!r}; give a new folder")
+
+
+def _others(root: Path) -> list[str]:
+    """What a folder holds that no store holds while it is made."""
+    expected = (TEMPORARY, STORE_FILE, "lost+found")
+    names = (entry.name for entry in root.iterdir())
+    return sorted(name for name in names if name not in expected and not name.startswith("."))
 
 
 def open_store(url: str | Path) -> FolderStore:

@@ -83,6 +83,8 @@ class RunEnd(Record):
     manifest: Digest | None = None
     error: str | None = None
     report: dict[str, JsonValue] = Field(default_factory=dict)
+    plan: dict[str, JsonValue] | None = None
+    """What the plan that the run was given foresaw, beside what came: name to {planned, actual}."""
 
 
 class _Quarantined(Record):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -141,6 +141,7 @@ class Build:
         progress: Progress,
         cold: bool = False,
         allow_shrink: bool = False,
+        approve: Callable[[Build], None] | None = None,
     ) -> None:
         self.store = store
         self.configuration = configuration
@@ -150,6 +151,7 @@ class Build:
         self.progress = progress
         self.cold = cold
         self.allow_shrink = allow_shrink
+        self._approve = approve  # raises where the build must not go on, once the corpus is known
         self.measured: Quality | None = None
         self.report = Report()
         self.parts: dict[str, Parts] = {}
@@ -223,6 +225,8 @@ class Build:
                 "`indexmill quarantine`"
             )
         self._compare_with_parent(self.corpus, sources.empty, refused, folder)
+        if self._approve is not None:
+            self._approve(self)
         self._make(
             ingest_part.STAGE,
             [
@@ -409,7 +413,8 @@ class Build:
     def _compare(self, kind: str, inputs: Mapping[str, str]) -> None:
         settings = self.configuration.families.zoom_graph.links()
         rows = {"encoder": self.opened_encoder.numbers, "links": settings}
-        self._make(zoom_links.STAGE, [_Want(kind, inputs, settings, encoder=rows)])
+        extra = {"dimension": self.opened_encoder.numbers["dimension"]}
+        self._make(zoom_links.STAGE, [_Want(kind, inputs, settings, extra, encoder=rows)])
 
     def zoom_graph(self) -> None:
         """Build the graph of documents and entities (ZoomRAG)."""
@@ -652,21 +657,7 @@ class Build:
                 report.parts_reused += before is None
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
-            row_space = _row_space(stage, want.encoder) if want.encoder else ""
-            job = Job(
-                stage=stage.module,
-                key=key,
-                shard=want.shard,
-                store_url=self.store.url,
-                run_id=self.run_id,
-                inputs=want.inputs,
-                settings={**want.settings, **(want.extra or {})},
-                row_space=row_space,
-                reuse=self._reuse(stage.name, row_space, want.shard) if row_space and not self.cold else (),
-                earlier=self._earlier(stage, want.shard),
-                cold=self.cold,
-            )
-            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,)))
+            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (self._job(stage, want, key),)))
         for key, made in self._made(stage, calls):
             same = by_key[key]
             self._receipts[key] = self._count(report, made)
@@ -676,6 +667,23 @@ class Build:
             self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
         self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused")
         return self.parts[stage.name]
+
+    def _job(self, stage: Stage, want: _Want, key: str) -> Job:
+        """The part that a stage must make, as a worker gets it."""
+        row_space = _row_space(stage, want.encoder) if want.encoder else ""
+        return Job(
+            stage=stage.module,
+            key=key,
+            shard=want.shard,
+            store_url=self.store.url,
+            run_id=self.run_id,
+            inputs=want.inputs,
+            settings={**want.settings, **(want.extra or {})},
+            row_space=row_space,
+            reuse=self._reuse(stage.name, row_space, want.shard) if row_space and not self.cold else (),
+            earlier=self._earlier(stage, want.shard),
+            cold=self.cold,
+        )
 
     def _made(self, stage: Stage, calls: Iterable[Call]) -> Iterator[tuple[str, Made]]:
         """What some calls make, by the keys of their parts.

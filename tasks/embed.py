@@ -18,8 +18,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.models.embedder import Embedder
+from indexmill.packs import pack_size
 from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
 from tasks.encoder import encoder_of
+from tasks.estimate import Estimate, Range
 from tasks.split import embedded_text
 from tasks.stage import Inputs, Outputs, Stage
 from tasks.unchanged import Unchanged, unchanged
@@ -33,6 +35,7 @@ __all__ = [
     "Vectors",
     "embed_passages",
     "embed_texts",
+    "estimate",
     "keys_array",
     "missing_passages",
     "missing_texts",
@@ -296,4 +299,39 @@ def _joined(
     return joined
 
 
-STAGE = Stage("embed", version=1, compute=_compute, libraries=("numpy",))
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """How many vectors must be computed, to the vector."""
+    documents = inputs.table("documents", DOCUMENTS, "document_id", "content_hash")
+    owners = inputs.table("passages", PASSAGES, "document_id")["document_id"]
+    _, held = unchanged(inputs, documents)
+    found = _Texts.of(inputs, ~held[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
+    keys = [row_key(text) for text in found.passages]
+    known = _known(inputs, "passage_keys", "passages").holds(keys)
+    known_sentences = _known(inputs, "sentence_keys", "sentences")
+    if inputs.settings["sentences"] == "pooled":
+        span_keys = [
+            span_key(text, span) for text, own in zip(found.passages, found.spans, strict=True) for span in own
+        ]
+        missing = missing_passages(keys, found.spans, known, known_sentences.holds(span_keys))
+        made = _vectors_of(missing, found.spans)
+    else:
+        own_keys = [row_key(text) for text in found.sentences]
+        made = len(missing_texts(keys, known)) + len(missing_texts(own_keys, known_sentences.holds(own_keys)))
+    passages, sentences = len(owners), inputs.table("sentences", SENTENCES, "passage_id").num_rows
+    dimension = inputs.settings["encoder"]["dimension"]
+    size = pack_size(
+        {
+            "passages": (np.float32, (passages, dimension)),
+            "passage_keys": (np.uint8, (passages, KEY_BYTES)),
+            "sentences": (np.float32, (sentences, dimension)),
+            "sentence_keys": (np.uint8, (sentences, KEY_BYTES)),
+        }
+    )
+    return Estimate(
+        bytes={"vectors": Range.exactly(size)},
+        rows={"vectors": Range.exactly(passages)},
+        counts={"vectors_made": made, "vectors_reused": passages + sentences - made},
+    )
+
+
+STAGE = Stage("embed", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)

@@ -18,7 +18,7 @@ from indexmill.models.convert import ModelFiles, convert, find_model, read_modul
 from indexmill.models.embedder import Embedder, HashEmbedder, Tokeniser
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
 from schemas.config import EmbedSettings
-from storage.folder import open_store
+from storage.overlay import open_any
 from storage.protocol import Store
 from tasks.stage import Inputs, Outputs, Stage
 
@@ -107,7 +107,7 @@ def tokeniser_of(inputs: Inputs) -> HashEmbedder | Tokeniser:
 
 def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> dict[str, Any]:
     """What determines the vectors of an encoder, as this worker opens it."""
-    return _open(open_store(store_url), opening).fingerprint.as_dict()
+    return _open(open_any(store_url), opening).fingerprint.as_dict()
 
 
 def encoder_of(inputs: Inputs) -> Embedder:

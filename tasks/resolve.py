@@ -76,10 +76,8 @@ def resolve(mentions: list[Path], passages: list[Path]) -> tuple[pa.Table, pa.Ta
 
 
 def _compute(inputs: Inputs) -> Outputs:
-    def paths(prefix: str) -> list[Path]:
-        return [inputs.path(digest) for name, digest in sorted(inputs.job.inputs.items()) if name.startswith(prefix)]
-
-    found = dict(zip(("entities", "surfaces", "named"), resolve(paths("mentions/"), paths("passages/")), strict=True))
+    made = resolve(inputs.paths("mentions"), inputs.paths("passages"))
+    found = dict(zip(("entities", "surfaces", "named"), made, strict=True))
     keys = {name: NameIndex.keys(table.column("entity_id").to_pylist()) for name, table in found.items()}
     hashes = np.zeros((len(keys["entities"]), 32), dtype=np.uint8)
     hashes[:, :8] = keys["entities"].astype(">u8").view(np.uint8).reshape(-1, 8)

@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from indexmill.canonical import canonical_json, digest_of
 from indexmill.packs import open_pack
 from storage.arrays import put_pack
-from storage.folder import open_store
+from storage.overlay import open_any
 from storage.protocol import Store
 from storage.receipts import Receipt, find, record, replace
 from storage.tables import put_table, read_table
 from tasks.environment import library_versions, python_version
+from tasks.estimate import Estimator
 
 __all__ = ["Inputs", "Job", "Made", "Outputs", "Stage", "make_part", "part_key"]
 
@@ -37,6 +39,7 @@ class Stage:
     version: int
     compute: Callable[[Inputs], Outputs]
     libraries: tuple[str, ...] = ()
+    estimate: Estimator | None = None  # None where a plan may as well make the part
 
     @property
     def module(self) -> str:
@@ -100,6 +103,14 @@ class Inputs:
         empty = schema.empty_table().select(list(columns or schema.names))
         return pa.concat_tables([self.table(name, schema, *columns) for name in names] or [empty])
 
+    def paths(self, prefix: str) -> list[Path]:
+        """The verified local files of the inputs named `<prefix>/<shard>`, in the order of their labels."""
+        return [self.path(digest) for name, digest in sorted(self.job.inputs.items()) if name.startswith(prefix + "/")]
+
+    def rows(self, prefix: str) -> int:
+        """The rows of all input tables named `<prefix>/<shard>`, as the files' footers tell."""
+        return sum(int(pq.read_metadata(path).num_rows) for path in self.paths(prefix))
+
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]]:
         """The arrays of a pack, memory-mapped."""
         return open_pack(self.path(digest))
@@ -132,7 +143,7 @@ def part_key(stage: Stage, settings: Mapping[str, Any], inputs: Mapping[str, str
 def make_part(job: Job) -> Made:
     """Make the part of a job, or find that it is made. Runs on a worker; safe to run twice at the same time."""
     started = time.perf_counter()
-    store = open_store(job.store_url)
+    store = open_any(job.store_url)
     stage: Stage = importlib.import_module(job.stage).STAGE
     found = find(store, stage.name, job.key)
     if found is not None and not job.cold:

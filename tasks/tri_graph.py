@@ -20,17 +20,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.names import NameIndex
+from indexmill.packs import pack_size
 from indexmill.retrieve.matrices import Matrices, Sparse, build_matrices
 from schemas.tables import ENTITIES, MENTIONS, PASSAGES, SENTENCES
+from tasks.estimate import Estimate, Range
 from tasks.resolve import UNLINKED_KINDS
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["STAGE", "Mentioned", "counts", "mentioned"]
+__all__ = ["STAGE", "Links", "Mentioned", "counts", "estimate", "links", "mentioned"]
 
 Integers = NDArray[np.int64]
 
@@ -136,9 +139,71 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(packs={"matrices": arrays})
 
 
+@dataclass(frozen=True)
+class Links:
+    """How many links the matrices hold: sentences to entities, passages to entities, documents to entities."""
+
+    mentions: Range
+    passages: int
+    documents: int
+
+
+def links(inputs: Inputs) -> Links:
+    """The links of all shards, counted in a stream: reads `passages`, `sentences` and `mentions`.
+
+    The title's entity is in every sentence of a passage, and may be mentioned in some of them too.
+    """
+    if not inputs.paths("mentions"):
+        return Links(Range.exactly(0), 0, 0)
+    linked = pl.scan_parquet(inputs.paths("mentions")).filter(~pl.col("kind").is_in(UNLINKED_KINDS))
+    owners = pl.scan_parquet(inputs.paths("passages")).select("passage_id", "document_id")
+    sentences = pl.scan_parquet(inputs.paths("sentences")).group_by("passage_id").agg(count=pl.len())
+    in_passage = linked.select("passage_id", "entity_id").unique()
+    in_text = linked.filter(pl.col("sentence") >= 0).select("passage_id", "sentence", "entity_id").unique()
+    titles = linked.filter(pl.col("kind") == "title").select("passage_id", "entity_id").unique()
+    counted = [
+        in_passage.select(pl.len()),
+        in_passage.join(owners, on="passage_id").select("document_id", "entity_id").unique().select(pl.len()),
+        in_text.select(pl.len()),
+        titles.join(sentences, on="passage_id").select(pl.col("count").sum()),
+    ]
+    passages, documents, text, title = (int(one.item()) for one in pl.collect_all(counted, engine="streaming"))
+    return Links(Range(max(text, title), text + title), passages, documents)
+
+
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """The size of the matrices: bounds of the links of sentences, all else exact. No LLM."""
+    found = links(inputs)
+    entities, passages, sentences = (inputs.rows(name) for name in ("entities", "passages", "sentences"))
+
+    def size(mentions: int) -> int:
+        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "entity_keys": (np.uint64, (entities,)),
+            "sentence_passage": (np.int32, (sentences,)),
+            "strengths": (np.int64, (entities,)),
+            "documents": (np.int64, (entities,)),
+        }
+        for name, rows, count in (
+            ("mentions", sentences, mentions),
+            ("mentioned_in", entities, mentions),
+            ("contents", passages, found.passages),
+            ("contained_in", entities, found.passages),
+        ):
+            arrays[f"{name}.indptr"] = (np.int64, (rows + 1,))
+            arrays[f"{name}.indices"] = (np.int32, (count,))
+            if name.startswith("cont"):
+                arrays[f"{name}.counts"] = (np.int32, (count,))
+        return pack_size(arrays)
+
+    return Estimate(
+        bytes={"matrices": Range(size(found.mentions.low), size(found.mentions.high))},
+        rows={"matrices": Range.exactly(entities)},
+    )
+
+
 def _rows_of(values: pa.ChunkedArray, ids: pa.Array) -> Integers:
     rows: Integers = pc.index_in(values, ids).to_numpy().astype(np.int64)
     return rows
 
 
-STAGE = Stage("tri_graph", version=2, compute=_compute, libraries=("numpy",))
+STAGE = Stage("tri_graph", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)

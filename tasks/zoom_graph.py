@@ -22,14 +22,16 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from indexmill.packs import pack_size
 from indexmill.retrieve.matrices import Sparse
 from schemas.tables import DOCUMENTS, PASSAGES
+from tasks.estimate import Estimate, Range
 from tasks.resolve import UNLINKED_KINDS
 from tasks.stage import Inputs, Outputs, Stage
-from tasks.tri_graph import mentioned
+from tasks.tri_graph import links, mentioned
 from tasks.zoom_links import chosen_links
 
-__all__ = ["STAGE", "counts"]
+__all__ = ["STAGE", "counts", "estimate"]
 
 Integers = NDArray[np.int64]
 
@@ -81,6 +83,42 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(packs={"matrices": arrays})
 
 
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """Bounds of the size of the graph: which documents resemble each other is not known before. No LLM."""
+    found = links(inputs)
+    tables = ("documents", "entities", "passages", "sentences")
+    documents, entities, passages, sentences = (inputs.rows(name) for name in tables)
+
+    def size(mentions: int, linked: Mapping[str, int]) -> int:
+        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "entity_keys": (np.uint64, (entities,)),
+            "sentence_passage": (np.int32, (sentences,)),
+            "passage_document": (np.int32, (passages,)),
+            "contents.indptr": (np.int64, (documents + 1,)),
+            "contents.indices": (np.int32, (found.documents,)),
+            "contents.titles": (np.uint8, (found.documents,)),
+            "cut": (np.int64, (4,)),
+        }
+        for name, rows in (("mentions", sentences), ("mentioned_in", entities)):
+            arrays |= {f"{name}.indptr": (np.int64, (rows + 1,)), f"{name}.indices": (np.int32, (mentions,))}
+        for name, rows in (("documents", documents), ("entities", entities)):
+            arrays[f"{name}.indptr"] = (np.int64, (rows + 1,))
+            arrays[f"{name}.indices"], arrays[f"{name}.weights"] = (
+                (np.int32, (linked[name],)),
+                (np.float32, (linked[name],)),
+            )
+        return pack_size(arrays)
+
+    most = {
+        name: rows * min(rows - 1, 2 * inputs.settings["cap"])
+        if rows and f"candidates/{name}" in inputs.job.inputs
+        else 0
+        for name, rows in (("documents", documents), ("entities", entities))
+    }
+    low, high = size(found.mentions.low, {"documents": 0, "entities": 0}), size(found.mentions.high, most)
+    return Estimate(bytes={"matrices": Range(low, high)}, rows={"matrices": Range.exactly(documents + entities)})
+
+
 def _links(
     inputs: Inputs, kind: str, rows: int, entity_keys: NDArray[np.uint64]
 ) -> tuple[tuple[Integers, NDArray[np.int32], NDArray[np.float32]], dict[str, int]]:
@@ -116,4 +154,4 @@ def _pointers(rows: Integers, height: int) -> Integers:
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
 
 
-STAGE = Stage("zoom_graph", version=1, compute=_compute, libraries=("numpy",))
+STAGE = Stage("zoom_graph", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)

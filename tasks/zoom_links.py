@@ -31,11 +31,22 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from indexmill.packs import pack_size
 from indexmill.retrieve.grid import SCALE, UNIT, on_grid
 from schemas.tables import DOCUMENTS, PASSAGES
+from tasks.estimate import Estimate, Range
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["SAMPLE", "STAGE", "Candidates", "LinkSettings", "chosen_links", "find_candidates", "row_keys"]
+__all__ = [
+    "SAMPLE",
+    "STAGE",
+    "Candidates",
+    "LinkSettings",
+    "chosen_links",
+    "estimate",
+    "find_candidates",
+    "row_keys",
+]
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -444,7 +455,7 @@ def _name_vectors(inputs: Inputs) -> Floats:
 
 
 def _compute(inputs: Inputs) -> Outputs:
-    setting = LinkSettings(**inputs.settings)
+    setting = _setting(inputs)
     vectors = _document_vectors(inputs) if inputs.job.shard == "documents" else _name_vectors(inputs)
     found = find_candidates(vectors, setting, _known(inputs, vectors.shape[1]))
     return Outputs(
@@ -464,6 +475,45 @@ def _known(inputs: Inputs, dimension: int) -> Candidates | None:
     return None
 
 
-STAGE = Stage("zoom_links", version=1, compute=_compute, libraries=("numpy",))
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """The size of the vectors, exactly, and bounds of that of the candidates. No LLM."""
+    setting = _setting(inputs)
+    if inputs.job.shard == "documents":
+        rows = inputs.rows("documents")
+    else:
+        names = [name for name in inputs.job.inputs if name.startswith("names/")]
+        rows = sum(
+            expected[name].high if name in expected else len(inputs.pack(inputs.job.inputs[name])["entity_keys"])
+            for name in names
+        )
+
+    def size(pairs: int) -> int:
+        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "keys": (np.uint8, (rows, 16)),
+            "sums": (np.int64, (rows,)),
+            "squares": (np.int64, (rows,)),
+            "thresholds": (np.float64, (rows,)),
+            "levels": (np.int16, (rows,)),
+            "below": (np.int32, (rows,)),
+            "indptr": (np.int64, (rows + 1,)),
+            "partners": (np.int32, (pairs,)),
+            "products": (np.int32, (pairs,)),
+        }
+        return pack_size(arrays)
+
+    dimension = inputs.settings["dimension"]
+    vectors = pack_size({"keys": (np.uint8, (rows, 16)), "vectors": (np.float32, (rows, dimension))})
+    most = rows * min(max(rows - 1, 0), setting.room)
+    return Estimate(
+        bytes={"zoom_vectors": Range.exactly(vectors), "zoom_candidates": Range(size(0), size(most))},
+        rows={"zoom_vectors": Range.exactly(rows), "zoom_candidates": Range(rows, max(rows + 1, most))},
+    )
+
+
+def _setting(inputs: Inputs) -> LinkSettings:
+    return LinkSettings(**{name: inputs.settings[name] for name in ("threshold", "cap", "exact_rows")})
+
+
+STAGE = Stage("zoom_links", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
 
 assert SCALE * SCALE % LEVELS == 0  # noqa: S101 - levels are whole numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,10 +24,28 @@ __all__ = ["command"]
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes on this machine; default: the cores.")
 @click.option("--dask", metavar="ADDRESS", help="Use the Dask cluster whose scheduler is at tcp://HOST:PORT.")
+@click.option(
+    "--plan",
+    "plan_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Refuse (exit 3) where corpus, settings or index are not those of this plan: see `indexmill plan -o`.",
+)
+@click.option(
+    "--max-cost", type=click.FloatRange(min=0), help="Refuse (exit 4) where the plan may cost more than this."
+)
 @click.option("--note", default="", help="A remark kept with the version.")
 @common
 def command(
-    options: Options, cold: bool, strict: bool, allow_shrink: bool, workers: int | None, dask: str | None, note: str
+    options: Options,
+    cold: bool,
+    strict: bool,
+    allow_shrink: bool,
+    workers: int | None,
+    dask: str | None,
+    plan_file: Path | None,
+    max_cost: float | None,
+    note: str,
 ) -> None:
     """Bring the index up to date with the corpus and publish it as the next version.
 
@@ -41,8 +60,26 @@ def command(
 
     from flows.run import build_under_prefect
 
+    progress = progress_of()
+    approved = None
+    if plan_file is not None or max_cost is not None:
+        from flows.plan import make_plan, read_plan
+        from tasks.plan import Approved
+
+        plan = (
+            read_plan(plan_file)
+            if plan_file is not None
+            else make_plan(configuration, progress=progress, cold=cold, allow_shrink=allow_shrink)
+        )
+        approved = Approved(plan, max_cost)
     outcome = build_under_prefect(
-        configuration, progress=progress_of(), cold=cold, allow_shrink=allow_shrink, dask=dask, note=note
+        configuration,
+        progress=progress,
+        cold=cold,
+        allow_shrink=allow_shrink,
+        dask=dask,
+        note=note,
+        approved=approved,
     )
     if options.json:
         options.print_json(dataclasses.asdict(outcome))

@@ -54,6 +54,7 @@ def _shown(run: Run) -> dict[str, Any]:
         "ended": end.ended if end else None,
         "quarantined": run.quarantined,
         "error": end.error if end else None,
+        "plan": end.plan if end else None,
     }
 
 
@@ -92,7 +93,17 @@ def _print_run(run: dict[str, Any]) -> None:
         rows = [[name, *(_rounded(counts.get(count, 0)) for count in shown)] for name, counts in in_order]
         rows.append(["total", *(_rounded(totals.get(count, 0)) for count in shown)])
         click.echo(table(["stage", *(_COLUMNS[name] for name in shown)], rows))
+    if run["plan"]:
+        rows = [[name, _planned(both["planned"]), both["actual"]] for name, both in run["plan"].items()]
+        click.echo(table(["plan and outcome", "planned", "actual"], rows))
 
 
 def _rounded(number: float) -> float:
     return round(number, 2) if isinstance(number, float) else number
+
+
+def _planned(value: Any) -> object:
+    if isinstance(value, dict):
+        low, high = value["low"], value["high"]
+        return low if low == high else f"{low} to {high}"
+    return blank(value)

@@ -39,6 +39,7 @@ _PIPELINE = {
     "init": "Write a configuration file and a small sample corpus.",
     "promote": "Point an alias, such as prod, to a version.",
     "publish": "Publish by hand what a gate refused.",
+    "plan": "What the next build would do and cost; touches nothing.",
     "quarantine": "The rows of the corpus that were refused, and why.",
     "resume": "Let builds go on after a rollback.",
     "rollback": "Make an earlier version the newest again, and put builds on hold.",

@@ -1,0 +1,173 @@
+"""A store laid over another one: what is there is read from it, what is written goes to a folder of its own.
+
+The store below is never touched, may be read-only, be written to by a run at this moment, or not be there at all. The
+folder above is temporary: nothing in it is synced, and it is removed by whoever made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from indexmill.canonical import digest_of
+from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound
+from indexmill.folder import hash_file, read_name
+from indexmill.layout import TEMPORARY, blob_path, check_name
+from storage.folder import FolderStore, check_free, open_store
+from storage.protocol import Names, Store
+
+__all__ = ["OverlayStore", "open_any", "overlay_of"]
+
+_SCHEME = "overlay:"
+_DELETED = "deleted"
+
+
+def open_any(url: str) -> Store:
+    """The store of a url, as a worker opens it: a folder, or an overlay."""
+    if not url.startswith(_SCHEME):
+        return open_store(url)
+    above, _, below = url.removeprefix(_SCHEME).partition("?")
+    return OverlayStore(Path(unquote(above)), open_store(unquote(below)) if below else None)
+
+
+def overlay_of(path: Path, above: Path) -> OverlayStore:
+    """An empty folder laid over the store at a path, or over nothing where no store is there yet.
+
+    Raises as a build would: ConfigurationError where the path holds other things, UnsupportedFormat, CorruptBlob.
+    """
+    try:
+        return OverlayStore(above, open_store(path))
+    except SnapshotNotFound:
+        check_free(path)
+        return OverlayStore(above, None)
+
+
+class OverlayStore:
+    """A store over another one; see `storage.protocol.Store` for what each method promises, but for lasting."""
+
+    def __init__(self, above: Path, below: FolderStore | None) -> None:
+        self.above, self.below = above, below
+
+    def __reduce__(self) -> tuple[type[OverlayStore], tuple[Path, FolderStore | None]]:
+        return OverlayStore, (self.above, self.below)
+
+    @property
+    def url(self) -> str:
+        """What `open_any` opens it from."""
+        return f"{_SCHEME}{quote(str(self.above))}?{quote(self.below.url) if self.below else ''}"
+
+    def is_new(self, digest: str) -> bool:
+        """Whether a blob was written here, and is not in the store below."""
+        return (self.above / blob_path(digest)).exists()
+
+    def put_blob(self, data: bytes | Path) -> str:
+        """Keep some bytes, or a file, above, unless the store below has them; returns the digest."""
+        digest = hash_file(data)[0] if isinstance(data, Path) else digest_of(data)
+        if self.below is not None:
+            with contextlib.suppress(CorruptBlob):
+                self.below.open_local(digest)
+                return digest
+        path = self.above / blob_path(digest)
+        if not path.exists():
+            with self._writing(path) as temporary:
+                if isinstance(data, Path):
+                    shutil.copyfile(data, temporary)
+                else:
+                    temporary.write_bytes(data)
+                temporary.replace(path)
+        return digest
+
+    def blob_size(self, digest: str) -> int | None:
+        """The length of a blob, or None if it is in neither store."""
+        path = self.above / blob_path(digest)
+        if path.exists():
+            return path.stat().st_size
+        return self.below.blob_size(digest) if self.below is not None else None
+
+    def open_local(self, digest: str) -> Path:
+        """The blob's own file; one of the store below is verified on first use per process."""
+        path = self.above / blob_path(digest)
+        if path.exists():
+            return path
+        if self.below is None:
+            raise CorruptBlob(f"{path} is missing")
+        return self.below.open_local(digest)
+
+    def get_blob(self, digest: str) -> bytes:
+        """The bytes of a small blob."""
+        path = self.above / blob_path(digest)
+        if path.exists() or self.below is None:
+            return self.open_local(digest).read_bytes()
+        return self.below.get_blob(digest)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Keep a record above: False if either store has the name."""
+        try:
+            self.get(name)
+        except NotFound:
+            path = self.above / check_name(name)
+            with self._writing(path) as temporary:
+                temporary.write_bytes(data)
+                try:
+                    os.link(temporary, path)
+                except FileExistsError:
+                    return False
+            return True
+        return False
+
+    def get(self, name: str) -> bytes:
+        """The record of a name; NotFound if neither store has it."""
+        with contextlib.suppress(NotFound):
+            return read_name(self.above, name)
+        if self.below is None or self._deleted(name).exists():
+            raise NotFound(f"{self.url} holds no {name}")
+        return self.below.get(name)
+
+    def list(self, prefix: str) -> Names:
+        """The names of both stores that begin with a prefix, sorted."""
+        folder = self.above / prefix.rpartition("/")[0]
+        found = {path.relative_to(self.above).as_posix() for path in folder.rglob("*") if path.is_file()}
+        if self.below is not None:
+            found |= {name for name in self.below.list(prefix) if not self._deleted(name).exists()}
+        hidden = (f"{TEMPORARY}/", f"{_DELETED}/")
+        return sorted(name for name in found if name.startswith(prefix) and not name.startswith(hidden))
+
+    def delete(self, name: str) -> None:
+        """Remove a record from here; that of the store below is no longer seen."""
+        (self.above / check_name(name)).unlink(missing_ok=True)
+        mark = self._deleted(name)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+    def scratch(self, run_id: str) -> Path:
+        """A folder above for the files of a run."""
+        folder = self.above / check_name(f"{TEMPORARY}/run-{run_id}")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def drop_scratch(self, run_id: str) -> None:
+        """Remove the scratch folder of a run, and all in it."""
+        shutil.rmtree(self.above / check_name(f"{TEMPORARY}/run-{run_id}"), ignore_errors=True)
+
+    def sweep(self, now: float, keep: str = "") -> int:
+        """Nothing: what other runs left is not seen here."""
+        return 0
+
+    def _deleted(self, name: str) -> Path:
+        return self.above / _DELETED / name
+
+    @contextlib.contextmanager
+    def _writing(self, path: Path) -> Iterator[Path]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (self.above / TEMPORARY).mkdir(exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=self.above / TEMPORARY)
+        os.close(handle)
+        try:
+            yield Path(name)
+        finally:
+            Path(name).unlink(missing_ok=True)

@@ -1,0 +1,83 @@
+"""What a stage would make of its inputs, told before it is made: the protocol `Estimator`.
+
+A stage whose work is dear, or whose output is not needed to tell what follows, has an `estimate`. The plan calls it for
+every part that is missing, in the order of the flow of data, and never runs the stage. A family that calls a language
+model returns in `llm` how often and for how many tokens; low and high are bounds, equal where the number is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tasks.stage import Inputs
+
+__all__ = ["ZERO", "Estimate", "Estimator", "LlmUse", "Range"]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bounds of a number; equal where it is known."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.high:
+            raise ValueError(f"expected 0 <= low <= high; found {self.low} and {self.high}")
+
+    @classmethod
+    def exactly(cls, number: int) -> Range:
+        """A number that is known."""
+        return cls(number, number)
+
+    def __add__(self, other: Range) -> Range:
+        return Range(self.low + other.low, self.high + other.high)
+
+
+ZERO = Range(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LlmUse:
+    """What a part asks of one language model. Answers that the ledger holds are in no low bound."""
+
+    model: str
+    calls: Range
+    input_tokens: Range
+    output_tokens: Range
+
+    def __add__(self, other: LlmUse) -> LlmUse:
+        return LlmUse(
+            self.model,
+            self.calls + other.calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+        )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a part will hold and cost.
+
+    rows, bytes: of each output, by its name; every output is in `bytes`. counts: what the run's report will count,
+    where that is known exactly (`vectors_made`, `vectors_reused`).
+    """
+
+    bytes: Mapping[str, Range] = field(default_factory=dict)
+    rows: Mapping[str, Range] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    llm: tuple[LlmUse, ...] = ()
+
+
+class Estimator(Protocol):
+    """Estimates one part. Pure, quick, and opens no model."""
+
+    def __call__(self, inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+        """The estimate of a part from its inputs.
+
+        `expected` has the rows of those inputs that are themselves only planned, by input name: they cannot be read.
+        """
+        ...
