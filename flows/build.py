@@ -1,4 +1,4 @@
-"""The Prefect flow of a build: a dozen coarse tasks, each driving the executor of the run.
+"""The Prefect flows of a build and a backfill: coarse tasks, each driving the executor of the run.
 
 The flow says what waits for what, and shows it to people; receipts in the store are the truth about progress. Results
 are never cached or kept by Prefect.
@@ -7,7 +7,7 @@ are never cached or kept by Prefect.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -19,17 +19,23 @@ from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
 from indexmill.manifest import Manifest
+from tasks.backfill import Waves, backfill
 from tasks.build import NEEDS, Build
 
-__all__ = ["build_flow"]
+__all__ = ["backfill_flow", "build_flow"]
 
 
 @dataclass
 class _Work:
-    """A build at work, the stages of it that were begun before the flow, and the first failure."""
+    """A build at work, the stages of it that were begun before the flow, and the first failure.
+
+    run: what the flow does, and returns the manifest of.
+    """
 
     build: Build
     ahead: Mapping[str, Future[None]]
+    run: Callable[[], Manifest]
+    manifest: Manifest | None = None
     failure: BaseException | None = None
 
     def fail(self, error: BaseException) -> None:
@@ -42,8 +48,8 @@ _AT_WORK: dict[str, _Work] = {}
 """The builds of this process by run id: a flow's parameters are only names, fit to be shown and kept."""
 
 
-@task(persist_result=False, cache_policy=NO_CACHE, task_run_name="{stage}")
-def _stage(stage: str, run_id: str) -> None:
+@task(persist_result=False, cache_policy=NO_CACHE, task_run_name="{title}{stage}")
+def _stage(stage: str, run_id: str, title: str) -> None:
     work = _AT_WORK[run_id]
     try:
         begun = work.ahead.get(stage)
@@ -56,18 +62,23 @@ def _stage(stage: str, run_id: str) -> None:
         raise
 
 
-@flow(name="indexmill-build", flow_run_name="{run_id}", persist_result=False, validate_parameters=False)
 def _flow(run_id: str) -> None:
-    running: dict[str, PrefectFuture[None]] = {}
+    work = _AT_WORK[run_id]
     try:
-        for stage, needs in NEEDS.items():
-            waits = [running[need] for need in needs]
-            running[stage] = _stage.submit(stage, run_id, wait_for=waits, return_state=False)
-        for future in running.values():
-            future.result()
+        work.manifest = work.run()
     except BaseException as error:  # an interrupt too: without this, stages at work would be waited for to their end
-        _AT_WORK[run_id].fail(error)
+        work.fail(error)
         raise
+
+
+def _together(run_id: str, title: str, stages: Sequence[str]) -> None:
+    """Run some stages, each after those of them that it needs."""
+    running: dict[str, PrefectFuture[None]] = {}
+    for stage in stages:
+        waits = [running[need] for need in NEEDS.get(stage, ()) if need in running]
+        running[stage] = _stage.submit(stage, run_id, title, wait_for=waits, return_state=False)
+    for future in running.values():
+        future.result()
 
 
 def build_flow(build: Build, ahead: Mapping[str, Future[None]], *, private: bool) -> Manifest:
@@ -76,17 +87,46 @@ def build_flow(build: Build, ahead: Mapping[str, Future[None]], *, private: bool
     `ahead` are stages that were begun already, by name: their tasks wait for them. The first failure stops the other
     stages, and is what is raised. `private`: the server ends with this process.
     """
-    work = _AT_WORK[build.run_id] = _Work(build, ahead)
+
+    def run() -> Manifest:
+        _together(build.run_id, "", tuple(NEEDS))
+        return build.manifest()
+
+    return _run("indexmill-build", _Work(build, ahead, run), private)
+
+
+def backfill_flow(
+    build: Build,
+    ahead: Mapping[str, Future[None]],
+    waves: Waves,
+    publish: Callable[[Manifest], None],
+    *,
+    private: bool,
+) -> Manifest:
+    """As `build_flow`, in waves: a task for each stage of a wave."""
+
+    def run() -> Manifest:
+        return backfill(build, waves, lambda title, stages: _together(build.run_id, title, stages), publish)
+
+    return _run("indexmill-backfill", _Work(build, ahead, run), private)
+
+
+def _run(name: str, work: _Work, private: bool) -> Manifest:
+    run_id = work.build.run_id
+    _AT_WORK[run_id] = work
+    named = flow(name=name, flow_run_name="{run_id}", persist_result=False, validate_parameters=False)(_flow)
     try:
         with _unobserved() if private else contextlib.nullcontext():
-            _flow(build.run_id)
+            named(run_id)
     except Exception:
         if work.failure is not None:
             raise work.failure from None
         raise
     finally:
-        del _AT_WORK[build.run_id]
-    return build.manifest()
+        del _AT_WORK[run_id]
+    if work.manifest is None:
+        raise RuntimeError(f"the flow {name} of run {run_id} ended without a manifest")
+    return work.manifest
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import queue
 import tempfile
@@ -45,6 +46,10 @@ _SETTINGS = {
 }
 
 
+_WINDOW = 64
+"""Calls of a stage that the scheduler knows of at a time, unless there are more than a quarter as many threads."""
+
+
 class DaskExecutor:
     """Runs calls on a Dask client, yielding results as they come."""
 
@@ -53,18 +58,25 @@ class DaskExecutor:
         self._stopped = threading.Event()
 
     def run(self, calls: Iterable[Call], *, priority: int = 0) -> Iterator[tuple[Call, Any]]:
-        """Submit every call at once. Raises what a call raised; a call that kills its workers is named."""
-        by_key = {call.key: call for call in calls}
+        """Submit calls a window ahead of their results. Raises what a call raised; one that kills workers is named."""
+        window = max(_WINDOW, 4 * sum(self._client.nthreads().values()))
         done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-        futures = []
-        for call in by_key.values():
-            future = self._client.submit(
-                call.function, *call.arguments, key=call.key, priority=priority, pure=True, retries=0
-            )
-            future.add_done_callback(done.put)
-            futures.append(future)
+        seen: set[str] = set()
+        begun: dict[str, tuple[Call, Future[Any]]] = {}
+        waiting = iter(calls)
+
+        def submit(most: int) -> None:
+            for call in itertools.islice((call for call in waiting if call.key not in seen), most):
+                seen.add(call.key)
+                future = self._client.submit(
+                    call.function, *call.arguments, key=call.key, priority=priority, pure=True, retries=0
+                )
+                begun[call.key] = call, future
+                future.add_done_callback(done.put)
+
         try:
-            for _ in futures:
+            submit(window)
+            while begun:
                 future = self._next(done)
                 try:
                     result = future.result()
@@ -74,9 +86,12 @@ class DaskExecutor:
                         "a crash in native code); what was finished is kept: run the build again, with fewer workers "
                         "if memory is short"
                     ) from error
-                yield by_key[str(future.key)], result
+                call, _ = begun.pop(str(future.key))
+                future.release()
+                submit(1)
+                yield call, result
         finally:
-            for future in futures:
+            for _, future in begun.values():
                 future.release()  # what nobody waits for is not started
 
     def stop(self) -> None:

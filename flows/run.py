@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,11 +23,15 @@ from storage.folder import FolderStore, init_store
 from storage.lease import Lease
 from storage.lineage import Lineage
 from storage.publish import publish
+from tasks.backfill import START, Waves, backfill
 from tasks.build import NEEDS, Build, Parent
 from tasks.executor import Executor, InlineExecutor
 from tasks.report import Progress
 
-__all__ = ["Outcome", "build_inline", "build_under_prefect", "run_build"]
+__all__ = ["Outcome", "Publish", "backfill_inline", "build_inline", "build_under_prefect", "run_build", "run_stages"]
+
+Publish = Callable[[Manifest], None]
+"""Publishes a manifest on the way, and lets the build go on from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,32 @@ def run_build(
     `stages` runs a build's stages in their order, by hand or under Prefect. Raises LeaseLost where another run is at
     work or committed first, and whatever a stage raised; the run's record then says so.
     """
+    return run_stages(
+        "build",
+        configuration,
+        executor,
+        lambda build, _: stages(build),
+        progress=progress,
+        cold=cold,
+        allow_shrink=allow_shrink,
+        note=note,
+        clock=clock,
+    )
+
+
+def run_stages(
+    command: str,
+    configuration: Configuration,
+    executor: Executor,
+    stages: Callable[[Build, Publish], Manifest],
+    *,
+    progress: Progress,
+    cold: bool = False,
+    allow_shrink: bool = False,
+    note: str = "",
+    clock: Clock = time.time,
+) -> Outcome:
+    """As `run_build`, for stages that may publish versions on the way to the last."""
     began = time.monotonic()
     store = init_store(configuration.store)
     details: dict[str, JsonValue] = {
@@ -74,7 +105,7 @@ def run_build(
         "note": note,
     }
     seconds = float(configuration.run.lease_seconds)
-    with operation(store, "build", details=details, clock=clock, lease_seconds=seconds) as run:
+    with operation(store, command, details=details, clock=clock, lease_seconds=seconds) as run:
         build = Build(
             store,
             configuration,
@@ -86,16 +117,28 @@ def run_build(
             allow_shrink=allow_shrink,
         )
         run.lease.start(on_lost=lambda: build.executor.stop())
+
+        spent: Counter[str] = Counter()
+
+        def commit(manifest: Manifest) -> Ref:
+            ref = _commit(store, run.lease, build, manifest, clock, note, spent)
+            run.version, run.manifest = ref.version, ref.manifest
+            run.published = run.published or ref.run_id == run.run_id
+            return ref
+
+        def on_the_way(manifest: Manifest) -> None:
+            ref = commit(manifest)
+            build.follow(Parent(ref.version, ref.manifest, manifest, lineage.read(store, manifest.lineage)))
+
         try:
-            manifest = stages(build)
+            manifest = stages(build, on_the_way)
         finally:
             run.report = {name: stage.to_json() for name, stage in build.report.stages.items()}
         for file in build.report.changed_files:
             progress.warn(
                 f"{file} changed while it was read; what was read is in the index, the next run reads it again"
             )
-        ref = _commit(store, run.lease, build, manifest, clock, note)
-        run.version, run.manifest, run.published = ref.version, ref.manifest, ref.run_id == run.run_id
+        ref = commit(manifest)
     report = build.report
     return Outcome(
         published=run.published,
@@ -121,6 +164,20 @@ def build_inline(configuration: Configuration, *, progress: Progress, cold: bool
     return run_build(configuration, InlineExecutor(), Build.run, progress=progress, cold=cold)
 
 
+def backfill_inline(configuration: Configuration, waves: Waves, *, progress: Progress, cold: bool = False) -> Outcome:
+    """A backfill in this process alone, as `build_inline`."""
+
+    def stages(build: Build, publish: Publish) -> Manifest:
+        return backfill(build, waves, lambda _, names: _in_order(build, names), publish)
+
+    return run_stages("backfill", configuration, InlineExecutor(), stages, progress=progress, cold=cold)
+
+
+def _in_order(build: Build, stages: Sequence[str]) -> None:
+    for stage in stages:
+        getattr(build, stage)()
+
+
 def build_under_prefect(
     configuration: Configuration,
     *,
@@ -129,15 +186,18 @@ def build_under_prefect(
     allow_shrink: bool = False,
     dask: str | None = None,
     note: str = "",
+    waves: Waves | None = None,
 ) -> Outcome:
     """A build as the command runs it: a flow on a private Prefect server, its tasks on Dask worker processes.
+
+    waves: for a backfill.
 
     What can be refused without them is refused first. Then the server and the workers start at the same time, and the
     run waits for both.
     """
     with stoppable() as interrupt, contextlib.ExitStack() as stack:
 
-        def stages(build: Build) -> Manifest:
+        def stages(build: Build, publish: Publish) -> Manifest:
             build.look()
             from flows.cluster import DaskExecutor, open_cluster
             from flows.server import private_prefect
@@ -148,18 +208,23 @@ def build_under_prefect(
             with interrupt.stops(build), ThreadPoolExecutor(len(_AHEAD) + 1) as pool:
                 try:
                     ahead: dict[str, Future[None]] = {}
-                    for stage in _AHEAD:
-                        ahead[stage] = pool.submit(_after, [ahead[need] for need in NEEDS[stage]], build, stage)
-                    from flows.build import build_flow
+                    for stage in START if waves else _AHEAD:
+                        needs = [ahead[need] for need in NEEDS.get(stage, ())]
+                        ahead[stage] = pool.submit(_after, needs, build, stage)
+                    from flows.build import backfill_flow, build_flow
 
                     server.wait()
+                    private = server.process is not None
                     # In the main thread Prefect would take the signals.
-                    return pool.submit(build_flow, build, ahead, private=server.process is not None).result()
+                    if waves:
+                        return pool.submit(backfill_flow, build, ahead, waves, publish, private=private).result()
+                    return pool.submit(build_flow, build, ahead, private=private).result()
                 except BaseException:
                     build.executor.stop()
                     raise
 
-        return run_build(
+        return run_stages(
+            "backfill" if waves else "build",
             configuration,
             InlineExecutor(),
             stages,
@@ -193,13 +258,20 @@ def _parent(store: FolderStore, progress: Progress) -> Parent | None:
         return Parent(ref.version, ref.manifest, None, Lineage())
 
 
-def _commit(store: FolderStore, lease: Lease, build: Build, manifest: Manifest, clock: Clock, note: str) -> Ref:
-    """Publish the manifest, unless it is the parent's own: then there was nothing to do."""
+def _commit(
+    store: FolderStore, lease: Lease, build: Build, manifest: Manifest, clock: Clock, note: str, spent: Counter[str]
+) -> Ref:
+    """Publish the manifest, unless it is the parent's own: then there was nothing to do.
+
+    `spent` is the cost of the versions that this run has published.
+    """
     parent = build.parent
     if parent is not None and digest_of(manifest.to_bytes()) == parent.digest:
         if parent.manifest is None:
             store.put_blob(manifest.to_bytes())  # what was damaged is whole again
         return refs.read(store, parent.version)
-    cost = {name: build.report.total(name) for name in ("vectors_made", "llm_calls", "llm_tokens")}
+    cost = {name: build.report.total(name) - spent[name] for name in ("vectors_made", "llm_calls", "llm_tokens")}
     version = parent.version if parent else None
-    return publish(store, lease, manifest, version, created=timestamp(clock()), cost=dict(cost), note=note)
+    ref = publish(store, lease, manifest, version, created=timestamp(clock()), cost=dict(cost), note=note)
+    spent.update(cost)
+    return ref

@@ -187,6 +187,9 @@ class RunSettings(_Settings):
     workers: Annotated[int, Field(ge=1)] | None = Field(None, description="worker processes; default: the cores")
     lease_seconds: int = Field(120, ge=10, description="a lease not renewed for this long may be taken over")
     strict: bool = Field(False, description="a refused row ends the run with exit code 2")
+    wave_shards: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="shards in a wave of `backfill`; default: as many as hold about four million tokens"
+    )
 
 
 class Configuration(_Settings):

@@ -8,10 +8,12 @@ nor Dask, and it commits nothing: `manifest` returns what `storage.publish` may 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -23,7 +25,7 @@ from indexmill.manifest import Artifact, Corpus, Family, Manifest
 from indexmill.packs import open_pack
 from schemas.config import Configuration
 from storage import lineage as lineages
-from storage import runs
+from storage import refs, runs
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
@@ -35,10 +37,10 @@ from tasks.executor import Call, Executor
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
 from tasks.ingest.sources import SourceFile, batches, expand
-from tasks.report import Progress, Report
+from tasks.report import Progress, Report, Silent
 from tasks.stage import Job, Made, Stage, make_part, part_key
 
-__all__ = ["NEEDS", "WHOLE", "Build", "Parent"]
+__all__ = ["NEEDS", "OF_SHARDS", "WHOLE", "Build", "Parent"]
 
 Parts = dict[str, Receipt]  # by shard label
 
@@ -61,6 +63,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
 }
 """The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
 
+OF_SHARDS = ("ingest", "split", "recognise", "embed", "bm25")
+"""The stages that make a part of each shard, in an order that satisfies each."""
+
 _FAMILIES = {"tri_graph": tri_graph.counts, "zoom_graph": zoom_graph.counts}
 """The families by name, each with what counts its artifact `matrices`."""
 
@@ -76,6 +81,10 @@ class Parent:
     digest: str  # of the manifest
     manifest: Manifest | None  # None where it is damaged
     lineage: Lineage
+
+
+class _NotThere(Exception):
+    """A part that was looked for is still to be made."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +124,9 @@ class Build:
         self.report = Report()
         self.parts: dict[str, Parts] = {}
         self.corpus: spill.ShardPlan | None = None
-        self._described = {
-            artifact.name: artifact for artifact in (parent.manifest.artifacts if parent and parent.manifest else ())
-        }
+        self._taken: tuple[spill.Shard, ...] = ()
+        self._wave: tuple[spill.Shard, ...] = ()
+        self._looking = False
         self._encoder: OpenedEncoder | None = None
         self._files: list[SourceFile] | None = None
         self._scanned: dict[str, list[Receipt]] = {}
@@ -145,12 +154,12 @@ class Build:
         ((_, fingerprint),) = self.executor.run([call], priority=_PRIORITY["encoder"])
         self._encoder = OpenedEncoder(opening, fingerprint)
 
-    def ingest(self) -> None:
+    def scan(self) -> None:
         """Read the corpus, refuse what cannot be used, and cut the rest into shards."""
         files = self._sources() if self._files is None else self._files
         settings = self.configuration.corpus
         groups = list(batches(files))
-        folder = self.store.scratch(self.run_id) / "spill"
+        folder = self._spill
         folder.mkdir(parents=True, exist_ok=True)
         self.progress.begin("ingest", len(groups))
         calls = [
@@ -179,6 +188,27 @@ class Build:
                 f"the corpus holds no document that can be indexed; {refused.num_rows} rows were refused, see "
                 "`indexmill quarantine`"
             )
+
+    def take(self, shards: Sequence[spill.Shard]) -> None:
+        """Let the stages of shards work on the next shards of the corpus alone.
+
+        Other stages, and the manifest, have the shards that were taken so far. Whoever takes none has all at once.
+        """
+        taken = {shard.label for shard in self._taken}
+        self._taken += tuple(shard for shard in shards if shard.label not in taken)
+        self._wave = tuple(shards)
+
+    @property
+    def documents_taken(self) -> int:
+        """How many documents the shards have that were taken so far."""
+        return sum(shard.documents for shard in self._taken)
+
+    def ingest(self) -> None:
+        """Make the documents of each shard a part."""
+        if self.corpus is None:
+            self.scan()
+            assert self.corpus is not None  # noqa: S101
+            self.take(self.corpus.shards)
         self._make(
             ingest_part.STAGE,
             [
@@ -186,11 +216,26 @@ class Build:
                     shard.label,
                     {"documents": shard.digest},
                     {},
-                    {"spill": str(folder), "shard": dataclasses.asdict(shard)},
+                    {"spill": str(self._spill), "shard": dataclasses.asdict(shard)},
                 )
-                for shard in self.corpus.shards
+                for shard in self._wave
             ],
         )
+        if not self._looking:
+            self._drop_spill()
+
+    @property
+    def _spill(self) -> Path:
+        return self.store.scratch(self.run_id) / "spill"
+
+    def _drop_spill(self) -> None:
+        """Give back the disk of documents that are parts now."""
+        assert self.corpus is not None  # noqa: S101 - it has been scanned
+        left = self.corpus.shards[len(self._taken) :]
+        if left:
+            spill.drop_before(left[0], self._spill)
+        else:
+            shutil.rmtree(self._spill, ignore_errors=True)
 
     def _refuse_silent_loss(self, refused: pa.Table) -> None:
         """A file that cannot be read takes its documents away: not from an index that has them, unless asked."""
@@ -217,7 +262,8 @@ class Build:
                     settings,
                     {"opening": opening},
                 )
-                for shard, receipt in self.parts["ingest"].items()
+                for shard in self._labels
+                for receipt in [self.parts["ingest"][shard]]
             ],
         )
 
@@ -226,7 +272,7 @@ class Build:
         settings = {"fingerprint": self.recogniser_fingerprint}
         extra = {"recogniser": self.configuration.recognise.recogniser}  # a name, or where a pipeline lies
         self._make(
-            recognise.STAGE, [_Want(shard, self._texts(shard), settings, extra) for shard in self.parts["split"]]
+            recognise.STAGE, [_Want(shard, self._texts(shard), settings, extra) for shard in self._labels]
         )
 
     def embed(self) -> None:
@@ -246,7 +292,7 @@ class Build:
                     {"opening": self.opened_encoder.opening},
                     encoder=self.opened_encoder.numbers,
                 )
-                for shard in self.parts["split"]
+                for shard in self._labels
             ],
         )
 
@@ -282,7 +328,7 @@ class Build:
                 bm25.STAGE,
                 [
                     _Want(shard, {name: texts[name] for name in ("documents", "passages")}, shaping)
-                    for shard in self.parts["split"]
+                    for shard in self._labels
                     for texts in [self._texts(shard)]
                 ],
             )
@@ -329,6 +375,26 @@ class Build:
             inputs |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
         self._make(check.STAGE, [_Want(WHOLE, inputs, {})])
 
+    def is_made(self, shards: Sequence[spill.Shard]) -> bool:
+        """Whether every part of some shards is there; makes nothing, counts nothing."""
+        progress, self.progress, self._looking = self.progress, Silent(), True
+        taken, wave, parts = self._taken, self._wave, dict(self.parts)
+        try:
+            self.take(shards)
+            for stage in OF_SHARDS:
+                getattr(self, stage)()
+        except _NotThere:
+            return False
+        finally:
+            self.progress, self._looking = progress, False
+            self._taken, self._wave, self.parts = taken, wave, parts
+        return True
+
+    def follow(self, parent: Parent) -> None:
+        """Go on from a version that was published on the way: the stages of the whole corpus start anew."""
+        self.parent = parent
+        self.parts = {stage: parts for stage, parts in self.parts.items() if stage in (*OF_SHARDS, encoder.STAGE.name)}
+
     def run(self) -> Manifest:
         """Every stage in order, and the manifest they add up to."""
         for stage in NEEDS:
@@ -361,8 +427,8 @@ class Build:
         )
         return Manifest(
             corpus=Corpus(
-                fingerprint=self.corpus.fingerprint,
-                documents=self.corpus.documents,
+                fingerprint=self._taken[-1].up_to if self._taken else self.corpus.fingerprint,
+                documents=self.documents_taken,
                 passages=sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith("passages/")),
                 counts={
                     table: sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith(table + "/"))
@@ -410,6 +476,11 @@ class Build:
         """What determines the output of the recogniser that the settings name."""
         return recognise.recogniser_of(self.configuration.recognise.recogniser).fingerprint
 
+    @property
+    def _labels(self) -> list[str]:
+        """The shards that the stages of shards are at."""
+        return [shard.label for shard in self._wave]
+
     def _texts(self, shard: str) -> dict[str, str]:
         """The inputs of a stage that reads a shard's texts."""
         split = self.parts["split"][shard].outputs
@@ -432,13 +503,15 @@ class Build:
 
     def _artifacts(self) -> Iterable[Artifact]:
         """What the snapshot publishes; an artifact that the parent has is described as it was there."""
+        before = self.parent.manifest.artifacts if self.parent and self.parent.manifest else ()
+        described = {artifact.name: artifact for artifact in before}
         for stage, parts in self.parts.items():
             for label, receipt in parts.items():
                 for output, digest in receipt.outputs.items():
                     if _is_private(stage, label, output):
                         continue
                     name = _artifact_name(stage, label, output)
-                    known = self._described.get(name)
+                    known = described.get(name)
                     if known is not None and known.digest == digest:
                         yield known
                         continue
@@ -458,9 +531,11 @@ class Build:
         calls: list[Call] = []
         for key, (want, *_) in by_key.items():
             found = None if self.cold else find(self.store, stage.name, key)
+            if found is None and self._looking:
+                raise _NotThere
             if found is not None:
                 receipts |= {same.shard: found for same in by_key[key]}
-                report.parts_reused += 1
+                report.parts_reused += not self._looking
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
             row_space = _row_space(stage, want.encoder) if want.encoder else ""
@@ -508,10 +583,15 @@ class Build:
         return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
 
     def _unpublished(self, stage: str) -> list[Receipt]:
-        """A stage's receipts by runs that never published, as this run found them: listed once."""
+        """A stage's receipts by runs that never published, as this run found them: listed once.
+
+        The run that published the parent may have been in the middle of a backfill, with parts that no version has.
+        """
         with self._lock:
             if stage not in self._scanned:
                 published = runs.published_runs(self.store)
+                if self.parent is not None:
+                    published -= {refs.read(self.store, self.parent.version).run_id}
                 self._scanned[stage] = [one for one in scan(self.store, stage) if one.run_id not in published]
             return self._scanned[stage]
 

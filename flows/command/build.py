@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flows.command.shared import configured, progress_of
 from indexmill.command.options import Options, common
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from flows.run import Outcome
+
+__all__ = ["command", "tell"]
 
 
 @click.command("build")
@@ -40,6 +43,11 @@ def command(
     outcome = build_under_prefect(
         configuration, progress=progress_of(), cold=cold, allow_shrink=allow_shrink, dask=dask, note=note
     )
+    tell(options, outcome)
+
+
+def tell(options: Options, outcome: Outcome) -> None:
+    """How a build ended, for people or for scripts."""
     if options.json:
         options.print_json(dataclasses.asdict(outcome))
         return

@@ -1,0 +1,322 @@
+"""A backfill: the work of a build in waves, stopped and started at will, and readers who see none of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import indexmill
+from flows.run import Outcome, Publish, backfill_inline, run_stages
+from indexmill.folder import FolderReader
+from indexmill.manifest import Manifest
+from indexmill.verify import verify
+from schemas.config import Configuration
+from storage import refs, runs
+from storage.folder import open_store
+from tasks.backfill import Waves, backfill
+from tasks.build import OF_SHARDS, Build
+from tasks.executor import InlineExecutor, StoppedError
+from tasks.report import Silent
+from tests.corpora import documents, write_corpus
+from tests.flows.children import Forks, build, settings
+from tests.flows.readers import answers, complete_parts
+from tests.storage.quick import quick_folder
+
+
+@dataclass
+class Told(Silent):
+    """Keeps what a run says when stages end, and its notes."""
+
+    said: list[str] = field(default_factory=list)
+
+    def end(self, stage: str, summary: str) -> None:
+        self.said.append(f"{stage}: {summary}")
+
+    def note(self, message: str) -> None:
+        self.said.append(message)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a plain build makes of the corpus."""
+
+    folder: Path
+    corpus: Path
+    built: Outcome
+    shards: int
+
+    def settings(self, name: str) -> dict[str, Any]:
+        return settings(self.folder / name, self.corpus)
+
+
+@pytest.fixture(scope="module")
+def expected() -> Iterator[Expected]:
+    with quick_folder() as folder:
+        corpus = write_corpus(folder / "corpus.jsonl", documents(24, words=110))
+        built = build(settings(folder / "built", corpus))
+        with indexmill.open(folder / "built") as snapshot:
+            shards = len(snapshot.shards("passages"))
+        yield Expected(folder, corpus, built, shards)
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks() as server:
+        yield server
+
+
+def filled(chosen: dict[str, Any], waves: Waves, told: Silent | None = None) -> Outcome:
+    return backfill_inline(Configuration.model_validate(chosen), waves, progress=told or Silent())
+
+
+class _Stopped(Exception):
+    pass
+
+
+def stopped(chosen: dict[str, Any], waves: Waves, stages: int) -> None:
+    """A backfill that is stopped after so many stages, wherever that is."""
+    left = iter(range(stages))
+
+    def run(build_: Build, publish: Publish) -> Manifest:
+        def together(_: str, names: Any) -> None:
+            for name in names:
+                getattr(build_, name)()
+                if next(left, None) is None:
+                    raise _Stopped
+
+        return backfill(build_, waves, together, publish)
+
+    with pytest.raises(_Stopped):
+        run_stages("backfill", Configuration.model_validate(chosen), InlineExecutor(), run, progress=Silent())
+
+
+def test_a_backfill_in_waves_of_any_size_is_the_build_to_the_byte(expected: Expected) -> None:
+    assert expected.shards > 4
+    for size in (1, 2, 3, expected.shards, 1000, None):
+        outcome = filled(expected.settings(f"waves-{size}"), Waves(size))
+        assert outcome.manifest == expected.built.manifest
+        assert (outcome.version, outcome.parts_made) == (1, expected.built.parts_made)
+        assert outcome.vectors_made == expected.built.vectors_made
+        assert (outcome.documents, outcome.passages) == (expected.built.documents, expected.built.passages)
+        assert list((expected.folder / f"waves-{size}" / "tmp").iterdir()) == []
+    assert [run.start.command for run in runs.list_runs(open_store(expected.folder / "waves-1"))] == ["backfill"]
+
+
+def test_a_finished_backfill_has_nothing_to_do(expected: Expected) -> None:
+    chosen = expected.settings("twice")
+    filled(chosen, Waves(2))
+    told = Told()
+    again = filled(chosen, Waves(2, publish_every=1), told)
+    assert (again.published, again.version, again.parts_made) == (False, 1, 0)
+    waves = -(-expected.shards // 2)
+    assert f"waves 1-{waves} of {waves} were done" in told.said
+    assert not any(line.startswith("wave ") for line in told.said)
+    assert not build(chosen).published
+
+
+def test_waves_are_told_with_their_pace_and_those_that_were_done(expected: Expected) -> None:
+    chosen = expected.settings("told")
+    stopped(chosen, Waves(2), stages=2 + 2 * len(OF_SHARDS) + 2)  # in the third wave
+    told = Told()
+    outcome = filled(chosen, Waves(2), told)
+    assert outcome.manifest == expected.built.manifest
+    waves = -(-expected.shards // 2)
+    made = [line for line in told.said if line.startswith("wave ")]
+    assert told.said[told.said.index(made[0]) - 1] == f"waves 1-2 of {waves} were done"
+    assert [int(line.split()[1]) for line in made] == list(range(3, waves + 1))
+    rates = r"[\d,.]+ documents/s, [\d,]+ tokens/s"
+    assert re.fullmatch(rf"wave 3 of {waves}: 2 shards, \d+ documents; {rates}, \d+ s left; made", made[0])
+    assert re.fullmatch(rf"wave {waves} of {waves}: \d shards, \d+ documents; {rates}; made", made[-1])
+
+
+@pytest.mark.parametrize("after", [1, 2, 4, 2 + len(OF_SHARDS), 2 + len(OF_SHARDS) * 3 // 2, 2 + len(OF_SHARDS) * 3])
+def test_a_stopped_backfill_goes_on_and_so_does_a_build(expected: Expected, after: int) -> None:
+    for name, going_on in (("filled", lambda chosen: filled(chosen, Waves(2))), ("built", build)):
+        chosen = expected.settings(f"stopped-{after}-{name}")
+        root = Path(chosen["store"])
+        stopped(chosen, Waves(2), after)
+        assert not FolderReader(root).versions()
+        assert list((root / "tmp").iterdir()) == []
+        kept = complete_parts(root)
+        outcome = going_on(chosen)
+        assert outcome.manifest == expected.built.manifest
+        assert outcome.parts_made + len(kept) == expected.built.parts_made
+        states = [(run.start.command, run.state) for run in runs.list_runs(open_store(root))]
+        assert states == [("backfill", "failed"), ("backfill" if name == "filled" else "build", "published")]
+
+
+def test_a_killed_backfill_loses_no_finished_part(expected: Expected, forks: Forks) -> None:
+    """Boundaries of durable writes, spread over all waves and the commits between them."""
+    waves = Waves(2, publish_every=2)
+    whole = forks.build(expected.settings("undisturbed"), waves=waves)
+    assert whole.outcome is not None
+    assert whole.outcome.manifest == expected.built.manifest
+    manifests = {ref.version: ref.manifest for ref in refs.history(open_store(expected.folder / "undisturbed"))}
+    crossed = whole.crossed
+    commits = [at for at, name in enumerate(crossed, 1) if "refs/" in name]
+    assert len(commits) == 3 * len(manifests) == 3 * whole.outcome.version
+    found = set()
+    for at in sorted({*(len(crossed) * part // 14 + 1 for part in range(14)), *commits[:3], commits[2] + 1}):
+        root = expected.folder / f"killed-{at}"
+        ended = forks.build(expected.settings(root.name), at, waves=waves)
+        assert ended.code == -signal.SIGKILL
+        kept = complete_parts(root)
+        versions = FolderReader(root).versions() if (root / "store.json").exists() else []
+        found.add(len(versions))
+        again = filled(expected.settings(root.name), waves)
+        assert {ref.version: ref.manifest for ref in refs.history(open_store(root))} == manifests
+        assert again.manifest == expected.built.manifest
+        # A part that a version on the way needs alone is made once, too.
+        assert again.parts_made + len(kept) == whole.outcome.parts_made
+        shutil.rmtree(root)
+    assert {0, 1} <= found
+
+
+def test_versions_on_the_way_follow_each_other_and_each_is_whole(expected: Expected) -> None:
+    chosen = expected.settings("versions")
+    outcome = filled(chosen, Waves(2, publish_every=1))
+    root = Path(chosen["store"])
+    waves = -(-expected.shards // 2)
+    assert outcome.version == waves
+    assert outcome.manifest == expected.built.manifest
+    reader = FolderReader(root)
+    assert reader.versions() == list(range(1, waves + 1))
+    before: set[str] = set()
+    for version in reader.versions():
+        checked = verify(reader, version)
+        assert checked.ok, checked.problems
+        with indexmill.open(root, version=version) as snapshot:
+            rows = snapshot.table("documents").to_pylist()
+            assert len(snapshot.shards("documents")) == min(2 * version, expected.shards)
+            corpus = snapshot.manifest.corpus
+            assert corpus.documents == len(rows)
+            assert corpus.passages == snapshot.table("passages").num_rows
+        ids = {row["document_id"] for row in rows}
+        assert before < ids
+        before = ids
+        if version in (1, waves - 1):  # the documents alone, but for how they are cut, are a corpus of their own
+            alone = {identity: text for identity, text in documents(24, words=110).items() if identity in ids}
+            own = write_corpus(expected.folder / f"alone-{version}.jsonl", alone)
+            assert answers(root, version)
+            fresh = build(settings(expected.folder / f"alone-{version}", own))
+            with indexmill.open(expected.folder / f"alone-{version}") as snapshot:
+                assert snapshot.manifest.corpus.fingerprint == corpus.fingerprint
+                assert fresh.documents == corpus.documents
+    costs = [ref.cost["vectors_made"] for ref in refs.history(open_store(root))]
+    assert sum(int(str(cost)) for cost in costs) == outcome.vectors_made
+    assert all(int(str(cost)) < expected.built.vectors_made for cost in costs)
+    (run,) = runs.list_runs(open_store(root))
+    assert (run.state, run.version) == ("published", waves)
+
+
+def test_a_reader_keeps_its_version_while_a_backfill_is_at_work(expected: Expected, tmp_path: Path) -> None:
+    chosen = settings(tmp_path / "store", write_corpus(tmp_path / "old.jsonl", documents(4, words=110)))
+    old = build(chosen)
+    before = answers(tmp_path / "store")
+    chosen["corpus"] = {"paths": [str(expected.corpus)]}
+    seen: list[int] = []
+
+    class Watching(InlineExecutor):
+        def run(self, calls: Any, *, priority: int = 0) -> Iterator[Any]:
+            for done in super().run(calls, priority=priority):
+                if len(seen) % 7 == 0:
+                    assert FolderReader(tmp_path / "store").versions() == [1]
+                    assert answers(tmp_path / "store") == before
+                seen.append(1)
+                yield done
+
+    with indexmill.open(tmp_path / "store") as held:
+        question = "Who built the bridge of Vell with Esme Quill?"
+        first = [hit.to_dict() for hit in held.retrieve(question, k=3)]
+        outcome = run_stages(
+            "backfill",
+            Configuration.model_validate(chosen),
+            Watching(),
+            lambda one, publish: backfill(one, Waves(2), lambda _, names: in_order(one, names), publish),
+            progress=Silent(),
+        )
+        assert [hit.to_dict() for hit in held.retrieve(question, k=3)] == first
+    assert len(seen) > 20
+    assert (outcome.version, outcome.manifest) == (2, expected.built.manifest)
+    assert answers(tmp_path / "store", 1) == before
+    assert FolderReader(tmp_path / "store").ref(1).manifest == old.manifest
+
+
+def in_order(build_: Build, names: Any) -> None:
+    for name in names:
+        getattr(build_, name)()
+
+
+def test_no_version_on_the_way_takes_documents_away(expected: Expected) -> None:
+    """A backfill under other settings over an index of the whole corpus: publishing its first waves would."""
+    chosen = expected.settings("again")
+    build(chosen)
+    chosen["split"] = {"tokens": 64}
+    told = Told()
+    outcome = filled(chosen, Waves(2, publish_every=1), told)
+    assert outcome.version == 2
+    assert build(chosen | {"store": str(expected.folder / "again-fresh")}).manifest == outcome.manifest
+    assert "waves 1-1 of" in told.said[0] or any("not published" in line for line in told.said)
+
+
+def test_rows_of_a_killed_backfill_that_had_published_are_copied(expected: Expected, tmp_path: Path) -> None:
+    rows = documents(24, words=110)
+    chosen = settings(tmp_path / "store", write_corpus(tmp_path / "corpus.jsonl", rows))
+    publishing = 2 + 2 * len(OF_SHARDS) + 8  # two waves, and the stages of the corpus
+    stopped(chosen, Waves(1, publish_every=2), publishing + 4 * len(OF_SHARDS))
+    assert FolderReader(tmp_path / "store").versions()
+    changed = {name: (title, text + " Yorrick Ansel left Vell.") for name, (title, text) in rows.items()}
+    touched = dict(list(changed.items())[::6])
+    write_corpus(tmp_path / "corpus.jsonl", rows | touched)
+    outcome = filled(chosen, Waves(1))
+    fresh = build(chosen | {"store": str(tmp_path / "fresh")})
+    assert outcome.manifest == fresh.manifest
+    assert outcome.vectors_made < fresh.vectors_made / 2
+
+
+def test_stopping_the_executor_ends_a_backfill_and_its_record(expected: Expected) -> None:
+    class Stopping(InlineExecutor):
+        calls = 0
+
+        def run(self, calls: Any, *, priority: int = 0) -> Iterator[Any]:
+            for done in super().run(calls, priority=priority):
+                self.calls += 1
+                if self.calls == 12:
+                    self.stop()
+                yield done
+
+    chosen = expected.settings("stopping")
+    with pytest.raises(StoppedError):
+        run_stages(
+            "backfill",
+            Configuration.model_validate(chosen),
+            Stopping(),
+            lambda one, publish: backfill(one, Waves(2), lambda _, names: in_order(one, names), publish),
+            progress=Silent(),
+        )
+    assert complete_parts(Path(chosen["store"]))
+    assert filled(chosen, Waves(2)).manifest == expected.built.manifest
+
+
+def test_a_wave_is_given_back_to_the_disk_before_the_next(expected: Expected) -> None:
+    chosen = expected.settings("disk")
+    held: list[int] = []
+
+    def run(build_: Build, publish: Publish) -> Manifest:
+        def together(title: str, names: Any) -> None:
+            in_order(build_, names)
+            spilled = Path(chosen["store"]).glob("tmp/*/spill/*.documents.*")
+            held.append(sum(file.stat().st_size for file in spilled))
+
+        return backfill(build_, Waves(1), together, publish)
+
+    run_stages("backfill", Configuration.model_validate(chosen), InlineExecutor(), run, progress=Silent())
+    assert held == sorted(held, reverse=True)
+    assert held[0] > held[expected.shards // 2] > held[-1] == 0
