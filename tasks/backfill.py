@@ -99,7 +99,11 @@ def backfill(
         finally:
             build.progress = progress
         if not made[number - 1]:
-            held = f"{len(wave)} shards, {sum(shard.documents for shard in wave):,} documents"
+            held = (
+                f"shards {wave[0].label} to {wave[-1].label}, {sum(shard.documents for shard in wave):,} documents"
+                if wave
+                else "nothing"
+            )
             progress.end(title, f"{held}; {pace.made(wave, sum(tokens[number:]))}; made")
         if waves.publish_every and number % waves.publish_every == 0 and number < len(cut):
             _publish(build, f"waves 1-{number} of {len(cut)}", together, publish)

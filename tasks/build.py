@@ -271,9 +271,7 @@ class Build:
         """Find the entities that documents mention."""
         settings = {"fingerprint": self.recogniser_fingerprint}
         extra = {"recogniser": self.configuration.recognise.recogniser}  # a name, or where a pipeline lies
-        self._make(
-            recognise.STAGE, [_Want(shard, self._texts(shard), settings, extra) for shard in self._labels]
-        )
+        self._make(recognise.STAGE, [_Want(shard, self._texts(shard), settings, extra) for shard in self._labels])
 
     def embed(self) -> None:
         """Make the vectors of passages and sentences that no earlier part holds."""

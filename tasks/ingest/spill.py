@@ -324,9 +324,7 @@ class _Rows:
         for piece, rows in groupby(held, key=lambda row: _piece(row[0])):
             self._write(list(rows), self._documents(piece))
 
-    def _write(
-        self, held: list[tuple[bytes, Document, str, int | None]], writer: pa.ipc.RecordBatchFileWriter
-    ) -> None:
+    def _write(self, held: list[tuple[bytes, Document, str, int | None]], writer: pa.ipc.RecordBatchFileWriter) -> None:
         made = [document for _, document, _, _ in held]
         documents = {name: [getattr(document, name) for document in made] for name in DOCUMENTS.names}
         index = {

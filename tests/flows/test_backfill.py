@@ -20,7 +20,7 @@ from indexmill.verify import verify
 from schemas.config import Configuration
 from storage import refs, runs
 from storage.folder import open_store
-from tasks.backfill import Waves, backfill
+from tasks.backfill import OF_CORPUS, START, Pace, Waves, backfill
 from tasks.build import OF_SHARDS, Build
 from tasks.executor import InlineExecutor, StoppedError
 from tasks.report import Silent
@@ -59,11 +59,21 @@ class Expected:
 @pytest.fixture(scope="module")
 def expected() -> Iterator[Expected]:
     with quick_folder() as folder:
-        corpus = write_corpus(folder / "corpus.jsonl", documents(24, words=110))
-        built = build(settings(folder / "built", corpus))
-        with indexmill.open(folder / "built") as snapshot:
-            shards = len(snapshot.shards("passages"))
-        yield Expected(folder, corpus, built, shards)
+        yield undisturbed(folder, 48)
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Expected]:
+    with quick_folder() as folder:
+        yield undisturbed(folder, 12)
+
+
+def undisturbed(folder: Path, count: int) -> Expected:
+    corpus = write_corpus(folder / "corpus.jsonl", documents(count, words=110))
+    built = build(settings(folder / "built", corpus))
+    with indexmill.open(folder / "built") as snapshot:
+        shards = len(snapshot.shards("passages"))
+    return Expected(folder, corpus, built, shards)
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +142,10 @@ def test_waves_are_told_with_their_pace_and_those_that_were_done(expected: Expec
     assert told.said[told.said.index(made[0]) - 1] == f"waves 1-2 of {waves} were done"
     assert [int(line.split()[1]) for line in made] == list(range(3, waves + 1))
     rates = r"[\d,.]+ documents/s, [\d,]+ tokens/s"
-    assert re.fullmatch(rf"wave 3 of {waves}: 2 shards, \d+ documents; {rates}, \d+ s left; made", made[0])
-    assert re.fullmatch(rf"wave {waves} of {waves}: \d shards, \d+ documents; {rates}; made", made[-1])
+    assert re.fullmatch(
+        rf"wave 3 of {waves}: shards p[01]+ to p[01]+, \d+ documents; {rates}, \d+ s left; made", made[0]
+    )
+    assert re.fullmatch(rf"wave {waves} of {waves}: shards p[01]+ to p[01]+, \d+ documents; {rates}; made", made[-1])
 
 
 @pytest.mark.parametrize("after", [1, 2, 4, 2 + len(OF_SHARDS), 2 + len(OF_SHARDS) * 3 // 2, 2 + len(OF_SHARDS) * 3])
@@ -152,31 +164,40 @@ def test_a_stopped_backfill_goes_on_and_so_does_a_build(expected: Expected, afte
         assert states == [("backfill", "failed"), ("backfill" if name == "filled" else "build", "published")]
 
 
-def test_a_killed_backfill_loses_no_finished_part(expected: Expected, forks: Forks) -> None:
-    """Boundaries of durable writes, spread over all waves and the commits between them."""
-    waves = Waves(2, publish_every=2)
-    whole = forks.build(expected.settings("undisturbed"), waves=waves)
+def killed_everywhere(small: Expected, forks: Forks, points: int) -> None:
+    waves = Waves(1, publish_every=2)
+    whole = forks.build(small.settings("undisturbed"), waves=waves)
     assert whole.outcome is not None
-    assert whole.outcome.manifest == expected.built.manifest
-    manifests = {ref.version: ref.manifest for ref in refs.history(open_store(expected.folder / "undisturbed"))}
+    assert whole.outcome.manifest == small.built.manifest
+    manifests = {ref.version: ref.manifest for ref in refs.history(open_store(small.folder / "undisturbed"))}
     crossed = whole.crossed
     commits = [at for at, name in enumerate(crossed, 1) if "refs/" in name]
-    assert len(commits) == 3 * len(manifests) == 3 * whole.outcome.version
+    assert len(commits) == 3 * len(manifests) == 3 * whole.outcome.version > 3
     found = set()
-    for at in sorted({*(len(crossed) * part // 14 + 1 for part in range(14)), *commits[:3], commits[2] + 1}):
-        root = expected.folder / f"killed-{at}"
-        ended = forks.build(expected.settings(root.name), at, waves=waves)
+    for at in sorted({*(len(crossed) * part // points + 1 for part in range(points)), *commits[:3], commits[2] + 1}):
+        root = small.folder / f"killed-{at}"
+        ended = forks.build(small.settings(root.name), at, waves=waves)
         assert ended.code == -signal.SIGKILL
         kept = complete_parts(root)
         versions = FolderReader(root).versions() if (root / "store.json").exists() else []
         found.add(len(versions))
-        again = filled(expected.settings(root.name), waves)
+        again = filled(small.settings(root.name), waves)
         assert {ref.version: ref.manifest for ref in refs.history(open_store(root))} == manifests
-        assert again.manifest == expected.built.manifest
+        assert again.manifest == small.built.manifest
         # A part that a version on the way needs alone is made once, too.
         assert again.parts_made + len(kept) == whole.outcome.parts_made
         shutil.rmtree(root)
+    shutil.rmtree(small.folder / "undisturbed")
     assert {0, 1} <= found
+
+
+def test_a_killed_backfill_loses_no_finished_part(small: Expected, forks: Forks) -> None:
+    killed_everywhere(small, forks, 6)
+
+
+@pytest.mark.slow
+def test_a_backfill_killed_at_a_hundred_boundaries(small: Expected, forks: Forks) -> None:
+    killed_everywhere(small, forks, 100)
 
 
 def test_versions_on_the_way_follow_each_other_and_each_is_whole(expected: Expected) -> None:
@@ -202,7 +223,7 @@ def test_versions_on_the_way_follow_each_other_and_each_is_whole(expected: Expec
         assert before < ids
         before = ids
         if version in (1, waves - 1):  # the documents alone, but for how they are cut, are a corpus of their own
-            alone = {identity: text for identity, text in documents(24, words=110).items() if identity in ids}
+            alone = {identity: text for identity, text in documents(48, words=110).items() if identity in ids}
             own = write_corpus(expected.folder / f"alone-{version}.jsonl", alone)
             assert answers(root, version)
             fresh = build(settings(expected.folder / f"alone-{version}", own))
@@ -267,18 +288,19 @@ def test_no_version_on_the_way_takes_documents_away(expected: Expected) -> None:
 
 
 def test_rows_of_a_killed_backfill_that_had_published_are_copied(expected: Expected, tmp_path: Path) -> None:
-    rows = documents(24, words=110)
+    rows = documents(48, words=110)
     chosen = settings(tmp_path / "store", write_corpus(tmp_path / "corpus.jsonl", rows))
-    publishing = 2 + 2 * len(OF_SHARDS) + 8  # two waves, and the stages of the corpus
-    stopped(chosen, Waves(1, publish_every=2), publishing + 4 * len(OF_SHARDS))
-    assert FolderReader(tmp_path / "store").versions()
+    half = expected.shards // 2
+    waves = expected.shards - 1
+    stopped(chosen, Waves(1, publish_every=half), len(START) + waves * len(OF_SHARDS) + len(OF_CORPUS))
+    assert FolderReader(tmp_path / "store").versions() == [1]
     changed = {name: (title, text + " Yorrick Ansel left Vell.") for name, (title, text) in rows.items()}
     touched = dict(list(changed.items())[::6])
     write_corpus(tmp_path / "corpus.jsonl", rows | touched)
     outcome = filled(chosen, Waves(1))
     fresh = build(chosen | {"store": str(tmp_path / "fresh")})
     assert outcome.manifest == fresh.manifest
-    assert outcome.vectors_made < fresh.vectors_made / 2
+    assert outcome.vectors_made < fresh.vectors_made / 3
 
 
 def test_stopping_the_executor_ends_a_backfill_and_its_record(expected: Expected) -> None:
