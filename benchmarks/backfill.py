@@ -80,9 +80,7 @@ def corpus_of(documents: int, folder: Path) -> Path:
     if not DATA.exists():
         raise SystemExit(f"{DATA} is not there: this benchmark needs the technical documents of a full checkout")
     path = folder / f"{documents}.jsonl"
-    subprocess.run(
-        [sys.executable, DATA, "0", path, "--docs", str(documents)], check=True, stdout=subprocess.DEVNULL
-    )
+    subprocess.run([sys.executable, DATA, "0", path, "--docs", str(documents)], check=True, stdout=subprocess.DEVNULL)
     return path
 
 

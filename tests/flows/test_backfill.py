@@ -20,7 +20,7 @@ from indexmill.verify import verify
 from schemas.config import Configuration
 from storage import refs, runs
 from storage.folder import open_store
-from tasks.backfill import OF_CORPUS, START, Pace, Waves, backfill
+from tasks.backfill import OF_CORPUS, START, Waves, backfill
 from tasks.build import OF_SHARDS, Build
 from tasks.executor import InlineExecutor, StoppedError
 from tasks.report import Silent
