@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -104,23 +105,35 @@ def backfill(corpus: Path, store: Path, chosen: argparse.Namespace) -> dict[str,
     return {**told, "tokens": tokens, "used": used}
 
 
-def show(rows: list[dict[str, Any]]) -> bool:
-    """The table of the runs; whether it keeps the bounds."""
-    print(f"{'documents':>9} {'tokens':>11} {'wall s':>7} {'documents/s':>11} {'tokens/s':>9} {'CPU s':>7} "
-          f"{'CPU us/token':>12} {'private MiB':>11} {'with mapped':>11}")  # fmt: skip
-    for row in rows:
-        used = row["used"]
-        print(f"{row['documents']:>9,} {row['tokens']:>11,} {row['seconds']:>7.1f} "
-              f"{row['documents'] / row['seconds']:>11.1f} {row['tokens'] / row['seconds']:>9,.0f} "
-              f"{used.seconds:>7.1f} {1e6 * used.seconds / row['tokens']:>12.1f} "
-              f"{used.private >> 20:>11,} {used.mapped >> 20:>11,}")  # fmt: skip
+HEADER = (
+    f"{'documents':>9} {'tokens':>11} {'wall s':>7} {'documents/s':>11} {'tokens/s':>9} {'CPU s':>7} "
+    f"{'CPU us/token':>12} {'private MiB':>11} {'with mapped':>11}"
+)
+
+
+def shown(row: dict[str, Any]) -> str:
+    """A run as a row of the table."""
+    used = row["used"]
+    return (
+        f"{row['documents']:>9,} {row['tokens']:>11,} {row['seconds']:>7.1f} "
+        f"{row['documents'] / row['seconds']:>11.1f} {row['tokens'] / row['seconds']:>9,.0f} "
+        f"{used.seconds:>7.1f} {1e6 * used.seconds / row['tokens']:>12.1f} "
+        f"{used.private >> 20:>11,} {used.mapped >> 20:>11,}"
+    )
+
+
+def bounded(rows: list[dict[str, Any]]) -> bool:
+    """Prints the ratios of the runs; whether they keep the bounds."""
     kept = all(row["used"].mapped < BOUND for row in rows)
-    for one, other in zip(rows, rows[1:], strict=False):
+    for one, other in itertools.pairwise(rows):
         tokens = other["tokens"] / one["tokens"]
         memory = other["used"].mapped / one["used"].mapped
+        private = other["used"].private / one["used"].private
         per_token = other["used"].seconds / one["used"].seconds / tokens
-        print(f"{one['documents']:,} to {other['documents']:,} documents: tokens x {tokens:.2f}, memory x {memory:.2f}, "
-              f"private x {other['used'].private / one['used'].private:.2f}, CPU per token x {per_token:.2f}")  # fmt: skip
+        print(
+            f"{one['documents']:,} to {other['documents']:,} documents: tokens x {tokens:.2f}, "
+            f"memory x {memory:.2f}, private x {private:.2f}, CPU per token x {per_token:.2f}"
+        )
         kept = kept and memory < tokens and per_token < SLACK
     return kept
 
@@ -203,6 +216,9 @@ def main() -> None:
     chosen = parser.parse_args()
     sizes = [2500] if chosen.real else [400, 800] if chosen.quick else [int(n) for n in chosen.documents.split(",")]
     os.environ.setdefault("PYTHONHASHSEED", "0")
+    print(describe_machine())
+    print(f"{chosen.workers} workers; {'the default model' if chosen.real else 'the deterministic encoder'}")
+    print(HEADER, flush=True)
     rows = []
     with tempfile.TemporaryDirectory(prefix="indexmill-backfill-") as folder:
         for documents in sizes:
@@ -211,9 +227,8 @@ def main() -> None:
             again = [sys.executable, "-c", f"from benchmarks.backfill import *; stages_of(Path({str(store)!r}))"]
             row["stages"] = json.loads(subprocess.run(again, check=True, stdout=subprocess.PIPE).stdout)
             rows.append(row)
-    print(describe_machine())
-    print(f"{chosen.workers} workers; {'the default model' if chosen.real else 'the deterministic encoder'}")
-    kept = show(rows)
+            print(shown(row), flush=True)
+    kept = bounded(rows)
     show_stages(rows)
     if not kept:
         raise SystemExit("a bound was passed: memory, its growth, or the growth of the time per token")

@@ -59,7 +59,7 @@ def resolve(mentions: list[Path], passages: list[Path]) -> tuple[pa.Table, pa.Ta
 
 
 def _counted(mentions: Path, passages: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A shard's surface forms (_SURFACE) and where its entities are (_SPREAD), each with the first `digit` of the id."""
+    """A shard's surface forms (_SURFACE) and where its entities are (_SPREAD), with the first `digit` of the id."""
     rows = pl.read_parquet(mentions, columns=["entity_id", "name", "surface", "passage_id", "kind"])
     owners = pl.read_parquet(passages, columns=["passage_id", "document_id"])
     surfaces = rows.group_by("entity_id", "name", "surface").agg(
