@@ -85,6 +85,11 @@ def backfill(
     progress = build.progress
     cut = waves.cut(build.corpus.shards)
     made = [not build.cold and build.is_made(wave) for wave in cut]
+    progress.end(
+        "ingest",
+        f"{build.corpus.documents:,} documents of about {build.corpus.tokens:,} tokens, "
+        f"{len(build.corpus.shards)} shards in {len(cut)} waves; read",
+    )
     if any(made):
         progress.note(f"waves {_ranges(made)} of {len(cut)} were done")
     tokens = [0 if there else sum(shard.tokens for shard in wave) for wave, there in zip(cut, made, strict=True)]

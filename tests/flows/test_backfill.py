@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
@@ -14,18 +15,21 @@ import pytest
 
 import indexmill
 from flows.run import Outcome, Publish, backfill_inline, run_stages
+from indexmill.command import main
 from indexmill.folder import FolderReader
 from indexmill.manifest import Manifest
 from indexmill.verify import verify
 from schemas.config import Configuration
 from storage import refs, runs
 from storage.folder import open_store
+from storage.lease import holding
 from tasks.backfill import OF_CORPUS, START, Waves, backfill
 from tasks.build import OF_SHARDS, Build
 from tasks.executor import InlineExecutor, StoppedError
-from tasks.report import Silent
+from tasks.report import Progress, Silent
 from tests.corpora import documents, write_corpus
 from tests.flows.children import Forks, build, settings
+from tests.flows.commands import command, write_settings
 from tests.flows.readers import answers, complete_parts
 from tests.storage.quick import quick_folder
 
@@ -325,6 +329,55 @@ def test_stopping_the_executor_ends_a_backfill_and_its_record(expected: Expected
         )
     assert complete_parts(Path(chosen["store"]))
     assert filled(chosen, Waves(2)).manifest == expected.built.manifest
+
+
+def test_the_command_passes_on_how_waves_are_cut_and_published(
+    expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Waves] = []
+
+    def here(configuration: Configuration, *, waves: Waves, progress: Progress, cold: bool, **_: object) -> Outcome:
+        asked.append(waves)
+        return backfill_inline(configuration, waves, progress=progress, cold=cold)
+
+    monkeypatch.setattr("flows.run.build_under_prefect", here)
+    chosen = settings(tmp_path / "store", expected.corpus, run={"wave_shards": 3})
+    argv = ["backfill", "-c", str(write_settings(tmp_path / "indexmill.yaml", chosen)), "--json"]
+    assert main([*argv, "--publish-every", "2"]) == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    waves = -(-expected.shards // 3)
+    assert (told["published"], told["version"]) == (True, -(-waves // 2))
+    assert told["manifest"] == expected.built.manifest
+    assert re.search(rf"^ingest: 48 documents of about [\d,]+ tokens, {expected.shards} shards in {waves} waves;", err)
+    assert f"\nwave {waves} of {waves}: " in err
+    assert main([*argv, "--wave-shards", "1"]) == 0
+    assert f"waves 1-{expected.shards} of {expected.shards} were done" in capsys.readouterr().err
+    assert asked == [Waves(3, 2), Waves(1, None)]
+
+
+@pytest.mark.slow
+def test_the_real_command_ends_at_sigterm_and_goes_on_where_it_was(expected: Expected, tmp_path: Path) -> None:
+    chosen = settings(tmp_path / "store", expected.corpus, run={"wave_shards": 2, "workers": 2})
+    argv = ["backfill", "-c", write_settings(tmp_path / "indexmill.yaml", chosen), "--json"]
+    with command(tmp_path, *argv) as ended:
+        ended.wait_for("wave 2 of")
+        ended.signal(signal.SIGTERM)
+        assert ended.wait(60) == 130, ended.err
+        assert ended.left_behind() == {}
+    assert ended.lines[-1] == "interrupted\n"
+    lease = holding(open_store(tmp_path / "store"))
+    assert lease is not None
+    assert lease.released
+    kept = complete_parts(tmp_path / "store")
+    with command(tmp_path, *argv) as going_on:
+        assert going_on.wait() == 0, going_on.err
+        assert going_on.left_behind() == {}
+    assert re.search(r"^waves 1-\d of 7 were done$", going_on.err, re.MULTILINE)
+    told = going_on.json()
+    assert told["manifest"] == expected.built.manifest
+    assert told["parts_made"] + len(kept) == expected.built.parts_made
+    assert not build(settings(tmp_path / "store", expected.corpus)).published
 
 
 def test_a_wave_is_given_back_to_the_disk_before_the_next(expected: Expected) -> None:
