@@ -139,25 +139,18 @@ def bounded(rows: list[dict[str, Any]]) -> bool:
 
 
 def stages_of(store: Path) -> None:
-    """In this process: make the stages of the whole corpus again from the parts that a store has, and tell their peaks.
-
-    Deletes the receipts of those stages: the store is the benchmark's own.
-    """
+    """In this process: make the stages of the whole corpus again from a store's parts, and tell their peaks."""
     from flows.run import run_build
     from schemas.config import load_configuration
-    from storage.folder import open_store
     from tasks.build import NEEDS, Build
     from tasks.executor import InlineExecutor
     from tasks.report import Silent
 
-    opened = open_store(store)
-    for stage in STAGES:
-        for name in opened.list(f"work/{stage}/"):
-            opened.delete(name)
     told: dict[str, dict[str, float]] = {}
 
     def stages(build: Build) -> Any:
         for stage in NEEDS:
+            build.cold = stage in STAGES  # copies no row of the part that is there
             with _peak() as peak:
                 getattr(build, stage)()
             if stage in STAGES:

@@ -91,7 +91,8 @@ def backfill(
         f"{len(build.corpus.shards)} shards in {len(cut)} waves; read",
     )
     if any(made):
-        progress.note(f"waves {_ranges(made)} of {len(cut)} were done")
+        several = sum(made) > 1
+        progress.note(f"wave{'s' if several else ''} {_ranges(made)} of {len(cut)} {'were' if several else 'was'} done")
     tokens = [0 if there else sum(shard.tokens for shard in wave) for wave, there in zip(cut, made, strict=True)]
     stages = [stage for stage in OF_SHARDS if stage != "bm25" or build.configuration.families.bm25.enabled]
     pace = pace or Pace()
@@ -111,7 +112,7 @@ def backfill(
             )
             progress.end(title, f"{held}; {pace.made(wave, sum(tokens[number:]))}; made")
         if waves.publish_every and number % waves.publish_every == 0 and number < len(cut):
-            _publish(build, f"waves 1-{number} of {len(cut)}", together, publish)
+            _publish(build, f"up to wave {number} of {len(cut)}", together, publish)
     together("", OF_CORPUS)
     return build.manifest()
 
@@ -121,8 +122,8 @@ def _publish(build: Build, title: str, together: Together, publish: Callable[[Ma
     before = build.parent.manifest.corpus.documents if build.parent and build.parent.manifest else 0
     if build.documents_taken < before:
         build.progress.note(
-            f"{title} hold {build.documents_taken:,} documents, version {build.parent.version if build.parent else 0} "
-            f"has {before:,}: not published"
+            f"{title} there are {build.documents_taken:,} documents, version "
+            f"{build.parent.version if build.parent else 0} has {before:,}: not published"
         )
         return
     together(f"{title}: ", OF_CORPUS)

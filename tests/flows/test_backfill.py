@@ -6,6 +6,8 @@ import json
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +30,7 @@ from tasks.build import OF_SHARDS, Build
 from tasks.executor import InlineExecutor, StoppedError
 from tasks.report import Progress, Silent
 from tests.corpora import documents, write_corpus
-from tests.flows.children import Forks, build, settings
+from tests.flows.children import ROOT, Forks, build, settings
 from tests.flows.commands import command, write_settings
 from tests.flows.readers import answers, complete_parts
 from tests.storage.quick import quick_folder
@@ -288,7 +290,10 @@ def test_no_version_on_the_way_takes_documents_away(expected: Expected) -> None:
     outcome = filled(chosen, Waves(2, publish_every=1), told)
     assert outcome.version == 2
     assert build(chosen | {"store": str(expected.folder / "again-fresh")}).manifest == outcome.manifest
-    assert "waves 1-1 of" in told.said[0] or any("not published" in line for line in told.said)
+    refused = [line for line in told.said if line.endswith("not published")]
+    waves = -(-expected.shards // 2)
+    assert 0 < len(refused) <= waves - 1
+    assert re.fullmatch(r"up to wave 1 of \d+ there are \d+ documents, version 1 has 48: not published", refused[0])
 
 
 def test_rows_of_a_killed_backfill_that_had_published_are_copied(expected: Expected, tmp_path: Path) -> None:
@@ -373,11 +378,68 @@ def test_the_real_command_ends_at_sigterm_and_goes_on_where_it_was(expected: Exp
     with command(tmp_path, *argv) as going_on:
         assert going_on.wait() == 0, going_on.err
         assert going_on.left_behind() == {}
-    assert re.search(r"^waves 1-\d of 7 were done$", going_on.err, re.MULTILINE)
+    assert re.search(r"^(waves 1-\d of 7 were|wave 1 of 7 was) done$", going_on.err, re.MULTILINE)
     told = going_on.json()
     assert told["manifest"] == expected.built.manifest
     assert told["parts_made"] + len(kept) == expected.built.parts_made
     assert not build(settings(tmp_path / "store", expected.corpus)).published
+
+
+VISIBLE = """
+import json, sys, urllib.request
+from flows.server import private_prefect
+with private_prefect() as server:
+    from flows.build import backfill_flow
+    from flows.run import run_stages
+    from schemas.config import Configuration
+    from tasks.backfill import Waves
+    from tasks.executor import InlineExecutor
+    from tasks.report import Silent
+    server.wait()
+
+    def found(what):
+        request = urllib.request.Request(
+            f"{server.url}/{what}/filter", b"{}", {"Content-Type": "application/json"}, method="POST"
+        )
+        with urllib.request.urlopen(request) as answer:
+            return sorted(row["name"] for row in json.load(answer))
+
+    outcome = run_stages(
+        "backfill",
+        Configuration.model_validate(json.loads(sys.argv[1])),
+        InlineExecutor(),
+        lambda build, publish: backfill_flow(build, {}, Waves(7, 1), publish, private=True),
+        progress=Silent(),
+    )
+    print(json.dumps([outcome.run, outcome.manifest, found("flows"), found("flow_runs")]))
+"""
+
+
+@pytest.mark.slow
+def test_prefect_shows_a_flow_of_its_own(expected: Expected) -> None:
+    argv = [sys.executable, "-c", VISIBLE, json.dumps(expected.settings("visible"))]
+    run, manifest, flows, flow_runs = json.loads(
+        subprocess.run(argv, check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout.splitlines()[-1]
+    )
+    assert manifest == expected.built.manifest
+    assert (flows, flow_runs) == (["indexmill-backfill"], [run])
+
+
+def test_stages_are_named_after_their_wave_or_the_version_that_they_are_for(expected: Expected) -> None:
+    titles: list[str] = []
+
+    def run(build_: Build, publish: Publish) -> Manifest:
+        def together(title: str, names: Any) -> None:
+            titles.extend(title + name for name in names)
+            in_order(build_, names)
+
+        return backfill(build_, Waves(7, 1), together, publish)
+
+    chosen = Configuration.model_validate(expected.settings("titles"))
+    run_stages("backfill", chosen, InlineExecutor(), run, progress=Silent())
+    waves = [[f"wave {number} of 2: {stage}" for stage in OF_SHARDS] for number in (1, 2)]
+    on_the_way = [f"up to wave 1 of 2: {stage}" for stage in OF_CORPUS]
+    assert titles == [*START, *waves[0], *on_the_way, *waves[1], *OF_CORPUS]
 
 
 def test_a_wave_is_given_back_to_the_disk_before_the_next(expected: Expected) -> None:
