@@ -1,4 +1,4 @@
-"""The Prefect flow of a build: it shows people what the stages do, and what waits for what.
+"""The Prefect flows of a build and of a backfill: they show people what the stages do, and what waits for what.
 
 The stages run beside it, in threads of the run, and a task of the flow only waits for its stage. So a server that dies
 or hangs takes nothing with it: receipts in the store are the truth about progress. Results are never cached or kept by
@@ -28,34 +28,36 @@ from tasks.build import NEEDS
 __all__ = ["show_flow"]
 
 _AT_WORK: dict[str, Mapping[str, Future[None]]] = {}
-"""The stages of this process's builds by run id: a flow's parameters are only names, fit to be shown and kept."""
+"""Stages at work by the name of their flow run: a flow's parameters are only names, fit to be shown and kept."""
 
 
 @task(persist_result=False, cache_policy=NO_CACHE, task_run_name="{stage}")
-def _stage(stage: str, run_id: str) -> None:
-    _AT_WORK[run_id][stage].result()
+def _stage(stage: str, run: str) -> None:
+    _AT_WORK[run][stage].result()
 
 
-@flow(name="indexmill-build", flow_run_name="{run_id}", persist_result=False, validate_parameters=False)
-def _flow(run_id: str) -> None:
+def _flow(run: str) -> None:
     shown: dict[str, PrefectFuture[None]] = {}
-    for stage, needs in NEEDS.items():
-        shown[stage] = _stage.submit(stage, run_id, wait_for=[shown[need] for need in needs], return_state=False)
+    for stage in _AT_WORK[run]:
+        waits = [shown[need] for need in NEEDS.get(stage, ()) if need in shown]
+        shown[stage] = _stage.submit(stage, run, wait_for=waits, return_state=False)
     for future in shown.values():
         future.result()
 
 
-def show_flow(run_id: str, stages: Mapping[str, Future[None]], *, private: bool) -> None:
+def show_flow(name: str, run: str, stages: Mapping[str, Future[None]], *, private: bool) -> None:
     """Show stages at work on the Prefect server until they have ended; raises what a stage or the server raised.
 
-    `private`: the server ends with this process, is asked for little and never twice.
+    name, run: those of the flow and of its run. `private`: the server ends with this process, is asked for little and
+    never twice.
     """
-    _AT_WORK[run_id] = stages
+    _AT_WORK[run] = stages
+    shown = flow(name=name, flow_run_name="{run}", persist_result=False, validate_parameters=False)(_flow)
     try:
         with _unobserved() if private else contextlib.nullcontext():
-            _flow(run_id)
+            shown(run)
     finally:
-        del _AT_WORK[run_id]
+        del _AT_WORK[run]
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import itertools
 import logging
 import os
 import queue
@@ -55,6 +56,10 @@ _SETTINGS = {
 }
 
 
+_WINDOW = 64
+"""Calls of a stage that the scheduler knows of at a time, unless there are more than a quarter as many threads."""
+
+
 class DaskExecutor:
     """Runs calls on a Dask client, yielding results as they come."""
 
@@ -62,24 +67,31 @@ class DaskExecutor:
         self._client = client
         self._stopped = threading.Event()
         self._pulse = _Pulse(client)
+        self._window = max(_WINDOW, 4 * sum(client.nthreads().values()))
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
-        """Submit every call at once.
+        """Submit calls a window ahead of their results.
 
         Raises what a call raised, WorkerDied for one whose workers died, and IndexmillError where the scheduler or all
         workers are gone; with `keep_going` the first two are yielded as Failed.
         """
-        by_key = {call.key: call for call in calls}
         done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-        futures = []
-        try:
-            for call in by_key.values():
+        seen: set[str] = set()
+        begun: dict[str, tuple[Call, Future[Any]]] = {}
+        waiting = iter(calls)
+
+        def submit(most: int) -> None:
+            for call in itertools.islice((call for call in waiting if call.key not in seen), most):
+                seen.add(call.key)
                 future = self._client.submit(
                     call.function, *call.arguments, key=call.key, priority=priority, pure=True, retries=0
                 )
+                begun[call.key] = call, future
                 future.add_done_callback(done.put)
-                futures.append(future)
-            for _ in futures:
+
+        try:
+            submit(self._window)
+            while begun:
                 future = self._next(done)
                 try:
                     result = self._result(future)
@@ -87,11 +99,14 @@ class DaskExecutor:
                     if not keep_going or isinstance(error, (StoppedError, _SchedulerLost)):
                         raise
                     result = Failed(error)
-                yield by_key[str(future.key)], result
+                call, _ = begun.pop(str(future.key))
+                future.release()
+                submit(1)
+                yield call, result
         except ClosedClientError as error:
             raise self._pulse.lost() from error
         finally:
-            for future in futures:
+            for _, future in begun.values():
                 future.release()  # what nobody waits for is not started
 
     def stop(self) -> None:

@@ -41,12 +41,17 @@ class Lines:
     def end(self, stage: str, summary: str) -> None:
         with self._lock:
             seconds = time.monotonic() - self._began.get(stage, time.monotonic())
-            self._total.pop(stage, None)
+            for known in (self._total, self._done, self._began):  # it may begin again, in another wave
+                known.pop(stage, None)
             self._write(f"{stage}: {summary} in {seconds:.1f} s\n")
 
     def warn(self, message: str) -> None:
         with self._lock:
             self._write(f"warning: {message}\n")
+
+    def note(self, message: str) -> None:
+        with self._lock:
+            self._write(f"{message}\n")
 
     def _show(self, stage: str) -> None:
         self._write(f"{stage}: {self._done[stage]} of {self._total.get(stage, 0)}\n")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from flows.interrupt import Interrupt, stoppable
 from flows.on_demand import OnDemand
 from flows.operation import Operation, operation
 from flows.shown import Shown
-from flows.stages import BY_NEED, Stages
+from flows.stages import Stages
 from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob, GateRefused
 from indexmill.manifest import Manifest, Ref
@@ -28,6 +28,7 @@ from storage.lease import Lease
 from storage.lineage import Lineage
 from storage.protocol import Store
 from storage.publish import publish
+from tasks.backfill import Waves, backfill
 from tasks.build import NEEDS, Build, Parent
 from tasks.executor import Executor, InlineExecutor
 from tasks.gates import refuse_quality
@@ -35,7 +36,19 @@ from tasks.isolate import DocumentsFailed
 from tasks.plan import Approved
 from tasks.report import Progress
 
-__all__ = ["Outcome", "build_inline", "build_under_prefect", "parent_of", "run_build"]
+__all__ = [
+    "Outcome",
+    "Publish",
+    "backfill_inline",
+    "build_inline",
+    "build_under_prefect",
+    "parent_of",
+    "run_build",
+    "run_stages",
+]
+
+Publish = Callable[[Manifest], None]
+"""Publishes a manifest on the way, and lets the build go on from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,34 @@ def run_build(
     work or committed first, GateRefused where the store is on hold, what an approved plan refuses, and whatever a
     stage raised; the run's record then says so.
     """
+    return run_stages(
+        "build",
+        configuration,
+        executor,
+        lambda build, _: stages(build),
+        progress=progress,
+        cold=cold,
+        allow_shrink=allow_shrink,
+        note=note,
+        clock=clock,
+        approved=approved,
+    )
+
+
+def run_stages(
+    command: str,
+    configuration: Configuration,
+    executor: Executor,
+    stages: Callable[[Build, Publish], Manifest],
+    *,
+    progress: Progress,
+    cold: bool = False,
+    allow_shrink: bool = False,
+    note: str = "",
+    clock: Clock = time.time,
+    approved: Approved | None = None,
+) -> Outcome:
+    """As `run_build`, for stages that may publish versions on the way to the last."""
     began = time.monotonic()
     store = init_store(configuration.store)
     details: dict[str, JsonValue] = {
@@ -87,7 +128,7 @@ def run_build(
         "note": note,
     }
     seconds = float(configuration.run.lease_seconds)
-    with operation(store, "build", details=details, clock=clock, lease_seconds=seconds) as run:
+    with operation(store, command, details=details, clock=clock, lease_seconds=seconds) as run:
         holds.check(store)
         build = Build(
             store,
@@ -104,8 +145,21 @@ def run_build(
             approved.check_cost()
             approved.check(build)
         run.lease.start(on_lost=lambda: build.executor.stop())
+
+        spent: Counter[str] = Counter()
+
+        def commit(manifest: Manifest) -> Ref:
+            ref = _commit(store, run.lease, build, manifest, clock, note, spent)
+            run.version, run.manifest = ref.version, ref.manifest
+            run.published = run.published or ref.run_id == run.run_id
+            return ref
+
+        def on_the_way(manifest: Manifest) -> None:
+            ref = commit(manifest)
+            build.follow(Parent(ref.version, ref.manifest, manifest, lineage.read(store, manifest.lineage)))
+
         try:
-            manifest = stages(build)
+            manifest = stages(build, on_the_way)
         finally:
             run.report = build.report.to_json()
             if approved is not None:
@@ -115,8 +169,7 @@ def run_build(
                 f"{file} changed while it was read; what was read is in the index, the next run reads it again"
             )
         _refuse_candidate(run, build, manifest)
-        ref = _commit(store, run.lease, build, manifest, clock, note)
-        run.version, run.manifest, run.published = ref.version, ref.manifest, ref.run_id == run.run_id
+        ref = commit(manifest)
     report = build.report
     return Outcome(
         published=run.published,
@@ -150,6 +203,20 @@ def build_inline(
     return run_build(configuration, InlineExecutor(), Build.run, progress=progress, cold=cold, approved=approved)
 
 
+def backfill_inline(configuration: Configuration, waves: Waves, *, progress: Progress, cold: bool = False) -> Outcome:
+    """A backfill in this process alone, as `build_inline`."""
+
+    def stages(build: Build, publish: Publish) -> Manifest:
+        return backfill(build, waves, lambda _, names: _in_order(build, names), publish)
+
+    return run_stages("backfill", configuration, InlineExecutor(), stages, progress=progress, cold=cold)
+
+
+def _in_order(build: Build, stages: Sequence[str]) -> None:
+    for stage in stages:
+        getattr(build, stage)()
+
+
 def build_under_prefect(
     configuration: Configuration,
     *,
@@ -159,8 +226,11 @@ def build_under_prefect(
     dask: str | None = None,
     note: str = "",
     approved: Approved | None = None,
+    waves: Waves | None = None,
 ) -> Outcome:
     """A build as the command runs it: its stages on Dask worker processes, shown as a flow on a private Prefect server.
+
+    waves: for a backfill, each group of whose stages is shown as a run of its own.
 
     What can be refused without them is refused first. Then the server and the workers start at the same time; the
     stages wait for the workers alone. A refresh starts workers when there is work for them, and a server never: its
@@ -168,24 +238,34 @@ def build_under_prefect(
     """
     with stoppable() as interrupt, contextlib.ExitStack() as stack:
 
-        def stages(build: Build) -> Manifest:
+        def stages(build: Build, publish: Publish) -> Manifest:
             build.look()
-            if build.parent is not None and not cold and dask is None and not os.environ.get("PREFECT_API_URL"):
-                return _try(build, interrupt, lambda: stack.enter_context(_on_demand(configuration)), BY_NEED)
+            small = build.parent is not None and not cold and waves is None
+            if small and dask is None and not os.environ.get("PREFECT_API_URL"):
+                return _try(build, interrupt, lambda: stack.enter_context(_on_demand(configuration)), _by_need)
             from flows.cluster import DaskExecutor, open_cluster
             from flows.server import private_prefect
 
             server = stack.enter_context(private_prefect())
             client = stack.enter_context(open_cluster(dask, configuration.run.workers, configuration.store))
-            return _try(
-                build,
-                interrupt,
-                lambda: DaskExecutor(client),
-                NEEDS,
-                lambda at_work: Shown(build.run_id, at_work.running, server, progress),
-            )
 
-        return run_build(
+            def together(title: str, names: Sequence[str]) -> None:
+                needs = {name: [need for need in NEEDS.get(name, ()) if need in names] for name in names}
+                at_work = Stages(build, needs)
+                flow = "indexmill-backfill" if waves else "indexmill-build"
+                with Shown(flow, f"{build.run_id} {title}".strip(" :"), at_work.running, server, progress):
+                    at_work.wait()
+
+            def all_of_them(build: Build) -> Manifest:
+                if waves is not None:
+                    return backfill(build, waves, together, publish)
+                together("", tuple(NEEDS))
+                return build.manifest()
+
+            return _try(build, interrupt, lambda: DaskExecutor(client), all_of_them)
+
+        return run_stages(
+            "backfill" if waves else "build",
             configuration,
             InlineExecutor(),
             stages,
@@ -197,6 +277,12 @@ def build_under_prefect(
         )
 
 
+def _by_need(build: Build) -> Manifest:
+    """All stages, where nothing is begun before `ingest` has found out whether there is anything to do."""
+    Stages(build, {"ingest": (), **NEEDS, "encoder": ("ingest",)}).wait()
+    return build.manifest()
+
+
 def _on_demand(configuration: Configuration) -> contextlib.closing[OnDemand]:
     return contextlib.closing(OnDemand(configuration.store, configuration.run.workers))
 
@@ -205,17 +291,14 @@ def _try(
     build: Build,
     interrupt: Interrupt,
     executor: Callable[[], Executor],
-    needs: Mapping[str, Sequence[str]],
-    shown: Callable[[Stages], AbstractContextManager[object]] = lambda at_work: contextlib.nullcontext(),
+    stages: Callable[[Build], Manifest],
 ) -> Manifest:
     """Run the stages, again without the documents that one of them cannot take; the manifest of the rest."""
     while True:
         build.executor = executor()
         try:
             with interrupt.stops(build):
-                at_work = Stages(build, needs)
-                with shown(at_work):
-                    return at_work.result()
+                return stages(build)
         except DocumentsFailed as failed:
             build.begin_again(failed)
 
@@ -251,13 +334,20 @@ def _refuse_candidate(run: Operation, build: Build, manifest: Manifest) -> None:
     )
 
 
-def _commit(store: FolderStore, lease: Lease, build: Build, manifest: Manifest, clock: Clock, note: str) -> Ref:
-    """Publish the manifest, unless it is the parent's own: then there was nothing to do."""
+def _commit(
+    store: FolderStore, lease: Lease, build: Build, manifest: Manifest, clock: Clock, note: str, spent: Counter[str]
+) -> Ref:
+    """Publish the manifest, unless it is the parent's own: then there was nothing to do.
+
+    `spent` is the cost of the versions that this run has published.
+    """
     parent = build.parent
     if parent is not None and digest_of(manifest.to_bytes()) == parent.digest:
         if parent.manifest is None:
             store.put_blob(manifest.to_bytes())  # what was damaged is whole again
         return refs.read(store, parent.version)
-    cost = {name: build.report.total(name) for name in ("vectors_made", "llm_calls", "llm_tokens")}
+    cost = {name: build.report.total(name) - spent[name] for name in ("vectors_made", "llm_calls", "llm_tokens")}
     version = parent.version if parent else None
-    return publish(store, lease, manifest, version, created=timestamp(clock()), cost=dict(cost), note=note)
+    ref = publish(store, lease, manifest, version, created=timestamp(clock()), cost=dict(cost), note=note)
+    spent.update(cost)
+    return ref

@@ -27,12 +27,12 @@ class Shown:
     """
 
     def __init__(
-        self, run_id: str, stages: Mapping[str, Future[None]], server: PrefectServer, progress: Progress
+        self, flow: str, run: str, stages: Mapping[str, Future[None]], server: PrefectServer, progress: Progress
     ) -> None:
-        self._run_id, self._stages, self._server, self._progress = run_id, stages, server, progress
+        self._flow, self._run, self._stages, self._server, self._progress = flow, run, stages, server, progress
         self._problem: str | None = None
         self._thread = threading.Thread(
-            target=contextvars.copy_context().run, args=(self._show,), name=f"flow {run_id}", daemon=True
+            target=contextvars.copy_context().run, args=(self._show,), name=f"flow {run}", daemon=True
         )
 
     def __enter__(self) -> Self:
@@ -54,7 +54,7 @@ class Shown:
             self._server.wait()
             from flows.build import show_flow
 
-            show_flow(self._run_id, self._stages, private=self._server.process is not None)
+            show_flow(self._flow, self._run, self._stages, private=self._server.process is not None)
         except Exception as error:
             if not any(stage.done() and stage.exception() is not None for stage in self._stages.values()):
                 self._problem = f"failed ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"

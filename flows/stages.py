@@ -6,22 +6,18 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import MappingProxyType
 
-from indexmill.manifest import Manifest
-from tasks.build import NEEDS, Build
+from tasks.build import Build
 
-__all__ = ["BY_NEED", "Stages"]
-
-BY_NEED: Mapping[str, tuple[str, ...]] = {"ingest": (), **NEEDS, "encoder": ("ingest",)}
-"""What stages wait for where nothing is begun before `ingest` has found out whether there is anything to do."""
+__all__ = ["Stages"]
 
 
 class Stages:
-    """Runs a build's stages from now on. The first failure stops the others, and is what `result` raises.
+    """Runs a build's stages from now on. The first failure stops the others, and is what `wait` raises.
 
     `needs` says what each stage waits for, in an order that satisfies each.
     """
 
-    def __init__(self, build: Build, needs: Mapping[str, Sequence[str]] = NEEDS) -> None:
+    def __init__(self, build: Build, needs: Mapping[str, Sequence[str]]) -> None:
         self._build = build
         self._failure: BaseException | None = None
         self._pool = ThreadPoolExecutor(len(needs), thread_name_prefix="stage")
@@ -30,8 +26,8 @@ class Stages:
             running[stage] = self._pool.submit(self._run, stage, [running[other] for other in others])
         self.running: Mapping[str, Future[None]] = MappingProxyType(running)
 
-    def result(self) -> Manifest:
-        """Wait until every stage has ended; the manifest that they add up to."""
+    def wait(self) -> None:
+        """Wait until every stage has ended; raises what the first that failed raised."""
         try:
             wait(self.running.values())
         except BaseException:  # a second signal
@@ -41,7 +37,6 @@ class Stages:
             self._pool.shutdown(wait=False)
         if self._failure is not None:
             raise self._failure
-        return self._build.manifest()
 
     def _run(self, stage: str, needs: Sequence[Future[None]]) -> None:
         for need in needs:

@@ -236,6 +236,9 @@ class RunSettings(_Settings):
         le=1.0,
         description="nothing is published when more of the rows than this are refused, and more than ten: exit code 3",
     )
+    wave_shards: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="shards in a wave of `backfill`; default: as many as hold about four million tokens"
+    )
 
 
 class Price(_Settings):

@@ -50,8 +50,10 @@ class Lineage(Record):
         """The parts that may hold rows for a shard: same row space, overlapping prefix, the nearest first."""
         ranked = []
         for entry in self.entries:
+            if entry.stage != stage or entry.row_space != row_space:
+                continue
             distance = overlap(shard, entry.shard)
-            if entry.stage == stage and entry.row_space == row_space and distance is not None:
+            if distance is not None:
                 ranked.append((distance, entry.shard, entry.key, entry))
         ranked.sort(key=lambda found: found[:3])
         return [found[3] for found in ranked]

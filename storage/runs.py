@@ -20,7 +20,7 @@ import pyarrow as pa
 from pydantic import Field, JsonValue
 
 from indexmill.canonical import digest_of
-from indexmill.errors import SnapshotNotFound, StoreError
+from indexmill.errors import NotFound, SnapshotNotFound, StoreError
 from indexmill.layout import run_name, run_prefix
 from indexmill.manifest import Digest, Name, Record, Timestamp, Word
 from schemas.tables import QUARANTINE
@@ -39,6 +39,7 @@ __all__ = [
     "State",
     "add_quarantine",
     "end",
+    "ended_well",
     "list_runs",
     "make_run_id",
     "published_runs",
@@ -247,9 +248,18 @@ def unpublished_runs(store: Store) -> frozenset[str]:
     )
 
 
+def ended_well(store: Store, run_id: str) -> bool:
+    """Whether a run came to its end with exit code 0."""
+    name = run_name(run_id, "end")
+    try:
+        return RunEnd.from_bytes(store.get(name), f"{store.url}/{name}").exit_code == 0
+    except NotFound:
+        return False
+
+
 def _was_idle(store: Store, run_id: str, names: list[str]) -> bool:
     name = run_name(run_id, "end")
-    return name in names and RunEnd.from_bytes(store.get(name), f"{store.url}/{name}").state == "unchanged"
+    return name in names and RunEnd.from_bytes(store.get(name), f"{store.url}/{name}").state in ("unchanged", "done")
 
 
 def _by_run(store: Store) -> dict[str, list[str]]:

@@ -8,6 +8,7 @@ nor Dask, and it commits nothing: `manifest` returns what `storage.publish` may 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from indexmill.retrieve.registry import available
 from schemas.config import Configuration
 from schemas.tables import DOCUMENTS
 from storage import lineage as lineages
-from storage import poison, runs
+from storage import poison, refs, runs
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
@@ -58,10 +59,10 @@ from tasks.ingest.sources import Found, batches, is_quick
 from tasks.ingest.sources import find as find_sources
 from tasks.isolate import DocumentsFailed, blames_documents, failing_documents
 from tasks.quality import Measured, Quality, compare
-from tasks.report import Progress, Report, StageReport
+from tasks.report import Progress, Report, Silent, StageReport
 from tasks.stage import Job, Made, Stage, make_part, part_key
 
-__all__ = ["MAY_FAIL", "NEEDS", "WHOLE", "Build", "Parent"]
+__all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "WHOLE", "Build", "Parent"]
 
 Parts = dict[str, Receipt]  # by shard label
 
@@ -84,6 +85,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "quality": ("check",),
 }
 """The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
+
+OF_SHARDS = ("ingest", "split", "recognise", "embed", "bm25")
+"""The stages that make a part of each shard, in an order that satisfies each."""
 
 _FAMILIES = {"tri_graph": tri_graph.counts, "zoom_graph": zoom_graph.counts}
 """The families by name, each with what counts its artifact `matrices`."""
@@ -114,6 +118,10 @@ class Parent:
     digest: str  # of the manifest
     manifest: Manifest | None  # None where it is damaged
     lineage: Lineage
+
+
+class _NotThere(Exception):
+    """A part that was looked for is still to be made."""
 
 
 @dataclass(frozen=True)
@@ -156,12 +164,12 @@ class Build:
         self.report = Report()
         self.parts: dict[str, Parts] = {}
         self.corpus: spill.ShardPlan | None = None
-        self._described = {
-            artifact.name: artifact for artifact in (parent.manifest.artifacts if parent and parent.manifest else ())
-        }
+        self._taken: tuple[spill.Shard, ...] = ()
+        self._wave: tuple[spill.Shard, ...] = ()
+        self._looking = False
         self._encoder: OpenedEncoder | None = None
         self._sources: Found | None = None
-        self._scans: list[spill.ScanResult] = []
+        self._attempt = 0
         self._manifest: Manifest | None = None
         self._receipts: dict[str, Receipt] = {}  # by key: what this run has found or made
         self._scanned: dict[str, list[Receipt]] = {}
@@ -197,18 +205,16 @@ class Build:
             report.seconds += seconds
         self._encoder = OpenedEncoder(opening, fingerprint)
 
-    def ingest(self) -> None:
+    def scan(self) -> None:
         """Read the corpus, refuse what cannot be used, and cut the rest into shards."""
         sources = self._find_sources() if self._sources is None else self._sources
-        folder = self.store.scratch(self.run_id) / "spill"
+        folder = self._spill
         folder.mkdir(parents=True, exist_ok=True)
-        again = bool(self._scans)
-        if not again:
-            self._scans = self._scan(sources, folder)
+        scans = self._scan(sources, folder)
         known = {one.content_hash: (one.reason, f"{one.stage}: {one.detail}") for one in self._poison()}
-        self.corpus = spill.plan(self._scans, folder, self.configuration.shards.document_tokens, poison=known)
+        self.corpus = spill.plan(scans, folder, self.configuration.shards.document_tokens, poison=known)
         refused = spill.quarantine_of(self.corpus, folder)
-        runs.add_quarantine(self.store, self.run_id, "ingest", refused, anew=again)
+        runs.add_quarantine(self.store, self.run_id, "ingest", refused, anew=self._attempt > 0)
         counts = self.report.stage("ingest").counts
         counts |= {"documents": self.corpus.documents, "quarantined": refused.num_rows, "repeats": self.corpus.repeats}
         counts |= {"changed_while_read": len(self.corpus.changed)}
@@ -227,6 +233,27 @@ class Build:
         self._compare_with_parent(self.corpus, sources.empty, refused, folder)
         if self._approve is not None:
             self._approve(self)
+
+    def take(self, shards: Sequence[spill.Shard]) -> None:
+        """Let the stages of shards work on the next shards of the corpus alone.
+
+        Other stages, and the manifest, have the shards that were taken so far. Whoever takes none has all at once.
+        """
+        taken = {shard.label for shard in self._taken}
+        self._taken += tuple(shard for shard in shards if shard.label not in taken)
+        self._wave = tuple(shards)
+
+    @property
+    def documents_taken(self) -> int:
+        """How many documents the shards have that were taken so far."""
+        return sum(shard.documents for shard in self._taken)
+
+    def ingest(self) -> None:
+        """Make the documents of each shard a part."""
+        if self.corpus is None:
+            self.scan()
+            assert self.corpus is not None  # noqa: S101
+            self.take(self.corpus.shards)
         self._make(
             ingest_part.STAGE,
             [
@@ -234,11 +261,26 @@ class Build:
                     shard.label,
                     {"documents": shard.digest},
                     {},
-                    {"spill": str(folder), "shard": dataclasses.asdict(shard)},
+                    {"spill": str(self._spill), "shard": dataclasses.asdict(shard)},
                 )
-                for shard in self.corpus.shards
+                for shard in self._wave
             ],
         )
+        if not self._looking:
+            self._drop_spill()
+
+    @property
+    def _spill(self) -> Path:
+        return self.store.scratch(self.run_id) / "spill"
+
+    def _drop_spill(self) -> None:
+        """Give back the disk of documents that are parts now."""
+        assert self.corpus is not None  # noqa: S101 - it has been scanned
+        left = self.corpus.shards[len(self._taken) :]
+        if left:
+            spill.drop_before(left[0], self._spill)
+        else:
+            shutil.rmtree(self._spill, ignore_errors=True)
 
     def _scan(self, sources: Found, folder: Path) -> list[spill.ScanResult]:
         """Read every file of the corpus into the spill folder."""
@@ -323,7 +365,8 @@ class Build:
                     settings,
                     {"opening": opening},
                 )
-                for shard, receipt in self.parts["ingest"].items()
+                for shard in self._labels
+                for receipt in [self.parts["ingest"][shard]]
             ],
         )
 
@@ -331,9 +374,7 @@ class Build:
         """Find the entities that documents mention."""
         settings = {"fingerprint": self.recogniser_fingerprint}
         extra = {"recogniser": self.configuration.recognise.recogniser}  # a name, or where a pipeline lies
-        self._make(
-            recognise.STAGE, [_Want(shard, self._texts(shard), settings, extra) for shard in self.parts["split"]]
-        )
+        self._make(recognise.STAGE, [_Want(shard, self._texts(shard), settings, extra) for shard in self._labels])
 
     def embed(self) -> None:
         """Make the vectors of passages and sentences that no earlier part holds."""
@@ -352,7 +393,7 @@ class Build:
                     {"opening": self.opened_encoder.opening},
                     encoder=self.opened_encoder.numbers,
                 )
-                for shard in self.parts["split"]
+                for shard in self._labels
             ],
         )
 
@@ -388,7 +429,7 @@ class Build:
                 bm25.STAGE,
                 [
                     _Want(shard, {name: texts[name] for name in ("documents", "passages")}, shaping)
-                    for shard in self.parts["split"]
+                    for shard in self._labels
                     for texts in [self._texts(shard)]
                 ],
             )
@@ -493,6 +534,29 @@ class Build:
         parse_questions(data, str(path))
         return data
 
+    def is_made(self, shards: Sequence[spill.Shard]) -> bool:
+        """Whether every part of some shards is there; makes nothing, counts nothing."""
+        progress, self.progress, self._looking = self.progress, Silent(), True
+        taken, wave, parts = self._taken, self._wave, dict(self.parts)
+        try:
+            self.take(shards)
+            for stage in OF_SHARDS:
+                getattr(self, stage)()
+        except _NotThere:
+            return False
+        finally:
+            self.progress, self._looking = progress, False
+            self._taken, self._wave, self.parts = taken, wave, parts
+        return True
+
+    def follow(self, parent: Parent) -> None:
+        """Go on from a version that was published on the way: the stages of the whole corpus start anew."""
+        self.parent = parent
+        self._manifest = self.measured = None
+        for name in ("_parents_keys", "_parents_shards", "_places"):
+            self.__dict__.pop(name, None)
+        self.parts = {stage: parts for stage, parts in self.parts.items() if stage in (*OF_SHARDS, encoder.STAGE.name)}
+
     def run(self) -> Manifest:
         """Every stage in order, again without the documents that one of them cannot take; the manifest of the rest."""
         self.look()
@@ -507,6 +571,8 @@ class Build:
     def begin_again(self, failed: DocumentsFailed) -> None:
         """Let the stages run again, all of which have ended; what they made is found by its key."""
         self.progress.warn(f"{failed}; the build goes on without them")
+        self._attempt += 1
+        self.corpus, self._taken, self._wave = None, (), ()  # the rows that were read are parts now, or gone
         self.parts = {name: parts for name, parts in self.parts.items() if name == "encoder"}
         self._manifest = None
         self._scanned.clear()  # rows of this run, too, may be copied now
@@ -542,8 +608,8 @@ class Build:
         )
         return Manifest(
             corpus=Corpus(
-                fingerprint=self.corpus.fingerprint,
-                documents=self.corpus.documents,
+                fingerprint=self._taken[-1].up_to if self._taken else self.corpus.fingerprint,
+                documents=self.documents_taken,
                 passages=sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith("passages/")),
                 counts={
                     table: sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith(table + "/"))
@@ -591,6 +657,11 @@ class Build:
         """What determines the output of the recogniser that the settings name."""
         return recognise.recogniser_of(self.configuration.recognise.recogniser).fingerprint
 
+    @property
+    def _labels(self) -> list[str]:
+        """The shards that the stages of shards are at."""
+        return [shard.label for shard in self._wave]
+
     def _texts(self, shard: str) -> dict[str, str]:
         """The inputs of a stage that reads a shard's texts."""
         split = self.parts["split"][shard].outputs
@@ -613,13 +684,15 @@ class Build:
 
     def _artifacts(self) -> Iterable[Artifact]:
         """What the snapshot publishes; an artifact that the parent has is described as it was there."""
+        before = self.parent.manifest.artifacts if self.parent and self.parent.manifest else ()
+        described = {artifact.name: artifact for artifact in before}
         for stage, parts in self.parts.items():
             for label, receipt in parts.items():
                 for output, digest in receipt.outputs.items():
                     if _is_private(stage, label, output):
                         continue
                     name = _artifact_name(stage, label, output)
-                    known = self._described.get(name)
+                    known = described.get(name)
                     if known is not None and known.digest == digest:
                         yield known
                         continue
@@ -651,10 +724,13 @@ class Build:
         for key, (want, *_) in by_key.items():
             before = self._receipts.get(key)
             found = before if before or self.cold else find(self.store, stage.name, key)
+            if self._looking and found is None:
+                raise _NotThere
             if found is not None:
-                self._receipts[key] = found
+                if not self._looking:
+                    self._receipts[key] = found
                 receipts |= {same.shard: found for same in by_key[key]}
-                report.parts_reused += before is None
+                report.parts_reused += before is None and not self._looking
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
             calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (self._job(stage, want, key),)))
@@ -878,11 +954,15 @@ class Build:
     def _unpublished(self, stage: str) -> list[Receipt]:
         """A stage's receipts by runs that never published, as this run found them: listed once, if there is such a run.
 
-        This run is one too, where it has made parts of the stage before.
+        This run is one too, where it has made parts of the stage before, and so is the run that published the parent
+        and did not come to its end: it may have been in the middle of a backfill.
         """
         with self._lock:
             if stage not in self._scanned:
                 others = runs.unpublished_runs(self.store) - {self.run_id}
+                if self.parent is not None:
+                    last = refs.read(self.store, self.parent.version).run_id
+                    others |= set() if runs.ended_well(self.store, last) else {last}
                 mine = {self.run_id} if self.report.stage(stage).parts_made else set()
                 found = scan(self.store, stage) if others or mine else ()
                 self._scanned[stage] = [one for one in found if one.run_id in others | mine]

@@ -99,6 +99,11 @@ class Former(Build):
                 with contextlib.suppress(KeyError):  # a stage that the parent did not have
                     getattr(self, stage)()
 
+    @property
+    def _labels(self) -> list[str]:
+        """All shards of the parent."""
+        return list(self.parts["ingest"])
+
     @cached_property
     def choice(self) -> EncoderChoice:
         """The parent's encoder."""

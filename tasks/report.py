@@ -32,6 +32,10 @@ class Progress(Protocol):
         """Something that a person should know, and that does not stop the run."""
         ...
 
+    def note(self, message: str) -> None:
+        """Something that is as it should be, and good to know."""
+        ...
+
 
 class Silent:
     """Says nothing."""
@@ -46,6 +50,9 @@ class Silent:
         pass
 
     def warn(self, message: str) -> None:
+        pass
+
+    def note(self, message: str) -> None:
         pass
 
 

@@ -11,35 +11,58 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from indexmill.names import NameIndex
 from schemas.tables import ENTITIES, NAMES, SURFACES, conform
 from tasks.ingest.shards import assign
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["STAGE", "UNLINKED_KINDS", "resolve"]
+__all__ = ["STAGE", "UNLINKED_KINDS", "entity_keys", "resolve"]
 
 UNLINKED_KINDS = ("date", "number")
 """Kinds of mentions that link passages which have nothing else in common: they are entities outside the graph."""
 
 
+_FOLDS = tuple("0123456789abcdef")
+"""The first digits of entity ids: their entities are put together one digit after the other."""
+
+_SURFACE = pl.Schema(
+    {"entity_id": pl.String, "name": pl.String, "surface": pl.String}
+    | {"mentions": pl.Int64, "linked": pl.Boolean, "titles": pl.Boolean}
+)
+_SPREAD = pl.Schema({"entity_id": pl.String, "passages": pl.Int64, "documents": pl.Int64})
+
+
 def resolve(mentions: list[Path], passages: list[Path]) -> tuple[pa.Table, pa.Table, pa.Table]:
     """Entities, their surface forms, and the names that get vectors, each ordered by entity id.
 
-    The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`.
+    The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`. The files are those of the same shards.
 
     A name gets a vector if it titles a document or is linked in two or more passages: the vector serves to tell what a
     question names from what it asks, and a name that stands in one passage leads nowhere else. (That is a quarter of
     the names, and recall is the same as with all: see docs/families.md.)
 
-    Reads Parquet files of mentions and passages in a stream. An entity is shown by its most frequent surface form,
-    the smallest of equals.
+    Reads one shard's Parquet files after the other and holds what they add up to: a passage, and a document, is in one
+    shard, so that counts of them are sums over the shards. An entity is shown by its most frequent surface form, the
+    smallest of equals.
     """
-    if not mentions:
-        return ENTITIES.empty_table(), SURFACES.empty_table(), NAMES.empty_table()
-    rows = pl.scan_parquet(mentions).select("entity_id", "name", "surface", "passage_id", "kind")
-    owners = pl.scan_parquet(passages).select("passage_id", "document_id")
-    counted = rows.group_by("entity_id", "name", "surface").agg(
+    surfaces: dict[str, list[pl.DataFrame]] = {digit: [] for digit in _FOLDS}
+    spread: dict[str, list[pl.DataFrame]] = {digit: [] for digit in _FOLDS}
+    for one, other in zip(mentions, passages, strict=True):
+        for found, rows in zip((surfaces, spread), _counted(one, other), strict=True):
+            for (digit,), part in rows.partition_by("digit", as_dict=True, include_key=False).items():
+                found[digit].append(part)
+    pieces = [_folded(surfaces.pop(digit), spread.pop(digit)) for digit in _FOLDS]
+    entities, ordered, names = (pa.concat_tables(tables).combine_chunks() for tables in zip(*pieces, strict=True))
+    return entities, ordered, names
+
+
+def _counted(mentions: Path, passages: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """A shard's surface forms (_SURFACE) and where its entities are (_SPREAD), with the first `digit` of the id."""
+    rows = pl.read_parquet(mentions, columns=["entity_id", "name", "surface", "passage_id", "kind"])
+    owners = pl.read_parquet(passages, columns=["passage_id", "document_id"])
+    surfaces = rows.group_by("entity_id", "name", "surface").agg(
         mentions=pl.len().cast(pl.Int64),
         linked=(~pl.col("kind").is_in(UNLINKED_KINDS)).any(),
         titles=(pl.col("kind") == "title").any(),
@@ -51,34 +74,50 @@ def resolve(mentions: list[Path], passages: list[Path]) -> tuple[pa.Table, pa.Ta
         .group_by("entity_id")
         .agg(passages=pl.len().cast(pl.Int64), documents=pl.col("document_id").n_unique().cast(pl.Int64))
     )
-    surfaces, spread_rows = pl.collect_all([counted, spread], engine="streaming")
-    surfaces = surfaces.sort("entity_id", "mentions", "surface", descending=[False, True, False])
+    digit = pl.col("entity_id").str.slice(0, 1).alias("digit")
+    return surfaces.with_columns(digit), spread.with_columns(digit)
+
+
+def _folded(surfaces: list[pl.DataFrame], spread: list[pl.DataFrame]) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """What all shards found of some entities, put together."""
+    forms = (
+        pl.concat([_SURFACE.to_frame(), *surfaces])
+        .group_by("entity_id", "name", "surface")
+        .agg(pl.col("mentions").sum(), pl.col("linked", "titles").any())
+        .sort("entity_id", "mentions", "surface", descending=[False, True, False])
+    )
+    places = pl.concat([_SPREAD.to_frame(), *spread]).group_by("entity_id").agg(pl.col("passages", "documents").sum())
     entities = (
-        surfaces.group_by("entity_id", maintain_order=True)
+        forms.group_by("entity_id", maintain_order=True)
         .agg(
             pl.col("name").first(),
             pl.col("surface").first(),
             pl.col("mentions").sum(),
             pl.col("linked", "titles").any(),
         )
-        .join(spread_rows, on="entity_id")
+        .join(places, on="entity_id")
         .sort("entity_id")
     )
-    names = entities.filter(pl.col("titles") | (pl.col("linked") & (pl.col("passages") > 1))).select(
-        "entity_id", "name"
-    )
-    ordered = surfaces.select("entity_id", "surface", "mentions").sort("entity_id", "surface")
+    names = entities.filter(pl.col("titles") | (pl.col("linked") & (pl.col("passages") > 1)))
+    ordered = forms.select("entity_id", "surface", "mentions").sort("entity_id", "surface")
     return (
         conform(entities.drop("linked", "titles").to_arrow(), ENTITIES),
         conform(ordered.to_arrow(), SURFACES),
-        conform(names.to_arrow(), NAMES),
+        conform(names.select("entity_id", "name").to_arrow(), NAMES),
     )
+
+
+def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """The keys of a column of entity ids (`NameIndex.keys`), without all ids as objects at once."""
+    step = 65_536
+    keys = [NameIndex.keys(ids.slice(low, step).to_pylist()) for low in range(0, len(ids), step)]
+    return np.concatenate([np.empty(0, dtype=np.uint64), *keys])
 
 
 def _compute(inputs: Inputs) -> Outputs:
     made = resolve(inputs.paths("mentions"), inputs.paths("passages"))
     found = dict(zip(("entities", "surfaces", "named"), made, strict=True))
-    keys = {name: NameIndex.keys(table.column("entity_id").to_pylist()) for name, table in found.items()}
+    keys = {name: entity_keys(table.column("entity_id")) for name, table in found.items()}
     hashes = np.zeros((len(keys["entities"]), 32), dtype=np.uint8)
     hashes[:, :8] = keys["entities"].astype(">u8").view(np.uint8).reshape(-1, 8)
     weights = np.ones(len(hashes), dtype=np.int64)

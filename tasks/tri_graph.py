@@ -27,15 +27,15 @@ from numpy.typing import NDArray
 
 from indexmill.names import NameIndex
 from indexmill.packs import pack_size
-from indexmill.retrieve.matrices import Matrices, Sparse, build_matrices
+from indexmill.retrieve.matrices import Matrices, Sparse, link_matrices, sentence_links
 from schemas.tables import ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.estimate import Estimate, Range
-from tasks.resolve import UNLINKED_KINDS
+from tasks.resolve import UNLINKED_KINDS, entity_keys
 from tasks.stage import Inputs, Outputs, Stage
 
 __all__ = ["STAGE", "Links", "Mentioned", "counts", "estimate", "links", "mentioned"]
 
-Integers = NDArray[np.int64]
+Integers = NDArray[np.integer]
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
@@ -51,40 +51,51 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Mentioned:
-    """All mentions as columns, by rows of the whole corpus.
+    """The mentions of the graph as columns, by rows of the whole corpus: not those of the kinds outside it.
 
-    entity_keys: the start of each entity id. passage, sentence (-1: the title), entity, kind: of each mention.
-    sentence_passage: the passage of each sentence. passage_document: some number of each passage's document.
+    entity_keys: the start of each entity id. passage, sentence (-1: the title), entity, and whether it is the
+    document's title: of each mention. sentence_passage: the passage of each sentence. passage_document: some number of
+    each passage's document.
     """
 
     entity_keys: NDArray[np.uint64]
     passage: Integers
     sentence: Integers
     entity: Integers
-    kind: NDArray[np.str_]
+    title: NDArray[np.bool_]
     sentence_passage: Integers
     passage_document: Integers
 
     def matrices(self) -> Matrices:
-        """Sentences and passages by entities, without the kinds that are outside the graph."""
-        return build_matrices(
+        """Sentences and passages by entities."""
+        return link_matrices(
             self.passage,
             self.sentence,
             self.entity,
-            self.kind,
+            self.title,
             sentence_passage=self.sentence_passage,
             passage_document=self.passage_document,
             passages=len(self.passage_document),
             entities=len(self.entity_keys),
-            ignored_kinds=UNLINKED_KINDS,
+        )
+
+    def sentences(self) -> tuple[Sparse, Sparse]:
+        """Sentences by entities, and its transpose."""
+        return sentence_links(
+            self.passage,
+            self.sentence,
+            self.entity,
+            self.title,
+            sentence_passage=self.sentence_passage,
+            entities=len(self.entity_keys),
         )
 
 
 def mentioned(inputs: Inputs) -> Mentioned:
     """The mentions of all shards: reads `passages`, `sentences`, `mentions` and `entities`."""
     labels = sorted(name.partition("/")[2] for name in inputs.job.inputs if name.startswith("passages/"))
-    entity_keys = NameIndex.keys(inputs.tables("entities", ENTITIES, "entity_id").column("entity_id").to_pylist())
-    columns: dict[str, list[NDArray[Any]]] = {"passage": [], "sentence": [], "entity": [], "kind": []}
+    keys = entity_keys(inputs.tables("entities", ENTITIES, "entity_id").column("entity_id"))
+    columns: dict[str, list[NDArray[Any]]] = {"passage": [], "sentence": [], "entity": [], "title": []}
     sentence_passage: list[Integers] = []
     passage_document: list[Integers] = []
     passages = sentences = 0
@@ -94,29 +105,34 @@ def mentioned(inputs: Inputs) -> Mentioned:
         document = table.column("document_id").combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
         owners = _rows_of(inputs.table(f"sentences/{label}", SENTENCES, "passage_id").column("passage_id"), ids)
         mentions = inputs.table(f"mentions/{label}", MENTIONS, "passage_id", "sentence", "entity_id", "kind")
+        mentions = mentions.filter(pc.invert(pc.is_in(mentions.column("kind"), pa.array(UNLINKED_KINDS))))
         passage = _rows_of(mentions.column("passage_id"), ids)
         ordinal = mentions.column("sentence").to_numpy().astype(np.int64)
         first_sentence = np.searchsorted(owners, np.arange(len(ids)))
-        columns["passage"].append(passage + passages)
-        columns["sentence"].append(np.where(ordinal < 0, -1, first_sentence[passage] + ordinal + sentences))
+        columns["passage"].append((passage + passages).astype(np.int32))
+        in_text = first_sentence[passage] + ordinal + sentences
+        columns["sentence"].append(np.where(ordinal < 0, -1, in_text).astype(np.int32))
         entity = mentions.column("entity_id").combine_chunks().dictionary_encode()
-        rows = np.searchsorted(entity_keys, NameIndex.keys(entity.dictionary.to_pylist()))
+        rows = np.searchsorted(keys, NameIndex.keys(entity.dictionary.to_pylist())).astype(np.int32)
         columns["entity"].append(rows[entity.indices.to_numpy()])
-        columns["kind"].append(mentions.column("kind").to_numpy(zero_copy_only=False).astype(np.str_))
-        sentence_passage.append(owners + passages)
-        passage_document.append(document + passages)  # a shard has no more documents than passages
+        columns["title"].append(pc.equal(mentions.column("kind"), "title").to_numpy())
+        sentence_passage.append((owners + passages).astype(np.int32))
+        # A shard has no more documents than passages.
+        passage_document.append((document + passages).astype(np.int32))
         passages += len(ids)
         sentences += len(owners)
 
-    def joined(arrays: list[NDArray[Any]], kind: Any = np.int64) -> NDArray[Any]:
-        return np.concatenate([np.empty(0, dtype=kind), *arrays])
+    def joined(arrays: list[NDArray[Any]], kind: Any = np.int32) -> NDArray[Any]:
+        whole = np.concatenate([np.empty(0, dtype=kind), *arrays])
+        arrays.clear()
+        return whole
 
     return Mentioned(
-        entity_keys=entity_keys,
+        entity_keys=keys,
         passage=joined(columns["passage"]),
         sentence=joined(columns["sentence"]),
         entity=joined(columns["entity"]),
-        kind=joined(columns["kind"], np.str_),
+        title=joined(columns["title"], np.bool_),
         sentence_passage=joined(sentence_passage),
         passage_document=joined(passage_document),
     )
@@ -127,7 +143,7 @@ def _compute(inputs: Inputs) -> Outputs:
     matrices = found.matrices()
     arrays: dict[str, NDArray[Any]] = {
         "entity_keys": found.entity_keys,
-        "sentence_passage": found.sentence_passage.astype(np.int32),
+        "sentence_passage": found.sentence_passage,
         "strengths": matrices.strengths,
         "documents": matrices.spread(np.arange(len(found.entity_keys))),
     }

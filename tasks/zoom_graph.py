@@ -23,10 +23,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.packs import pack_size
-from indexmill.retrieve.matrices import Sparse
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.estimate import Estimate, Range
-from tasks.resolve import UNLINKED_KINDS
 from tasks.stage import Inputs, Outputs, Stage
 from tasks.tri_graph import links, mentioned
 from tasks.zoom_links import chosen_links
@@ -54,25 +52,25 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 def _compute(inputs: Inputs) -> Outputs:
     found = mentioned(inputs)
-    matrices = found.matrices()
+    links = dict(zip(("mentions", "mentioned_in"), found.sentences(), strict=True))
     passage_document, documents = _passage_documents(inputs)
-    linked = ~np.isin(found.kind, UNLINKED_KINDS)
     entities = len(found.entity_keys)
-    pairs = passage_document[found.passage[linked]] * entities + found.entity[linked]
-    distinct, at = np.unique(pairs, return_inverse=True)
-    titles = np.zeros(len(distinct), dtype=np.uint8)
-    titles[at[found.kind[linked] == "title"]] = 1
-    owners, contained = np.divmod(distinct, max(entities, 1))
+    pairs = passage_document[found.passage] * entities + found.entity
+    marked = np.unique(pairs * 2 + found.title)  # a pair that is a title somewhere ends with one
+    del pairs
+    last = np.ones(len(marked), dtype=bool)
+    np.not_equal(marked[1:] >> 1, marked[:-1] >> 1, out=last[:-1])
+    titles = (marked[last] & 1).astype(np.uint8)
+    owners, contained = np.divmod(marked[last] >> 1, max(entities, 1))
     arrays: dict[str, NDArray[Any]] = {
         "entity_keys": found.entity_keys,
-        "sentence_passage": found.sentence_passage.astype(np.int32),
+        "sentence_passage": found.sentence_passage,
         "passage_document": passage_document.astype(np.int32),
         "contents.indptr": _pointers(owners, documents),
         "contents.indices": contained.astype(np.int32),
         "contents.titles": titles,
     }
-    for name in ("mentions", "mentioned_in"):
-        matrix: Sparse = getattr(matrices, name)
+    for name, matrix in links.items():
         arrays[f"{name}.indptr"], arrays[f"{name}.indices"] = matrix.indptr, matrix.indices
     cut = []
     for name, rows in (("documents", documents), ("entities", entities)):

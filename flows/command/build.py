@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flows.command.shared import configured, progress_of, quality_lines
 from indexmill.command.options import Options, common
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from flows.run import Outcome
+
+__all__ = ["command", "tell"]
 
 
 @click.command("build")
@@ -81,6 +84,11 @@ def command(
         note=note,
         approved=approved,
     )
+    tell(options, outcome)
+
+
+def tell(options: Options, outcome: Outcome) -> None:
+    """How a build ended, for people or for scripts."""
     if options.json:
         options.print_json(dataclasses.asdict(outcome))
         return

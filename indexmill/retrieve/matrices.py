@@ -9,7 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Integers", "Matrices", "Rows", "Scores", "Sparse", "TooManyLinks", "build_matrices"]
+__all__ = [
+    "Integers",
+    "Matrices",
+    "Rows",
+    "Scores",
+    "Sparse",
+    "TooManyLinks",
+    "build_matrices",
+    "link_matrices",
+    "sentence_links",
+]
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
@@ -110,23 +120,36 @@ def build_matrices(
     """
     kinds = np.asarray(kind)
     used = ~np.isin(kinds, list(ignored_kinds))
-    passage, sentence, entity, kinds = passage[used], sentence[used], entity[used], kinds[used]
-    in_text = sentence >= 0
-    subject = np.flatnonzero(kinds == "title")
-
-    # The title's entity is mentioned in every sentence of the passage.
-    first = np.searchsorted(sentence_passage, passage[subject], side="left")
-    last = np.searchsorted(sentence_passage, passage[subject], side="right")
-    lengths = last - first
-    places = np.arange(int(lengths.sum())) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
-    mentions, mentioned_in = _both_ways(
-        np.concatenate([sentence[in_text], places]),
-        np.concatenate([entity[in_text], np.repeat(entity[subject], lengths)]),
-        None,
-        len(sentence_passage),
-        entities,
+    return link_matrices(
+        passage[used],
+        sentence[used],
+        entity[used],
+        kinds[used] == "title",
+        sentence_passage=sentence_passage,
+        passages=passages,
+        entities=entities,
+        passage_document=passage_document,
+        title_occurrences=title_occurrences,
     )
-    occurrences = np.where(in_text, 1, title_occurrences).astype(np.int64)
+
+
+def link_matrices(
+    passage: Integers,
+    sentence: Integers,
+    entity: Integers,
+    title: npt.NDArray[np.bool_],
+    *,
+    sentence_passage: Integers,
+    passages: int,
+    entities: int,
+    passage_document: Integers | None = None,
+    title_occurrences: int = 8,
+) -> Matrices:
+    """As `build_matrices`, from mentions that all count; title: which of them are the document's title."""
+    mentions, mentioned_in = sentence_links(
+        passage, sentence, entity, title, sentence_passage=sentence_passage, entities=entities
+    )
+    occurrences = np.where(sentence >= 0, 1, title_occurrences).astype(np.int32)
     contents, contained_in = _both_ways(passage, entity, occurrences, passages, entities)
     strengths = np.bincount(entity, weights=occurrences, minlength=entities).astype(np.int64)
     documents = None
@@ -137,23 +160,63 @@ def build_matrices(
     return Matrices(mentions, mentioned_in, contents, contained_in, strengths, documents)
 
 
+def sentence_links(
+    passage: Integers,
+    sentence: Integers,
+    entity: Integers,
+    title: npt.NDArray[np.bool_],
+    *,
+    sentence_passage: Integers,
+    entities: int,
+) -> tuple[Sparse, Sparse]:
+    """Sentences x entities and its transpose alone, from what `link_matrices` takes.
+
+    The title's entity is mentioned in every sentence of the passage.
+    """
+    in_text = sentence >= 0
+    first = np.searchsorted(sentence_passage, passage[title], side="left")
+    lengths = np.searchsorted(sentence_passage, passage[title], side="right") - first
+    places = np.arange(int(lengths.sum())) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
+    return _both_ways(
+        np.concatenate([sentence[in_text], places.astype(sentence.dtype)]),
+        np.concatenate([entity[in_text], np.repeat(entity[title], lengths)]),
+        None,
+        len(sentence_passage),
+        entities,
+    )
+
+
 def _both_ways(
     rows: Integers, columns: Integers, counts: Integers | None, height: int, width: int
 ) -> tuple[Sparse, Sparse]:
     """A sparse matrix from links, repeated ones added up, by rows and by columns."""
-    key = rows.astype(np.int64) * width + columns.astype(np.int64)
-    distinct, inverse = np.unique(key, return_inverse=True)
-    row, column = np.divmod(distinct, max(width, 1))
+    key = rows.astype(np.int64)
+    key *= width
+    key += columns
     total = None
+    if counts is None:
+        key.sort()
+    else:
+        order = np.argsort(key)
+        key, counts = key[order], counts[order]
+        del order
+    first = np.ones(len(key), dtype=bool)
+    np.not_equal(key[1:], key[:-1], out=first[1:])
     if counts is not None:
-        total = np.bincount(inverse, weights=counts, minlength=len(distinct)).astype(np.int32)
-    across = np.lexsort((row, column))
+        starts = np.flatnonzero(first)
+        total = np.add.reduceat(counts, starts, dtype=np.int64).astype(np.int32) if len(starts) else counts[:0]
+    key = key[first]
+    column = (key % max(width, 1)).astype(np.int32)
+    key //= max(width, 1)
+    row = key.astype(np.int32)
+    del key, first
+    across = np.argsort(column, kind="stable")  # rows are ascending
     return (
-        Sparse(_pointers(row, height), column.astype(np.int32), total),
-        Sparse(_pointers(column, width), row[across].astype(np.int32), None if total is None else total[across]),
+        Sparse(_pointers(row, height), column, total),
+        Sparse(_pointers(column, width), row[across], None if total is None else total[across]),
     )
 
 
-def _pointers(rows: Rows, height: int) -> Rows:
+def _pointers(rows: Integers, height: int) -> Rows:
     pointers: Rows = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
     return pointers

@@ -9,10 +9,12 @@ rows with the same id and different contents one is the document and the others 
 smallest content hash wins: a choice without merit, but a function of the set of rows. Neither the order of the rows nor
 of the files can change it, so that the same corpus makes the same index.
 
-A scan leaves three Arrow IPC files: `<scan>.documents.arrow`, `<scan>.index.arrow` (the same rows in the same batches,
-without the texts) and `<scan>.quarantine.arrow`. A batch is a few megabytes, its rows in the order of their id hashes,
-and a shard is a range of hashes: what `documents_of` reads lies together. `plan` adds `winners.arrow`, one batch a
-shard, and `refused.arrow`. All names are relative to the spill folder, which may be mounted anywhere.
+A scan leaves Arrow IPC files: `<scan>.documents.<piece>.arrow`, one for each sixteenth of the id hashes that has
+documents, `<scan>.index.arrow` (the same rows in the same batches, without the texts) and `<scan>.quarantine.arrow`. A
+batch is a megabyte or so, its rows in the order of their id hashes, and a shard is a range of hashes: what
+`documents_of` reads lies together, and what comes before a shard can be dropped (`drop_before`). `plan` adds
+`winners.arrow`, one batch a shard, and `refused.arrow`. All names are relative to the spill folder, which may be
+mounted anywhere.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ import hashlib
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +53,7 @@ __all__ = [
     "digest_of_documents",
     "document_ids",
     "documents_of",
+    "drop_before",
     "plan",
     "quarantine_of",
     "scan",
@@ -69,7 +74,7 @@ INDEX = pa.schema(_INDEX_FIELDS)
 _WINNERS_FIELDS: list[pa.Field[Any]] = [
     pa.field("document_id", pa.string(), nullable=False),
     pa.field("content_hash", pa.binary(32), nullable=False),
-    pa.field("scan", pa.string(), nullable=False),
+    pa.field("spilled", pa.string(), nullable=False),  # the file of the spill folder
     pa.field("batch", pa.int32(), nullable=False),
     pa.field("row", pa.int32(), nullable=False),
 ]
@@ -86,6 +91,7 @@ _REFUSED_FILE = "refused.arrow"
 _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 50_000
 _GATHERED = 50_000  # winners whose ids are in memory at a time
+_PIECE_BITS = 4  # of the id hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,7 @@ class Shard:
     documents: int
     tokens: int  # estimated
     digest: str  # digest_of_documents of its documents
+    up_to: str  # digest_of_documents of its documents and those of all shards before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +147,15 @@ def scan(
     changed: list[str] = []
     refused: Counter[str] = Counter()
     with (
-        _spilled(folder / f"{name}.documents.arrow", DOCUMENTS) as documents,
         _spilled(folder / f"{name}.index.arrow", INDEX) as index,
         _spilled(folder / f"{name}.quarantine.arrow", QUARANTINE) as quarantine,
+        ExitStack() as pieces,
     ):
+
+        @cache
+        def documents(piece: int) -> pa.ipc.RecordBatchFileWriter:
+            return pieces.enter_context(_spilled(folder / _documents_file(name, piece), DOCUMENTS))
+
         rows = _Rows(documents, index)
         refusals: list[dict[str, Any]] = []
         for file in chosen:
@@ -203,7 +215,8 @@ def plan(
                 pairs = _pairs(_values(batch, "document_id"), _values(batch, "content_hash"))
                 corpus.update(pairs)
                 digest = hashlib.sha256(pairs).hexdigest()
-                shards.append(Shard(label, len(shards), high - low, int(sums[high] - sums[low]), digest))
+                held = int(sums[high] - sums[low])
+                shards.append(Shard(label, len(shards), high - low, held, digest, corpus.hexdigest()))
                 spilled.write_batch(batch)
     refused = sum((Counter(result.refused) for result in scans), Counter({"duplicate-id": len(losers)}))
     with _spilled(folder / _REFUSED_FILE, QUARANTINE) as spilled:
@@ -251,6 +264,14 @@ def document_ids(spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
     return _mapped(Path(spill_folder) / _WINNERS_FILE).read_all().column("document_id")
 
 
+def drop_before(shard: Shard, spill_folder: str | os.PathLike[str]) -> None:
+    """Remove the documents that no shard from this one on takes, as far as whole files hold nothing else."""
+    first = int((shard.label[1:] + "0" * _PIECE_BITS)[:_PIECE_BITS], 2)
+    for piece in range(first):
+        for file in Path(spill_folder).glob(_documents_file("*", piece)):
+            file.unlink(missing_ok=True)
+
+
 def quarantine_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
     """Every refused row: schemas.tables.QUARANTINE, sorted by file, line, reason and id."""
     folder = Path(spill_folder)
@@ -282,11 +303,11 @@ def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
 def _taken(winners: pa.RecordBatch, folder: Path) -> pa.Table:
     """The documents of some winners, sorted by UTF-8 bytes, which is the order of code points."""
     places: dict[str, dict[int, list[int]]] = {}
-    for scanned, batch, row in zip(*(_values(winners, name) for name in ("scan", "batch", "row")), strict=True):
-        places.setdefault(scanned, {}).setdefault(batch, []).append(row)
+    for spilled, batch, row in zip(*(_values(winners, name) for name in ("spilled", "batch", "row")), strict=True):
+        places.setdefault(spilled, {}).setdefault(batch, []).append(row)
     pieces: list[pa.RecordBatch] = []
-    for scanned, in_batches in sorted(places.items()):
-        with _mapped(folder / f"{scanned}.documents.arrow") as file:
+    for spilled, in_batches in sorted(places.items()):
+        with _mapped(folder / spilled) as file:
             for batch, rows in sorted(in_batches.items()):
                 pieces.append(file.get_batch(batch).take(pa.array(rows, pa.int32())))
     table = conform(pa.Table.from_batches(pieces, DOCUMENTS), DOCUMENTS)
@@ -294,10 +315,15 @@ def _taken(winners: pa.RecordBatch, folder: Path) -> pa.Table:
 
 
 class _Rows:
-    """Documents on their way to the spill, a few megabytes at a time, each time in the order of their id hashes."""
+    """Documents on their way to the spill, some megabytes at a time, each time in the order of their id hashes.
 
-    def __init__(self, documents: pa.ipc.RecordBatchFileWriter, index: pa.ipc.RecordBatchFileWriter) -> None:
-        self._writers = documents, index
+    `documents` opens the file of a piece of the hashes.
+    """
+
+    def __init__(
+        self, documents: Callable[[int], pa.ipc.RecordBatchFileWriter], index: pa.ipc.RecordBatchFileWriter
+    ) -> None:
+        self._documents, self._index = documents, index
         self._held: list[tuple[bytes, Document, str, int | None]] = []
         self._size = 0
         self.documents = self.tokens = 0
@@ -311,10 +337,12 @@ class _Rows:
             self.flush()
 
     def flush(self) -> None:
-        if not self._held:
-            return
         held = sorted(self._held, key=lambda row: row[0])  # stable: rows of one id stay in their order
         self._held, self._size = [], 0
+        for piece, rows in groupby(held, key=lambda row: _piece(row[0])):
+            self._write(list(rows), self._documents(piece))
+
+    def _write(self, held: list[tuple[bytes, Document, str, int | None]], writer: pa.ipc.RecordBatchFileWriter) -> None:
         made = [document for _, document, _, _ in held]
         documents = {name: [getattr(document, name) for document in made] for name in DOCUMENTS.names}
         index = {
@@ -326,8 +354,8 @@ class _Rows:
             "file": [file for _, _, file, _ in held],
             "line": [line for _, _, _, line in held],
         }
-        for writer, columns, schema in zip(self._writers, (documents, index), (DOCUMENTS, INDEX), strict=True):
-            writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=schema))
+        writer.write_batch(pa.RecordBatch.from_pydict(documents, schema=DOCUMENTS))
+        self._index.write_batch(pa.RecordBatch.from_pydict(index, schema=INDEX))
 
 
 class _Places:
@@ -336,7 +364,15 @@ class _Places:
     def __init__(self, files: list[pa.ipc.RecordBatchFileReader]) -> None:
         self._files = files
         self._batches = [(scan, batch) for scan, file in enumerate(files) for batch in range(file.num_record_batches)]
-        sizes = [files[scan].get_batch(batch).num_rows for scan, batch in self._batches]
+        sizes: list[int] = []
+        self._spilled: list[tuple[int, int]] = []  # of each batch the piece of its documents, and its number there
+        in_piece: Counter[tuple[int, int]] = Counter()
+        for scan, batch in self._batches:
+            hashes = files[scan].get_batch(batch).column("id_hash")
+            piece = _piece(hashes[0].as_py())
+            sizes.append(len(hashes))
+            self._spilled.append((piece, in_piece[scan, piece]))
+            in_piece[scan, piece] += 1
         self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
 
     def hashes_and_tokens(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -350,7 +386,8 @@ class _Places:
 
     def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         hashes = np.empty((len(rows), 32), dtype=np.uint8)
-        for scan, batch, at, within in self._by_batch(rows):
+        for number, at, within in self._by_batch(rows):
+            scan, batch = self._batches[number]
             hashes[at] = _bytes(self._files[scan].get_batch(batch).column("content_hash"))[within]
         return hashes
 
@@ -368,7 +405,8 @@ class _Places:
         """The _PLACED of some rows, in their order."""
         pieces: list[pa.Table] = []
         taken: list[NDArray[np.int64]] = []
-        for scan, batch, at, within in self._by_batch(rows):
+        for number, at, within in self._by_batch(rows):
+            (scan, batch), (piece, in_piece) = self._batches[number], self._spilled[number]
             known = (
                 self._files[scan]
                 .get_batch(batch)
@@ -376,8 +414,8 @@ class _Places:
                 .take(pa.array(within, pa.int64()))
             )
             place = {
-                "scan": pa.array([names[scan]] * len(at), pa.string()),
-                "batch": pa.array([batch] * len(at), pa.int32()),
+                "spilled": pa.array([_documents_file(names[scan], piece)] * len(at), pa.string()),
+                "batch": pa.array([in_piece] * len(at), pa.int32()),
                 "row": pa.array(within, pa.int32()),
             }
             columns = {name: known.column(name) for name in known.schema.names}
@@ -389,14 +427,14 @@ class _Places:
         back[np.concatenate(taken)] = np.arange(len(rows))
         return pa.concat_tables(pieces).take(pa.array(back, pa.int64()))
 
-    def _by_batch(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]]:
-        """(scan, batch, positions in `rows`, rows of the batch) for each batch that some of the rows lie in."""
+    def _by_batch(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """(batch, positions in `rows`, rows of the batch) for each batch of all that some of the rows lie in."""
         batches = np.searchsorted(self._starts, rows, side="right") - 1
         order = np.argsort(batches, kind="stable")
         for group in np.split(order, np.flatnonzero(np.diff(batches[order])) + 1):
             if len(group):
                 number = int(batches[group[0]])
-                yield *self._batches[number], group, rows[group] - self._starts[number]
+                yield number, group, rows[group] - self._starts[number]
 
 
 def _winners(
@@ -461,6 +499,14 @@ def _grouped(found: list[tuple[str, int, int]]) -> Iterator[list[tuple[str, int,
             group = []
     if group:
         yield group
+
+
+def _piece(id_hash: bytes) -> int:
+    return id_hash[0] >> 8 - _PIECE_BITS
+
+
+def _documents_file(scan: str, piece: int) -> str:
+    return f"{scan}.documents.{piece:x}.arrow"
 
 
 def _winners_of(shard: Shard, folder: Path) -> pa.RecordBatch:

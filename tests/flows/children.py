@@ -18,11 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from flows.run import Outcome, build_inline, run_build
+from flows.run import Outcome, backfill_inline, build_inline, run_build
 from indexmill.errors import IndexmillError
 from schemas.config import Configuration
 from storage import faults
 from tasks import recognise
+from tasks.backfill import Waves
 from tasks.build import Build
 from tasks.report import Silent
 
@@ -82,15 +83,17 @@ class Forks:
         mode: str = "kill",
         workers: int | None = None,
         after: float | None = None,
+        waves: Waves | None = None,
     ) -> Ended:
         """Build in a child; the crossing `at` fails as `storage.faults` describes, `full` meaning every later write.
 
         workers: on a Dask cluster of so many processes; inline by default. after: it dies (SIGALRM, which nothing
-        handles) after so many seconds.
+        handles) after so many seconds. waves: a backfill.
         """
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         order = {"settings": chosen, "at": at, "mode": mode, "workers": workers, "after": after}
+        order["waves"] = None if waves is None else dataclasses.asdict(waves)
         self._server.stdin.write(json.dumps(order) + "\n")
         self._server.stdin.flush()
         answer = json.loads(self._server.stdout.readline())
@@ -158,6 +161,8 @@ def _build_and_tell(order: dict[str, Any], writing: int) -> int:
 
 def _build(order: dict[str, Any]) -> Outcome:
     configuration = Configuration.model_validate(order["settings"])
+    if order["waves"] is not None:
+        return backfill_inline(configuration, Waves(**order["waves"]), progress=Silent())
     if order["workers"] is None:
         return build_inline(configuration, progress=Silent())
     from flows.cluster import DaskExecutor, open_cluster

@@ -66,6 +66,24 @@ def test_a_call_that_is_asked_for_twice_is_made_once(client: Client) -> None:
     assert list(DaskExecutor(client).run([call, call])) == [(call, 7)]
 
 
+def test_calls_are_submitted_a_window_ahead_of_their_results(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_WINDOW", 2)
+    window = 4 * sum(client.nthreads().values())
+    asked = 0
+
+    def calls() -> Iterator[Call]:
+        nonlocal asked
+        for value in range(5 * window):
+            asked += 1
+            yield Call(f"windowed-{value}", later, (0.0, value))
+
+    results = []
+    for done, (_, value) in enumerate(DaskExecutor(client).run(calls()), 1):
+        assert asked <= window + done
+        results.append(value)
+    assert sorted(results) == list(range(5 * window))
+
+
 def test_nothing_to_do_is_done_at_once(client: Client) -> None:
     assert list(DaskExecutor(client).run([])) == []
 

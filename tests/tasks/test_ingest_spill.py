@@ -24,7 +24,15 @@ from schemas.tables import DOCUMENTS, QUARANTINE
 from tasks.ingest import spill
 from tasks.ingest.shards import id_hash
 from tasks.ingest.sources import batches, expand
-from tasks.ingest.spill import ShardPlan, digest_of_documents, documents_of, plan, quarantine_of, scan
+from tasks.ingest.spill import (
+    ShardPlan,
+    digest_of_documents,
+    documents_of,
+    drop_before,
+    plan,
+    quarantine_of,
+    scan,
+)
 
 Record = dict[str, Any]
 
@@ -45,6 +53,11 @@ def ingest(folder: Path, corpus: Path, shard_tokens: int = 40) -> ShardPlan:
 
 def documents(planned: ShardPlan, folder: Path) -> list[Record]:
     return [row for shard in planned.shards for row in documents_of(shard, folder).to_pylist()]
+
+
+def other_files(folder: Path) -> list[str]:
+    """The files of a spill folder that hold no documents."""
+    return [file.name for file in folder.iterdir() if ".documents." not in file.name]
 
 
 def records(count: int) -> list[Record]:
@@ -174,7 +187,7 @@ def test_small_files_are_scanned_together(tmp_path: Path) -> None:
             json.dumps([documents(planned, tmp_path / folder), planned.fingerprint])
         )
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "many.json").read_bytes()
-    assert len(list((tmp_path / "one").iterdir())) == 5
+    assert len(other_files(tmp_path / "one")) == 4
 
 
 def test_documents_do_not_depend_on_the_size_of_the_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,6 +199,33 @@ def test_documents_do_not_depend_on_the_size_of_the_batches(tmp_path: Path, monk
     assert pieces.shards == whole.shards
     assert pieces.repeats == whole.repeats == 50
     assert documents(pieces, tmp_path / "spill2") == documents(whole, tmp_path / "spill1")
+
+
+def test_the_documents_before_a_shard_can_be_dropped_and_the_others_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "spill"
+    planned = ingest(folder, write_lines(tmp_path / "a.jsonl", records(300)))
+    whole = {shard.label: documents_of(shard, folder) for shard in planned.shards}
+    sizes = []
+    for shard in planned.shards:
+        drop_before(shard, folder)
+        sizes.append(sum(file.stat().st_size for file in folder.glob("*.documents.*")))
+        assert documents_of(shard, folder).equals(whole[shard.label])
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < sizes[0] / 8
+    with pytest.raises(StoreError, match="scan and plan again"):
+        documents_of(planned.shards[0], folder)
+
+
+def test_a_shard_knows_the_fingerprint_of_the_corpus_up_to_it(tmp_path: Path) -> None:
+    folder = tmp_path / "spill"
+    planned = ingest(folder, write_lines(tmp_path / "a.jsonl", records(60)))
+    rows: list[Record] = []
+    for shard in planned.shards:
+        rows += documents_of(shard, folder).to_pylist()
+        assert shard.up_to == digest_of_documents(
+            [row["document_id"] for row in rows], [row["content_hash"] for row in rows]
+        )
+    assert planned.shards[-1].up_to == planned.fingerprint
 
 
 def test_a_file_that_changes_while_it_is_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +251,7 @@ def test_a_scan_again_replaces_the_first_and_leaves_nothing_else(tmp_path: Path)
     path = write_lines(tmp_path / "a.jsonl", records(5))
     first = ingest(tmp_path / "spill", path)
     names = sorted(file.name for file in (tmp_path / "spill").iterdir())
-    assert len(names) == 5
+    assert len(other_files(tmp_path / "spill")) == 4
     assert ingest(tmp_path / "spill", path) == first
     assert sorted(file.name for file in (tmp_path / "spill").iterdir()) == names
 
@@ -227,7 +267,7 @@ def test_a_spill_that_is_not_the_planned_one_is_not_used(tmp_path: Path) -> None
     ingest(tmp_path / "spill", path)
     with pytest.raises(StoreError, match="scan and plan again"):
         documents(planned, tmp_path / "spill")
-    for file in (tmp_path / "spill").glob("scan-*.documents.arrow"):
+    for file in (tmp_path / "spill").glob("scan-*.documents.*.arrow"):
         file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(StoreError, match="scan and plan again"):
         documents(planned, tmp_path / "spill")

@@ -1,0 +1,231 @@
+"""How a backfill scales: documents/s, tokens/s, processor time per token and peak memory for growing corpora.
+
+    python -m benchmarks.backfill            2,500, 5,000 and 10,000 documents, the deterministic encoder: ten minutes
+    python -m benchmarks.backfill --quick    400 and 800 documents: a minute
+    python -m benchmarks.backfill --real     2,500 documents with the default model
+
+The corpora are cut from the technical documents of ../shared/data. `indexmill backfill` runs as a process of its own;
+all processes that it starts are sampled. Memory is the proportional share (PSS) of all of them together at its highest
+moment: private memory, and with mapped files, which the system takes back where memory is short. Prints a table with
+the ratio to the row before and to that of the tokens; then, from the parts that are there, what each stage of the whole
+corpus takes for itself in a fresh process. Fails where memory grows as fast as the corpus or passes its bound, or where
+the time per token grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+import indexmill
+from benchmarks.machine import describe_machine
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "techdocs" / "state.py"
+BOUND = 6 << 30  # bytes, of all processes together
+SLACK = 1.1  # of the time per token, which the noise of a busy machine moves
+STAGES = ("resolve", "tri_graph", "zoom_links", "zoom_graph", "check")
+
+
+@dataclass
+class Usage:
+    """What a tree of processes has used: bytes at the highest moment, seconds of processors in all."""
+
+    private: int = 0
+    mapped: int = 0
+    seconds: float = 0.0
+
+
+def usage_of(process: subprocess.Popen[str], interval: float = 0.2) -> Usage:
+    """Sample a process and all it starts until it ends."""
+    used = Usage()
+    seconds: dict[tuple[int, float], float] = {}
+    while process.poll() is None:
+        private = mapped = 0
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(process.pid)
+            for one in (root, *root.children(recursive=True)):
+                with contextlib.suppress(psutil.Error, OSError):
+                    sizes = _sizes(Path(f"/proc/{one.pid}/smaps_rollup").read_text())
+                    private += sizes["Pss_Anon"] + sizes["Pss_Shmem"]
+                    mapped += sizes["Pss"]
+                    times = one.cpu_times()
+                    seconds[one.pid, one.create_time()] = times.user + times.system
+        used.private, used.mapped = max(used.private, private), max(used.mapped, mapped)
+        time.sleep(interval)
+    used.seconds = sum(seconds.values())
+    return used
+
+
+def _sizes(text: str) -> dict[str, int]:
+    rows = (line.split() for line in text.splitlines()[1:])
+    return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows if len(row) > 1 and row[1].isdecimal()}
+
+
+def corpus_of(documents: int, folder: Path) -> Path:
+    """So many technical documents as JSON Lines."""
+    if not DATA.exists():
+        raise SystemExit(f"{DATA} is not there: this benchmark needs the technical documents of a full checkout")
+    path = folder / f"{documents}.jsonl"
+    subprocess.run([sys.executable, DATA, "0", path, "--docs", str(documents)], check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+def backfill(corpus: Path, store: Path, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Run the command over a corpus; what it told, and what it used."""
+    configuration = store.with_suffix(".yaml")
+    settings: dict[str, Any] = {"store": str(store), "corpus": {"paths": [str(corpus)]}}
+    if not chosen.real:
+        settings["embed"] = {"model": "hash"}
+    configuration.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    command = [sys.executable, "-m", "indexmill", "backfill", "--json", "--workers", str(chosen.workers)]
+    command += ["-c", str(configuration)]
+    if chosen.wave_shards is not None:
+        command += ["--wave-shards", str(chosen.wave_shards)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    used = usage_of(process)
+    assert process.stdout is not None
+    told = json.loads(process.stdout.read())
+    with indexmill.open(store) as snapshot:
+        tokens = sum(snapshot.table("passages", ["tokens"]).column(0).to_pylist())
+    return {**told, "tokens": tokens, "used": used}
+
+
+HEADER = (
+    f"{'documents':>9} {'tokens':>11} {'wall s':>7} {'documents/s':>11} {'tokens/s':>9} {'CPU s':>7} "
+    f"{'CPU us/token':>12} {'private MiB':>11} {'with mapped':>11}"
+)
+
+
+def shown(row: dict[str, Any]) -> str:
+    """A run as a row of the table."""
+    used = row["used"]
+    return (
+        f"{row['documents']:>9,} {row['tokens']:>11,} {row['seconds']:>7.1f} "
+        f"{row['documents'] / row['seconds']:>11.1f} {row['tokens'] / row['seconds']:>9,.0f} "
+        f"{used.seconds:>7.1f} {1e6 * used.seconds / row['tokens']:>12.1f} "
+        f"{used.private >> 20:>11,} {used.mapped >> 20:>11,}"
+    )
+
+
+def bounded(rows: list[dict[str, Any]]) -> bool:
+    """Prints the ratios of the runs; whether they keep the bounds."""
+    kept = all(row["used"].mapped < BOUND for row in rows)
+    for one, other in itertools.pairwise(rows):
+        tokens = other["tokens"] / one["tokens"]
+        memory = other["used"].mapped / one["used"].mapped
+        private = other["used"].private / one["used"].private
+        per_token = other["used"].seconds / one["used"].seconds / tokens
+        print(
+            f"{one['documents']:,} to {other['documents']:,} documents: tokens x {tokens:.2f}, "
+            f"memory x {memory:.2f}, private x {private:.2f}, CPU per token x {per_token:.2f}"
+        )
+        kept = kept and memory < tokens and per_token < SLACK
+    return kept
+
+
+def stages_of(store: Path) -> None:
+    """In this process: make the stages of the whole corpus again from a store's parts, and tell their peaks."""
+    from flows.run import run_build
+    from schemas.config import load_configuration
+    from tasks.build import NEEDS, Build
+    from tasks.executor import InlineExecutor
+    from tasks.report import Silent
+
+    told: dict[str, dict[str, float]] = {}
+
+    def stages(build: Build) -> Any:
+        for stage in NEEDS:
+            build.cold = stage in STAGES  # copies no row of the part that is there
+            with _peak() as peak:
+                getattr(build, stage)()
+            if stage in STAGES:
+                told[stage] = peak
+        return build.manifest()
+
+    run_build(load_configuration(store.with_suffix(".yaml")), InlineExecutor(), stages, progress=Silent())
+    print(json.dumps(told))
+
+
+@contextlib.contextmanager
+def _peak() -> Iterator[dict[str, float]]:
+    """MiB of private memory above that at the start of the block, and its seconds of the processor."""
+    ended = threading.Event()
+    found: dict[str, float] = {}
+
+    def private() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+    before, seconds = private(), time.process_time()
+    highest = before
+
+    def watch() -> None:
+        nonlocal highest
+        while not ended.wait(0.004):
+            highest = max(highest, private())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        thread.join()
+        found.update(mebibytes=(highest - before) / 1024, seconds=time.process_time() - seconds)
+
+
+def show_stages(rows: list[dict[str, Any]]) -> None:
+    """What the stages of the whole corpus take, by corpus."""
+    print("\nprivate MiB (and CPU s) of the stages of the whole corpus")
+    print(f"{'documents':>9} " + " ".join(f"{stage:>16}" for stage in STAGES))
+    for row in rows:
+        cells = (f"{row['stages'][s]['mebibytes']:.0f} ({row['stages'][s]['seconds']:.1f})" for s in STAGES)
+        print(f"{row['documents']:>9,} " + " ".join(f"{cell:>16}" for cell in cells))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", help="sizes of the corpora, ascending; default: 2500,5000,10000")
+    parser.add_argument("--quick", action="store_true", help="400 and 800 documents")
+    parser.add_argument("--real", action="store_true", help="the default model; 2,500 documents unless said otherwise")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--wave-shards", type=int)
+    chosen = parser.parse_args()
+    usual = "400,800" if chosen.quick else "2500" if chosen.real else "2500,5000,10000"
+    sizes = [int(documents) for documents in (chosen.documents or usual).split(",")]
+    os.environ.setdefault("PYTHONHASHSEED", "0")
+    print(describe_machine())
+    print(f"{chosen.workers} workers; {'the default model' if chosen.real else 'the deterministic encoder'}")
+    print(HEADER, flush=True)
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="indexmill-backfill-") as folder:
+        for documents in sizes:
+            store = Path(folder) / str(documents)
+            row = backfill(corpus_of(documents, Path(folder)), store, chosen)
+            again = [sys.executable, "-c", f"from benchmarks.backfill import *; stages_of(Path({str(store)!r}))"]
+            row["stages"] = json.loads(subprocess.run(again, check=True, stdout=subprocess.PIPE).stdout)
+            rows.append(row)
+            print(shown(row), flush=True)
+    kept = bounded(rows)
+    show_stages(rows)
+    if not kept:
+        raise SystemExit("a bound was passed: memory, its growth, or the growth of the time per token")
+
+
+if __name__ == "__main__":
+    main()
