@@ -36,10 +36,11 @@ def command(
 ) -> None:
     """Do the work of `indexmill build` in waves: groups of shards, each finished before the next begins.
 
-    Memory and disk stay bounded however large the corpus is. Stop it as you like (Ctrl-C, SIGTERM, a crash): started
-    again it goes on where it was, and so would `indexmill build`. Readers keep the last version until the end. With
-    --publish-every the shards so far are published on the way, unless that takes documents away. The last version is
-    the one that `indexmill build` publishes. Exit codes are those of `indexmill build`.
+    What a wave takes does not grow with the corpus; the stages at the end, which see all of it, do. Stop it as you
+    like (Ctrl-C, SIGTERM, a crash): started again it goes on where it was, and so would `indexmill build`. Readers
+    keep the last version until the end. With --publish-every the shards so far are published on the way, unless that
+    takes documents away. The last version is the one that `indexmill build` publishes. Exit codes are those of
+    `indexmill build`.
     """
     run: dict[str, Any] = {"strict": True} if strict else {}
     if workers is not None:

@@ -34,7 +34,7 @@ _READER = {
 }
 
 _PIPELINE = {
-    "backfill": "Build a large corpus in waves of bounded memory and disk; stop and start as you like.",
+    "backfill": "The work of build in waves, for a large corpus; stop and start it as you like.",
     "build": "Bring the index up to date with the corpus and publish it.",
     "export": "Copy a snapshot into a plain folder that any tool can read.",
     "init": "Write a configuration file and a small sample corpus.",
