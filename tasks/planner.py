@@ -171,7 +171,7 @@ class Planner(Build):
 
     def _expected(self, stage: Stage, want: _Want, key: str, estimate: Estimate, known: Receipt | None) -> Receipt:
         """The receipt of a part to be made; one that was made before comes out the same."""
-        outputs = known.outputs if known else self._lost.get((stage.name, key))
+        outputs = known.outputs if known else self._held_by_key.get((stage.name, key))
         if outputs is None:
             outputs = {
                 name: digest_of(canonical_json({"planned": key, "stage": stage.name, "output": name}))
@@ -182,7 +182,7 @@ class Planner(Build):
         differs = estimate.counts.get("vectors_made") and estimate.counts.get(
             "vectors_reused"
         )  # the encoder is the same
-        before = {} if differs else self._before.get((stage.name, want.shard), {})
+        before = {} if differs else self._held_by_shard.get((stage.name, want.shard), {})
         for name, size in estimate.bytes.items():
             if name in outputs and self.store.blob_size(outputs[name]) is None:
                 was = self.store.blob_size(before[name]) if name in before else None
@@ -192,13 +192,13 @@ class Planner(Build):
         return Receipt(stage=stage.name, key=key, shard=want.shard, outputs=outputs, run_id=self.run_id)
 
     @cached_property
-    def _lost(self) -> dict[tuple[str, str], dict[str, str]]:
+    def _held_by_key(self) -> dict[tuple[str, str], dict[str, str]]:
         """What the parent's parts hold, by stage and key: their blobs or receipts may be missing."""
         entries = self.parent.lineage.entries if self.parent else ()
         return {(entry.stage, entry.key): entry.outputs for entry in entries}
 
     @cached_property
-    def _before(self) -> dict[tuple[str, str], dict[str, str]]:
+    def _held_by_shard(self) -> dict[tuple[str, str], dict[str, str]]:
         """What the parent's parts hold, by stage and shard."""
         entries = self.parent.lineage.entries if self.parent else ()
         return {(entry.stage, entry.shard): entry.outputs for entry in entries}
