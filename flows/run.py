@@ -47,6 +47,7 @@ class Outcome:
     llm_calls: int
     llm_tokens: int
     quarantined: int
+    forgotten: int
     seconds: float
 
 
@@ -112,6 +113,7 @@ def run_build(
         llm_calls=report.total("llm_calls"),
         llm_tokens=report.total("llm_tokens"),
         quarantined=report.total("quarantined"),
+        forgotten=report.total("forgotten"),
         seconds=round(time.monotonic() - began, 3),
     )
 

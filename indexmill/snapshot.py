@@ -281,17 +281,26 @@ def open_snapshot(path: str | os.PathLike[str], version: int | None = None, alia
         return Snapshot(where, exported, exported.manifest, None)
     store = FolderReader(where)
     ref = store.resolve(version=version, alias=alias)
-    return Snapshot(where, _StoreBlobs(store), store.manifest(ref.manifest), ref)
+    try:
+        manifest = store.manifest(ref.manifest)
+    except CorruptBlob:
+        store.check_there(ref.version)  # it may have been removed at this moment
+        raise
+    return Snapshot(where, _StoreBlobs(store, ref.version), manifest, ref)
 
 
 class _StoreBlobs:
-    """The blobs of a store, found by their digest."""
+    """The blobs of a store's version, found by their digest."""
 
-    def __init__(self, store: FolderReader) -> None:
-        self._store = store
+    def __init__(self, store: FolderReader, version: int) -> None:
+        self._store, self._version = store, version
 
     def open_local(self, artifact: Artifact) -> Path:
-        return self._store.blob_path_verified(artifact.digest, artifact.bytes)
+        try:
+            return self._store.blob_path_verified(artifact.digest, artifact.bytes)
+        except CorruptBlob:
+            self._store.check_there(self._version)  # removed while it was open, before this was first used
+            raise
 
 
 def read_table(path: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:

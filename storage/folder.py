@@ -29,7 +29,7 @@ from indexmill.folder import blob_bytes, check_store, hash_file, read_name, veri
 from indexmill.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
-from storage.protocol import Names
+from storage.protocol import Kept, Names
 
 __all__ = ["FolderStore", "init_store", "open_store"]
 
@@ -219,7 +219,7 @@ class FolderStore:
         try:
             for parent, folders, files in os.walk(top, onerror=_unless_gone):
                 below = Path(parent).relative_to(self.root)
-                hidden = (TEMPORARY,) if below == Path() else ()
+                hidden = (TEMPORARY, "lost+found") if below == Path() else ()
                 folders[:] = [name for name in folders if name not in hidden and not name.startswith(".")]
                 # A leading dot is no name of ours: network file systems and desktops leave such files.
                 names += [(below / name).as_posix() for name in files if not name.startswith(".")]
@@ -227,8 +227,31 @@ class FolderStore:
             raise StoreError(f"{top} cannot be listed: {error.strerror}") from error
         return sorted(name for name in names if name.startswith(prefix))
 
+    def look(self, name: str) -> Kept | None:
+        """How large a record or blob is and since when it is there; None if it is not."""
+        path = self.root / check_name(name)
+        try:
+            status = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+        return Kept(status.st_size, status.st_mtime)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a record in the place of the one that is there."""
+        path = self.root / check_name(name)
+        with _writing(path), _temporary(self.root) as (temporary, descriptor):
+            write_all(descriptor, data)
+            _sync_file(descriptor)
+            fault_point(f"replace {name}")
+            temporary.replace(path)
+            fault_point(f"replaced {name}")
+            _sync_folder(path.parent)
+            fault_point(f"durable {name}")
+
     def delete(self, name: str) -> None:
-        """Remove a record; nothing happens if there is none."""
+        """Remove a record, or a blob by its path; nothing happens if there is none."""
         path = self.root / check_name(name)
         with _writing(path):
             fault_point("delete")
@@ -264,7 +287,8 @@ class FolderStore:
                     swept += 1
             else:
                 with contextlib.suppress(OSError):
-                    if _abandoned(entry.name) or entry.stat().st_mtime < now - _OLD:
+                    old = entry.stat().st_mtime < now - _OLD and not _ours(entry.name)
+                    if old or _abandoned(entry.name):
                         entry.unlink()
                         swept += 1
         return swept
@@ -312,6 +336,12 @@ def _temporary_path(root: Path) -> Path:
     folder.mkdir(exist_ok=True)
     process = this_process()
     return folder / f"{_machine(process)}.{process.pid}.{process.started or 0}.{next(_counter)}"
+
+
+def _ours(name: str) -> bool:
+    """Whether this process made a temporary file."""
+    process = this_process()
+    return name.startswith(f"{_machine(process)}.{process.pid}.{process.started or 0}.")
 
 
 def _abandoned(name: str) -> bool:

@@ -8,11 +8,32 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from indexmill.errors import CorruptBlob, LeaseLost, NotFound, SnapshotNotFound, StoreError
-from indexmill.layout import BRANCH, alias_name, alias_prefix, lease_prefix, number_of, ref_name, ref_prefix
-from indexmill.manifest import Alias, Ref
+from indexmill.layout import (
+    BRANCH,
+    alias_name,
+    alias_prefix,
+    lease_prefix,
+    number_of,
+    ref_name,
+    ref_prefix,
+    removal_name,
+    removal_prefix,
+)
+from indexmill.manifest import Alias, Ref, Removal
 from storage.protocol import Store
 
-__all__ = ["commit", "highest_epoch", "history", "newest", "promote", "read"]
+__all__ = [
+    "check_there",
+    "commit",
+    "highest_epoch",
+    "history",
+    "newest",
+    "pointed",
+    "promote",
+    "read",
+    "removals",
+    "remove",
+]
 
 
 def read(store: Store, version: int, branch: str = BRANCH) -> Ref:
@@ -116,13 +137,46 @@ def _ours(found: Ref, ref: Ref, store: Store) -> Ref:
 def promote(store: Store, alias: str, version: int | None, created: str, note: str = "") -> Alias:
     """Point an alias to a version from now on, or remove it with None; returns the record.
 
-    Raises SnapshotNotFound for a version that does not exist, LeaseLost if the alias moved at the same moment.
+    Raises SnapshotNotFound for a version that does not exist, or no longer, LeaseLost if the alias moved at the same
+    moment.
     """
     if version is not None:
         read(store, version)
+        check_there(store, version)
     numbers = (number_of(name) for name in store.list(alias_prefix(alias)))
     number = max((number for number in numbers if number is not None), default=0) + 1
     moved = Alias(alias=alias, number=number, version=version, created=created, note=note)
     if not store.create(alias_name(alias, number), moved.to_bytes()):
         raise LeaseLost(f"the alias {alias!r} of {store.url} was moved at the same moment; look at it and try again")
     return moved
+
+
+def pointed(store: Store) -> dict[str, int]:
+    """Where each alias points now, ordered by name."""
+    last: dict[str, str] = {}
+    for name in store.list(alias_prefix()):
+        if number_of(name) is not None:
+            last[name.split("/")[-2]] = name
+    records = {alias: Alias.from_bytes(store.get(name), f"{store.url}/{name}") for alias, name in last.items()}
+    return {alias: record.version for alias, record in records.items() if record.version is not None}
+
+
+def removals(store: Store) -> dict[int, Removal]:
+    """The versions that are no longer there, with the records that say so."""
+    found = {number: name for name in store.list(removal_prefix()) if (number := number_of(name)) is not None}
+    return {number: Removal.from_bytes(store.get(name), f"{store.url}/{name}") for number, name in found.items()}
+
+
+def remove(store: Store, removal: Removal) -> None:
+    """Say that a version is no longer there, before its blobs go. The first record of a version stands."""
+    store.create(removal_name(removal.version), removal.to_bytes())
+
+
+def check_there(store: Store, version: int) -> None:
+    """Raise SnapshotNotFound, saying why, if a version was collected or withdrawn: it can never come back."""
+    try:
+        data = store.get(removal_name(version))
+    except NotFound:
+        return
+    removal = Removal.from_bytes(data, f"{store.url}/{removal_name(version)}")
+    raise SnapshotNotFound(f"{store.url}: {removal}; `indexmill snapshots` lists those that are there")

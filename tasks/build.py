@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ from indexmill.manifest import Artifact, Corpus, Family, Manifest
 from indexmill.packs import open_pack
 from schemas.config import Configuration
 from storage import lineage as lineages
-from storage import runs
+from storage import runs, tombstones
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
@@ -161,15 +162,19 @@ class Build:
         for _, result in self.executor.run(calls, priority=_PRIORITY["scan"]):
             scanned.append(result)
             self.progress.advance("ingest")
-        self.corpus = spill.plan(scanned, folder, self.configuration.shards.document_tokens)
-        refused = spill.quarantine_of(self.corpus, folder)
+        forgotten = tombstones.forgotten(self.store)
+        self.corpus = spill.plan(
+            scanned, folder, self.configuration.shards.document_tokens, forgotten=forgotten.id_hashes
+        )
+        refused = forgotten.without(spill.quarantine_of(self.corpus, folder))
         runs.add_quarantine(self.store, self.run_id, "ingest", refused)
         counts = self.report.stage("ingest").counts
         counts.update(documents=self.corpus.documents, quarantined=refused.num_rows, repeats=self.corpus.repeats)
-        counts.update(changed_while_read=len(self.corpus.changed))
+        counts.update(forgotten=self.corpus.forgotten, changed_while_read=len(self.corpus.changed))
         self.report.changed_files = self.corpus.changed
         if refused.num_rows and self.configuration.run.strict:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in self.corpus.refused.items())
+            found = Counter(refused.column("reason").to_pylist())
+            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(found.items()))
             raise BadInput(
                 f"{refused.num_rows} rows were refused ({reasons}) and --strict is on; see `indexmill quarantine`"
             )

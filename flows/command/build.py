@@ -53,3 +53,5 @@ def command(
     )
     if outcome.quarantined:
         click.echo(f"{outcome.quarantined} rows were refused: see `indexmill quarantine`")
+    if outcome.forgotten:
+        click.echo(f"{outcome.forgotten} documents of the corpus are forgotten, and were left out")

@@ -34,6 +34,8 @@ _READER = {
 
 _PIPELINE = {
     "build": "Bring the index up to date with the corpus and publish it.",
+    "forget": "Remove documents for good, from every version.",
+    "gc": "Remove what no kept version needs.",
     "init": "Write a configuration file and a small sample corpus.",
     "quarantine": "The rows of the corpus that were refused, and why.",
     "runs": "The runs of the pipeline and how they ended.",

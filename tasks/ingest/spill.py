@@ -22,7 +22,7 @@ import hashlib
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,6 +122,7 @@ class ShardPlan:
     refused: dict[str, int]  # by reason, duplicate-id included
     changed: tuple[str, ...]
     scans: tuple[str, ...] = field(repr=False)
+    forgotten: int = 0  # documents that were left out because they are to be forgotten
 
 
 def scan(
@@ -167,17 +168,25 @@ def scan(
 
 
 def plan(
-    results: Iterable[ScanResult], spill_folder: str | os.PathLike[str], shard_tokens: int = SHARD_TOKENS
+    results: Iterable[ScanResult],
+    spill_folder: str | os.PathLike[str],
+    shard_tokens: int = SHARD_TOKENS,
+    *,
+    forgotten: Collection[bytes] = (),
 ) -> ShardPlan:
     """Decide the documents and the shards of all scans together; the order of the results does not matter.
 
-    Raises StoreNotWritable as `scan` does.
+    forgotten: the id hashes of documents that are left out, as if no row had their id. Raises StoreNotWritable as
+    `scan` does.
     """
     scans = sorted(results, key=lambda result: (result.files, result.name))
     folder = Path(spill_folder)
     place = _Places([_mapped(folder / f"{result.name}.index.arrow") for result in scans])
     hashes, tokens = place.hashes_and_tokens()
     order = hash_order(hashes)
+    out = _rows_of(forgotten, hashes)
+    gone = len(np.unique(out[out >= 0]))
+    order = order[out[order] < 0]
     winners, losers, keepers = _winners(hashes, order, place)
     repeats = len(order) - len(winners) - len(losers)
     found = leaves(hashes, winners, tokens, shard_tokens)
@@ -211,6 +220,7 @@ def plan(
         dict(sorted((+refused).items())),
         changed,
         tuple(names),
+        gone,
     )
 
 
@@ -400,6 +410,18 @@ def _winners(
     winners = order.copy()
     winners[positions[~same[positions]]] = order[positions[by_content[firsts]]]  # ... taken by its winner
     return winners[kept], order[positions[by_content[other]]], order[positions[best[other]]]
+
+
+def _rows_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """For each row the number of the forgotten id that it has, -1 for none."""
+    found = np.full(len(hashes), -1, dtype=np.int64)
+    wanted = np.frombuffer(b"".join(sorted(forgotten)), dtype="S32")
+    if wanted.size and len(hashes):
+        rows = hashes.reshape(-1).view("S32")
+        at = np.minimum(np.searchsorted(wanted, rows), wanted.size - 1)
+        same = wanted[at] == rows
+        found[same] = at[same]
+    return found
 
 
 def _duplicates(
