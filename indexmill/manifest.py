@@ -220,7 +220,7 @@ class Removal(Record):
     def __str__(self) -> str:
         if self.reason == "gc":
             return f"version {self.version} was removed by gc at {self.created}"
-        return f"version {self.version} was withdrawn at {self.created}: it held a forgotten document"
+        return f"version {self.version} was withdrawn at {self.created}: a document of it is to be forgotten"
 
 
 def describe_table(schema: pa.Schema) -> list[JsonValue]:

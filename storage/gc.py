@@ -30,7 +30,18 @@ from storage.protocol import Kept, Store
 from storage.receipts import Receipt
 from storage.runs import Run
 
-__all__ = ["DAY", "Collected", "Policy", "Survey", "blobs_of", "collect", "digests_in", "reach", "survey"]
+__all__ = [
+    "DAY",
+    "Collected",
+    "Policy",
+    "Survey",
+    "blobs_of",
+    "collect",
+    "digests_in",
+    "reach",
+    "receipts_of",
+    "survey",
+]
 
 DAY = 24 * 3600.0
 
@@ -121,7 +132,7 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
     old_records = tuple(_old_records(store, old, {run.run_id for run in known}, now - policy.records))
     marked |= digests_in(store, set(old_records))
     working = {run.run_id for run in known if run.run_id not in old and _unfinished(run, since)}
-    receipts = list(_receipts(store))
+    receipts = list(receipts_of(store))
     young = {name: _young(store.look(name), now - policy.grace) for name, _ in receipts}
     for name, receipt in receipts:
         if receipt is not None and (young[name] or receipt.run_id in working):
@@ -270,7 +281,7 @@ def _old_records(store: Store, old: set[str], known: set[str], before: float) ->
             yield name
 
 
-def _receipts(store: Store) -> Iterator[tuple[str, Receipt | None]]:
+def receipts_of(store: Store) -> Iterator[tuple[str, Receipt | None]]:
     """Every receipt by name; None for what cannot be read, which counts as not there."""
     for name in store.list("work/"):
         try:

@@ -89,8 +89,8 @@ def command(
 def _text(done: Collected, removed: str) -> str:
     lines = [
         f"versions: {_numbers(done.versions_removed)} {removed}, {_numbers(done.versions_kept)} kept",
-        f"blobs: {done.blobs_removed:,} ({done.bytes_removed:,} bytes) {removed}, "
-        f"{done.blobs_kept:,} ({done.bytes_kept:,} bytes) kept",
+        f"blobs: {done.blobs_removed:,} {removed}, {done.blobs_kept:,} kept",
+        f"bytes: {done.bytes_removed:,} {removed}, {done.bytes_kept:,} kept",
         f"receipts: {done.receipts_removed:,} {removed}, {done.receipts_kept:,} kept",
         f"records of runs and leases: {done.records_removed:,} {removed}",
     ]
