@@ -14,6 +14,7 @@ Tombstones come before all this, and a version without the documents: see `flows
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import re
@@ -75,7 +76,7 @@ class ForgetRecord(Record):
     receipts: Annotated[int, Field(ge=0)]
     quarantine_rows: Annotated[int, Field(ge=0)]
     records: Annotated[int, Field(ge=0)]
-    """Those that named a document, and were rewritten."""
+    """Those that named a document: rewritten, or removed where they are of no run and no version."""
     exports: tuple[Export, ...]
     done: bool
 
@@ -193,7 +194,7 @@ def dry_run(store: Store, search: Search) -> Forgetting:
     Where a build has to come first, what the new version will share with the old ones is in it, too.
     """
     rows = {name: count for name, (_, count) in _quarantines(store, search.traces)}
-    records = tuple(name for name, _ in _tainted(store, search.traces))
+    records = (*(name for name, _ in _tainted(store, search.traces)), *_others(store, search.traces))
     receipts, blobs = _parts(store, search, without=rows)
     newest = search.there[-1].version if search.there else 0
     return Forgetting(
@@ -216,11 +217,10 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
     created = timestamp(clock())
     lease.check()
     newest = search.there[-1].version if search.there else 0
-    aliases = _aliases(store, search, newest)
-    for alias in aliases:
-        refs.promote(store, alias, newest, created, "its version was withdrawn")
+    aliases = _move_aliases(store, search, newest, created)
     for ref in search.holding:
         refs.remove(store, Removal(version=ref.version, reason="forgotten", run_id=lease.run_id, created=created))
+    aliases |= _move_aliases(store, search, newest, created)  # moving one needs no lease
     rows = 0
     for name, (record, count) in list(_quarantines(store, search.traces)):
         left = _left(store, record, search.traces)
@@ -230,6 +230,9 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
     tainted = list(_tainted(store, search.traces))
     for name, clean in tainted:
         store.replace(name, clean)
+    others = list(_others(store, search.traces))
+    for name in others:
+        store.delete(name)
     receipts, blobs = _parts(store, search)
     lease.check()
     for name in receipts:
@@ -242,9 +245,9 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
     exports = _exports(store, search)
     remains = list(_remains(store, search, lease.run_id))
     if remains:
-        others = f" and {len(remains) - 5} others" if remains[5:] else ""
+        more = f" and {len(remains) - 5} others" if remains[5:] else ""
         raise StoreError(
-            f"{store.url}: traces of forgotten documents remain in {', '.join(remains[:5])}{others}: remove them by "
+            f"{store.url}: traces of forgotten documents remain in {', '.join(remains[:5])}{more}: remove them by "
             "hand, or stop the run that writes there, and run the same command again"
         )
     made = ForgetRecord(
@@ -257,7 +260,7 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
         bytes=sum(blobs.values()),
         receipts=len(receipts),
         quarantine_rows=rows,
-        records=len(tainted),
+        records=len(tainted) + len(others),
         exports=exports,
         done=True,
     )
@@ -268,7 +271,14 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
 
 def _aliases(store: Store, search: Search, newest: int) -> dict[str, tuple[int, int]]:
     clean = {ref.version for ref in search.clean}
-    return {alias: (version, newest) for alias, version in refs.pointed(store).items() if version not in clean}
+    return {alias: (version, newest) for alias, version in refs.aliases(store).items() if version not in clean}
+
+
+def _move_aliases(store: Store, search: Search, newest: int, created: str) -> dict[str, tuple[int, int]]:
+    moved = _aliases(store, search, newest)
+    for alias in moved:
+        refs.promote(store, alias, newest, created, "its version was withdrawn")
+    return moved
 
 
 def _exports(store: Store, search: Search) -> tuple[Export, ...]:
@@ -311,6 +321,16 @@ def _tainted(store: Store, traces: Traces) -> Iterator[tuple[str, bytes]]:
                 clean = traces.cleaned(data)
                 if clean != data:
                     yield name, clean
+
+
+def _others(store: Store, traces: Traces) -> Iterator[str]:
+    """The records of kinds that this module does not know which hold a trace, or are named after one."""
+    for name in store.list(""):
+        if name.startswith((*_REWRITTEN, *_OTHER)) or "/" not in name:
+            continue
+        with contextlib.suppress(NotFound, ValueError):  # a name that is none of a store's
+            if traces.in_text(name.removesuffix(".json")) or traces.in_record(store.get(name)):
+                yield name
 
 
 def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -357,13 +377,7 @@ def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
             names = [name for name in pq.read_schema(path).names if name in ("document_id", "passage_id")]
             if names and traces.in_table(pq.read_table(path, columns=names)):
                 yield blob_path(digest)
-    for name in store.list(""):
-        if not name.startswith((*_REWRITTEN, *_OTHER)):
-            try:
-                if traces.in_record(store.get(name)):
-                    yield name
-            except (NotFound, ValueError):
-                yield name
+    yield from _others(store, traces)
     if store.sweep(math.inf, keep=run_id):
         yield "tmp"
 

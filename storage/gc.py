@@ -4,7 +4,8 @@ Kept are the newest version, those that a policy keeps, those that an alias poin
 kept one; what a person may still publish; what unfinished runs and the runs since the newest version made; every blob
 that another record names; and whatever is younger than the grace period. The order makes a crash harmless anywhere:
 
-1. A record says that a version is no longer there. Readers then say so, whether its blobs are gone or not.
+1. A record says that a version is no longer there. Readers then say so, whether its blobs are gone or not. Aliases
+   are looked at once more, since moving one needs no lease: a version that one points to by now is taken back.
 2. Receipts go before the blobs they name, so that no receipt promises what is not there.
 3. Blobs go, each looked at again just before: one that was put meanwhile stays.
 4. Old records of runs and leases go.
@@ -164,11 +165,16 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
 
 
 def collect(store: Store, lease: Lease, found: Survey, policy: Policy, *, clock: Clock) -> Collected:
-    """Remove what a survey made under this lease found. Raises LeaseLost once another run has taken over."""
+    """Remove what a survey made under this lease found, or a new one. Raises LeaseLost once another run takes over."""
     created = timestamp(clock())
+    lease.check()
     for version in found.versions:
-        lease.check()
         refs.remove(store, Removal(version=version, reason="gc", run_id=lease.run_id, created=created))
+    wanted = set(found.versions).intersection(refs.aliases(store).values())
+    if wanted:
+        for version in wanted:
+            refs.restore(store, version)
+        return collect(store, lease, survey(store, policy, clock=clock), policy, clock=clock)
     lease.check()
     for name in found.receipts:
         store.delete(name)
@@ -240,7 +246,7 @@ def _kept_versions(store: Store, history: list[Ref], policy: Policy, now: float)
     there = [ref for ref in history if ref.version not in removed]
     if not there or (policy.last is None and policy.within is None):
         return there
-    numbers = {there[-1].version, *refs.pointed(store).values()}
+    numbers = {there[-1].version, *refs.aliases(store).values()}
     numbers |= {ref.version for ref in there[len(there) - min(policy.last or 0, len(there)) :]}
     if policy.within is not None:
         numbers |= {ref.version for ref in there if from_timestamp(ref.created) >= now - policy.within}

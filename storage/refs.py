@@ -23,16 +23,17 @@ from indexmill.manifest import Alias, Ref, Removal
 from storage.protocol import Store
 
 __all__ = [
+    "aliases",
     "check_there",
     "commit",
     "highest_epoch",
     "history",
     "newest",
-    "pointed",
     "promote",
     "read",
     "removals",
     "remove",
+    "restore",
 ]
 
 
@@ -148,10 +149,12 @@ def promote(store: Store, alias: str, version: int | None, created: str, note: s
     moved = Alias(alias=alias, number=number, version=version, created=created, note=note)
     if not store.create(alias_name(alias, number), moved.to_bytes()):
         raise LeaseLost(f"the alias {alias!r} of {store.url} was moved at the same moment; look at it and try again")
+    if version is not None:
+        check_there(store, version)  # it may have been removed at this moment: then the alias has to move again
     return moved
 
 
-def pointed(store: Store) -> dict[str, int]:
+def aliases(store: Store) -> dict[str, int]:
     """Where each alias points now, ordered by name."""
     last: dict[str, str] = {}
     for name in store.list(alias_prefix()):
@@ -170,6 +173,11 @@ def removals(store: Store) -> dict[int, Removal]:
 def remove(store: Store, removal: Removal) -> None:
     """Say that a version is no longer there, before its blobs go. The first record of a version stands."""
     store.create(removal_name(removal.version), removal.to_bytes())
+
+
+def restore(store: Store, version: int) -> None:
+    """Take back that a version is no longer there, before anything of it was removed."""
+    store.delete(removal_name(version))
 
 
 def check_there(store: Store, version: int) -> None:

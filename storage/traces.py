@@ -1,6 +1,7 @@
 """What of some documents may stand in other places: in a message, a remark, a row that was refused.
 
-An id or a title of five characters or more counts wherever it stands as a word of its own; shorter ones say nothing.
+An id or a title of five characters or more, and a content hash, counts wherever it stands as a word of its own; what is
+shorter says nothing.
 Of title, text, source and metadata counts any run of 23 characters, and most of 16.
 """
 
@@ -45,7 +46,7 @@ class Traces:
         names = set(self.document_ids)
         self._pieces: set[str] = set()
         for content in contents:
-            names.add(content["title"] or "")
+            names.update((content["title"] or "", content["content_hash"] or ""))
             for text in (content["title"], content["text"], content["source"], *_values(content["metadata"])):
                 self._pieces.update(_pieces(text or ""))
         long = sorted((re.escape(name) for name in names if len(name) >= _NAME), key=len, reverse=True)
