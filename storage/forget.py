@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,6 +53,10 @@ _PARQUET = b"PAR1"
 _CHECKED = 64  # blobs between two looks at the lease
 
 
+_T = TypeVar("_T")
+_Tuple = Annotated[tuple[_T, ...], Field(strict=False)]
+
+
 class Export(Record):
     """A copy outside the store that holds, or may hold, a forgotten document."""
 
@@ -65,11 +69,11 @@ class ForgetRecord(Record):
 
     run_id: Word
     created: Timestamp
-    documents: tuple[Digest, ...]
+    documents: _Tuple[Digest]
     """The SHA-256 of each id."""
-    versions: tuple[int, ...]
+    versions: _Tuple[int]
     """Those that were withdrawn."""
-    aliases: dict[str, tuple[int, int]]
+    aliases: dict[str, Annotated[tuple[int, int], Field(strict=False)]]
     """Those that were moved: from which version to which."""
     blobs: Annotated[int, Field(ge=0)]
     bytes: Annotated[int, Field(ge=0)]
@@ -77,7 +81,7 @@ class ForgetRecord(Record):
     quarantine_rows: Annotated[int, Field(ge=0)]
     records: Annotated[int, Field(ge=0)]
     """Those that named a document: rewritten, or removed where they are of no run and no version."""
-    exports: tuple[Export, ...]
+    exports: _Tuple[Export]
     done: bool
 
 
