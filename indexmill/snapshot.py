@@ -292,14 +292,15 @@ def open_snapshot(path: str | os.PathLike[str], version: int | None = None, alia
 class _StoreBlobs:
     """The blobs of a store's version, found by their digest."""
 
-    def __init__(self, store: FolderReader, version: int) -> None:
+    def __init__(self, store: FolderReader, version: int | None = None) -> None:
         self._store, self._version = store, version
 
     def open_local(self, artifact: Artifact) -> Path:
         try:
             return self._store.blob_path_verified(artifact.digest, artifact.bytes)
         except CorruptBlob:
-            self._store.check_there(self._version)  # removed while it was open, before this was first used
+            if self._version is not None:  # it may have been removed while it was open, before this was first used
+                self._store.check_there(self._version)
             raise
 
 

@@ -28,7 +28,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, TypeAdapter, ValidationError
 
-from indexmill.canonical import canonical_json
 from indexmill.errors import CorruptBlob, NotFound, StoreError
 from indexmill.layout import blob_path, forgotten_name
 from indexmill.manifest import Digest, Manifest, Record, Ref, Removal, Timestamp, Word
@@ -60,7 +59,7 @@ _Tuple = Annotated[tuple[_T, ...], Field(strict=False)]
 class Export(Record):
     """A copy outside the store that holds, or may hold, a forgotten document."""
 
-    version: int
+    version: int | None
     path: str
 
 
@@ -292,7 +291,7 @@ def _exports(store: Store, search: Search) -> tuple[Export, ...]:
     for name in store.list("exports/"):
         record = _value(store, name)
         if record.get("version") not in clean:
-            found.append(Export(version=int(record["version"]), path=str(record["path"])))
+            found.append(Export(version=record.get("version"), path=str(record.get("path", name))))
     return tuple(found)
 
 
@@ -356,7 +355,7 @@ def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple
             keep |= set(receipt.outputs.values())
         else:
             doomed.append(name)
-    for digest in digests_in(store, without, _without_manifest) - keep:
+    for digest in digests_in(store, without) - keep:
         if store.blob_size(digest) is not None and not _blob_holds(store.open_local(digest), search.traces):
             keep.add(digest)
     return tuple(doomed), {digest: blob.bytes for digest, blob in blobs_of(store) if digest not in keep}
@@ -402,13 +401,6 @@ def _is_table(path: Path) -> bool:
         return file.read(len(_PARQUET)) == _PARQUET
 
 
-def _without_manifest(name: str, data: bytes) -> bytes:
-    """What counts of a record as naming blobs: not the manifest that a run ended with."""
-    if not name.endswith("/end.json"):
-        return data
-    return canonical_json({field: value for field, value in _parsed(name, data).items() if field != "manifest"})
-
-
 def _manifest(store: Store, digest: str) -> Manifest:
     return Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
 
@@ -417,14 +409,13 @@ _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
 def _value(store: Store, name: str) -> dict[str, Any]:
-    return _parsed(f"{store.url}/{name}", store.get(name))
-
-
-def _parsed(where: str, data: bytes) -> dict[str, Any]:
+    data = store.get(name)
     try:
         return _OBJECT.validate_json(data)
     except ValidationError as error:
-        raise CorruptBlob(f"{where} is not a record ({len(data)} bytes); restore it, or remove it by hand") from error
+        raise CorruptBlob(
+            f"{store.url}/{name} is not a record ({len(data)} bytes); restore it, or remove it by hand"
+        ) from error
 
 
 def _path(document_id: str) -> str:

@@ -16,9 +16,10 @@ Running again finishes. Refs stay for ever, so that no number is used twice.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from indexmill.errors import CorruptBlob, NotFound, StoreError
@@ -47,6 +48,7 @@ __all__ = [
 DAY = 24 * 3600.0
 
 _HEX = re.compile(rb"[0-9a-f]{64}")
+_MANIFEST = re.compile(rb'"manifest":"[0-9a-f]{64}"')
 _KNOWN = ("blobs/", "exports/", "forgotten/", "holds/", "leases/", "refs/", "runs/", "tombstones/", "work/")
 _CHECKED = 64  # blobs between two looks at the lease
 
@@ -174,7 +176,9 @@ def collect(store: Store, lease: Lease, found: Survey, policy: Policy, *, clock:
     if wanted:
         for version in wanted:
             refs.restore(store, version)
-        return collect(store, lease, survey(store, policy, clock=clock), policy, clock=clock)
+        done = collect(store, lease, survey(store, policy, clock=clock), policy, clock=clock)
+        versions = sorted({*found.versions, *done.versions_removed} - wanted)
+        return dataclasses.replace(done, versions_removed=tuple(versions))
     lease.check()
     for name in found.receipts:
         store.delete(name)
@@ -225,19 +229,21 @@ def blobs_of(store: Store) -> Iterator[tuple[str, Kept]]:
             yield digest, blob
 
 
-def digests_in(
-    store: Store, without: Iterable[str] = (), read: Callable[[str, bytes], bytes] = lambda name, data: data
-) -> set[str]:
+def digests_in(store: Store, without: Iterable[str] = ()) -> set[str]:
     """Whatever may be the digest of a blob in the records of runs and in those that this module does not know.
 
-    So a record that names a blob keeps it, also one of a kind that is added later. `read` chooses what of it counts.
+    So a record that names a blob keeps it, also one of a kind that is added later. The manifest that a run ended with
+    does not count: refs and candidates say whether it is needed.
     """
     left_out = set(without)
     found: set[str] = set()
     for name in store.list(""):
         if name not in left_out and (name.startswith(run_prefix()) or not name.startswith(_KNOWN)):
             with contextlib.suppress(NotFound, ValueError):  # a name that is none of a store's
-                found |= {digest.decode() for digest in _HEX.findall(read(name, store.get(name)))}
+                data = store.get(name)
+                if name.endswith("/end.json"):
+                    data = _MANIFEST.sub(b"", data)
+                found |= {digest.decode() for digest in _HEX.findall(data)}
     return found
 
 

@@ -184,9 +184,11 @@ def plan(
     place = _Places([_mapped(folder / f"{result.name}.index.arrow") for result in scans])
     hashes, tokens = place.hashes_and_tokens()
     order = hash_order(hashes)
-    out = _rows_of(forgotten, hashes)
-    gone = len(np.unique(out[out >= 0]))
-    order = order[out[order] < 0]
+    gone = 0
+    if forgotten:
+        out = _numbers_of(forgotten, hashes)
+        gone = len(np.unique(out[out >= 0]))
+        order = order[out[order] < 0]
     winners, losers, keepers = _winners(hashes, order, place)
     repeats = len(order) - len(winners) - len(losers)
     found = leaves(hashes, winners, tokens, shard_tokens)
@@ -412,16 +414,12 @@ def _winners(
     return winners[kept], order[positions[by_content[other]]], order[positions[best[other]]]
 
 
-def _rows_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDArray[np.int64]:
     """For each row the number of the forgotten id that it has, -1 for none."""
-    found = np.full(len(hashes), -1, dtype=np.int64)
     wanted = np.frombuffer(b"".join(sorted(forgotten)), dtype="S32")
-    if wanted.size and len(hashes):
-        rows = hashes.reshape(-1).view("S32")
-        at = np.minimum(np.searchsorted(wanted, rows), wanted.size - 1)
-        same = wanted[at] == rows
-        found[same] = at[same]
-    return found
+    rows = hashes.reshape(-1).view("S32")
+    at = np.minimum(np.searchsorted(wanted, rows), wanted.size - 1)
+    return np.where(wanted[at] == rows, at, -1).astype(np.int64)
 
 
 def _duplicates(

@@ -293,3 +293,27 @@ def test_the_memory_of_a_plan_is_a_hundred_bytes_a_document(tmp_path: Path) -> N
     assert planned.repeats == count // 4
     assert peak < 150 * count + (1 << 20)
     assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+def test_a_forgotten_document_is_as_if_it_had_never_been_there(tmp_path: Path) -> None:
+    forgotten = {"d3", "d11", "d12", "absent"}
+    rows = records(60)
+    repeated = [dict(rows[3]), {"id": "d11", "text": "another content"}]
+    plans = {}
+    for name, given_rows in (
+        ("all", [*rows, *repeated]),
+        ("kept", [row for row in rows if row["id"] not in forgotten]),
+    ):
+        folder, chosen = (
+            tmp_path / name,
+            CorpusSettings(paths=(str(write_lines(tmp_path / f"{name}.jsonl", given_rows)),)),
+        )
+        folder.mkdir()
+        scanned = [scan(file, chosen, folder) for file in expand(chosen)]
+        plans[name] = plan(scanned, folder, 60, forgotten=[id_hash(one) for one in forgotten] if name == "all" else ())
+        assert quarantine_of(plans[name], folder).num_rows == 0
+    one, other = plans["all"], plans["kept"]
+    assert (one.forgotten, other.forgotten) == (3, 0)
+    assert (one.shards, one.fingerprint, one.documents) == (other.shards, other.fingerprint, other.documents)
+    assert len(one.shards) > 3
+    assert documents(one, tmp_path / "all") == documents(other, tmp_path / "kept")
