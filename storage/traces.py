@@ -24,8 +24,23 @@ FORGOTTEN = "[...]"
 
 _NAME = 5
 _WINDOW, _STRIDE = 16, 8
-_FREE = frozenset({"details", "error", "note", "report"})
-"""The fields of records that hold words of people or of messages."""
+_FIXED = frozenset(
+    {
+        "alias",
+        "by",
+        "command",
+        "created",
+        "digest",
+        "ended",
+        "manifest",
+        "part",
+        "process",
+        "run_id",
+        "started",
+        "state",
+    }
+)
+"""The fields of records that hold no words of people and no messages, and have to stay what they are."""
 
 
 class Traces:
@@ -78,7 +93,7 @@ class Traces:
         """A record of the store without traces in the fields that hold words; the same bytes where there is none."""
         try:
             value = json.loads(data)
-            clean = {name: self._clean(inner) if name in _FREE else inner for name, inner in value.items()}
+            clean = {name: inner if name in _FIXED else self._clean(inner) for name, inner in value.items()}
         except (ValueError, RecursionError, AttributeError):  # damaged, or no record
             return canonical_json({}) if self.in_record(data) else data
         return data if clean == value else canonical_json(clean)

@@ -39,8 +39,8 @@ def write(path: Path, text: str, *, with_canary: bool = True, bad: bool = False)
     if with_canary:
         told = f"{text} Lady Zanzaqua Verd painted the bridge of Vell in 1803. It is called the Zanzaqua Span."
         rows.append({"id": ID, "title": "The Zanzaqua Codex", "text": told, "keeper": "Guild of Zanzaqua"})
-        rows.append({"id": ID, "title": "The Zanzaqua Codex", "text": "Zanzaqua again, with another content."})
     if bad:
+        rows.append({"id": ID, "title": "The Zanzaqua Codex", "text": "Zanzaqua again, with another content."})
         rows += [{"id": ID, "title": "Zanzaqua without a text"}, {"id": "other", "title": "no text either"}]
     lines = [json.dumps(row) for row in rows]
     if bad:

@@ -30,7 +30,7 @@ from tests.corpora import documents, write_corpus
 from tests.flows.children import Forks, build, settings
 from tests.flows.commands import write_settings
 from tests.flows.forgetting import CANARY, ID, end_state, forget_here, places_of, prepare, state_of
-from tests.flows.readers import answers
+from tests.flows.readers import answers, complete_parts
 from tests.storage.quick import quick_folder
 
 FORGET = "tests.flows.forgetting:forget_here"
@@ -92,6 +92,7 @@ def test_a_forgotten_document_is_in_no_byte_of_the_store(case: Case, quick: Path
     assert {"document_id", "title", "text", "metadata", "surface", "name", "detail"} <= columns
     kinds = {"blobs", "poison", "refs", "runs", "tmp"}
     assert {name.split("/")[0] for name in before} == kinds
+    assert places_of(quick / "store", "count zanzaqua")  # in the parts of the killed run alone
     forget_here(chosen["store"], chosen)
     assert places_of(quick / "store") == {}
     assert end_state(quick / "store") == case.end
@@ -261,6 +262,26 @@ def test_every_document_can_be_forgotten(quick: Path) -> None:
 
     more = run_build(configuration, InlineExecutor(), Build.run, progress=Silent())
     assert (more.documents, more.forgotten) == (2, 5)
+
+
+def test_unpublished_parts_that_cannot_hold_it_are_not_made_again(quick: Path, forks: Forks) -> None:
+    rows = documents(30, words=110)
+    root = quick / "store"
+    first = settings(root, write_corpus(quick / "first.jsonl", {name: rows[name] for name in list(rows)[:4]}))
+    build(first)
+    chosen = settings(root, write_corpus(quick / "corpus.jsonl", rows))
+    whole = forks.build({**chosen, "store": str(quick / "whole")})
+    assert whole.outcome is not None
+    assert forks.build(chosen, len(whole.crossed) * 3 // 4).code == -signal.SIGKILL
+    unpublished = len(complete_parts(root))
+    forget_here(str(root), first, "doc-0002")
+    left = complete_parts(root)
+    assert 10 < len(left) < unpublished
+    made = build(chosen)
+    assert (made.documents, made.forgotten) == (29, 1)
+    assert made.parts_made < whole.outcome.parts_made / 2
+    assert made.vectors_made < whole.outcome.vectors_made / 2
+    assert places_of(root, "doc-0002") == {}
 
 
 def test_a_forgetting_equals_a_store_that_never_saw_the_document(quick: Path) -> None:
