@@ -287,7 +287,7 @@ class FolderStore:
                     swept += 1
             else:
                 with contextlib.suppress(OSError):
-                    old = entry.stat().st_mtime < now - _OLD and not _ours(entry.name)
+                    old = entry.stat().st_mtime < now - _OLD and not _at_work(entry.name)
                     if old or _abandoned(entry.name):
                         entry.unlink()
                         swept += 1
@@ -338,20 +338,25 @@ def _temporary_path(root: Path) -> Path:
     return folder / f"{_machine(process)}.{process.pid}.{process.started or 0}.{next(_counter)}"
 
 
-def _ours(name: str) -> bool:
-    """Whether this process made a temporary file."""
-    process = this_process()
-    return name.startswith(f"{_machine(process)}.{process.pid}.{process.started or 0}.")
-
-
 def _abandoned(name: str) -> bool:
     """Whether the process that made a temporary file is known to be dead."""
+    maker = _maker(name)
+    return maker is not None and alive(maker) is False
+
+
+def _at_work(name: str) -> bool:
+    """Whether the process that made a temporary file is known to live."""
+    maker = _maker(name)
+    return maker is not None and (maker.pid == os.getpid() or alive(maker) is True)
+
+
+def _maker(name: str) -> Process | None:
+    """The process of this machine that made a temporary file; None where another machine did."""
     here = this_process()
     machine, pid, started, *_ = [*name.split("."), "", "", ""]
     if machine != _machine(here) or not pid.isdecimal():
-        return False
-    maker = Process(host=here.host, space=here.space, pid=int(pid), started=started if here.space else "")
-    return alive(maker) is False
+        return None
+    return Process(host=here.host, space=here.space, pid=int(pid), started=started if here.space else "")
 
 
 def _machine(process: Process) -> str:

@@ -404,7 +404,7 @@ def test_a_record_is_replaced_in_one_step(store: FolderStore) -> None:
     assert list((store.root / "tmp").iterdir()) == []
 
 
-def test_a_sweep_of_everything_spares_what_this_process_is_writing(store: FolderStore) -> None:
+def test_a_sweep_of_everything_spares_what_a_live_process_is_writing(store: FolderStore) -> None:
     (store.root / "tmp" / "0123456789abcdef.1.2.3").touch()
     swept = []
     faults.install(lambda name: swept.append(store.sweep(math.inf)) if name == "sync" else None)
