@@ -48,7 +48,7 @@ __all__ = [
 DAY = 24 * 3600.0
 
 _HEX = re.compile(rb"[0-9a-f]{64}")
-_MANIFEST = re.compile(rb'"manifest":"[0-9a-f]{64}"')
+_TOLD = re.compile(rb'"(?:error|manifest)":"(?:[^"\\]|\\.)*"')
 _KNOWN = ("blobs/", "exports/", "forgotten/", "holds/", "leases/", "refs/", "runs/", "tombstones/", "work/")
 _CHECKED = 64  # blobs between two looks at the lease
 
@@ -232,8 +232,8 @@ def blobs_of(store: Store) -> Iterator[tuple[str, Kept]]:
 def digests_in(store: Store, without: Iterable[str] = ()) -> set[str]:
     """Whatever may be the digest of a blob in the records of runs and in those that this module does not know.
 
-    So a record that names a blob keeps it, also one of a kind that is added later. The manifest that a run ended with
-    does not count: refs and candidates say whether it is needed.
+    So a record that names a blob keeps it, also one of a kind that is added later. What a run ended with does
+    not count: refs and candidates say whether its manifest is needed, and an error names what could not be written.
     """
     left_out = set(without)
     found: set[str] = set()
@@ -242,7 +242,7 @@ def digests_in(store: Store, without: Iterable[str] = ()) -> set[str]:
             with contextlib.suppress(NotFound, ValueError):  # a name that is none of a store's
                 data = store.get(name)
                 if name.endswith("/end.json"):
-                    data = _MANIFEST.sub(b"", data)
+                    data = _TOLD.sub(b"", data)
                 found |= {digest.decode() for digest in _HEX.findall(data)}
     return found
 

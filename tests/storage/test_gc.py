@@ -291,6 +291,21 @@ def test_a_record_of_another_kind_keeps_the_blobs_that_it_names(world: World) ->
     assert digest in world.blobs
 
 
+def test_an_error_that_names_a_blob_does_not_keep_it(world: World) -> None:
+    world.run("a")
+    digest = world.store.put_blob(b"half")
+    error = f'"{world.root}/{blob_path(digest)}" cannot be written: {digest}'
+    runs.start(world.store, "broken", "build", clock=world.clock)
+    runs.end(
+        world.store,
+        runs.RunEnd(run_id="broken", state="failed", exit_code=1, ended=timestamp(world.now), error=error),
+    )
+    assert digest not in gc.digests_in(world.store)
+    world.later(DAY * 2)
+    world.gc()
+    assert digest not in world.blobs
+
+
 def test_old_records_of_runs_and_leases_go(world: World) -> None:
     for _ in range(5):
         world.run("same", ends="unchanged")
