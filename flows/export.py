@@ -56,6 +56,7 @@ def export_snapshot(
     details: dict[str, JsonValue] = {"version": version, "path": str(folder)}
     with recorded(store, "export", details=details, clock=clock) as run:
         ref = refs.read(store, version)
+        refs.check_there(store, version)
         where = f"{store.url}/{blob_path(ref.manifest)}, the manifest of version {version}"
         manifest = Manifest.from_bytes(store.get_blob(ref.manifest), where)
         check_whole(store, manifest)

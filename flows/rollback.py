@@ -52,10 +52,12 @@ def roll_back(store: FolderStore, target: int, *, note: str = "", clock: Clock =
     """Make the manifest of an earlier version the newest again, under a new number, and put the store on hold.
 
     Nothing is written unless every blob of that version is there with its length. Raises SnapshotNotFound for a
-    version that does not exist, CorruptBlob for one that is not whole, LeaseLost while another run is at work.
+    version that does not exist or is no longer there, CorruptBlob for one that is not whole, LeaseLost while another
+    run is at work.
     """
     with operation(store, "rollback", details={"version": target, "note": note}, clock=clock) as run:
         found = refs.read(store, target)
+        refs.check_there(store, target)
         newest = refs.newest(store)
         if newest is None:
             raise SnapshotNotFound(f"{store.url} has no snapshot yet")

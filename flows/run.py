@@ -69,6 +69,7 @@ class Outcome:
     llm_calls: int
     llm_tokens: int
     quarantined: int
+    forgotten: int
     seconds: float
     bytes_made: int
     quality: Mapping[str, Any] | None
@@ -186,6 +187,7 @@ def run_stages(
         llm_calls=report.total("llm_calls"),
         llm_tokens=report.total("llm_tokens"),
         quarantined=report.total("quarantined"),
+        forgotten=report.total("forgotten"),
         seconds=round(time.monotonic() - began, 3),
         bytes_made=sum(stage.bytes_made for stage in report.stages.values()),
         quality=report.quality,

@@ -28,9 +28,11 @@ from indexmill.layout import (
     number_of,
     ref_name,
     ref_prefix,
+    removal_name,
+    removal_prefix,
     run_name,
 )
-from indexmill.manifest import Alias, Candidate, Hold, Manifest, Ref
+from indexmill.manifest import Alias, Candidate, Hold, Manifest, Ref, Removal
 
 __all__ = ["FolderReader", "blob_bytes", "check_store", "hash_file", "read_name", "verified_again", "verified_blob"]
 
@@ -198,6 +200,24 @@ class FolderReader:
         """Every ref, oldest first."""
         return [self.ref(version, branch) for version in self.versions(branch)]
 
+    def removals(self) -> dict[int, Removal]:
+        """The versions that are no longer there, with the records that say so."""
+        names = {number: removal_name(number) for number in self._numbers(removal_prefix())}
+        return {
+            number: Removal.from_bytes(read_name(self.root, name), str(self.root / name))
+            for number, name in names.items()
+        }
+
+    def check_there(self, version: int) -> None:
+        """Raise SnapshotNotFound, saying why, if a version was collected or withdrawn."""
+        name = removal_name(version)
+        try:
+            data = read_name(self.root, name)
+        except NotFound:
+            return
+        removal = Removal.from_bytes(data, str(self.root / name))
+        raise SnapshotNotFound(f"{self.root}: {removal}; `indexmill snapshots` lists those that are there")
+
     def aliases(self) -> dict[str, int]:
         """Where each alias points now, ordered by name."""
         try:
@@ -237,8 +257,13 @@ class FolderReader:
     def resolve(self, version: int | None = None, alias: str | None = None) -> Ref:
         """The ref of a version, or the one an alias points to, or the newest.
 
-        Raises SnapshotNotFound if there is no such version or alias, ValueError if both are given.
+        Raises SnapshotNotFound if there is no such version or alias, or no longer, ValueError if both are given.
         """
+        ref = self._resolve(version, alias)
+        self.check_there(ref.version)
+        return ref
+
+    def _resolve(self, version: int | None, alias: str | None) -> Ref:
         if version is not None and alias is not None:
             raise ValueError("give a version or an alias, not both")
         if version is not None:

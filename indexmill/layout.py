@@ -20,6 +20,7 @@ __all__ = [
     "check_name",
     "export_name",
     "export_prefix",
+    "forgotten_name",
     "hold_name",
     "hold_prefix",
     "is_digest",
@@ -33,9 +34,13 @@ __all__ = [
     "ref_name",
     "ref_prefix",
     "release_name",
+    "removal_name",
+    "removal_prefix",
     "renewal_name",
     "run_name",
     "run_prefix",
+    "tombstone_name",
+    "tombstone_prefix",
 ]
 
 FORMAT_VERSION = 1
@@ -88,8 +93,8 @@ def number_of(name: str) -> int | None:
 
 def ref_prefix(branch: str) -> str:
     """The prefix of the refs of a branch."""
-    if branch == "aliases":
-        raise ValueError("a branch cannot be called 'aliases': that is where aliases are kept")
+    if branch in ("aliases", "removed"):
+        raise ValueError(f"a branch cannot be called {branch!r}: other records are kept there")
     return check_name(f"refs/{branch}") + "/"
 
 
@@ -106,6 +111,33 @@ def alias_prefix(alias: str = "") -> str:
 def alias_name(alias: str, number: int) -> str:
     """The name of the number-th record of an alias; the newest says where the alias points."""
     return f"{alias_prefix(alias)}{number:020d}.json"
+
+
+def removal_prefix() -> str:
+    """The prefix of the records of versions that are no longer there."""
+    return "refs/removed/"
+
+
+def removal_name(version: int) -> str:
+    """The name of the record that a version is no longer there: its ref stays, its blobs do not."""
+    return f"{removal_prefix()}{version:020d}.json"
+
+
+def tombstone_prefix() -> str:
+    """The prefix of the tombstones of forgotten documents."""
+    return "tombstones/"
+
+
+def tombstone_name(document: str) -> str:
+    """The name of the tombstone of a document, given the SHA-256 of its id."""
+    if not is_digest(document):
+        raise ValueError(f"{document!r} is not a SHA-256 in 64 lower-case hex digits")
+    return f"{tombstone_prefix()}{document}.json"
+
+
+def forgotten_name(run_id: str) -> str:
+    """The name of the record of what a run removed to forget documents."""
+    return check_name(f"forgotten/{run_id}.json")
 
 
 def lease_prefix() -> str:

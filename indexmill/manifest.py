@@ -43,6 +43,7 @@ __all__ = [
     "Name",
     "Record",
     "Ref",
+    "Removal",
     "Timestamp",
     "Word",
     "describe_table",
@@ -233,6 +234,20 @@ class Candidate(Record):
 
     state: str
     manifest: Digest | None = None
+
+
+class Removal(Record):
+    """That a version is no longer there: collected, or withdrawn because it held a forgotten document."""
+
+    version: Annotated[int, Field(ge=1)]
+    reason: Literal["gc", "forgotten"]
+    run_id: Word
+    created: Timestamp
+
+    def __str__(self) -> str:
+        if self.reason == "gc":
+            return f"version {self.version} was removed by gc at {self.created}"
+        return f"version {self.version} was withdrawn at {self.created}: a document of it is to be forgotten"
 
 
 def describe_table(schema: pa.Schema) -> list[JsonValue]:

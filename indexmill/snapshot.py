@@ -288,7 +288,12 @@ def open_snapshot(
         return Snapshot(where, exported, exported.manifest, None, threads)
     store = FolderReader(where)
     ref = store.resolve(version=version, alias=alias)
-    return Snapshot(where, _StoreBlobs(store), store.manifest(ref.manifest), ref, threads)
+    try:
+        manifest = store.manifest(ref.manifest)
+    except CorruptBlob:
+        store.check_there(ref.version)  # it may have been removed at this moment
+        raise
+    return Snapshot(where, _StoreBlobs(store, ref.version), manifest, ref, threads)
 
 
 def open_candidate(path: str | os.PathLike[str], run: str) -> Snapshot:
@@ -307,13 +312,18 @@ def open_manifest(path: str | os.PathLike[str], manifest: str) -> Snapshot:
 
 
 class _StoreBlobs:
-    """The blobs of a store, found by their digest."""
+    """The blobs of a store's version, found by their digest."""
 
-    def __init__(self, store: FolderReader) -> None:
-        self._store = store
+    def __init__(self, store: FolderReader, version: int | None = None) -> None:
+        self._store, self._version = store, version
 
     def open_local(self, artifact: Artifact) -> Path:
-        return self._store.blob_path_verified(artifact.digest, artifact.bytes)
+        try:
+            return self._store.blob_path_verified(artifact.digest, artifact.bytes)
+        except CorruptBlob:
+            if self._version is not None:  # it may have been removed while it was open, before this was first used
+                self._store.check_there(self._version)
+            raise
 
 
 def read_table(path: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:

@@ -64,11 +64,12 @@ class Verification:
 def verify(store: FolderReader, version: int | None = None) -> Verification:
     """Check a version, the newest by default: hash every blob anew, and hold tables and packs against the manifest.
 
-    What is damaged is reported, not raised. Raises SnapshotNotFound if there is no such version.
+    What is damaged is reported, not raised. Raises SnapshotNotFound if there is no such version, or no longer.
     """
     number = version if version is not None else store.versions()[-1] if store.versions() else store.newest().version
     try:
         ref = store.ref(number)
+        store.check_there(number)
     except StoreError as error:
         return Verification(number, None, 0, 0, (Problem("ref", str(error)),))
     problems = list(_check_ref(store, ref))

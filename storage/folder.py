@@ -29,7 +29,7 @@ from indexmill.folder import blob_bytes, check_store, hash_file, read_name, veri
 from indexmill.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
-from storage.protocol import Names
+from storage.protocol import Kept, Names
 
 __all__ = ["FolderStore", "check_free", "init_store", "open_store", "sync_folder"]
 
@@ -229,7 +229,7 @@ class FolderStore:
         try:
             for parent, folders, files in os.walk(top, onerror=_unless_gone):
                 below = Path(parent).relative_to(self.root)
-                hidden = (TEMPORARY,) if below == Path() else ()
+                hidden = (TEMPORARY, "lost+found") if below == Path() else ()
                 folders[:] = [name for name in folders if name not in hidden and not name.startswith(".")]
                 # A leading dot is no name of ours: network file systems and desktops leave such files.
                 names += [(below / name).as_posix() for name in files if not name.startswith(".")]
@@ -237,8 +237,31 @@ class FolderStore:
             raise StoreError(f"{top} cannot be listed: {error.strerror}") from error
         return sorted(name for name in names if name.startswith(prefix))
 
+    def look(self, name: str) -> Kept | None:
+        """How large a record or blob is and since when it is there; None if it is not."""
+        path = self.root / check_name(name)
+        try:
+            status = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+        return Kept(status.st_size, status.st_mtime)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a record in the place of the one that is there."""
+        path = self.root / check_name(name)
+        with _writing(path), _temporary(self.root) as (temporary, descriptor):
+            write_all(descriptor, data)
+            _sync_file(descriptor)
+            fault_point(f"replace {name}")
+            temporary.replace(path)
+            fault_point(f"replaced {name}")
+            sync_folder(path.parent)
+            fault_point(f"durable {name}")
+
     def delete(self, name: str) -> None:
-        """Remove a record; nothing happens if there is none."""
+        """Remove a record, or a blob by its path; nothing happens if there is none."""
         path = self.root / check_name(name)
         with _writing(path):
             fault_point("delete")
@@ -274,8 +297,8 @@ class FolderStore:
                     swept += 1
             else:
                 with contextlib.suppress(OSError):
-                    gone = _abandoned(entry.name)
-                    if gone or (gone is None and entry.stat().st_mtime < now - _OLD):
+                    old = entry.stat().st_mtime < now - _OLD and not _at_work(entry.name)
+                    if old or _abandoned(entry.name):
                         entry.unlink()
                         swept += 1
         return swept
@@ -325,15 +348,25 @@ def _temporary_path(root: Path) -> Path:
     return folder / f"{_machine(process)}.{process.pid}.{process.started or 0}.{next(_counter)}"
 
 
-def _abandoned(name: str) -> bool | None:
-    """Whether the process that made a temporary file is dead; None where that cannot be told."""
+def _abandoned(name: str) -> bool:
+    """Whether the process that made a temporary file is known to be dead."""
+    maker = _maker(name)
+    return maker is not None and alive(maker) is False
+
+
+def _at_work(name: str) -> bool:
+    """Whether the process that made a temporary file is known to live."""
+    maker = _maker(name)
+    return maker is not None and (maker.pid == os.getpid() or alive(maker) is True)
+
+
+def _maker(name: str) -> Process | None:
+    """The process of this machine that made a temporary file; None where another machine did."""
     here = this_process()
     machine, pid, started, *_ = [*name.split("."), "", "", ""]
     if machine != _machine(here) or not pid.isdecimal():
         return None
-    maker = Process(host=here.host, space=here.space, pid=int(pid), started=started if here.space else "")
-    living = alive(maker)
-    return None if living is None else not living
+    return Process(host=here.host, space=here.space, pid=int(pid), started=started if here.space else "")
 
 
 def _machine(process: Process) -> str:

@@ -19,7 +19,7 @@ from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound
 from indexmill.folder import hash_file, read_name
 from indexmill.layout import TEMPORARY, blob_path, check_name
 from storage.folder import FolderStore, check_free, open_store
-from storage.protocol import Names, Store
+from storage.protocol import Kept, Names, Store
 
 __all__ = ["OverlayStore", "open_any", "overlay_of"]
 
@@ -143,6 +143,20 @@ class OverlayStore:
         mark = self._deleted(name)
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
+
+    def look(self, name: str) -> Kept | None:
+        """How large a record or blob of either store is, and since when it is there."""
+        path = self.above / check_name(name)
+        if path.is_file():
+            status = path.stat()
+            return Kept(status.st_size, status.st_mtime)
+        return self.below.look(name) if self.below is not None and not self._deleted(name).exists() else None
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a record above, in the place of the one that is there."""
+        with self._writing(self.above / check_name(name)) as temporary:
+            temporary.write_bytes(data)
+            temporary.replace(self.above / name)
 
     def scratch(self, run_id: str) -> Path:
         """A folder above for the files of a run."""

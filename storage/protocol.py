@@ -6,12 +6,22 @@ folder and an object store can behave alike.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-__all__ = ["Names", "Store"]
+__all__ = ["Kept", "Names", "Store"]
 
 Names: TypeAlias = list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A record or blob as it lies there."""
+
+    bytes: int
+    modified: float
+    """Seconds since the epoch: when it was made, or its blob was last put."""
 
 
 class Store(Protocol):
@@ -62,8 +72,19 @@ class Store(Protocol):
         """The names that begin with a prefix, sorted."""
         ...
 
+    def look(self, name: str) -> Kept | None:
+        """How large a record or blob is and since when it is there; None if it is not."""
+        ...
+
     def delete(self, name: str) -> None:
-        """Remove a record; nothing happens if there is none."""
+        """Remove a record, or a blob by its path; nothing happens if there is none."""
+        ...
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a record in the place of the one that is there: readers see the one or the other.
+
+        For forgetting alone, which takes out of records what names a document; everything else creates.
+        """
         ...
 
     def scratch(self, run_id: str) -> Path:

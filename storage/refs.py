@@ -8,11 +8,34 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from indexmill.errors import CorruptBlob, LeaseLost, NotFound, SnapshotNotFound, StoreError
-from indexmill.layout import BRANCH, alias_name, alias_prefix, lease_prefix, number_of, ref_name, ref_prefix
-from indexmill.manifest import Alias, Ref
+from indexmill.layout import (
+    BRANCH,
+    alias_name,
+    alias_prefix,
+    lease_prefix,
+    number_of,
+    ref_name,
+    ref_prefix,
+    removal_name,
+    removal_prefix,
+)
+from indexmill.manifest import Alias, Ref, Removal
 from storage.protocol import Store
 
-__all__ = ["commit", "highest_epoch", "history", "newest", "pointed", "promote", "read"]
+__all__ = [
+    "aliases",
+    "check_there",
+    "commit",
+    "highest_epoch",
+    "history",
+    "newest",
+    "pointed",
+    "promote",
+    "read",
+    "removals",
+    "remove",
+    "restore",
+]
 
 
 def read(store: Store, version: int, branch: str = BRANCH) -> Ref:
@@ -117,19 +140,24 @@ def promote(store: Store, alias: str, version: int | None, created: str, note: s
     """Point an alias to a version from now on, or remove it with None; returns the record.
 
     Needs no lease: a move is the record of the next number, which one of several at the same moment creates. Raises
-    SnapshotNotFound for a version that does not exist, LeaseLost if the alias moved elsewhere at the same moment.
+    SnapshotNotFound for a version that does not exist, or no longer, LeaseLost if the alias moved elsewhere at the same
+    moment.
     """
     if version is not None:
         read(store, version)
+        check_there(store, version)
     name = alias_name(alias, _last_move(store, alias) + 1)
     moved = Alias(alias=alias, number=number_of(name) or 1, version=version, created=created, note=note)
-    if store.create(name, moved.to_bytes()):
-        return moved
-    found = Alias.from_bytes(store.get(name), f"{store.url}/{name}")
-    if found.version != version:
-        where = "removed" if found.version is None else f"pointed to version {found.version}"
-        raise LeaseLost(f"the alias {alias!r} of {store.url} was {where} at the same moment; look at it and try again")
-    return found
+    if not store.create(name, moved.to_bytes()):
+        moved = Alias.from_bytes(store.get(name), f"{store.url}/{name}")
+        if moved.version != version:
+            where = "removed" if moved.version is None else f"pointed to version {moved.version}"
+            raise LeaseLost(
+                f"the alias {alias!r} of {store.url} was {where} at the same moment; look at it and try again"
+            )
+    if version is not None:
+        check_there(store, version)  # it may have been removed at this moment: then the alias has to move again
+    return moved
 
 
 def pointed(store: Store, alias: str) -> int | None:
@@ -144,3 +172,39 @@ def pointed(store: Store, alias: str) -> int | None:
 def _last_move(store: Store, alias: str) -> int:
     numbers = (number_of(name) for name in store.list(alias_prefix(alias)))
     return max((number for number in numbers if number is not None), default=0)
+
+
+def aliases(store: Store) -> dict[str, int]:
+    """Where each alias points now, ordered by name."""
+    last: dict[str, str] = {}
+    for name in store.list(alias_prefix()):
+        if number_of(name) is not None:
+            last[name.split("/")[-2]] = name
+    records = {alias: Alias.from_bytes(store.get(name), f"{store.url}/{name}") for alias, name in last.items()}
+    return {alias: record.version for alias, record in records.items() if record.version is not None}
+
+
+def removals(store: Store) -> dict[int, Removal]:
+    """The versions that are no longer there, with the records that say so."""
+    found = {number: name for name in store.list(removal_prefix()) if (number := number_of(name)) is not None}
+    return {number: Removal.from_bytes(store.get(name), f"{store.url}/{name}") for number, name in found.items()}
+
+
+def remove(store: Store, removal: Removal) -> None:
+    """Say that a version is no longer there, before its blobs go. The first record of a version stands."""
+    store.create(removal_name(removal.version), removal.to_bytes())
+
+
+def restore(store: Store, version: int) -> None:
+    """Take back that a version is no longer there, before anything of it was removed."""
+    store.delete(removal_name(version))
+
+
+def check_there(store: Store, version: int) -> None:
+    """Raise SnapshotNotFound, saying why, if a version was collected or withdrawn: it can never come back."""
+    try:
+        data = store.get(removal_name(version))
+    except NotFound:
+        return
+    removal = Removal.from_bytes(data, f"{store.url}/{removal_name(version)}")
+    raise SnapshotNotFound(f"{store.url}: {removal}; `indexmill snapshots` lists those that are there")

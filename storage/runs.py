@@ -33,6 +33,7 @@ from storage.tables import put_table, read_table
 
 __all__ = [
     "Ending",
+    "QuarantineRecord",
     "Run",
     "RunEnd",
     "RunStart",
@@ -88,7 +89,9 @@ class RunEnd(Record):
     """What the plan that the run was given foresaw, beside what came: name to {planned, actual}."""
 
 
-class _Quarantined(Record):
+class QuarantineRecord(Record):
+    """The rows that a part of a run refused: a blob, schema QUARANTINE."""
+
     part: Name
     digest: Digest
     rows: Annotated[int, Field(ge=0)]
@@ -176,9 +179,9 @@ def add_quarantine(store: Store, run_id: str, part: str, table: pa.Table, *, ane
     name = run_name(run_id, f"quarantine.{part.replace('/', '.')}")
     if anew:
         store.delete(name)
-    record = _Quarantined(part=part, digest=digest, rows=table.num_rows)
+    record = QuarantineRecord(part=part, digest=digest, rows=table.num_rows)
     if not store.create(name, record.to_bytes()):
-        return _Quarantined.from_bytes(store.get(name), f"{store.url}/{name}").digest
+        return QuarantineRecord.from_bytes(store.get(name), f"{store.url}/{name}").digest
     return digest
 
 
@@ -271,6 +274,8 @@ def _by_run(store: Store) -> dict[str, list[str]]:
     return {run_id: names for run_id, names in found.items() if run_name(run_id, "start") in names}
 
 
-def _quarantined(store: Store, run_id: str, names: list[str]) -> list[_Quarantined]:
+def _quarantined(store: Store, run_id: str, names: list[str]) -> list[QuarantineRecord]:
     stem = run_prefix(run_id) + "quarantine."
-    return [_Quarantined.from_bytes(store.get(name), f"{store.url}/{name}") for name in names if name.startswith(stem)]
+    return [
+        QuarantineRecord.from_bytes(store.get(name), f"{store.url}/{name}") for name in names if name.startswith(stem)
+    ]

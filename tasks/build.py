@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +30,7 @@ from indexmill.retrieve.registry import available
 from schemas.config import Configuration
 from schemas.tables import DOCUMENTS
 from storage import lineage as lineages
-from storage import poison, refs, runs
+from storage import poison, refs, runs, tombstones
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
@@ -212,15 +213,22 @@ class Build:
         folder.mkdir(parents=True, exist_ok=True)
         scans = self._scan(sources, folder)
         known = {one.content_hash: (one.reason, f"{one.stage}: {one.detail}") for one in self._poison()}
-        self.corpus = spill.plan(scans, folder, self.configuration.shards.document_tokens, poison=known)
-        refused = spill.quarantine_of(self.corpus, folder)
+        self.corpus = spill.plan(
+            scans,
+            folder,
+            self.configuration.shards.document_tokens,
+            poison=known,
+            forgotten=self._forgotten.id_hashes,
+        )
+        refused = self._forgotten.without(spill.quarantine_of(self.corpus, folder))
         runs.add_quarantine(self.store, self.run_id, "ingest", refused, anew=self._attempt > 0)
         counts = self.report.stage("ingest").counts
         counts |= {"documents": self.corpus.documents, "quarantined": refused.num_rows, "repeats": self.corpus.repeats}
-        counts |= {"changed_while_read": len(self.corpus.changed)}
+        counts |= {"forgotten": self.corpus.forgotten, "changed_while_read": len(self.corpus.changed)}
         self.report.changed_files = self.corpus.changed
         if refused.num_rows and self.configuration.run.strict:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in self.corpus.refused.items())
+            found = Counter(refused.column("reason").to_pylist())
+            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(found.items()))
             raise BadInput(
                 f"{refused.num_rows} rows were refused ({reasons}) and --strict is on; see `indexmill quarantine`"
             )
@@ -329,7 +337,7 @@ class Build:
                 now=corpus.documents,
                 empty=empty,
                 unreadable=unreadable,
-                lost=self._lost(self.parent, folder) if empty or unreadable else 0,
+                lost=self._lost(folder) if empty or unreadable else 0,
                 refused_rows=refused.num_rows,
             )
             self._refuse_shrink(change)
@@ -341,16 +349,29 @@ class Build:
         return self.parent.version, self.parent.manifest.corpus.documents if self.parent.manifest else None
 
     def _refuse_shrink(self, change: gates.CorpusChange) -> None:
-        why = None if self.allow_shrink else gates.refuse_size(change, self.configuration.gates.max_shrink)
+        most = self.configuration.gates.max_shrink
+        why = None if self.allow_shrink else gates.refuse_size(change, most)
+        if why is not None and change.before and self._forgotten.tombstones:
+            gone = sum(one in self._forgotten for ids in self._parents_ids() for one in ids.to_pylist())
+            why = gates.refuse_size(dataclasses.replace(change, before=change.before - gone), most)
         if why is not None:
             raise GateRefused(why)
 
-    def _lost(self, parent: Parent, folder: Path) -> int:
-        """How many documents of the parent the corpus lacks."""
+    @cached_property
+    def _forgotten(self) -> tombstones.Forgotten:
+        """The documents that the store has to forget, as they were when this run first asked."""
+        return tombstones.forgotten(self.store)
+
+    def _parents_ids(self) -> Iterator[pa.ChunkedArray]:
+        """The document ids of each shard of the parent."""
+        for shard in self.parent.manifest.under("documents") if self.parent and self.parent.manifest else ():
+            yield read_table(self.store, shard.digest, DOCUMENTS, columns=["document_id"])["document_id"]
+
+    def _lost(self, folder: Path) -> int:
+        """How many documents of the parent the corpus lacks, those that are forgotten left out."""
         here = spill.document_ids(folder)
-        shards = parent.manifest.under("documents") if parent.manifest else ()
-        tables = [read_table(self.store, shard.digest, DOCUMENTS, columns=["document_id"]) for shard in shards]
-        return sum(table.num_rows - (pc.sum(pc.is_in(table["document_id"], here)).as_py() or 0) for table in tables)
+        lost = (ids.filter(pc.invert(pc.is_in(ids, here))).to_pylist() for ids in self._parents_ids())
+        return sum(one not in self._forgotten for ids in lost for one in ids)
 
     def split(self) -> None:
         """Cut documents into passages and sentences."""
@@ -490,7 +511,10 @@ class Build:
         if self.questions is None or not self.manifest().corpus.documents:  # an empty index finds nothing
             return
         setting = self.configuration.gates
-        asked = parse_questions(self.questions, str(setting.questions))
+        asked = [
+            dataclasses.replace(one, gold_ids=tuple(gold for gold in one.gold_ids if gold not in self._forgotten))
+            for one in parse_questions(self.questions, str(setting.questions))
+        ]
         manifest = self.store.put_blob(self.manifest().to_bytes())
         candidate = self._measured(manifest, setting.methods)
         self.measured = Quality.of(manifest, candidate, asked, setting.k)

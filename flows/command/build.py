@@ -105,3 +105,5 @@ def tell(options: Options, outcome: Outcome) -> None:
             click.echo(line)
     if outcome.quarantined:
         click.echo(f"{outcome.quarantined} rows were refused: see `indexmill quarantine`")
+    if outcome.forgotten:
+        click.echo(f"{outcome.forgotten} documents of the corpus are forgotten, and were left out")

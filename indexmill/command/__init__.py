@@ -37,6 +37,8 @@ _PIPELINE = {
     "backfill": "The work of build in waves, for a large corpus; stop and start it as you like.",
     "build": "Bring the index up to date with the corpus and publish it.",
     "export": "Copy a snapshot into a plain folder that any tool can read.",
+    "forget": "Remove documents for good, from every version.",
+    "gc": "Remove what no kept version needs.",
     "init": "Write a configuration file and a small sample corpus.",
     "promote": "Point an alias, such as prod, to a version.",
     "publish": "Publish by hand what a gate refused.",

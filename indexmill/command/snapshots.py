@@ -10,6 +10,7 @@ from indexmill.command.options import Options, common, printable, table
 
 if TYPE_CHECKING:
     from indexmill.folder import FolderReader
+    from indexmill.manifest import Removal
 
 __all__ = ["command", "listed"]
 
@@ -44,7 +45,7 @@ def command(options: Options) -> None:
             "-" if one["passages"] is None else f"{one['passages']:,}",
             (one["manifest"] or "-")[:12],
             one["run"] or "-",
-            " ".join([*(f"<{name}>" for name in one["aliases"]), one["damaged"] or one["note"]]).strip(),
+            " ".join([*(f"<{name}>" for name in one["aliases"]), _remark(one)]).strip(),
         ]
         for one in found
     ]
@@ -53,19 +54,29 @@ def command(options: Options) -> None:
         click.echo(printable(f"{hold}; `indexmill resume` lets builds go on"))
 
 
+def _remark(one: dict[str, Any]) -> str:
+    if one["removed"] is not None:
+        word = "removed by gc" if one["removed"]["reason"] == "gc" else "withdrawn: held a forgotten document"
+        return f"({word}) {one['note']}".rstrip()
+    return str(one["damaged"] or one["note"])
+
+
 def listed(store: FolderReader) -> list[dict[str, Any]]:
     """Every version, the newest first, as ``snapshots --json`` prints it.
 
-    A version whose ref or manifest cannot be read stands in the list with what is wrong with it under ``damaged``.
+    A version whose ref or manifest cannot be read stands in the list with what is wrong with it under ``damaged``, one
+    that is no longer there with when and why under ``removed``.
     """
-    aliases = store.aliases()
+    aliases, removals = store.aliases(), store.removals()
     return [
-        _version(store, version, sorted(name for name, target in aliases.items() if target == version))
+        _version(
+            store, version, sorted(name for name, target in aliases.items() if target == version), removals.get(version)
+        )
         for version in reversed(store.versions())
     ]
 
 
-def _version(store: FolderReader, version: int, aliases: list[str]) -> dict[str, Any]:
+def _version(store: FolderReader, version: int, aliases: list[str], removal: Removal | None) -> dict[str, Any]:
     from indexmill.errors import StoreError
 
     shown: dict[str, Any] = {
@@ -81,12 +92,16 @@ def _version(store: FolderReader, version: int, aliases: list[str]) -> dict[str,
         "cost": {},
         "aliases": aliases,
         "damaged": None,
+        "removed": None,
     }
     try:
         ref = store.ref(version)
         shown.update(
             created=ref.created, manifest=ref.manifest, parent=ref.parent, run=ref.run_id, note=ref.note, cost=ref.cost
         )
+        if removal is not None:
+            shown["removed"] = {"reason": removal.reason, "created": removal.created, "run": removal.run_id}
+            return shown
         manifest = store.manifest(ref.manifest)
         shown.update(
             documents=manifest.corpus.documents,

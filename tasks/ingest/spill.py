@@ -24,7 +24,7 @@ import hashlib
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -130,6 +130,7 @@ class ShardPlan:
     refused: dict[str, int]  # by reason, duplicate-id included
     changed: tuple[str, ...]
     scans: tuple[str, ...] = field(repr=False)
+    forgotten: int = 0  # documents that were left out because they are to be forgotten
 
 
 def scan(
@@ -185,18 +186,26 @@ def plan(
     shard_tokens: int = SHARD_TOKENS,
     *,
     poison: Mapping[str, tuple[str, str]] | None = None,
+    forgotten: Collection[bytes] = (),
 ) -> ShardPlan:
     """Decide the documents and the shards of all scans together; the order of the results does not matter.
 
     `poison` has the reason and the detail for which rows are refused, by content hash: the plan is that of the corpus
-    without them. Raises StoreNotWritable as `scan` does.
+    without them. forgotten: the id hashes of documents that are left out, as if no row had their id. Raises
+    StoreNotWritable as `scan` does.
     """
     scans = sorted(results, key=lambda result: (result.files, result.name))
     folder = Path(spill_folder)
     place = _Places([_mapped(folder / f"{result.name}.index.arrow") for result in scans])
     hashes, tokens = place.hashes_and_tokens()
     order = hash_order(hashes)
+    gone = 0
+    if forgotten:
+        out = _numbers_of(forgotten, hashes)
+        gone = len(np.unique(out[out >= 0]))
+        order = order[out[order] < 0]
     poisonous = place.with_content(poison or {})
+    poisonous = poisonous[np.isin(poisonous, order)]
     order = order[~np.isin(order, poisonous)]
     winners, losers, keepers = _winners(hashes, order, place)
     repeats = len(order) - len(winners) - len(losers)
@@ -237,6 +246,7 @@ def plan(
         dict(sorted((+refused).items())),
         changed,
         tuple(names),
+        gone,
     )
 
 
@@ -466,6 +476,14 @@ def _winners(
     winners = order.copy()
     winners[positions[~same[positions]]] = order[positions[by_content[firsts]]]  # ... taken by its winner
     return winners[kept], order[positions[by_content[other]]], order[positions[best[other]]]
+
+
+def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """For each row the number of the forgotten id that it has, -1 for none."""
+    wanted = np.frombuffer(b"".join(sorted(forgotten)), dtype="S32")
+    rows = hashes.reshape(-1).view("S32")
+    at = np.minimum(np.searchsorted(wanted, rows), wanted.size - 1)
+    return np.where(wanted[at] == rows, at, -1).astype(np.int64)
 
 
 def _duplicates(

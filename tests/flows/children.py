@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import importlib
 import json
 import os
 import signal
@@ -90,10 +91,16 @@ class Forks:
         workers: on a Dask cluster of so many processes; inline by default. after: it dies (SIGALRM, which nothing
         handles) after so many seconds. waves: a backfill.
         """
+        order = {"settings": chosen, "at": at, "mode": mode, "workers": workers, "after": after}
+        return self._order({**order, "waves": None if waves is None else dataclasses.asdict(waves)})
+
+    def call(self, function: str, *arguments: Any, at: int = 0, mode: str = "kill") -> Ended:
+        """Call a function, given as `module:name`, in a child, with a fault like a build's."""
+        return self._order({"function": function, "arguments": arguments, "at": at, "mode": mode})
+
+    def _order(self, order: dict[str, Any]) -> Ended:
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        order = {"settings": chosen, "at": at, "mode": mode, "workers": workers, "after": after}
-        order["waves"] = None if waves is None else dataclasses.asdict(waves)
         self._server.stdin.write(json.dumps(order) + "\n")
         self._server.stdin.flush()
         answer = json.loads(self._server.stdout.readline())
@@ -143,10 +150,14 @@ def _build_and_tell(order: dict[str, Any], writing: int) -> int:
     else:
         faults.install(crossed.append)
         faults.arm(order["at"], order["mode"])
-    if order["after"] is not None:
+    if order.get("after") is not None:
         signal.setitimer(signal.ITIMER_REAL, order["after"])
     try:
-        told["outcome"] = dataclasses.asdict(_build(order))
+        if "function" in order:
+            module, _, name = order["function"].partition(":")
+            getattr(importlib.import_module(module), name)(*order["arguments"])
+        else:
+            told["outcome"] = dataclasses.asdict(_build(order))
     except IndexmillError as error:
         code = error.exit_code
         told.update(error=type(error).__name__, message=str(error))

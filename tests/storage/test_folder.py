@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import pickle
 import stat
@@ -375,3 +376,38 @@ def test_the_sweep_removes_what_the_dead_left_and_spares_the_living(store: Folde
     now = (folder / mine).stat().st_mtime
     assert store.sweep(now, keep="new") == 3
     assert temporary(store) == sorted([mine, "0123456789abcdef.5.5.0", "run-new"])
+
+
+def test_a_look_tells_size_and_time_of_a_record_or_blob(store: FolderStore) -> None:
+    digest = store.put_blob(b"four")
+    os.utime(store.root / blob_path(digest), (5.0, 5.0))
+    found = store.look(blob_path(digest))
+    assert found is not None
+    assert (found.bytes, found.modified) == (4, 5.0)
+    assert store.look("work/split/none.json") is None
+    store.delete(blob_path(digest))
+    assert store.blob_size(digest) is None
+
+
+def test_a_record_is_replaced_in_one_step(store: FolderStore) -> None:
+    store.create("runs/a/end.json", b"old")
+    seen = []
+    faults.install(lambda name: seen.append(store.get("runs/a/end.json")))
+    store.replace("runs/a/end.json", b"new")
+    assert set(seen) == {b"old", b"new"}
+    assert store.get("runs/a/end.json") == b"new"
+    faults.install(None)
+    faults.arm(3, "enospc")
+    with pytest.raises(StoreNotWritable):
+        store.replace("runs/a/end.json", b"newer")
+    assert store.get("runs/a/end.json") == b"new"
+    assert list((store.root / "tmp").iterdir()) == []
+
+
+def test_a_sweep_of_everything_spares_what_a_live_process_is_writing(store: FolderStore) -> None:
+    (store.root / "tmp" / "0123456789abcdef.1.2.3").touch()
+    swept = []
+    faults.install(lambda name: swept.append(store.sweep(math.inf)) if name == "sync" else None)
+    assert store.create("work/split/a.json", b"{}")
+    assert swept == [1]
+    assert store.get("work/split/a.json") == b"{}"

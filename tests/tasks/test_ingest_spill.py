@@ -363,3 +363,27 @@ def _with_text(text: str, folder: Path) -> list[Record]:
     """The document that a text makes, whatever its id: content hashes do not hold the id."""
     planned = ingest(folder / "one", write_lines(folder / "one.jsonl", [{"id": "a", "text": text}]))
     return documents(planned, folder / "one")
+
+
+def test_a_forgotten_document_is_as_if_it_had_never_been_there(tmp_path: Path) -> None:
+    forgotten = {"d3", "d11", "d12", "absent"}
+    rows = records(60)
+    repeated = [dict(rows[3]), {"id": "d11", "text": "another content"}]
+    plans = {}
+    for name, given_rows in (
+        ("all", [*rows, *repeated]),
+        ("kept", [row for row in rows if row["id"] not in forgotten]),
+    ):
+        folder, chosen = (
+            tmp_path / name,
+            CorpusSettings(paths=(str(write_lines(tmp_path / f"{name}.jsonl", given_rows)),)),
+        )
+        folder.mkdir()
+        scanned = [scan(file, chosen, folder) for file in expand(chosen)]
+        plans[name] = plan(scanned, folder, 60, forgotten=[id_hash(one) for one in forgotten] if name == "all" else ())
+        assert quarantine_of(plans[name], folder).num_rows == 0
+    one, other = plans["all"], plans["kept"]
+    assert (one.forgotten, other.forgotten) == (3, 0)
+    assert (one.shards, one.fingerprint, one.documents) == (other.shards, other.fingerprint, other.documents)
+    assert len(one.shards) > 3
+    assert documents(one, tmp_path / "all") == documents(other, tmp_path / "kept")

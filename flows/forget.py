@@ -1,0 +1,70 @@
+"""Forgetting documents from end to end: tombstones, a version without them, and the removal of everything else.
+
+The tombstones come first: from then on no build brings the documents back. Where the newest version holds one, a build
+follows that publishes a version without them. Only then is anything removed. Each step has its own run record; after a
+crash, or a refused build, the same call goes on from where things stand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from flows.operation import Operation, operation
+from indexmill.errors import BadInput, StoreError
+from storage import tombstones
+from storage.clock import Clock, timestamp
+from storage.folder import FolderStore
+from storage.forget import ForgetRecord, Search, remove
+
+__all__ = ["forget"]
+
+
+def forget(
+    store: FolderStore,
+    document_ids: Sequence[str],
+    *,
+    build: Callable[[], object] | None,
+    why_not: str = "",
+    clock: Clock = time.time,
+) -> tuple[ForgetRecord, frozenset[str]]:
+    """Forget documents for good; returns the record of what was removed, and the ids that were found at all.
+
+    `build` publishes a version of the corpus as it is; it is called, without the lease, if the newest version holds one
+    of the documents. Without it that is refused with BadInput, `why_not` saying why there is none, and nothing is done.
+    Raises LeaseLost where another run is at work, and whatever the build raises.
+    """
+    # An id is in no record: not in the details of a run, nor in what it raises.
+    details = {"documents": len(document_ids)}
+    with operation(store, "forget", details=details, clock=clock) as run:
+        search = Search(store, document_ids)
+        if search.newest_holds and build is None:
+            raise BadInput(
+                f"version {search.there[-1].version} of {store.url}, the newest, holds what is to be forgotten, and "
+                f"{why_not or 'no build is allowed'}: a version without it has to be published first"
+            )
+        tombstones.put(store, document_ids, run_id=run.run_id, created=timestamp(clock()))
+        known = frozenset(search.known)
+        if not search.newest_holds:
+            return _removed(run, search, clock), known
+        run.done = True
+        run.report = {"forget": {"tombstones": len(document_ids), "build": True}}
+    assert build is not None  # noqa: S101 - refused above
+    build()
+    with operation(store, "forget", details=details, clock=clock) as run:
+        search = Search(store, document_ids)
+        if search.newest_holds:
+            raise StoreError(
+                f"{store.url}: the newest version still holds what is to be forgotten; nothing was removed: "
+                "run the same command again"
+            )
+        return _removed(run, search, clock), known | search.known
+
+
+def _removed(run: Operation, search: Search, clock: Clock) -> ForgetRecord:
+    made = remove(run.store, run.lease, search, clock=clock)
+    run.done = True
+    run.report = {
+        "forget": made.model_dump(mode="json", include={"blobs", "bytes", "receipts", "quarantine_rows", "records"})
+    }
+    return made

@@ -1,0 +1,423 @@
+"""Forgetting documents: withdraw every version that holds one, and remove at once whatever could.
+
+A kept version that does not hold a document is, with all that its lineage names, a function of a corpus without it.
+So what stays is what such versions need, and parts of shards that the document cannot be in; everything else goes,
+without a grace period: parts can be made again. The order makes a crash harmless anywhere:
+
+1. Aliases move from withdrawn versions to the newest one, then records say that those versions are withdrawn.
+2. Records are rewritten without what names a document, while the documents are still there to tell what that is.
+3. Receipts go, then blobs, then temporary files.
+4. A last look at everything. Only if it finds nothing, a record says that the documents are forgotten.
+
+Tombstones come before all this, and a version without the documents: see `flows.forget`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field, TypeAdapter, ValidationError
+
+from indexmill.errors import CorruptBlob, NotFound, StoreError
+from indexmill.layout import blob_path, forgotten_name
+from indexmill.manifest import Digest, Manifest, Record, Ref, Removal, Timestamp, Word
+from schemas.tables import DOCUMENTS, PASSAGES, QUARANTINE
+from storage import lineage, refs
+from storage.clock import Clock, timestamp
+from storage.gc import blobs_of, digests_in, receipts_of
+from storage.lease import Lease
+from storage.protocol import Store
+from storage.receipts import Receipt
+from storage.runs import QuarantineRecord
+from storage.tables import put_table, read_table
+from storage.tombstones import document_digest
+from storage.traces import Traces
+
+__all__ = ["Export", "ForgetRecord", "Forgetting", "Search", "dry_run", "remove"]
+
+_REWRITTEN = ("refs/", "holds/", "runs/")
+_OTHER = ("blobs/", "exports/", "forgotten/", "leases/", "tombstones/", "work/")
+_SHARD = re.compile(r"p([01]*)")
+_PARQUET = b"PAR1"
+_CHECKED = 64  # blobs between two looks at the lease
+
+
+_T = TypeVar("_T")
+_Tuple = Annotated[tuple[_T, ...], Field(strict=False)]
+
+
+class Export(Record):
+    """A copy outside the store that holds, or may hold, a forgotten document."""
+
+    version: int | None
+    path: str
+
+
+class ForgetRecord(Record):
+    """What a run removed to forget documents. It is made when a last look at the store has found nothing of them."""
+
+    run_id: Word
+    created: Timestamp
+    documents: _Tuple[Digest]
+    """The SHA-256 of each id."""
+    versions: _Tuple[int]
+    """Those that were withdrawn."""
+    aliases: dict[str, Annotated[tuple[int, int], Field(strict=False)]]
+    """Those that were moved: from which version to which."""
+    blobs: Annotated[int, Field(ge=0)]
+    bytes: Annotated[int, Field(ge=0)]
+    receipts: Annotated[int, Field(ge=0)]
+    quarantine_rows: Annotated[int, Field(ge=0)]
+    records: Annotated[int, Field(ge=0)]
+    """Those that named a document: rewritten, or removed where they are of no run and no version."""
+    exports: _Tuple[Export]
+    done: bool
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """What there is to remove."""
+
+    versions: tuple[int, ...]
+    aliases: dict[str, tuple[int, int]]
+    receipts: tuple[str, ...]
+    blobs: dict[str, int]
+    """Bytes by digest."""
+    quarantine_rows: dict[str, int]
+    """Rows to remove by the name of the record."""
+    records: tuple[str, ...]
+    exports: tuple[Export, ...]
+
+
+class Search:
+    """Where a store holds some documents, looked for once."""
+
+    def __init__(self, store: Store, document_ids: Iterable[str]) -> None:
+        self.store = store
+        self.document_ids = tuple(dict.fromkeys(document_ids))
+        self.known: set[str] = set()
+        """The ids that were found."""
+        self._paths = [_path(document_id) for document_id in self.document_ids]
+        self._contents: list[dict[str, str | None]] = []
+        self._passages: set[str] = set()
+        self._looked: dict[tuple[str, str], bool] = {}
+        removed = refs.removals(store)
+        self.there: list[Ref] = []
+        self.holding: list[Ref] = []
+        """The versions to withdraw: they hold a document, or cannot be read."""
+        for ref in refs.history(store):
+            holds = self._manifest_holds(ref.manifest)  # also of those withdrawn before: what is left of them tells
+            if ref.version not in removed:
+                self.there.append(ref)
+                if holds:
+                    self.holding.append(ref)
+        self.candidates = [manifest for manifest in self._refused() if not self._manifest_holds(manifest)]
+        for _, receipt in receipts_of(store):
+            if receipt is not None and self.may_hold(receipt.shard):
+                for output, digest in receipt.outputs.items():
+                    if output in ("documents", "passages"):
+                        self._table_holds(output, digest)
+
+    @property
+    def newest_holds(self) -> bool:
+        """Whether the newest version has to be followed by one without the documents first."""
+        return bool(self.there and self.holding) and self.there[-1] == self.holding[-1]
+
+    @property
+    def clean(self) -> list[Ref]:
+        """The versions that stay."""
+        return [ref for ref in self.there if ref not in self.holding]
+
+    @cached_property
+    def traces(self) -> Traces:
+        """What of the documents may stand in other places."""
+        return Traces(self.document_ids, self._contents, self._passages)
+
+    def may_hold(self, shard: str) -> bool:
+        """Whether a shard of this label can hold one of the documents: only those along the hash of its id can."""
+        matched = _SHARD.fullmatch(shard)
+        return matched is None or any(path.startswith(matched[1]) for path in self._paths)
+
+    def _refused(self) -> list[str]:
+        """The manifests of runs that were refused: a person may still publish them."""
+        found = []
+        for name in self.store.list("runs/"):
+            if name.endswith("/end.json"):
+                record = _value(self.store, name)
+                if record.get("state") == "refused" and record.get("manifest"):
+                    found.append(record["manifest"])
+        return found
+
+    def _manifest_holds(self, digest: str) -> bool:
+        try:
+            manifest = _manifest(self.store, digest)
+        except CorruptBlob:
+            return True
+        holds = False
+        for artifact in manifest.artifacts:
+            table, _, shard = artifact.name.partition("/")
+            if table in ("documents", "passages") and self.may_hold(shard):
+                holds |= self._table_holds(table, artifact.digest)
+        return holds
+
+    def _table_holds(self, table: str, digest: str) -> bool:
+        if (table, digest) not in self._looked:
+            self._looked[table, digest] = self._look(table, digest)
+        return self._looked[table, digest]
+
+    def _look(self, name: str, digest: str) -> bool:
+        try:
+            table = read_table(self.store, digest, DOCUMENTS if name == "documents" else PASSAGES)
+        except StoreError:
+            return True  # nobody can tell
+        ids, wanted = table.column("document_id").to_pylist(), set(self.document_ids)
+        rows = [row for row, document_id in enumerate(ids) if document_id in wanted]
+        found = table.take(pa.array(rows, pa.int64())).to_pylist()
+        self.known.update(row["document_id"] for row in found)
+        if name == "documents":
+            self._contents += [row for row in found if row not in self._contents]
+        else:
+            self._passages.update(row["passage_id"] for row in found)
+        return bool(found)
+
+
+def dry_run(store: Store, search: Search) -> Forgetting:
+    """What would be removed.
+
+    Where a build has to come first, what the new version will share with the old ones is in it, too.
+    """
+    rows = {name: count for name, (_, count) in _quarantines(store, search.traces)}
+    records = (*(name for name, _ in _tainted(store, search.traces)), *_others(store, search.traces))
+    receipts, blobs = _parts(store, search, without=rows)
+    newest = search.there[-1].version if search.there else 0
+    return Forgetting(
+        versions=tuple(ref.version for ref in search.holding),
+        aliases=_aliases(store, search, newest + search.newest_holds),
+        receipts=receipts,
+        blobs=blobs,
+        quarantine_rows=rows,
+        records=records,
+        exports=_exports(store, search),
+    )
+
+
+def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> ForgetRecord:
+    """Withdraw and remove, and look at everything once more; returns the record of it.
+
+    The newest version must not hold a document, and their tombstones must be there. Raises LeaseLost once another run
+    has taken over, StoreError where traces remain that are not for it to remove.
+    """
+    created = timestamp(clock())
+    lease.check()
+    newest = search.there[-1].version if search.there else 0
+    aliases = _move_aliases(store, search, newest, created)
+    for ref in search.holding:
+        refs.remove(store, Removal(version=ref.version, reason="forgotten", run_id=lease.run_id, created=created))
+    aliases |= _move_aliases(store, search, newest, created)  # moving one needs no lease
+    rows = 0
+    for name, (record, count) in list(_quarantines(store, search.traces)):
+        left = _left(store, record, search.traces)
+        digest, _ = put_table(store, left, QUARANTINE)
+        store.replace(name, record.model_copy(update={"digest": digest, "rows": left.num_rows}).to_bytes())
+        rows += count
+    tainted = list(_tainted(store, search.traces))
+    for name, clean in tainted:
+        store.replace(name, clean)
+    others = list(_others(store, search.traces))
+    for name in others:
+        store.delete(name)
+    receipts, blobs = _parts(store, search)
+    lease.check()
+    for name in receipts:
+        store.delete(name)
+    for number, digest in enumerate(blobs):
+        if not number % _CHECKED:
+            lease.check()
+        store.delete(blob_path(digest))
+    store.sweep(math.inf, keep=lease.run_id)
+    exports = _exports(store, search)
+    remains = list(_remains(store, search, lease.run_id))
+    if remains:
+        more = f" and {len(remains) - 5} others" if remains[5:] else ""
+        raise StoreError(
+            f"{store.url}: traces of forgotten documents remain in {', '.join(remains[:5])}{more}: remove them by "
+            "hand, or stop the run that writes there, and run the same command again"
+        )
+    made = ForgetRecord(
+        run_id=lease.run_id,
+        created=created,
+        documents=tuple(sorted(document_digest(document_id) for document_id in search.document_ids)),
+        versions=tuple(ref.version for ref in search.holding),
+        aliases=aliases,
+        blobs=len(blobs),
+        bytes=sum(blobs.values()),
+        receipts=len(receipts),
+        quarantine_rows=rows,
+        records=len(tainted) + len(others),
+        exports=exports,
+        done=True,
+    )
+    lease.check()
+    store.create(forgotten_name(lease.run_id), made.to_bytes())
+    return made
+
+
+def _aliases(store: Store, search: Search, newest: int) -> dict[str, tuple[int, int]]:
+    clean = {ref.version for ref in search.clean}
+    return {alias: (version, newest) for alias, version in refs.aliases(store).items() if version not in clean}
+
+
+def _move_aliases(store: Store, search: Search, newest: int, created: str) -> dict[str, tuple[int, int]]:
+    moved = _aliases(store, search, newest)
+    for alias in moved:
+        refs.promote(store, alias, newest, created, "its version was withdrawn")
+    return moved
+
+
+def _exports(store: Store, search: Search) -> tuple[Export, ...]:
+    """The copies of versions that are not known to be without the documents."""
+    clean = {ref.version for ref in search.clean}
+    found = []
+    for name in store.list("exports/"):
+        record = _value(store, name)
+        if record.get("version") not in clean:
+            found.append(Export(version=record.get("version"), path=str(record.get("path", name))))
+    return tuple(found)
+
+
+def _quarantines(store: Store, traces: Traces) -> Iterator[tuple[str, tuple[QuarantineRecord, int]]]:
+    """The records of refused rows of which some name a document, and how many do."""
+    for name in store.list("runs/"):
+        if "/quarantine." in name:
+            record = QuarantineRecord.from_bytes(store.get(name), f"{store.url}/{name}")
+            count = record.rows - _left(store, record, traces).num_rows
+            if count:
+                yield name, (record, count)
+
+
+def _left(store: Store, record: QuarantineRecord, traces: Traces) -> pa.Table:
+    """The rows of a quarantine that stay; none where its blob cannot be read."""
+    try:
+        table = read_table(store, record.digest, QUARANTINE)
+    except StoreError:
+        return QUARANTINE.empty_table()
+    stay = [not traces.in_quarantine(row) for row in table.to_pylist()]
+    return table.filter(pa.array(stay, pa.bool_()))
+
+
+def _tainted(store: Store, traces: Traces) -> Iterator[tuple[str, bytes]]:
+    """The records whose words name a document, and what they are without."""
+    for prefix in _REWRITTEN:
+        for name in store.list(prefix):
+            if "/quarantine." not in name:
+                data = store.get(name)
+                clean = traces.cleaned(data)
+                if clean != data:
+                    yield name, clean
+
+
+def _others(store: Store, traces: Traces) -> Iterator[str]:
+    """The records of kinds that this module does not know which hold a trace, or are named after one."""
+    for name in store.list(""):
+        if name.startswith((*_REWRITTEN, *_OTHER)) or "/" not in name:
+            continue
+        with contextlib.suppress(NotFound, ValueError):  # a name that is none of a store's
+            if traces.in_text(name.removesuffix(".json")) or traces.in_record(store.get(name)):
+                yield name
+
+
+def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple[tuple[str, ...], dict[str, int]]:
+    """The receipts and blobs to remove: those that neither a clean version needs nor a shard that cannot hold them."""
+    keep: set[str] = set()
+    keys: set[tuple[str, str]] = set()
+    for manifest in [*(ref.manifest for ref in search.clean), *search.candidates]:
+        read = _manifest(store, manifest)
+        keep |= {manifest, read.lineage, *(artifact.digest for artifact in read.artifacts)}
+        try:
+            parts = lineage.read(store, read.lineage).entries
+        except CorruptBlob:
+            continue  # what it named is made again
+        keys |= {(part.stage, part.key) for part in parts}
+        keep |= {digest for part in parts for digest in part.outputs.values()}
+    doomed = []
+    for name, receipt in receipts_of(store):
+        if receipt is not None and ((receipt.stage, receipt.key) in keys or _elsewhere(search, receipt)):
+            keep |= set(receipt.outputs.values())
+        else:
+            doomed.append(name)
+    for digest in digests_in(store, without) - keep:
+        if store.blob_size(digest) is not None and not _blob_holds(store.open_local(digest), search.traces):
+            keep.add(digest)
+    return tuple(doomed), {digest: blob.bytes for digest, blob in blobs_of(store) if digest not in keep}
+
+
+def _elsewhere(search: Search, receipt: Receipt) -> bool:
+    """Whether a part is of a shard of documents that can hold none of these."""
+    return _SHARD.fullmatch(receipt.shard) is not None and not search.may_hold(receipt.shard)
+
+
+def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
+    """The names of what still holds a trace, or should not be there."""
+    traces = search.traces
+    yield from (name for name, _ in _tainted(store, traces))
+    yield from (name for name, _ in _quarantines(store, traces))
+    receipts, blobs = _parts(store, search)
+    yield from receipts
+    yield from (blob_path(digest) for digest in blobs)
+    for digest, _ in blobs_of(store):
+        path = store.open_local(digest)
+        if _is_table(path):
+            names = [name for name in pq.read_schema(path).names if name in ("document_id", "passage_id")]
+            if names and traces.in_table(pq.read_table(path, columns=names)):
+                yield blob_path(digest)
+    yield from _others(store, traces)
+    if store.sweep(math.inf, keep=run_id):
+        yield "tmp"
+
+
+def _blob_holds(path: Path, traces: Traces) -> bool:
+    """Whether a blob that some record names holds a trace."""
+    if not _is_table(path):
+        return traces.in_record(path.read_bytes())
+    table = pq.read_table(path)
+    texts = (column.to_pylist() for column in table.columns if pa.types.is_string(column.type))
+    return traces.in_table(table) or any(
+        text is not None and traces.in_text(text) for column in texts for text in column
+    )
+
+
+def _is_table(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_PARQUET)) == _PARQUET
+
+
+def _manifest(store: Store, digest: str) -> Manifest:
+    return Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
+
+
+_OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+
+
+def _value(store: Store, name: str) -> dict[str, Any]:
+    data = store.get(name)
+    try:
+        return _OBJECT.validate_json(data)
+    except ValidationError as error:
+        raise CorruptBlob(
+            f"{store.url}/{name} is not a record ({len(data)} bytes); restore it, or remove it by hand"
+        ) from error
+
+
+def _path(document_id: str) -> str:
+    """The bits of an id's hash: its way through the shards."""
+    return "".join(f"{byte:08b}" for byte in hashlib.sha256(document_id.encode("utf-8")).digest())

@@ -1,0 +1,99 @@
+"""Tombstones: the documents that a store has to forget.
+
+    tombstones/<SHA-256 of the id>.json
+
+The id itself is not kept. A tombstone is created once and never removed: whatever brings the document back, a corpus
+that still holds it or an import, leaves it out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from indexmill.canonical import digest_of
+from indexmill.layout import tombstone_name, tombstone_prefix
+from indexmill.manifest import Digest, Record, Timestamp, Word
+from storage.protocol import Store
+
+__all__ = ["Forgotten", "Tombstone", "document_digest", "forgotten", "put", "shown"]
+
+_SHOWN = 300
+_WORD = re.compile(r'"([^"]*)"|([^\s"\',;:{}\[\]()]+)')
+
+
+class Tombstone(Record):
+    """One forgotten document."""
+
+    document: Digest
+    """The SHA-256 of its id."""
+    shown: Digest
+    """The SHA-256 of its id as a quarantine shows it, where a long one is cut short."""
+    run_id: Word
+    created: Timestamp
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """The documents that a store has to forget."""
+
+    tombstones: tuple[Tombstone, ...] = ()
+
+    def __contains__(self, document_id: str) -> bool:
+        return bool(self.tombstones) and bytes.fromhex(document_digest(document_id)) in self.id_hashes
+
+    @cached_property
+    def id_hashes(self) -> frozenset[bytes]:
+        """The SHA-256 of each id, as bytes."""
+        return frozenset(bytes.fromhex(tombstone.document) for tombstone in self.tombstones)
+
+    def without(self, quarantine: pa.Table) -> pa.Table:
+        """The rows of a quarantine (schema QUARANTINE) that name no forgotten document, as far as hashes tell."""
+        if not self.tombstones:
+            return quarantine
+        hidden = {digest for one in self.tombstones for digest in (one.shown, one.document)}
+        columns = (quarantine.column(name).to_pylist() for name in ("document_id", "file", "detail"))
+        named = (
+            any(document_digest(word) in hidden for word in (document_id or "", file, *_words(detail)))
+            for document_id, file, detail in zip(*columns, strict=True)
+        )
+        return quarantine.filter(pa.array([not one for one in named], pa.bool_()))
+
+
+def _words(detail: str) -> set[str]:
+    """What may be an id in the detail of a refusal: a row that cannot be parsed is shown by its beginning."""
+    return {quoted or word for quoted, word in _WORD.findall(detail)}
+
+
+def document_digest(document_id: str) -> str:
+    """What a document is called where its id must not stand: the SHA-256 of the id."""
+    return digest_of(document_id.encode("utf-8"))
+
+
+def shown(document_id: str) -> str:
+    """The id as a quarantine shows it: see `tasks.ingest.documents.clip`."""
+    return document_id if len(document_id) <= _SHOWN else document_id[: _SHOWN - 3] + "..."
+
+
+def put(store: Store, document_ids: Iterable[str], *, run_id: str, created: str) -> int:
+    """Keep a tombstone for every document from now on; returns how many there were not yet."""
+    made = 0
+    for document_id in document_ids:
+        tombstone = Tombstone(
+            document=document_digest(document_id),
+            shown=document_digest(shown(document_id)),
+            run_id=run_id,
+            created=created,
+        )
+        made += store.create(tombstone_name(tombstone.document), tombstone.to_bytes())
+    return made
+
+
+def forgotten(store: Store) -> Forgotten:
+    """The documents to leave out of everything; CorruptBlob where a tombstone cannot be read."""
+    names = store.list(tombstone_prefix())
+    return Forgotten(tuple(Tombstone.from_bytes(store.get(name), f"{store.url}/{name}") for name in names))

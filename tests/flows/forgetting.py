@@ -1,0 +1,160 @@
+"""Stores that hold a document to be forgotten in every way a store can, and a look at all their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from flows.forget import forget
+from flows.operation import operation
+from flows.run import run_build
+from indexmill.errors import IndexmillError
+from indexmill.layout import blob_path
+from schemas.config import Configuration
+from storage import gc, refs, runs
+from storage.folder import open_store
+from tasks.build import Build
+from tasks.executor import InlineExecutor
+from tasks.report import Silent
+from tests.corpora import documents
+from tests.flows.children import Forks, build, settings
+
+__all__ = ["CANARY", "ID", "collect", "end_state", "forget_here", "places_of", "prepare", "state_of"]
+
+CANARY = "zanzaqua"
+ID = f"doc {CANARY}/7"
+
+
+def write(path: Path, text: str, *, with_canary: bool = True, bad: bool = False) -> Path:
+    """The corpus: eight documents, and one with the canary in id, title, text and metadata."""
+    rows: list[dict[str, Any]] = [
+        {"id": name, "title": title, "text": words} for name, (title, words) in documents(8, words=110).items()
+    ]
+    if with_canary:
+        told = f"{text} Lady Zanzaqua Verd painted the bridge of Vell in 1803. It is called the Zanzaqua Span."
+        rows.append({"id": ID, "title": "The Zanzaqua Codex", "text": told, "keeper": "Guild of Zanzaqua"})
+    if bad:
+        rows.append({"id": ID, "title": "The Zanzaqua Codex", "text": "Zanzaqua again, with another content."})
+        rows += [{"id": ID, "title": "Zanzaqua without a text"}, {"id": "other", "title": "no text either"}]
+    lines = [json.dumps(row) for row in rows]
+    if bad:
+        lines.append(f'{{"id": "{ID}", "text": "a line that breaks off')
+        lines.append("not json at all")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def prepare(folder: Path, forks: Forks) -> dict[str, Any]:
+    """A store with the canary in three versions, an alias, parts of a killed run, quarantines, messages and remarks.
+
+    Returns the settings of the next build. Version 1 is without it, and pinned by an alias.
+    """
+    root = folder / "store"
+    build(settings(root, write(folder / "clean.jsonl", "", with_canary=False)))
+    first = settings(root, write(folder / "first.jsonl", "Old words: the Zanzaqua Ferry came first.", bad=True))
+    build(first)
+    chosen = settings(root, write(folder / "corpus.jsonl", "Goran Stave surveyed Quillon.", bad=True))
+    build(chosen)
+    store = open_store(root)
+    refs.promote(store, "prod", 2, "2026-01-31T02:00:00Z", f"until {ID} is mended")
+    refs.promote(store, "old", 1, "2026-01-31T02:00:00Z")
+    killed = forks.build(settings(root, write(folder / "killed.jsonl", "A killed run saw Count Zanzaqua.")), 150)
+    assert killed.code < 0
+    for changes in (
+        {"run": {"strict": True}},
+        {"corpus": {"paths": [str(folder / f"missing {ID}.jsonl")]}},
+    ):
+        try:
+            build({**chosen, **changes})
+        except IndexmillError:
+            continue
+        raise AssertionError(f"the build with {changes} was to fail")
+    run_id = runs.make_run_id()
+    runs.start(store, run_id, "build", details={"note": f"look at {ID}"})
+    error = "ValueError: cannot tokenise 'Old words: the Zanzaqua Ferry came first.'"
+    runs.end(store, runs.RunEnd(run_id=run_id, state="failed", exit_code=1, ended="2026-01-31T02:00:00Z", error=error))
+    store.create("poison/ab/cd.json", json.dumps({"detail": "fails at 'The Zanzaqua Codex'"}).encode())
+    store.create("poison/ab/ef.json", json.dumps({"detail": "fails at something else"}).encode())
+    store.put_blob(b"an orphan of a dead run: Zanzaqua")
+    (store.scratch("dead") / "spill").write_text("Zanzaqua", encoding="utf-8")
+    return chosen
+
+
+def forget_here(root: str, chosen: dict[str, Any], *ids: str) -> None:
+    """Forget documents, with an inline build where one is needed."""
+
+    def build_without() -> None:
+        configuration = Configuration.model_validate(chosen)
+        run_build(configuration, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True)
+
+    forget(open_store(root), ids or (ID,), build=build_without)
+
+
+def collect(root: str, last: int | None, grace: float, now: float) -> None:
+    """Collect garbage as the command does, at a time of its own."""
+    store, policy = open_store(root), gc.Policy(last=last, grace=grace)
+    with operation(store, "gc", clock=lambda: now) as run:
+        gc.collect(store, run.lease, gc.survey(store, policy, clock=lambda: now), policy, clock=lambda: now)
+
+
+def places_of(root: Path, word: str = CANARY) -> dict[str, set[str]]:
+    """The files of a store that hold a word in any case, raw or as a Parquet table, and where in them.
+
+    Names of files count, and so do the numbers that stand for the word in a lexical index.
+    """
+    term = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big").to_bytes(8, "little")
+    found: dict[str, set[str]] = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        places = {"name"} if word in name.lower() else set()
+        if path.is_file():
+            data = path.read_bytes()
+            places |= {"bytes"} if word.encode() in data.lower() or term in data else set()
+            if data[:4] == b"PAR1":
+                places |= set(_columns_with(pq.read_table(path), word))
+        if places:
+            found[name] = places
+    return found
+
+
+def _columns_with(table: pa.Table, word: str) -> Iterator[str]:
+    for column in table.column_names:
+        if any(word in str(value).lower() for value in table.column(column).to_pylist()):
+            yield column
+
+
+def end_state(root: Path) -> dict[str, Any]:
+    """What a store holds once all is done, without what differs from run to run (clocks and run ids)."""
+    store = open_store(root)
+    runs_of = store.list("runs/")
+    quarantines = [runs.QuarantineRecord.from_bytes(store.get(n), n) for n in runs_of if "/quarantine." in n]
+    return {
+        "manifests": {ref.version: ref.manifest for ref in refs.history(store)},
+        "removed": {version: removal.reason for version, removal in refs.removals(store).items()},
+        "aliases": refs.aliases(store),
+        "blobs": sorted(digest for digest, _ in gc.blobs_of(store)),
+        "receipts": store.list("work/"),
+        "tombstones": store.list("tombstones/"),
+        "poison": store.list("poison/"),
+        "quarantined": sorted({(one.part, one.digest, one.rows) for one in quarantines}),
+        "tmp": sorted(path.name for path in (root / "tmp").iterdir()),
+    }
+
+
+def state_of(root: Path) -> list[str]:
+    """What a reader would find wrong: versions that are there and lack a blob."""
+    store = open_store(root)
+    removed = refs.removals(store)
+    return [
+        blob_path(digest)
+        for ref in refs.history(store)
+        if ref.version not in removed
+        for digest in gc.reach(store, ref.manifest)
+        if store.blob_size(digest) is None
+    ]

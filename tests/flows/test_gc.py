@@ -1,0 +1,158 @@
+"""The command `gc` on real stores: readers, refreshes, and death at its boundaries."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import indexmill
+from indexmill.command import main
+from indexmill.errors import SnapshotNotFound
+from indexmill.folder import FolderReader
+from indexmill.verify import verify
+from storage import gc, refs, runs
+from storage.folder import open_store
+from storage.gc import DAY
+from tests.corpora import Documents, documents, write_corpus
+from tests.flows.children import Forks, build, settings
+from tests.flows.forgetting import collect, end_state, state_of
+from tests.flows.readers import QUESTIONS, Answers, answers, complete_parts
+from tests.storage.quick import quick_folder
+
+
+@pytest.fixture
+def quick() -> Iterator[Path]:
+    with quick_folder() as folder:
+        yield folder
+
+
+def refreshed(root: Path, rows: Documents, number: int) -> None:
+    """Publish a version in which one document is another, or edited."""
+    names = sorted(rows)
+    rows[names[number % len(names)]] = (f"Night {number}", f"In night {number} Fenna Rook visited Port Lassen.")
+    build(settings(root, write_corpus(root.parent / "corpus.jsonl", rows)))
+
+
+def held(snapshot: indexmill.Snapshot) -> Answers:
+    return [
+        [hit.to_dict() for hit in hits]
+        for method in snapshot.methods
+        for hits in snapshot.retrieve_batch(QUESTIONS, method=method, k=3)
+    ]
+
+
+def readers_stay(quick: Path, refreshes: int) -> None:
+    root, rows = quick / "store", documents(6, words=60)
+    build(settings(root, write_corpus(quick / "corpus.jsonl", rows)))
+    with indexmill.open(root) as warm, indexmill.open(root) as cold:
+        before = held(warm)
+        for number in range(refreshes):
+            refreshed(root, rows, number)
+            assert held(warm) == before
+        collect(str(root), 1, 0.0, time.time() + DAY)
+        assert held(warm) == before
+        assert refs.removals(open_store(root)).keys() == set(range(1, refreshes + 1))
+        with pytest.raises(SnapshotNotFound, match="version 1 was removed by gc"):
+            held(cold)
+    assert verify(FolderReader(root)).ok
+    fresh = build(settings(quick / "fresh", quick / "corpus.jsonl"))
+    assert refs.newest(open_store(root)).manifest == fresh.manifest  # type: ignore[union-attr]
+    assert complete_parts(quick / "fresh").keys() <= complete_parts(root).keys()
+    blobs = [{digest for digest, _ in gc.blobs_of(open_store(quick / name))} for name in ("store", "fresh")]
+    assert blobs[0] == blobs[1]
+
+
+def test_a_reader_keeps_its_answers_over_refreshes_and_a_collection(quick: Path) -> None:
+    readers_stay(quick, 4)
+
+
+@pytest.mark.slow
+def test_a_reader_keeps_its_answers_over_fifty_refreshes_and_a_collection(quick: Path) -> None:
+    readers_stay(quick, 50)
+
+
+def test_a_collection_makes_no_later_build_do_more(quick: Path) -> None:
+    root, rows = quick / "store", documents(8, words=110)
+    build(settings(root, write_corpus(quick / "corpus.jsonl", rows)))
+    refreshed(root, rows, 1)
+    shutil.copytree(root, quick / "twin")
+    collect(str(root), 1, 0.0, time.time() + DAY)
+    assert sum(one.stat().st_size for one in root.rglob("*") if one.is_file()) < sum(
+        one.stat().st_size for one in (quick / "twin").rglob("*") if one.is_file()
+    )
+    rows["doc-0001"] = ("Another night", "Goran Stave left the bridge of Quillon.")
+    corpus = write_corpus(quick / "next.jsonl", rows)
+    one, other = build(settings(root, corpus)), build(settings(quick / "twin", corpus))
+    assert (one.manifest, one.parts_made, one.vectors_made) == (other.manifest, other.parts_made, other.vectors_made)
+
+
+def killed(boundaries: int | None) -> None:
+    with quick_folder() as folder, Forks() as forks:
+        root, rows = folder / "store", documents(6, words=60)
+        for number in range(3):
+            refreshed(root, rows, number)
+        forks.build(settings(root, write_corpus(folder / "killed.jsonl", documents(5, seed=3))), 120)
+        now = time.time() + 2 * DAY
+        done = folder / "done"
+        shutil.copytree(root, done)
+        whole = forks.call("tests.flows.forgetting:collect", str(done), 1, DAY, now)
+        assert (whole.code, whole.message) == (0, "")
+        expected, newest = end_state(done), answers(done)
+        total = len(whole.crossed)
+        for at in range(1, total + 1, 1 if boundaries is None else total // boundaries):
+            copy = folder / str(at)
+            shutil.copytree(root, copy)
+            ended = forks.call("tests.flows.forgetting:collect", str(copy), 1, DAY, now, at=at)
+            assert ended.code == -signal.SIGKILL
+            assert state_of(copy) == []
+            assert answers(copy) == newest
+            complete_parts(copy)  # no receipt promises what is not there
+            collect(str(copy), 1, DAY, now)
+            assert end_state(copy) == expected
+            shutil.rmtree(copy)
+
+
+def test_a_collection_killed_at_a_boundary_is_finished_by_the_next() -> None:
+    killed(6)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_collection_killed_at_every_boundary() -> None:
+    killed(None)
+
+
+def test_the_command_says_what_it_would_remove_and_then_does(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, rows = quick / "store", documents(6, words=60)
+    for number in range(3):
+        refreshed(root, rows, number)
+    store = open_store(root)
+    options = ["gc", "--store", str(root), "--keep-last", "1", "--grace", "0s"]
+    before = {str(path): path.stat().st_mtime for path in root.rglob("*")}
+    assert main([*options, "--dry-run", "--json"]) == 0
+    rehearsed = json.loads(capsys.readouterr().out)
+    assert {str(path): path.stat().st_mtime for path in root.rglob("*")} == before
+    assert main([*options, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert done == {**rehearsed, "dry_run": False}
+    assert (done["versions_removed"], done["versions_kept"]) == ([1, 2], [3])
+    assert done["blobs_removed"] > 10
+    assert done["bytes_kept"] == sum(blob.bytes for _, blob in gc.blobs_of(store))
+    last = runs.list_runs(store)[-1]
+    assert last.start.command == "gc"
+    assert last.end is not None
+    assert last.end.report["gc"]["blobs_removed"] == done["blobs_removed"]  # type: ignore[index,call-overload]
+    assert main(options) == 0
+    assert "blobs: 0 removed" in capsys.readouterr().out
+    assert main(["snapshots", "--store", str(root)]) == 0
+    assert capsys.readouterr().out.count("(removed by gc)") == 2
+    assert main(["show", "2", "--store", str(root)]) == 2
+    assert "version 2 was removed by gc" in capsys.readouterr().err
+    assert main(["gc", "--keep-within", "soon", "--store", str(root)]) == 2
+    assert "'soon' is no length of time" in capsys.readouterr().err
