@@ -26,8 +26,9 @@ from flows.progress import Lines
 from flows.run import Outcome, build_under_prefect
 from indexmill.errors import IndexmillError
 from schemas.config import load_configuration
+from tasks.backfill import Waves
 
-__all__ = ["refresh"]
+__all__ = ["backfill", "refresh"]
 
 _FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached"}
 
@@ -41,6 +42,30 @@ def refresh(
     def run() -> Outcome:
         chosen = load_configuration(Path(configuration))
         return build_under_prefect(chosen, progress=Lines(), dask=dask or None, allow_shrink=allow_shrink, note=note)
+
+    return _state(run)
+
+
+@flow(name="indexmill-backfill", persist_result=False)
+def backfill(
+    configuration: str = "indexmill.yaml",
+    dask: str | None = None,
+    allow_shrink: bool = False,
+    publish_every: int | None = None,
+    note: str = "",
+) -> State[Any]:
+    """Build a large corpus in waves, as `indexmill backfill` does. Cancel it as you like: started again it goes on."""
+
+    def run() -> Outcome:
+        chosen = load_configuration(Path(configuration))
+        return build_under_prefect(
+            chosen,
+            progress=Lines(),
+            dask=dask or None,
+            allow_shrink=allow_shrink,
+            note=note,
+            waves=Waves(chosen.run.wave_shards, publish_every),
+        )
 
     return _state(run)
 

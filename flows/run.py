@@ -254,7 +254,7 @@ def build_under_prefect(
             def together(title: str, names: Sequence[str]) -> None:
                 needs = {name: [need for need in NEEDS.get(name, ()) if need in names] for name in names}
                 at_work = Stages(build, needs)
-                flow = "indexmill-backfill" if waves else "indexmill-build"
+                flow = "indexmill-waves" if waves else "indexmill-build"
                 with Shown(flow, f"{build.run_id} {title}".strip(" :"), at_work.running, server, progress):
                     at_work.wait()
 

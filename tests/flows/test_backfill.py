@@ -389,11 +389,9 @@ VISIBLE = """
 import json, sys, urllib.request
 from flows.server import private_prefect
 with private_prefect() as server:
-    from flows.build import backfill_flow
-    from flows.run import run_stages
+    from flows.run import build_under_prefect
     from schemas.config import Configuration
     from tasks.backfill import Waves
-    from tasks.executor import InlineExecutor
     from tasks.report import Silent
     server.wait()
 
@@ -404,12 +402,8 @@ with private_prefect() as server:
         with urllib.request.urlopen(request) as answer:
             return sorted(row["name"] for row in json.load(answer))
 
-    outcome = run_stages(
-        "backfill",
-        Configuration.model_validate(json.loads(sys.argv[1])),
-        InlineExecutor(),
-        lambda build, publish: backfill_flow(build, {}, Waves(7, 1), publish, private=True),
-        progress=Silent(),
+    outcome = build_under_prefect(
+        Configuration.model_validate(json.loads(sys.argv[1])), progress=Silent(), waves=Waves(7, 1)
     )
     print(json.dumps([outcome.run, outcome.manifest, found("flows"), found("flow_runs")]))
 """
@@ -422,7 +416,9 @@ def test_prefect_shows_a_flow_of_its_own(expected: Expected) -> None:
         subprocess.run(argv, check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout.splitlines()[-1]
     )
     assert manifest == expected.built.manifest
-    assert (flows, flow_runs) == (["indexmill-backfill"], [run])
+    assert flows == ["indexmill-waves"]
+    assert all(name.startswith(run) for name in flow_runs)
+    assert {f"{run} wave 1 of 4", f"{run} up to wave 1 of 4", f"{run} wave 4 of 4"} <= set(flow_runs)
 
 
 def test_stages_are_named_after_their_wave_or_the_version_that_they_are_for(expected: Expected) -> None:

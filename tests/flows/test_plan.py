@@ -107,8 +107,8 @@ def test_a_plan_is_made_while_a_build_is_running(chosen: dict[str, Any]) -> None
     class Looking(InlineExecutor):
         """Makes a plan whenever a stage has made its parts."""
 
-        def run(self, calls: Iterable[Call], *, priority: int = 0) -> Iterator[tuple[Call, Any]]:
-            done = list(super().run(calls, priority=priority))
+        def run(self, calls: Iterable[Call], **options: Any) -> Iterator[tuple[Call, Any]]:
+            done = list(super().run(calls, **options))
             before = tree(Path(chosen["store"]))
             made.append(make_plan(configuration(chosen), progress=Silent()).parts.made)
             assert tree(Path(chosen["store"])) == before

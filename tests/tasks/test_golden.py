@@ -294,6 +294,7 @@ def settings_of(name: str, folder: Path) -> dict[str, Any]:
         "split": {"tokens": 64, "overlap": 32},
         "shards": {"document_tokens": 4_000, "entities": 64},
         "embed": {"model": "hash", "sentences": "separate"},
+        "run": {"max_failed_share": 1.0},
     }
 
 

@@ -18,7 +18,8 @@ def run(number: int, seconds: float, stages: dict[str, dict[str, Any]], model: s
     details: dict[str, Any] = {"configuration": {"embed": {"model": model}}}
     start = RunStart(run_id=name, command="build", started=timestamp(1e9), process=this_process(), details=details)
     state = "failed" if code else "published"
-    end = RunEnd(run_id=name, state=state, exit_code=code, ended=timestamp(1e9 + seconds), report=dict(stages))
+    report: dict[str, Any] = {"stages": stages}
+    end = RunEnd(run_id=name, state=state, exit_code=code, ended=timestamp(1e9 + seconds), report=report)
     return Run(start, end, state, None, 0)
 
 
@@ -64,10 +65,3 @@ def test_what_a_run_takes_beside_its_work_is_no_more_than_it_could_have() -> Non
     found = seconds_of(history, {"split": Work(1)}, EMBED, 2)
     assert found is not None
     assert (found.low, found.high) == (6.0, 16.0)  # 60 s for 100 s of work on two workers leave 10
-
-
-def test_what_else_a_report_holds_is_no_stage() -> None:
-    history = [run(1, 10.0, {"split": {"parts_made": 1, "seconds": 2.0}, "gates": {"held": True}})]
-    found = seconds_of(history, {"split": Work(1), "gates": Work(1)}, EMBED, 1)
-    assert found is not None
-    assert found.unjudged == ("gates",)

@@ -73,7 +73,7 @@ def planned_and_built(chosen: dict[str, Any], *, cold: bool = False, orphans: bo
     (run,) = [run for run in runs.list_runs(open_store(store)) if run.run_id == outcome.run]
     assert run.end is not None
     for name, stage in expected.stages.items():
-        told = run.end.report[name]
+        told = run.end.report["stages"][name]
         assert isinstance(told, dict)
         assert stage.certain <= int(str(told["parts_made"])) <= stage.made, name
         assert stage.vectors_made == told.get("vectors_made", 0), name
