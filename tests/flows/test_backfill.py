@@ -251,8 +251,8 @@ def test_a_reader_keeps_its_version_while_a_backfill_is_at_work(expected: Expect
     seen: list[int] = []
 
     class Watching(InlineExecutor):
-        def run(self, calls: Any, *, priority: int = 0) -> Iterator[Any]:
-            for done in super().run(calls, priority=priority):
+        def run(self, calls: Any, **options: Any) -> Iterator[Any]:
+            for done in super().run(calls, **options):
                 if len(seen) % 7 == 0:
                     assert FolderReader(tmp_path / "store").versions() == [1]
                     assert answers(tmp_path / "store") == before
@@ -316,8 +316,8 @@ def test_stopping_the_executor_ends_a_backfill_and_its_record(expected: Expected
     class Stopping(InlineExecutor):
         calls = 0
 
-        def run(self, calls: Any, *, priority: int = 0) -> Iterator[Any]:
-            for done in super().run(calls, priority=priority):
+        def run(self, calls: Any, **options: Any) -> Iterator[Any]:
+            for done in super().run(calls, **options):
                 self.calls += 1
                 if self.calls == 12:
                     self.stop()
@@ -434,7 +434,7 @@ def test_stages_are_named_after_their_wave_or_the_version_that_they_are_for(expe
     chosen = Configuration.model_validate(expected.settings("titles"))
     run_stages("backfill", chosen, InlineExecutor(), run, progress=Silent())
     waves = [[f"wave {number} of 2: {stage}" for stage in OF_SHARDS] for number in (1, 2)]
-    on_the_way = [f"up to wave 1 of 2: {stage}" for stage in OF_CORPUS]
+    on_the_way = [f"up to wave 1 of 2: {stage}" for stage in OF_CORPUS if stage != "quality"]
     assert titles == [*START, *waves[0], *on_the_way, *waves[1], *OF_CORPUS]
 
 

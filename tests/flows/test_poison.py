@@ -158,7 +158,7 @@ def test_what_one_run_made_is_counted_once_however_often_its_stages_begin(
     assert table.num_rows == 2
     last = runs.list_runs(open_store(tmp_path / "store"))[-1]
     assert last.end is not None
-    assert last.end.report["ingest"]["documents"] == 28  # type: ignore[index,call-overload]
+    assert last.end.report["stages"]["ingest"]["documents"] == 28  # type: ignore[index,call-overload]
 
 
 def test_other_code_or_settings_try_a_document_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -306,7 +306,7 @@ def test_an_edit_reads_the_other_documents_of_its_shard_from_the_parent(tmp_path
     build(tmp_path / "store", rows)
     ended = runs.list_runs(open_store(tmp_path / "store"))[-1].end
     assert ended is not None
-    made = {stage: report.get("documents_made") for stage, report in ended.report.items()}  # type: ignore[union-attr]
+    made = {stage: report.get("documents_made") for stage, report in ended.report["stages"].items()}  # type: ignore[union-attr]
     assert (made["split"], made["recognise"]) == (1, 1)
 
 
