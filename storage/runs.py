@@ -133,7 +133,8 @@ def make_run_id(clock: Clock = time.time, process: Process | None = None) -> str
     process = process or this_process()
     now = timestamp(clock())
     word = digest_of(f"{process.host} {process.space} {process.pid} {process.started} {now} {next(_made)}".encode())[:8]
-    return f"{now[:19].replace('-', '').replace(':', '')}Z-{word}"
+    moment = now[:23].replace("-", "").replace(":", "").replace(".", "")  # to the millisecond: names are in order
+    return f"{moment}Z-{word}"
 
 
 def start(
