@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import indexmill
-from flows.run import build_inline
+from flows.run import build_inline, run_build
 from indexmill.errors import ConfigurationError, CorruptBlob
 from indexmill.evaluate import evaluate, read_questions
 from indexmill.manifest import Family
@@ -18,6 +18,8 @@ from indexmill.retrieve.base import Asked
 from indexmill.retrieve.zoom_graph_reader import ZoomGraphReader, open_zoom_graph
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
+from tasks.build import Build
+from tasks.executor import InlineExecutor
 from tasks.report import Silent
 from tests.corpora import documents, write_corpus
 
@@ -206,7 +208,8 @@ def test_a_snapshot_without_documents_has_no_hits(tmp_path: Path) -> None:
     store = built(tmp_path, documents(3))
     corpus = write_corpus(tmp_path / "corpus.jsonl", {})
     asked = {"store": store, "corpus": {"paths": [str(corpus)]}, "embed": {"model": "hash"}}
-    build_inline(Configuration.model_validate(asked), progress=Silent())
+    chosen = Configuration.model_validate(asked)
+    run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True)
     with indexmill.open(store) as snapshot:
         assert snapshot.manifest.corpus.documents == 0
         assert snapshot.retrieve("Who built the bridge?", method="zoom_graph", k=3) == []
