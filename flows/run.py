@@ -29,10 +29,11 @@ from storage.lineage import Lineage
 from storage.protocol import Store
 from storage.publish import publish
 from tasks.backfill import Waves, backfill
-from tasks.build import NEEDS, Build, Parent
+from tasks.build import NEEDS, Build
 from tasks.executor import Executor, InlineExecutor
 from tasks.gates import refuse_quality
 from tasks.isolate import DocumentsFailed
+from tasks.maker import Parent
 from tasks.plan import Approved
 from tasks.report import Progress
 

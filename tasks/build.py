@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,11 +28,10 @@ from indexmill.retrieve.registry import available
 from schemas.config import Configuration
 from schemas.tables import DOCUMENTS
 from storage import lineage as lineages
-from storage import poison, refs, runs, tombstones
+from storage import poison, runs, tombstones
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.publish import describe
-from storage.receipts import Receipt, candidates, find, overlap, scan
 from storage.tables import read_table
 from tasks import (
     bm25,
@@ -52,22 +49,19 @@ from tasks import (
     zoom_links,
 )
 from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of
-from tasks.environment import code_digest, environment_fingerprint, library_versions
-from tasks.executor import Call, Executor, Failed, StoppedError, WorkerDied, timed
+from tasks.environment import code_digest, environment_fingerprint
+from tasks.executor import Call, Executor, timed
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
 from tasks.ingest.sources import Found, batches, is_quick
 from tasks.ingest.sources import find as find_sources
-from tasks.isolate import DocumentsFailed, blames_documents, failing_documents
+from tasks.isolate import DocumentsFailed
+from tasks.maker import PRIORITY, Maker, NotThere, Parent, Want
 from tasks.quality import Measured, Quality, compare
-from tasks.report import Progress, Report, Silent, StageReport
-from tasks.stage import Job, Made, Stage, make_part, part_key
+from tasks.report import Progress, Silent
 
-__all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "WHOLE", "Build", "Parent"]
+__all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "WHOLE", "Build", "is_private"]
 
-Parts = dict[str, Receipt]  # by shard label
-
-_PRIORITY = {"scan": 50, "ingest": 40, "encoder": 60, "split": 20, "recognise": 10, "resolve": 10, "embed_names": 5}
 _TABLES = frozenset({"documents", "passages", "sentences", "mentions", "entities", "surfaces"})
 NEEDS: dict[str, tuple[str, ...]] = {
     "encoder": (),
@@ -93,9 +87,6 @@ OF_SHARDS = ("ingest", "split", "recognise", "embed", "bm25")
 _FAMILIES = {"tri_graph": tri_graph.counts, "zoom_graph": zoom_graph.counts}
 """The families by name, each with what counts its artifact `matrices`."""
 
-_BY_DOCUMENT = frozenset({"split", "recognise", "embed", "bm25"})
-"""The stages that make of each document a function of that document alone: see `tasks.unchanged`."""
-
 WHOLE = "all"
 """The shard label of a part that is made from the whole corpus."""
 
@@ -103,40 +94,8 @@ WHOLE = "all"
 MAY_FAIL = 10
 """So many rows may be refused whatever their share: a small corpus with a few bad rows is published."""
 
-_ISOLATED = frozenset({"split", "recognise", "embed", "bm25"})
-"""The stages that read a shard's documents, and fail because of some of them."""
-_ATTEMPTS = 3
-"""How often the workers at a part may die before it is the part's fault."""
-_FAILED_TOGETHER = 16
-"""So many failed parts are looked into before the others are tried."""
 
-
-@dataclass(frozen=True)
-class Parent:
-    """The version a run starts from, and the parts it was made of."""
-
-    version: int
-    digest: str  # of the manifest
-    manifest: Manifest | None  # None where it is damaged
-    lineage: Lineage
-
-
-class _NotThere(Exception):
-    """A part that was looked for is still to be made."""
-
-
-@dataclass(frozen=True)
-class _Want:
-    """A part that a stage needs: the shard, what it is made from, and the settings that shape it."""
-
-    shard: str
-    inputs: Mapping[str, str]
-    settings: Mapping[str, Any]
-    extra: Mapping[str, Any] | None = None  # what the worker needs and the key must not depend on
-    encoder: Mapping[str, Any] | None = None  # what determines the expensive rows, where a stage has them
-
-
-class Build:
+class Build(Maker):
     """The stages of one run, each a method; they may be called by hand, in threads, or by a flow."""
 
     def __init__(
@@ -152,30 +111,18 @@ class Build:
         allow_shrink: bool = False,
         approve: Callable[[Build], None] | None = None,
     ) -> None:
-        self.store = store
+        super().__init__(store, executor, run_id, parent=parent, progress=progress, cold=cold)
         self.configuration = configuration
-        self.executor = executor
-        self.run_id = run_id
-        self.parent = parent
-        self.progress = progress
-        self.cold = cold
         self.allow_shrink = allow_shrink
         self._approve = approve  # raises where the build must not go on, once the corpus is known
         self.measured: Quality | None = None
-        self.report = Report()
-        self.parts: dict[str, Parts] = {}
         self.corpus: spill.ShardPlan | None = None
         self._taken: tuple[spill.Shard, ...] = ()
         self._wave: tuple[spill.Shard, ...] = ()
-        self._looking = False
         self._encoder: OpenedEncoder | None = None
         self._sources: Found | None = None
         self._attempt = 0
         self._manifest: Manifest | None = None
-        self._receipts: dict[str, Receipt] = {}  # by key: what this run has found or made
-        self._scanned: dict[str, list[Receipt]] = {}
-        self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
-        self._lock = threading.Lock()
 
     def look(self) -> None:
         """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
@@ -197,12 +144,12 @@ class Build:
         model = self.choice.model
         if self.choice.backend == "openvino" and model is not None:
             shaping = {"model": model.digest, "name": model.name}
-            files = self._make(encoder.STAGE, [_Want(WHOLE, {}, shaping, {"path": str(model.folder)})])[WHOLE].outputs
+            files = self._make(encoder.STAGE, [Want(WHOLE, {}, shaping, {"path": str(model.folder)})])[WHOLE].outputs
         opening = self.choice.opening(files)
         # A worker opens it, which has to do so anyway; this process never needs it.
         call = Call(f"{self.run_id}-fingerprint", timed, (fingerprint_of, self.store.url, opening), light=True)
         with self.report.at_work("encoder") as report:
-            ((_, (fingerprint, seconds)),) = self._patiently([call], _PRIORITY["encoder"])
+            ((_, (fingerprint, seconds)),) = self._patiently([call], PRIORITY["encoder"])
             report.seconds += seconds
         self._encoder = OpenedEncoder(opening, fingerprint)
 
@@ -265,7 +212,7 @@ class Build:
         self._make(
             ingest_part.STAGE,
             [
-                _Want(
+                Want(
                     shard.label,
                     {"documents": shard.digest},
                     {},
@@ -305,7 +252,7 @@ class Build:
         ]
         scanned = []
         with self.report.at_work("ingest") as report:
-            for _, (result, seconds) in self._patiently(calls, _PRIORITY["scan"]):
+            for _, (result, seconds) in self._patiently(calls, PRIORITY["scan"]):
                 scanned.append(result)
                 report.seconds += seconds
                 self.progress.advance("ingest")
@@ -380,7 +327,7 @@ class Build:
         self._make(
             split.STAGE,
             [
-                _Want(
+                Want(
                     shard,
                     {"documents": receipt.outputs["documents"]},
                     settings,
@@ -395,7 +342,7 @@ class Build:
         """Find the entities that documents mention."""
         settings = {"fingerprint": self.recogniser_fingerprint}
         extra = {"recogniser": self.configuration.recognise.recogniser}  # a name, or where a pipeline lies
-        self._make(recognise.STAGE, [_Want(shard, self._texts(shard), settings, extra) for shard in self._labels])
+        self._make(recognise.STAGE, [Want(shard, self._texts(shard), settings, extra) for shard in self._labels])
 
     def embed(self) -> None:
         """Make the vectors of passages and sentences that no earlier part holds."""
@@ -407,7 +354,7 @@ class Build:
         self._make(
             embed.STAGE,
             [
-                _Want(
+                Want(
                     shard,
                     self._texts(shard),
                     shaping,
@@ -424,12 +371,12 @@ class Build:
             **{f"mentions/{shard}": receipt.outputs["mentions"] for shard, receipt in self.parts["recognise"].items()},
             **{f"passages/{shard}": receipt.outputs["passages"] for shard, receipt in self.parts["split"].items()},
         }
-        self._make(resolve.STAGE, [_Want(WHOLE, inputs, {"entities_per_shard": self.configuration.shards.entities})])
+        self._make(resolve.STAGE, [Want(WHOLE, inputs, {"entities_per_shard": self.configuration.shards.entities})])
 
     def embed_names(self) -> None:
         """Make the vectors of canonical names that no earlier part holds."""
         wants = [
-            _Want(
+            Want(
                 name.removeprefix("named/"),
                 {"names": digest},
                 {"encoder": self.opened_encoder.numbers},
@@ -449,7 +396,7 @@ class Build:
             self._make(
                 bm25.STAGE,
                 [
-                    _Want(shard, {name: texts[name] for name in ("documents", "passages")}, shaping)
+                    Want(shard, {name: texts[name] for name in ("documents", "passages")}, shaping)
                     for shard in self._labels
                     for texts in [self._texts(shard)]
                 ],
@@ -459,7 +406,7 @@ class Build:
         """Build the entity / sentence / passage graph (LinearRAG)."""
         if self.configuration.families.tri_graph.enabled:
             inputs = self._everything("passages", "sentences", "mentions", "entities")
-            self._make(tri_graph.STAGE, [_Want(WHOLE, inputs, {})])
+            self._make(tri_graph.STAGE, [Want(WHOLE, inputs, {})])
 
     def zoom_links(self) -> None:
         """Compare documents with each other (ZoomRAG)."""
@@ -476,7 +423,7 @@ class Build:
         settings = self.configuration.families.zoom_graph.links()
         rows = {"encoder": self.opened_encoder.numbers, "links": settings}
         extra = {"dimension": self.opened_encoder.numbers["dimension"]}
-        self._make(zoom_links.STAGE, [_Want(kind, inputs, settings, extra, encoder=rows)])
+        self._make(zoom_links.STAGE, [Want(kind, inputs, settings, extra, encoder=rows)])
 
     def zoom_graph(self) -> None:
         """Build the graph of documents and entities (ZoomRAG)."""
@@ -486,7 +433,7 @@ class Build:
         inputs = self._everything("documents", "passages", "sentences", "mentions", "entities", "names")
         for kind, receipt in self.parts["zoom_links"].items():
             inputs[f"candidates/{kind}"] = receipt.outputs["zoom_candidates"]
-        self._make(zoom_graph.STAGE, [_Want(WHOLE, inputs, {"cap": settings.cap})])
+        self._make(zoom_graph.STAGE, [Want(WHOLE, inputs, {"cap": settings.cap})])
 
     def check(self) -> None:
         """Hold the artifacts against each other before anything is published; raises where they disagree."""
@@ -499,12 +446,12 @@ class Build:
         entities = self.parts["resolve"][WHOLE].outputs
         for shard, receipt in self.parts["embed_names"].items():
             of_shards[shard] = {"entities": entities[f"entities/{shard}"], "names": receipt.outputs["names"]}
-        checked = self._make(check.STAGE, [_Want(shard, inputs, {}) for shard, inputs in of_shards.items()])
+        checked = self._make(check.STAGE, [Want(shard, inputs, {}) for shard, inputs in of_shards.items()])
         whole = self._everything("mentions")
         whole |= {f"checked/{shard}": checked[shard].outputs["checked"] for shard in of_shards}
         for family in (name for name in _FAMILIES if name in self.parts):
             whole |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
-        self._make(check.STAGE, [_Want(WHOLE, whole, {})])
+        self._make(check.STAGE, [Want(WHOLE, whole, {})])
 
     def quality(self) -> None:
         """Measure the candidate's recall on the questions of the gate, and hold it against the parent's."""
@@ -528,7 +475,7 @@ class Build:
         """What the questions of the gate find in the snapshot of a manifest; made once, like any part."""
         assert self.questions is not None  # noqa: S101 - or nothing would be measured
         inputs = {"manifest": manifest, "questions": self.store.put_blob(self.questions)}
-        want = _Want(manifest[:12], inputs, quality.shaping(methods, self.configuration.gates.k))
+        want = Want(manifest[:12], inputs, quality.shaping(methods, self.configuration.gates.k))
         digest = self._make(quality.STAGE, [want])[want.shard].outputs["measured"]
         return Measured.from_bytes(self.store.get_blob(digest), f"{self.store.url}/{blob_path(digest)}")
 
@@ -566,7 +513,7 @@ class Build:
             self.take(shards)
             for stage in OF_SHARDS:
                 getattr(self, stage)()
-        except _NotThere:
+        except NotThere:
             return False
         finally:
             self.progress, self._looking = progress, False
@@ -577,8 +524,7 @@ class Build:
         """Go on from a version that was published on the way: the stages of the whole corpus start anew."""
         self.parent = parent
         self._manifest = self.measured = None
-        for name in ("_parents_keys", "_parents_shards", "_places"):
-            self.__dict__.pop(name, None)
+        self._forget_parent()
         self.parts = {stage: parts for stage, parts in self.parts.items() if stage in (*OF_SHARDS, encoder.STAGE.name)}
 
     def run(self) -> Manifest:
@@ -713,7 +659,7 @@ class Build:
         for stage, parts in self.parts.items():
             for label, receipt in parts.items():
                 for output, digest in receipt.outputs.items():
-                    if _is_private(stage, label, output):
+                    if is_private(stage, label, output):
                         continue
                     name = _artifact_name(stage, label, output)
                     known = described.get(name)
@@ -723,139 +669,6 @@ class Build:
                     kind: Literal["table", "arrays", "file"]
                     kind = "table" if name.split("/")[0] in _TABLES else "file" if stage == "encoder" else "arrays"
                     yield describe(self.store, name, kind, digest)
-
-    def _make(self, stage: Stage, wants: Iterable[_Want]) -> Parts:
-        """Find or make the parts a stage needs; the receipts by shard, also kept in `parts`."""
-        with self.report.at_work(stage.name) as report:
-            try:
-                return self._make_parts(stage, wants, report)
-            except StoppedError:
-                raise
-            except Exception:
-                report.parts_failed += 1
-                raise
-
-    def _make_parts(self, stage: Stage, wants: Iterable[_Want], report: StageReport) -> Parts:
-        wanted = list(wants)
-        self.progress.begin(stage.name, len(wanted))
-        receipts: Parts = {}
-        by_key: dict[str, list[_Want]] = {}  # shards that are made from the same have one part
-        for want in wanted:
-            by_key.setdefault(part_key(stage, want.settings, want.inputs), []).append(want)
-        if wanted:
-            self._alike[stage.name] = self._alike_shards(stage, wanted[0])
-        calls: list[Call] = []
-        for key, (want, *_) in by_key.items():
-            before = self._receipts.get(key)
-            found = before if before or self.cold else find(self.store, stage.name, key)
-            if self._looking and found is None:
-                raise _NotThere
-            if found is not None:
-                if not self._looking:
-                    self._receipts[key] = found
-                receipts |= {same.shard: found for same in by_key[key]}
-                report.parts_reused += before is None and not self._looking
-                self.progress.advance(stage.name, len(by_key[key]))
-                continue
-            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (self._job(stage, want, key),)))
-        for key, made in self._made(stage, calls):
-            same = by_key[key]
-            self._receipts[key] = self._count(report, made)
-            receipts |= dict.fromkeys((want.shard for want in same), self._receipts[key])
-            self.progress.advance(stage.name, len(same))
-        with self._lock:  # two methods may make parts of one stage
-            self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
-        self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused")
-        return self.parts[stage.name]
-
-    def _job(self, stage: Stage, want: _Want, key: str) -> Job:
-        """The part that a stage must make, as a worker gets it."""
-        row_space = _row_space(stage, want.encoder) if want.encoder else ""
-        return Job(
-            stage=stage.module,
-            key=key,
-            shard=want.shard,
-            store_url=self.store.url,
-            run_id=self.run_id,
-            inputs=want.inputs,
-            settings={**want.settings, **(want.extra or {})},
-            row_space=row_space,
-            reuse=self._reuse(stage.name, row_space, want.shard) if row_space and not self.cold else (),
-            earlier=self._earlier(stage, want.shard),
-            cold=self.cold,
-        )
-
-    def _made(self, stage: Stage, calls: Iterable[Call]) -> Iterator[tuple[str, Made]]:
-        """What some calls make, by the keys of their parts.
-
-        Where workers died, or an exception may be a document's fault, the documents at fault are looked for: raises
-        DocumentsFailed if there are any, else the calls are tried again, since a call dies with what shares its worker.
-        """
-        left = {call.arguments[0].key: call for call in calls}
-        for attempt in range(_ATTEMPTS):
-            failed: dict[str, Exception] = {}
-            again = [dataclasses.replace(call, key=f"{call.key}-{attempt}") for call in left.values()]
-            for call, made in self.executor.run(again, priority=_PRIORITY.get(stage.name, 0), keep_going=True):
-                key = call.arguments[0].key
-                if not isinstance(made, Failed):
-                    del left[key]
-                    yield key, made
-                elif isinstance(made.error, WorkerDied) or (stage.name in _ISOLATED and blames_documents(made.error)):
-                    failed[key] = made.error
-                else:
-                    raise made.error
-                if len(failed) == _FAILED_TOGETHER:
-                    break
-            if failed and stage.name in _ISOLATED:
-                self._isolate(stage, [left[key] for key in failed])
-            for error in failed.values():
-                if attempt + 1 == _ATTEMPTS or not isinstance(error, WorkerDied):
-                    raise error
-            if not left:
-                return
-
-    def _patiently(self, calls: Iterable[Call], priority: int) -> Iterator[tuple[Call, Any]]:
-        """What calls return; one whose workers died is tried again, since it may have been another's fault."""
-        left = {call.key: call for call in calls}
-        for attempt in range(_ATTEMPTS):
-            died: WorkerDied | None = None
-            tries = {f"{key}-{attempt}": call for key, call in left.items()}
-            again = [dataclasses.replace(call, key=key) for key, call in tries.items()]
-            for tried, result in self.executor.run(again, priority=priority, keep_going=True):
-                if not isinstance(result, Failed):
-                    call = tries[tried.key]
-                    del left[call.key]
-                    yield call, result
-                elif isinstance(result.error, WorkerDied):
-                    died = result.error
-                else:
-                    raise result.error
-            if died is None:
-                return
-        raise died or RuntimeError("no attempt was made")
-
-    def _isolate(self, stage: Stage, calls: Iterable[Call]) -> None:
-        """Raise DocumentsFailed, its findings recorded, if there are documents that make these calls fail."""
-        self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
-        names: list[str] = []
-        tries = [Call(f"{call.key}-isolate", failing_documents, call.arguments) for call in calls]
-        for _, found in self._patiently(tries, _PRIORITY["scan"]):
-            for one in found:
-                names.append(one.document_id)
-                poison.record(
-                    self.store,
-                    poison.Poison(
-                        content_hash=one.content_hash,
-                        stage=stage.name,
-                        maker=self._makers[stage.name],
-                        kills=one.kills,
-                        detail=one.detail,
-                        run_id=self.run_id,
-                    ),
-                )
-        if names:
-            listed = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
-            raise DocumentsFailed(f"{stage.name} cannot take {listed}: see `indexmill quarantine`")
 
     @cached_property
     def _makers(self) -> dict[str, str]:
@@ -881,119 +694,18 @@ class Build:
             for stage in (split.STAGE, recognise.STAGE, embed.STAGE, bm25.STAGE)
         }
 
+    def maker_of(self, stage: str) -> str:
+        """What a record of poison at a stage holds for."""
+        return self._makers[stage]
+
     def _poison(self) -> list[poison.Poison]:
         """What earlier runs, and this one, found that a stage cannot take."""
         if not self.store.list(poison_prefix()):
             return []
         return [one for maker in self._makers.values() for one in poison.known(self.store, maker)]
 
-    def _count(self, report: StageReport, made: Made) -> Receipt:
-        with self._lock:
-            if made.reused:
-                report.parts_reused += 1
-            else:
-                report.parts_made += 1
-                report.parts_differing += made.differs
-                report.parts_failed += not made.receipt.complete
-                report.bytes_made += sum(made.receipt.bytes.values())
-            report.seconds += made.seconds
-            report.counts.update(made.counts)
-        return made.receipt
 
-    def _reuse(self, stage: str, row_space: str, shard: str) -> tuple[str, ...]:
-        """Packs whose rows may be copied: the parent's first, then those of runs that never published."""
-        parent = self.parent.lineage.candidates(stage, row_space, shard) if self.parent else []
-        if self.parent and stage == embed.STAGE.name:
-            for label in self._elsewhere(shard):
-                parent += self.parent.lineage.candidates(stage, row_space, label)
-        exclude = {part.key for part in parent}
-        others = candidates(self.store, stage, row_space, shard, exclude=exclude, receipts=self._unpublished(stage))
-        outputs = [*(part.outputs for part in parent), *(receipt.outputs for receipt in others)]
-        digests = dict.fromkeys(digest for part in outputs for digest in part.values())
-        # A blob that was lost, or deleted because it was damaged, is no reason to stop.
-        return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
-
-    def _earlier(self, stage: Stage, shard: str) -> tuple[dict[str, str], ...]:
-        """The parent's parts, with their inputs, that documents of a shard may be copied from, the nearest first."""
-        ranked = sorted(
-            (distance, label)
-            for label in self._alike.get(stage.name, ())
-            if (distance := overlap(shard, label)) is not None
-        )
-        found = [self._parents_shards[label] for _, label in ranked]
-        return tuple(one for one in found if all(self.store.blob_size(digest) is not None for digest in one.values()))
-
-    def _alike_shards(self, stage: Stage, want: _Want) -> frozenset[str]:
-        """The shards of which this run would make the parent's part of a stage again, were they as they were."""
-        if stage.name not in _BY_DOCUMENT or self.cold:
-            return frozenset()
-        alike = frozenset(
-            label
-            for label, outputs in self._parents_shards.items()
-            if want.inputs.keys() <= outputs.keys()
-            and (stage.name, label, part_key(stage, want.settings, {name: outputs[name] for name in want.inputs}))
-            in self._parents_keys
-        )
-        return alike if stage is split.STAGE else alike & self._alike.get(split.STAGE.name, frozenset())
-
-    @cached_property
-    def _parents_keys(self) -> frozenset[tuple[str, str, str]]:
-        entries = self.parent.lineage.entries if self.parent else ()
-        return frozenset((entry.stage, entry.shard, entry.key) for entry in entries)
-
-    @cached_property
-    def _parents_shards(self) -> dict[str, dict[str, str]]:
-        """By label, all that the parent's stages made of a shard's documents."""
-        found: dict[str, dict[str, str]] = {}
-        for entry in self.parent.lineage.entries if self.parent else ():
-            if entry.stage == ingest_part.STAGE.name or entry.stage in _BY_DOCUMENT:
-                found.setdefault(entry.shard, {}).update(entry.outputs)
-        return found
-
-    def _elsewhere(self, shard: str) -> list[str]:
-        """The parent's shards that hold the content of documents whose ids are new to a shard: renamed ones, copies."""
-        now = self._contents(self.parts["ingest"][shard].outputs["documents"])
-        for label, outputs in self._parents_shards.items():
-            if overlap(shard, label) is not None:
-                known = self._contents(outputs["documents"])
-                now = {name: content for name, content in now.items() if name not in known}
-        return sorted({self._places[content] for content in now.values() if content in self._places}) if now else []
-
-    @cached_property
-    def _places(self) -> dict[str, str]:
-        """Where the parent has some content: a shard by content hash."""
-        return {
-            content: label
-            for label, outputs in self._parents_shards.items()
-            for content in self._contents(outputs["documents"]).values()
-        }
-
-    def _contents(self, digest: str) -> dict[str, str]:
-        """The content hashes of a table of documents, by id; none of one that was lost."""
-        if self.store.blob_size(digest) is None:
-            return {}
-        table = read_table(self.store, digest, DOCUMENTS, columns=("document_id", "content_hash"))
-        return dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
-
-    def _unpublished(self, stage: str) -> list[Receipt]:
-        """A stage's receipts by runs that never published, as this run found them: listed once, if there is such a run.
-
-        This run is one too, where it has made parts of the stage before, and so is the run that published the parent
-        and did not come to its end: it may have been in the middle of a backfill.
-        """
-        with self._lock:
-            if stage not in self._scanned:
-                others = runs.unpublished_runs(self.store) - {self.run_id}
-                if self.parent is not None:
-                    last = refs.read(self.store, self.parent.version).run_id
-                    others |= set() if runs.ended_well(self.store, last) else {last}
-                mine = {self.run_id} if self.report.stage(stage).parts_made else set()
-                found = scan(self.store, stage) if others or mine else ()
-                self._scanned[stage] = [one for one in found if one.run_id in others | mine]
-            return self._scanned[stage]
-
-
-def _is_private(stage: str, label: str, output: str) -> bool:
+def is_private(stage: str, label: str, output: str) -> bool:
     """Whether an output is the input of other stages and of the next build, not of a reader."""
     if stage == "zoom_links":
         return (label, output) != ("documents", "zoom_vectors")
@@ -1007,10 +719,3 @@ def _artifact_name(stage: str, label: str, output: str) -> str:
     if label != WHOLE:
         return f"{output}/{label}"
     return output if stage == "resolve" else f"{stage}/{output}"
-
-
-def _row_space(stage: Stage, encoder: Mapping[str, Any]) -> str:
-    """What the rows of vectors are relative to, beside their texts: the encoder, and the code that makes rows."""
-    libraries = library_versions(*stage.libraries)
-    made_by = {"stage": stage.name, "version": stage.version, "libraries": libraries, "encoder": dict(encoder)}
-    return digest_of(canonical_json(made_by))

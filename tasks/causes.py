@@ -22,11 +22,12 @@ from storage.lineage import LineageEntry
 from storage.protocol import Store
 from storage.receipts import Receipt
 from storage.tables import read_table
-from tasks.build import NEEDS, WHOLE, Build, Parent, Parts, _Want
+from tasks.build import NEEDS, WHOLE, Build
 from tasks.encoder import EncoderChoice, OpenedEncoder
 from tasks.executor import InlineExecutor
 from tasks.ingest import part as ingest_part
 from tasks.ingest.spill import digest_of_documents
+from tasks.maker import Parent, Parts, Want
 from tasks.report import Silent
 from tasks.stage import Stage, part_key
 
@@ -48,7 +49,7 @@ class PlannedPart:
     """A part of the next version: made or found."""
 
     stage: Stage
-    want: _Want
+    want: Want
     key: str
     made: bool
     outputs: Mapping[str, str]
@@ -92,7 +93,7 @@ class Former(Build):
             self.parts.setdefault(entry.stage, {})[entry.shard] = receipt
         self._same_code: dict[str, bool] = {}
         self.stages: dict[str, Stage] = {}
-        self.wants: dict[str, dict[str, _Want]] = {}
+        self.wants: dict[str, dict[str, Want]] = {}
         self._want_documents()
         for stage in NEEDS:
             if stage not in ("encoder", "ingest", "quality"):
@@ -128,7 +129,7 @@ class Former(Build):
         """The parent's parts of other stages than these."""
         return [part for stage, parts in self.parts.items() if stage not in stages for part in parts.values()]
 
-    def _make(self, stage: Stage, wants: Iterable[_Want]) -> Parts:
+    def _make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
         self.stages[stage.name] = stage
         self.wants.setdefault(stage.name, {}).update({want.shard: want for want in wants})
         return self.parts.get(stage.name, {})
@@ -141,7 +142,7 @@ class Former(Build):
                     self.store, receipt.outputs["documents"], DOCUMENTS, columns=["document_id", "content_hash"]
                 )
                 pairs = (table.column(name).to_pylist() for name in ("document_id", "content_hash"))
-                self._make(ingest_part.STAGE, [_Want(shard, {"documents": digest_of_documents(*pairs)}, {})])
+                self._make(ingest_part.STAGE, [Want(shard, {"documents": digest_of_documents(*pairs)}, {})])
                 return
 
 

@@ -24,13 +24,14 @@ from storage.overlay import OverlayStore, open_any
 from storage.receipts import Receipt, find
 from storage.runs import Run
 from storage.tables import read_table
-from tasks.build import NEEDS, Build, Parts, _is_private, _Want
+from tasks.build import NEEDS, Build, is_private
 from tasks.causes import CAUSES, Cause, Former, PlannedPart, Why, causes_of
 from tasks.changes import Change, Documents, changed, document_changes
 from tasks.environment import environment_fingerprint
 from tasks.estimate import ZERO, Estimate, LlmUse, Range
 from tasks.executor import Call
 from tasks.ingest.spill import ShardPlan
+from tasks.maker import Parts, Want
 from tasks.pace import Work, seconds_of
 from tasks.plan import (
     Plan,
@@ -120,7 +121,7 @@ class Planner(Build):
     def quality(self) -> None:
         """Not planned: the snapshot that would be measured is not made."""
 
-    def _make(self, stage: Stage, wants: Iterable[_Want]) -> Parts:
+    def _make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
         wanted = list(wants)
         keys = {want.shard: part_key(stage, want.settings, want.inputs) for want in wanted}
         there = {key: find(self.store, stage.name, key) for key in keys.values()}
@@ -142,7 +143,7 @@ class Planner(Build):
         return parts
 
     def _estimate(
-        self, stage: Stage, wants: list[_Want], keys: Mapping[str, str], known: Mapping[str, Receipt], made: set[str]
+        self, stage: Stage, wants: list[Want], keys: Mapping[str, str], known: Mapping[str, Receipt], made: set[str]
     ) -> Parts:
         """The receipts of a stage's parts, those that would be made among them."""
         report = self.report.stage(stage.name)
@@ -169,7 +170,7 @@ class Planner(Build):
         self.progress.end(stage.name, f"{report.parts_made} to make, {report.parts_reused} there")
         return self.parts[stage.name]
 
-    def _expected(self, stage: Stage, want: _Want, key: str, estimate: Estimate, known: Receipt | None) -> Receipt:
+    def _expected(self, stage: Stage, want: Want, key: str, estimate: Estimate, known: Receipt | None) -> Receipt:
         """The receipt of a part to be made; one that was made before comes out the same."""
         outputs = known.outputs if known else self._held_by_key.get((stage.name, key))
         if outputs is None:
@@ -188,7 +189,7 @@ class Planner(Build):
                 was = self.store.blob_size(before[name]) if name in before else None
                 if was is not None and size.low <= was <= size.high:
                     size = Range(0, size.high)  # it may come out as it was
-                self._sizes[outputs[name]] = (not _is_private(stage.name, want.shard, name), size)
+                self._sizes[outputs[name]] = (not is_private(stage.name, want.shard, name), size)
         return Receipt(stage=stage.name, key=key, shard=want.shard, outputs=outputs, run_id=self.run_id)
 
     @cached_property
@@ -203,11 +204,11 @@ class Planner(Build):
         entries = self.parent.lineage.entries if self.parent else ()
         return {(entry.stage, entry.shard): entry.outputs for entry in entries}
 
-    def _measure(self, stage: Stage, want: _Want, receipt: Receipt) -> None:
+    def _measure(self, stage: Stage, want: Want, receipt: Receipt) -> None:
         for name, digest in receipt.outputs.items():
             if self.store.is_new(digest):
                 size = Range.exactly(receipt.bytes.get(name, 0))
-                self._sizes[digest] = (not _is_private(stage.name, want.shard, name), size)
+                self._sizes[digest] = (not is_private(stage.name, want.shard, name), size)
 
     def _stage(self, name: str, why: list[Why | None]) -> PlanParts:
         report = self.report.stages[name]

@@ -1,0 +1,343 @@
+"""Making parts: which are there, which may be copied from, and what to do about those that fail.
+
+A `Maker` finds the parts that have receipts, hands the others to an executor, tries again where workers died, and looks
+for the documents that make a stage fail. It knows what a part is, and no stage by its work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from indexmill.canonical import canonical_json, digest_of
+from indexmill.manifest import Manifest
+from schemas.tables import DOCUMENTS
+from storage import poison, refs, runs
+from storage.lineage import Lineage
+from storage.protocol import Store
+from storage.receipts import Receipt, candidates, find, overlap, scan
+from storage.tables import read_table
+from tasks.environment import library_versions
+from tasks.executor import Call, Executor, Failed, StoppedError, WorkerDied
+from tasks.isolate import DocumentsFailed, blames_documents, failing_documents
+from tasks.report import Progress, Report, StageReport
+from tasks.stage import Job, Made, Stage, make_part, part_key
+
+__all__ = ["PRIORITY", "Maker", "NotThere", "Parent", "Parts", "Want"]
+
+Parts = dict[str, Receipt]  # by shard label
+
+PRIORITY = {"scan": 50, "ingest": 40, "encoder": 60, "split": 20, "recognise": 10, "resolve": 10, "embed_names": 5}
+
+_BY_DOCUMENT = frozenset({"split", "recognise", "embed", "bm25"})
+"""The stages that make of each document a function of that document alone (see `tasks.unchanged`), and fail by some."""
+_ATTEMPTS = 3
+"""How often the workers at a part may die before it is the part's fault."""
+_FAILED_TOGETHER = 16
+"""So many failed parts are looked into before the others are tried."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The version a run starts from, and the parts it was made of."""
+
+    version: int
+    digest: str  # of the manifest
+    manifest: Manifest | None  # None where it is damaged
+    lineage: Lineage
+
+
+class NotThere(Exception):
+    """A part that was looked for is still to be made."""
+
+
+@dataclass(frozen=True)
+class Want:
+    """A part that a stage needs: the shard, what it is made from, and the settings that shape it."""
+
+    shard: str
+    inputs: Mapping[str, str]
+    settings: Mapping[str, Any]
+    extra: Mapping[str, Any] | None = None  # what the worker needs and the key must not depend on
+    encoder: Mapping[str, Any] | None = None  # what determines the expensive rows, where a stage has them
+
+
+class Maker:
+    """Makes the parts of a run."""
+
+    def __init__(
+        self, store: Store, executor: Executor, run_id: str, *, parent: Parent | None, progress: Progress, cold: bool
+    ) -> None:
+        self.store = store
+        self.executor = executor
+        self.run_id = run_id
+        self.parent = parent
+        self.progress = progress
+        self.cold = cold
+        self.report = Report()
+        self.parts: dict[str, Parts] = {}
+        self._looking = False
+        self._receipts: dict[str, Receipt] = {}  # by key: what this run has found or made
+        self._scanned: dict[str, list[Receipt]] = {}
+        self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
+        self._lock = threading.Lock()
+
+    def maker_of(self, stage: str) -> str:
+        """What a record of poison at a stage holds for: with other settings, code or libraries, it is tried again."""
+        raise NotImplementedError
+
+    def _forget_parent(self) -> None:
+        """Another version is the parent now."""
+        for name in ("_parents_keys", "_parents_shards", "_places"):
+            self.__dict__.pop(name, None)
+
+    def _make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
+        """Find or make the parts a stage needs; the receipts by shard, also kept in `parts`."""
+        with self.report.at_work(stage.name) as report:
+            try:
+                return self._make_parts(stage, wants, report)
+            except StoppedError:
+                raise
+            except Exception:
+                report.parts_failed += 1
+                raise
+
+    def _make_parts(self, stage: Stage, wants: Iterable[Want], report: StageReport) -> Parts:
+        wanted = list(wants)
+        self.progress.begin(stage.name, len(wanted))
+        receipts: Parts = {}
+        by_key: dict[str, list[Want]] = {}  # shards that are made from the same have one part
+        for want in wanted:
+            by_key.setdefault(part_key(stage, want.settings, want.inputs), []).append(want)
+        if wanted:
+            self._alike[stage.name] = self._alike_shards(stage, wanted[0])
+        calls: list[Call] = []
+        for key, (want, *_) in by_key.items():
+            before = self._receipts.get(key)
+            found = before if before or self.cold else find(self.store, stage.name, key)
+            if self._looking and found is None:
+                raise NotThere
+            if found is not None:
+                if not self._looking:
+                    self._receipts[key] = found
+                receipts |= {same.shard: found for same in by_key[key]}
+                report.parts_reused += before is None and not self._looking
+                self.progress.advance(stage.name, len(by_key[key]))
+                continue
+            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (self._job(stage, want, key),)))
+        for key, made in self._made(stage, calls):
+            same = by_key[key]
+            self._receipts[key] = self._count(report, made)
+            receipts |= dict.fromkeys((want.shard for want in same), self._receipts[key])
+            self.progress.advance(stage.name, len(same))
+        with self._lock:  # two methods may make parts of one stage
+            self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
+        self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused")
+        return self.parts[stage.name]
+
+    def _job(self, stage: Stage, want: Want, key: str) -> Job:
+        """The part that a stage must make, as a worker gets it."""
+        row_space = _row_space(stage, want.encoder) if want.encoder else ""
+        return Job(
+            stage=stage.module,
+            key=key,
+            shard=want.shard,
+            store_url=self.store.url,
+            run_id=self.run_id,
+            inputs=want.inputs,
+            settings={**want.settings, **(want.extra or {})},
+            row_space=row_space,
+            reuse=self._reuse(stage.name, row_space, want.shard) if row_space and not self.cold else (),
+            earlier=self._earlier(stage, want.shard),
+            cold=self.cold,
+        )
+
+    def _made(self, stage: Stage, calls: Iterable[Call]) -> Iterator[tuple[str, Made]]:
+        """What some calls make, by the keys of their parts.
+
+        Where workers died, or an exception may be a document's fault, the documents at fault are looked for: raises
+        DocumentsFailed if there are any, else the calls are tried again, since a call dies with what shares its worker.
+        """
+        left = {call.arguments[0].key: call for call in calls}
+        for attempt in range(_ATTEMPTS):
+            failed: dict[str, Exception] = {}
+            again = [dataclasses.replace(call, key=f"{call.key}-{attempt}") for call in left.values()]
+            for call, made in self.executor.run(again, priority=PRIORITY.get(stage.name, 0), keep_going=True):
+                key = call.arguments[0].key
+                if not isinstance(made, Failed):
+                    del left[key]
+                    yield key, made
+                elif isinstance(made.error, WorkerDied) or (
+                    stage.name in _BY_DOCUMENT and blames_documents(made.error)
+                ):
+                    failed[key] = made.error
+                else:
+                    raise made.error
+                if len(failed) == _FAILED_TOGETHER:
+                    break
+            if failed and stage.name in _BY_DOCUMENT:
+                self._isolate(stage, [left[key] for key in failed])
+            for error in failed.values():
+                if attempt + 1 == _ATTEMPTS or not isinstance(error, WorkerDied):
+                    raise error
+            if not left:
+                return
+
+    def _patiently(self, calls: Iterable[Call], priority: int) -> Iterator[tuple[Call, Any]]:
+        """What calls return; one whose workers died is tried again, since it may have been another's fault."""
+        left = {call.key: call for call in calls}
+        for attempt in range(_ATTEMPTS):
+            died: WorkerDied | None = None
+            tries = {f"{key}-{attempt}": call for key, call in left.items()}
+            again = [dataclasses.replace(call, key=key) for key, call in tries.items()]
+            for tried, result in self.executor.run(again, priority=priority, keep_going=True):
+                if not isinstance(result, Failed):
+                    call = tries[tried.key]
+                    del left[call.key]
+                    yield call, result
+                elif isinstance(result.error, WorkerDied):
+                    died = result.error
+                else:
+                    raise result.error
+            if died is None:
+                return
+        raise died or RuntimeError("no attempt was made")
+
+    def _isolate(self, stage: Stage, calls: Iterable[Call]) -> None:
+        """Raise DocumentsFailed, its findings recorded, if there are documents that make these calls fail."""
+        self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
+        names: list[str] = []
+        tries = [Call(f"{call.key}-isolate", failing_documents, call.arguments) for call in calls]
+        for _, found in self._patiently(tries, PRIORITY["scan"]):
+            for one in found:
+                names.append(one.document_id)
+                poison.record(
+                    self.store,
+                    poison.Poison(
+                        content_hash=one.content_hash,
+                        stage=stage.name,
+                        maker=self.maker_of(stage.name),
+                        kills=one.kills,
+                        detail=one.detail,
+                        run_id=self.run_id,
+                    ),
+                )
+        if names:
+            listed = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
+            raise DocumentsFailed(f"{stage.name} cannot take {listed}: see `indexmill quarantine`")
+
+    def _count(self, report: StageReport, made: Made) -> Receipt:
+        with self._lock:
+            if made.reused:
+                report.parts_reused += 1
+            else:
+                report.parts_made += 1
+                report.parts_differing += made.differs
+                report.parts_failed += not made.receipt.complete
+                report.bytes_made += sum(made.receipt.bytes.values())
+            report.seconds += made.seconds
+            report.counts.update(made.counts)
+        return made.receipt
+
+    def _reuse(self, stage: str, row_space: str, shard: str) -> tuple[str, ...]:
+        """Packs whose rows may be copied: the parent's first, then those of runs that never published."""
+        parent = self.parent.lineage.candidates(stage, row_space, shard) if self.parent else []
+        if self.parent and stage == "embed":
+            for label in self._elsewhere(shard):
+                parent += self.parent.lineage.candidates(stage, row_space, label)
+        exclude = {part.key for part in parent}
+        others = candidates(self.store, stage, row_space, shard, exclude=exclude, receipts=self._unpublished(stage))
+        outputs = [*(part.outputs for part in parent), *(receipt.outputs for receipt in others)]
+        digests = dict.fromkeys(digest for part in outputs for digest in part.values())
+        # A blob that was lost, or deleted because it was damaged, is no reason to stop.
+        return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
+
+    def _earlier(self, stage: Stage, shard: str) -> tuple[dict[str, str], ...]:
+        """The parent's parts, with their inputs, that documents of a shard may be copied from, the nearest first."""
+        ranked = sorted(
+            (distance, label)
+            for label in self._alike.get(stage.name, ())
+            if (distance := overlap(shard, label)) is not None
+        )
+        found = [self._parents_shards[label] for _, label in ranked]
+        return tuple(one for one in found if all(self.store.blob_size(digest) is not None for digest in one.values()))
+
+    def _alike_shards(self, stage: Stage, want: Want) -> frozenset[str]:
+        """The shards of which this run would make the parent's part of a stage again, were they as they were."""
+        if stage.name not in _BY_DOCUMENT or self.cold:
+            return frozenset()
+        alike = frozenset(
+            label
+            for label, outputs in self._parents_shards.items()
+            if want.inputs.keys() <= outputs.keys()
+            and (stage.name, label, part_key(stage, want.settings, {name: outputs[name] for name in want.inputs}))
+            in self._parents_keys
+        )
+        return alike if stage.name == "split" else alike & self._alike.get("split", frozenset())
+
+    @cached_property
+    def _parents_keys(self) -> frozenset[tuple[str, str, str]]:
+        entries = self.parent.lineage.entries if self.parent else ()
+        return frozenset((entry.stage, entry.shard, entry.key) for entry in entries)
+
+    @cached_property
+    def _parents_shards(self) -> dict[str, dict[str, str]]:
+        """By label, all that the parent's stages made of a shard's documents."""
+        found: dict[str, dict[str, str]] = {}
+        for entry in self.parent.lineage.entries if self.parent else ():
+            if entry.stage == "ingest" or entry.stage in _BY_DOCUMENT:
+                found.setdefault(entry.shard, {}).update(entry.outputs)
+        return found
+
+    def _elsewhere(self, shard: str) -> list[str]:
+        """The parent's shards that hold the content of documents whose ids are new to a shard: renamed ones, copies."""
+        now = self._contents(self.parts["ingest"][shard].outputs["documents"])
+        for label, outputs in self._parents_shards.items():
+            if overlap(shard, label) is not None:
+                known = self._contents(outputs["documents"])
+                now = {name: content for name, content in now.items() if name not in known}
+        return sorted({self._places[content] for content in now.values() if content in self._places}) if now else []
+
+    @cached_property
+    def _places(self) -> dict[str, str]:
+        """Where the parent has some content: a shard by content hash."""
+        return {
+            content: label
+            for label, outputs in self._parents_shards.items()
+            for content in self._contents(outputs["documents"]).values()
+        }
+
+    def _contents(self, digest: str) -> dict[str, str]:
+        """The content hashes of a table of documents, by id; none of one that was lost."""
+        if self.store.blob_size(digest) is None:
+            return {}
+        table = read_table(self.store, digest, DOCUMENTS, columns=("document_id", "content_hash"))
+        return dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
+
+    def _unpublished(self, stage: str) -> list[Receipt]:
+        """A stage's receipts by runs that never published, as this run found them: listed once, if there is such a run.
+
+        This run is one too, where it has made parts of the stage before, and so is the run that published the parent
+        and did not come to its end: it may have been in the middle of a backfill.
+        """
+        with self._lock:
+            if stage not in self._scanned:
+                others = runs.unpublished_runs(self.store) - {self.run_id}
+                if self.parent is not None:
+                    last = refs.read(self.store, self.parent.version).run_id
+                    others |= set() if runs.ended_well(self.store, last) else {last}
+                mine = {self.run_id} if self.report.stage(stage).parts_made else set()
+                found = scan(self.store, stage) if others or mine else ()
+                self._scanned[stage] = [one for one in found if one.run_id in others | mine]
+            return self._scanned[stage]
+
+
+def _row_space(stage: Stage, encoder: Mapping[str, Any]) -> str:
+    """What the rows of vectors are relative to, beside their texts: the encoder, and the code that makes rows."""
+    libraries = library_versions(*stage.libraries)
+    made_by = {"stage": stage.name, "version": stage.version, "libraries": libraries, "encoder": dict(encoder)}
+    return digest_of(canonical_json(made_by))
