@@ -1,7 +1,7 @@
 """What a batch saves: time per question and extra memory by the number of questions asked at once.
 
     python -m benchmarks.concurrency STORE QUESTIONS.jsonl [--method zoom_graph,tri_graph,fused] [--sizes 1,4,16,...]
-                                     [--threads 1] [--rounds 3]
+                                     [--rounds 3]
 
 With explanations, k = 5, each method and size in a process of its own. The questions of the file are asked over and
 over until every size has had the same number; of several rounds the fastest counts, so that what else the machine does
@@ -81,7 +81,7 @@ def measure(
     chosen: argparse.Namespace, method: str, size: int, questions: list[str], vectors: np.ndarray, told: Any
 ) -> None:
     """In a process of its own: what batches of one size take, to be ``told``."""
-    with indexmill.open(chosen.store, threads=chosen.threads) as snapshot:
+    with indexmill.open(chosen.store) as snapshot:
         asked = list(itertools.islice(itertools.cycle(range(len(questions))), max(chosen.least, size)))
         batches = [asked[first : first + size] for first in range(0, len(asked) - size + 1, size)]
 
@@ -146,7 +146,6 @@ def main() -> None:
     parser.add_argument("--method", default="zoom_graph,tri_graph,fused")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="the first is what others are held against")
     parser.add_argument("--least", type=int, default=1000, help="questions asked of every size")
-    parser.add_argument("--threads", type=int, default=1, help="that answer parts of a batch")
     parser.add_argument("--rounds", type=int, default=3, help="of which the fastest counts")
     chosen = parser.parse_args()
     questions = [question.question for question in read_questions(chosen.questions)]
@@ -154,7 +153,7 @@ def main() -> None:
         vectors = snapshot.encode(questions)
         documents, entities = snapshot.manifest.corpus.documents, snapshot.manifest.corpus.counts["entities"]
     print(describe_machine())
-    print(f"{documents:,} documents (n), {entities:,} entities (m); threads: {chosen.threads}")
+    print(f"{documents:,} documents (n), {entities:,} entities (m)")
     table(chosen, questions, vectors, documents + entities)
 
 

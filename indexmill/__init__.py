@@ -56,19 +56,17 @@ __all__ = [
 
 
 def open(  # noqa: A001
-    path: str | os.PathLike[str], version: int | None = None, alias: str | None = None, threads: int = 1
+    path: str | os.PathLike[str], version: int | None = None, alias: str | None = None
 ) -> Snapshot:
     """Open a snapshot of a store, or of an exported folder, read-only and memory-mapped.
 
     The newest version is opened unless ``version`` or ``alias`` pins one; versions published later are not noticed.
-    threads: that answer the parts of a batch of tri_graph, zoom_graph or fused side by side; a question on its own
-    takes none, and hits are the same to the bit.
     Raises SnapshotNotFound where there is no such store, version or alias, and BadInput for a version and an alias at
-    once, or fewer than one thread.
+    once.
     """
     from indexmill.snapshot import open_snapshot
 
-    return open_snapshot(path, version=version, alias=alias, threads=threads)
+    return open_snapshot(path, version=version, alias=alias)
 
 
 def __getattr__(name: str) -> Any:  # Hit and Snapshot pull in numpy and pyarrow: only when somebody asks for them

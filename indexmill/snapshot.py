@@ -20,7 +20,6 @@ from indexmill.errors import BadInput, CorruptBlob, NotFound, SnapshotNotFound, 
 from indexmill.hits import Hit
 from indexmill.manifest import Artifact, Manifest, Ref
 from indexmill.retrieve.base import Allowed, Asked, Retriever, Vectors, check_k, check_question, check_vectors
-from indexmill.retrieve.threads import Threads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,13 +45,12 @@ class Blobs(Protocol):
 class Snapshot:
     """One version of an index. Open it with ``indexmill.open``; a context manager."""
 
-    def __init__(self, path: Path, blobs: Blobs, manifest: Manifest, ref: Ref | None, threads: int = 1) -> None:
+    def __init__(self, path: Path, blobs: Blobs, manifest: Manifest, ref: Ref | None) -> None:
         self.path = path
         self.manifest = manifest
         self.ref = ref
         """The record that published it; None in an exported folder, and of a candidate."""
         self._blobs = blobs
-        self._threads = Threads(threads)
         self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
         self._lock = threading.RLock()
         self._made: dict[object, Any] = {}
@@ -131,7 +129,7 @@ class Snapshot:
         else:
             used = given[chosen]
         encode = self.encode if given is None else None
-        asking = Asked(texts, used, encode, allowed, explain, self._threads)
+        asking = Asked(texts, used, encode, allowed, explain)
         for i, found in zip(chosen, retriever.search(asking, k), strict=True):
             hits[i] = found
         return hits
@@ -240,7 +238,6 @@ class Snapshot:
         with self._lock:
             self._closed = True
             self._made.clear()
-        self._threads.close()
 
     def __enter__(self) -> Self:
         return self
@@ -269,23 +266,19 @@ class Snapshot:
             raise StoreError(f"{self.path}: the snapshot is closed; open it again with indexmill.open")
 
 
-def open_snapshot(
-    path: str | os.PathLike[str], version: int | None = None, alias: str | None = None, threads: int = 1
-) -> Snapshot:
+def open_snapshot(path: str | os.PathLike[str], version: int | None = None, alias: str | None = None) -> Snapshot:
     """Open a snapshot: see ``indexmill.open``."""
     from indexmill.exported import ExportedFolder, is_exported
     from indexmill.folder import FolderReader
 
     if version is not None and alias is not None:
         raise BadInput(f"version={version} and alias={alias!r} are given; expected one of them at most")
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise BadInput(f"threads={threads!r}; expected a whole number, 1 or more")
     where = Path(path)
     if is_exported(where):
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
         exported = ExportedFolder(where)
-        return Snapshot(where, exported, exported.manifest, None, threads)
+        return Snapshot(where, exported, exported.manifest, None)
     store = FolderReader(where)
     ref = store.resolve(version=version, alias=alias)
     try:
@@ -293,7 +286,7 @@ def open_snapshot(
     except CorruptBlob:
         store.check_there(ref.version)  # it may have been removed at this moment
         raise
-    return Snapshot(where, _StoreBlobs(store, ref.version), manifest, ref, threads)
+    return Snapshot(where, _StoreBlobs(store, ref.version), manifest, ref)
 
 
 def open_candidate(path: str | os.PathLike[str], run: str) -> Snapshot:

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.hits import Hit
-from indexmill.retrieve.threads import Threads
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -47,7 +46,6 @@ Explanations = list[dict[str, Any]] | None
 EXPLAINED_TOGETHER = 64
 """Questions whose hits are explained at once."""
 
-_ALONE = Threads()
 
 Encode = Callable[[list[str]], Vectors]
 """Gives the unit vectors of some texts."""
@@ -60,7 +58,7 @@ class Asked:
     questions: checked and not empty. vectors: ``(n_questions, d) float32``, parallel to them; d is 0 where no method
     uses any. encode: for further texts, such as a name in a question; None where the vectors were made elsewhere.
     allowed: the passages that take part, of all questions alike; None for all. explain: whether hits are to say why.
-    threads: that may answer parts of the batch. shared: results by name.
+    shared: results by name.
     """
 
     questions: Sequence[str]
@@ -68,7 +66,6 @@ class Asked:
     encode: Encode | None = None
     allowed: Allowed | None = None
     explain: bool = True
-    threads: Threads = _ALONE
     shared: dict[str, Any] = field(default_factory=dict)
 
 

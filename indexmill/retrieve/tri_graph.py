@@ -164,19 +164,12 @@ class TriGraph:
 
     def tiles(self, asked: Asked, k: int) -> Iterator[list[Retrieved]]:
         """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
-        questions, vectors, allowed = asked.questions, asked.vectors, asked.allowed
+        vectors, allowed = asked.vectors, asked.allowed
         close = nearest_passages(self.passages, asked, max(k, self.parameters.dense_passages))
         linked = links_of(
             asked, self.names, self._is_linked, self.name_vectors, self.name_rows, self.parameters.nearest_name
         )
-        if asked.threads.count == 1:
-            return self._tiles(vectors, linked, close, k, allowed)
-
-        def answer(part: slice) -> list[Retrieved]:
-            tiles = self._tiles(vectors[part], linked[part], close[part], k, allowed)
-            return [found for tile in tiles for found in tile]
-
-        return asked.threads.each(answer, len(questions), QUESTION_TILE)
+        return self._tiles(vectors, linked, close, k, allowed)
 
     def _tiles(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None

@@ -213,21 +213,13 @@ class ZoomGraph:
             return
         scope = Scope.of(self, asked.allowed)
         linked = self.names.links(asked)
-        idle: list[Walk] = []
-
-        def answer(part: slice) -> list[Zoomed]:
+        walk = Walk(scope.matrix, min(WALK_QUESTIONS, len(asked.questions)))
+        for first in range(0, len(asked.questions), QUESTION_TILE):
+            part = slice(first, first + QUESTION_TILE)
             named = self.names.find(linked[part], asked.vectors[part])
             similar = similarities(self, scope, named)
             tile = _Tile(named.vectors, similar, question_links(self, scope, named, similar))
-            try:
-                walk = idle.pop()
-            except IndexError:  # no more walks than threads
-                walk = Walk(scope.matrix, min(WALK_QUESTIONS, len(asked.questions)))
-            found = self._answers(scope, walk, tile, k, explain)
-            idle.append(walk)
-            return found
-
-        yield from asked.threads.each(answer, len(asked.questions), QUESTION_TILE)
+            yield self._answers(scope, walk, tile, k, explain)
 
     def _cuts(self, scope: Scope, links: QuestionLinks, count: int) -> list[int]:
         """Where a tile is cut, so that not too many questions walk together, nor from too many links."""

@@ -418,7 +418,7 @@ def test_prefect_shows_a_flow_of_its_own(expected: Expected) -> None:
     assert manifest == expected.built.manifest
     assert flows == ["indexmill-waves"]
     assert all(name.startswith(run) for name in flow_runs)
-    assert {f"{run} wave 1 of 4", f"{run} up to wave 1 of 4", f"{run} wave 4 of 4"} <= set(flow_runs)
+    assert {f"{run} wave 1 of 2", f"{run} up to wave 1 of 2", f"{run} wave 2 of 2"} <= set(flow_runs)
 
 
 def test_stages_are_named_after_their_wave_or_the_version_that_they_are_for(expected: Expected) -> None:
