@@ -165,7 +165,7 @@ def test_after_any_nights_the_snapshot_is_that_of_an_empty_store(
 
 
 @pytest.mark.slow
-@bounded(60)
+@bounded(150)
 @given(first=st.integers(min_value=1, max_value=40), nights=_NIGHTS)
 def test_after_many_nights_too(first: int, nights: list[list[tuple[str, int]]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
