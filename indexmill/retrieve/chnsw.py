@@ -1,0 +1,211 @@
+"""C-HNSW: one graph of neighbours over entities and communities, searched level by level (ArchRAG, section 3.2.1).
+
+A node lives on one level. Rows are ordered by level, from the entities up, and by id within a level. Links within a
+level join near nodes, both ways; a link down leads from a node to the nearest one of the level below (eq. 2).
+
+A search begins on the topmost level and finds the nearest nodes of each level; their links down are where it enters
+the level below (Algorithm 2, with a beam of ef nodes instead of one). A level of few nodes is compared as a whole.
+
+Vectors are on the grid of indexmill.retrieve.grid: products are exact, ties go to the lower row, and a question gets
+the same bits in any batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexmill.retrieve.grid import UNIT, on_grid
+
+__all__ = ["Beam", "Chnsw", "LevelHits"]
+
+Rows = NDArray[np.int64]
+
+_ROW_BITS = 32
+_NOTHING = np.iinfo(np.int64).max  # odd: counts as expanded
+_TOGETHER = 64  # questions advanced at once
+
+
+@dataclass(frozen=True)
+class Beam:
+    """ef: nodes that a beam holds, or k where that is more. width: of these expanded per step. starts: the nearest of
+    a level, whose links down lead into the level below. whole: levels of at most so many nodes are compared as a whole.
+    """
+
+    ef: int = 64
+    width: int = 8
+    starts: int = 16
+    whole: int = 1024
+
+
+@dataclass(frozen=True)
+class LevelHits:
+    """What a batch of questions found on one level, nearest first.
+
+    rows (questions, k) int64, of the whole index, -1 where the level has fewer; scores (questions, k) float32, cosines;
+    compared (questions,) int64: vectors of the level that each question was compared with.
+    """
+
+    rows: Rows
+    scores: NDArray[np.float32]
+    compared: Rows
+
+
+@dataclass(frozen=True)
+class Chnsw:
+    """The index, as plain arrays (perhaps mapped).
+
+    vectors (n, d), whole numbers on the grid. level_offsets (levels + 1,): level l is the rows from level_offsets[l] to
+    level_offsets[l + 1]. indptr (n + 1,), indices: the links within levels, ascending, by row of the index. down (n,):
+    the nearest row one level below; -1 on level 0, and above a level without nodes. entries (levels,): the row where a
+    search enters a level that no link leads to, the nearest to its mean; -1 if it has none.
+    """
+
+    vectors: NDArray[Any]
+    level_offsets: Rows
+    indptr: Rows
+    indices: NDArray[np.int32]
+    down: NDArray[np.int32]
+    entries: NDArray[np.int32]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name, as a pack holds them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[Any]]) -> Chnsw:
+        """The index that a pack holds."""
+        return cls(**{field.name: arrays[field.name] for field in fields(cls)})
+
+    def level(self, number: int) -> slice:
+        """The rows of a level."""
+        return slice(int(self.level_offsets[number]), int(self.level_offsets[number + 1]))
+
+    def search(self, questions: NDArray[np.floating[Any]], k: int, beam: Beam | None = None) -> list[LevelHits]:
+        """The k nearest nodes of every level, level 0 first, to unit vectors (questions, d)."""
+        beam = beam or Beam()
+        asked = on_grid(questions)
+        found = [
+            self._descend(asked[first : first + _TOGETHER], k, beam)
+            for first in range(0, max(len(asked), 1), _TOGETHER)
+        ]
+        return [
+            LevelHits(*(np.concatenate([getattr(level, field.name) for level in parts]) for field in fields(LevelHits)))
+            for parts in zip(*found, strict=True)
+        ]
+
+    def _descend(self, asked: NDArray[np.float32], k: int, beam: Beam) -> list[LevelHits]:
+        levels = []
+        above = np.empty((len(asked), 0), dtype=np.int64)  # nearest nodes of the level above
+        for number in reversed(range(len(self.level_offsets) - 1)):
+            level = self.level(number)
+            size = level.stop - level.start
+            if size <= max(beam.whole, beam.ef, k):
+                keys = self._compare(asked, level, max(k, beam.starts))
+                compared = np.full(len(asked), size, dtype=np.int64)
+            else:
+                starts = self.down[above[:, : beam.starts]]
+                if not starts.shape[1]:
+                    starts = np.full((len(asked), 1), self.entries[number])
+                keys, compared = _Walk(self, asked, level, max(beam.ef, k), beam.width).run(starts)
+            rows, products = _decoded(keys)
+            above = rows[:, : max(0, min(size, beam.starts))]
+            levels.append(LevelHits(*_padded(rows, products, k), compared))
+        return levels[::-1]
+
+    def _compare(self, asked: NDArray[np.float32], level: slice, k: int) -> NDArray[np.int64]:
+        """The keys of the k nearest of all nodes of a level, ascending."""
+        products = asked @ np.asarray(self.vectors[level], dtype=np.float32).T
+        keys = _keys(products, np.arange(level.start, level.stop))
+        if k < keys.shape[1]:
+            keys = np.partition(keys, k - 1, axis=1)[:, :k]
+        keys.sort(axis=1)
+        return keys
+
+
+class _Walk:
+    """Beams of a batch of questions on one level (Algorithm 2, SearchLayer).
+
+    A beam is a row of keys, ascending: see _keys. Bit 0 of a key says that its node was expanded.
+    """
+
+    def __init__(self, index: Chnsw, asked: NDArray[np.float32], level: slice, ef: int, width: int) -> None:
+        self.index = index
+        self.asked = asked
+        self.first = level.start
+        self.size = level.stop - level.start
+        self.width = width
+        self.seen = np.zeros(len(asked) * self.size, dtype=np.bool_)  # of it only the pages that a walk touches
+        self.beams = np.full((len(asked), ef), _NOTHING)
+        self.compared = np.zeros(len(asked), dtype=np.int64)
+
+    def run(self, starts: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], Rows]:
+        """The beams at their end, and how many vectors each question was compared with."""
+        owners = np.repeat(np.arange(len(self.asked)), starts.shape[1])
+        self._visit(owners, starts.ravel().astype(np.int64))
+        while True:
+            open_ = (self.beams & 1) == 0
+            owners, places = (open_ & (np.cumsum(open_, axis=1) <= self.width)).nonzero()
+            if not len(owners):
+                return self.beams, self.compared
+            rows = _decoded(self.beams[owners, places])[0]
+            self.beams[owners, places] |= 1
+            begin, end = self.index.indptr[rows], self.index.indptr[rows + 1]
+            counts = end - begin
+            shift = np.cumsum(counts) - counts
+            at = np.arange(int(counts.sum())) + np.repeat(begin - shift, counts)
+            self._visit(np.repeat(owners, counts), self.index.indices[at].astype(np.int64))
+
+    def _visit(self, owners: Rows, rows: Rows) -> None:
+        """Compare questions with nodes they have not seen, and keep the best in their beams."""
+        pairs = owners * self.size + (rows - self.first)
+        pairs = pairs[~self.seen[pairs]]
+        pairs.sort()
+        once = np.ones(len(pairs), dtype=np.bool_)
+        np.not_equal(pairs[1:], pairs[:-1], out=once[1:])
+        pairs = pairs[once]
+        self.seen[pairs] = True
+        owners, rows = np.divmod(pairs, self.size)
+        rows += self.first
+        counts = np.bincount(owners, minlength=len(self.asked))
+        self.compared += counts
+        vectors = self.index.vectors[rows].astype(np.float32, copy=False)
+        if len(self.asked) == 1:
+            products = vectors @ self.asked[0]
+        else:
+            products = np.einsum("ij,ij->i", vectors, self.asked[owners])
+        most = int(counts.max(initial=0))
+        wide = np.full((len(self.asked), self.beams.shape[1] + most), _NOTHING)
+        wide[:, : self.beams.shape[1]] = self.beams
+        places = np.arange(len(owners)) - (np.cumsum(counts) - counts)[owners]
+        wide[owners, self.beams.shape[1] + places] = _keys(products, rows)
+        wide.sort(axis=1)
+        self.beams = wide[:, : self.beams.shape[1]].copy()
+
+
+def _keys(products: NDArray[np.float32], rows: Rows) -> NDArray[np.int64]:
+    """One number for a product and a row, less if the product is more, or the row less where products are equal."""
+    keys: NDArray[np.int64] = -products.astype(np.int64)
+    keys <<= _ROW_BITS
+    keys += rows << 1
+    return keys
+
+
+def _decoded(keys: NDArray[np.int64]) -> tuple[Rows, Rows]:
+    """The rows and products of keys; row -1 where there is none."""
+    rows = (keys & ((1 << _ROW_BITS) - 1)) >> 1
+    nothing = keys == _NOTHING
+    return np.where(nothing, -1, rows), np.where(nothing, 0, -(keys >> _ROW_BITS))
+
+
+def _padded(rows: Rows, products: Rows, k: int) -> tuple[Rows, NDArray[np.float32]]:
+    shape = (len(rows), k)
+    wide, scores = np.full(shape, -1, dtype=np.int64), np.zeros(shape, dtype=np.float32)
+    held = min(k, rows.shape[1])
+    wide[:, :held] = rows[:, :held]
+    scores[:, :held] = products[:, :held] / UNIT
+    return wide, scores
