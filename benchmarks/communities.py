@@ -1,0 +1,233 @@
+"""How good the communities of entities are: ways to cluster, links by content, levels, and nights.
+
+    python -m benchmarks.communities STORE [--grain 400] [--largest 50] [--nights 10] [--all] [--passages N] [--quick]
+
+The graph: the entities of the newest snapshot that stand in a sentence, linked if they stand in one together, with the
+vectors of their canonical names from the snapshot's encoder. Summaries are means of members' vectors: no model. Tables:
+
+- clusterings of the first level, per way to add links: attributed Leiden (weights are cosines), plain Leiden (weights
+  are 1), spectral, and with --all SCAN and node2vec; with --grain and --largest, and without. Spectral and node2vec are
+  asked for as many communities as attributed Leiden found, because Sim and CHI depend on the number; `at random` puts
+  nodes into its sizes at random.
+  Modularity is that of cosines on the same links, for all of them. Seconds are CPU seconds of clustering;
+- levels of attributed Leiden, per way to add links, with the CPU seconds of adding links and of clustering, and the
+  digest of all memberships of two runs;
+- nights: of a sample of 600 passages 2 % go and as many others come each night; the share of communities of two or more
+  members that the night before did not have, warm (from the membership of the night before) and cold, and modularity
+  of warm against cold.
+
+--passages takes the first so many, --quick 300: seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+import indexmill
+from benchmarks.machine import describe_machine
+from indexmill.canonical import canonical_json
+from indexmill.names import NameIndex
+from tasks.communities.augment import codicil, knn, none, weighted
+from tasks.communities.graph import Edges, Floats, Graph, Labels, Weighted, graph_of
+from tasks.communities.leiden import leiden
+from tasks.communities.levels import Augment, Cluster, Level, Stops, level_over, levels_over
+from tasks.communities.measures import calinski_harabasz, cosine_to_centre, modularity
+from tasks.communities.node2vec import node2vec
+from tasks.communities.scan import scan
+from tasks.communities.spectral import spectral
+
+AUGMENTATIONS: Mapping[str, Augment] = {"none": none, "knn": knn, "codicil": codicil}
+SAMPLE, CHANGED = 600, 0.02
+_BATCH = 4096
+
+
+class Corpus:
+    """The sentences of a snapshot's passages in their order, the entities in each, and the names' vectors."""
+
+    def __init__(self, store: str, passages: int | None) -> None:
+        with indexmill.open(store) as snapshot:
+            table = snapshot.table("entities", ["entity_id", "name"]).to_pydict()
+            matrices = snapshot.arrays("tri_graph/matrices")
+            self.passage = np.array(matrices["sentence_passage"])
+            indptr, indices = matrices["mentions.indptr"], matrices["mentions.indices"]
+            self.held = [indices[low:high] for low, high in pairwise(indptr)]
+            self.passages = np.unique(self.passage)[:passages]
+            by_key = np.argsort(NameIndex.keys(table["entity_id"]))
+            self.used = np.unique(np.concatenate(self._sentences(self.passages)))
+            self.ids = [table["entity_id"][by_key[row]] for row in self.used]
+            names = [table["name"][by_key[row]] for row in self.used]
+            encode = snapshot.encoder().encode
+            self.vectors = np.concatenate([encode(names[low : low + _BATCH]) for low in range(0, len(names), _BATCH)])
+
+    def graph(self, passages: np.ndarray) -> Graph:
+        """The graph of the entities in some of the passages."""
+        sentences = self._sentences(passages)
+        there = np.unique(np.concatenate(sentences))
+        pairs = [held[np.stack(np.triu_indices(len(held), 1), axis=1)] for held in sentences]
+        rows = np.searchsorted(self.used, there)
+        return graph_of(
+            [self.ids[row] for row in rows], self.vectors[rows], np.searchsorted(there, np.concatenate(pairs))
+        )
+
+    def _sentences(self, passages: np.ndarray) -> list[np.ndarray]:
+        return [self.held[row] for row in np.flatnonzero(np.isin(self.passage, passages))]
+
+
+def mean_of_members(level: Level) -> Floats:
+    sums = np.zeros((len(level.ids), level.below.vectors.shape[1]))
+    np.add.at(sums, level.labels, level.below.vectors)
+    return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), dtype=np.float32)
+
+
+def quality(graph: Graph, weights: Weighted, labels: Labels) -> str:
+    sizes = np.bincount(labels)
+    middle = np.median(sizes[sizes > 1]) if (sizes > 1).any() else 1
+    chi, sim = calinski_harabasz(graph.vectors, labels), cosine_to_centre(graph.vectors, labels)
+    return (
+        f"{len(sizes):8,}{np.count_nonzero(sizes == 1):8,}{middle:8.0f}"
+        f"{sizes.max():9,}{modularity(weights, labels):9.4f}{chi or float('nan'):9.3f}{sim:9.4f}"
+    )
+
+
+def timed(run: Callable[[], Labels]) -> tuple[Labels, float]:
+    begun = time.process_time()
+    labels = run()
+    return labels, time.process_time() - begun
+
+
+def clusterings(graph: Graph, sized: Mapping[str, int], everything: bool) -> None:
+    print(f"\n{'links':10}{'':>9} {'clustering':22}", end="")
+    print(f"{'found':>8}{'alone':>8}{'median':>8}{'largest':>9}{'modul.':>9}{'CHI':>9}{'Sim':>9}{'seconds':>9}")
+    for name, augment in AUGMENTATIONS.items():
+        edges = augment(graph)
+        for settings in (sized, {}):
+            _clustered(f"{name:10}{len(edges):9,}", graph, weighted(graph, edges), settings, everything)
+
+
+def _clustered(label: str, graph: Graph, weights: Weighted, sized: Mapping[str, int], everything: bool) -> None:
+    def show(way: str, run: Callable[[], Labels]) -> Labels:
+        labels, seconds = timed(run)
+        print(f"{label} {way:22}{quality(graph, weights, labels)}{seconds:9.1f}", flush=True)
+        return labels
+
+    text = ", sized" if sized else ""
+    plain = Weighted(weights.size, weights.edges, np.ones(len(weights.edges)))
+    attributed = show(f"attributed{text}", lambda: leiden(weights, **sized))
+    show(f"plain{text}", lambda: leiden(plain, **sized))
+    count = int(attributed.max()) + 1
+    show(f"spectral, {count:,}", lambda: spectral(weights, count))
+    if everything:
+        show(f"node2vec, {count:,}", lambda: node2vec(weights, count))
+        show("scan", lambda: scan(weights))
+    show("at random", lambda: np.random.default_rng(0).permutation(attributed))
+
+
+class Clocks:
+    """An augmentation and a clustering that remember their CPU seconds."""
+
+    def __init__(self, augment: Augment, cluster: Cluster) -> None:
+        self._augment, self._cluster = augment, cluster
+        self.augmenting: list[float] = []
+        self.clustering: list[float] = []
+
+    def augment(self, graph: Graph) -> Edges:
+        edges, seconds = timed(lambda: self._augment(graph))
+        self.augmenting.append(seconds)
+        return edges
+
+    def cluster(self, graph: Weighted, start: np.ndarray | None) -> Labels:
+        labels, seconds = timed(lambda: self._cluster(graph, start))
+        self.clustering.append(seconds)
+        return labels
+
+
+def digest(levels: Sequence[Level]) -> str:
+    return hashlib.sha256(canonical_json([level.membership() for level in levels])).hexdigest()[:16]
+
+
+def hierarchy(graph: Graph, cluster: Cluster) -> None:
+    print(f"\n{'links':9}{'level':>6}{'nodes':>8}{'links':>10}", end="")
+    print(f"{'found':>8}{'alone':>8}{'median':>8}{'largest':>9}{'modul.':>9}{'CHI':>9}{'Sim':>9}", end="")
+    print(f"{'adding':>9}{'clustering':>11}")
+    for name, augment in AUGMENTATIONS.items():
+        digests = []
+        for run in range(2):
+            clocks = Clocks(augment, cluster)
+            levels = levels_over(graph, mean_of_members, clocks.augment, clocks.cluster, Stops())
+            digests.append(digest(levels))
+            for level, adding, clustering in zip(levels, clocks.augmenting, clocks.clustering, strict=False):
+                if not run:
+                    found = quality(level.below, weighted(level.below, level.edges), level.labels)
+                    print(f"{name:9}{level.number:6}{len(level.below.ids):8,}{len(level.edges):10,}{found}", end="")
+                    print(f"{adding:9.1f}{clustering:11.1f}", flush=True)
+        print(f"{name:9} two runs: {' '.join(digests)}, {'identical' if len(set(digests)) == 1 else 'DIFFERENT'}")
+
+
+def nights(corpus: Corpus, cluster: Cluster, count: int) -> None:
+    generator = np.random.default_rng(0)
+    order = generator.permutation(corpus.passages)[: 2 * SAMPLE]
+    half = len(order) // 2
+    there, others = set(order[:half].tolist()), order[half:].tolist()
+    print(f"\n{'night':>6}{'nodes':>8}{'found':>8}{'new, warm':>11}{'new, cold':>11}{'modularity, warm / cold':>25}")
+    warm = cold = None
+    for night in range(count + 1):
+        if night:
+            gone = generator.choice(sorted(there), int(CHANGED * half), replace=False).tolist()
+            there = (there - set(gone)) | set(others[: len(gone)])
+            others = others[len(gone) :] + gone
+        graph = corpus.graph(np.array(sorted(there)))
+        found = level_over(1, graph, knn, cluster)
+        if warm is None or cold is None:
+            warm = cold = found
+            continue
+        known = Graph(graph.ids, graph.vectors, found.edges)
+        kept = level_over(1, known, none, cluster, warm.membership())
+        weights = weighted(graph, found.edges)
+        reached, best = (modularity(weights, level.labels) for level in (kept, found))
+        print(
+            f"{night:6}{len(graph.ids):8,}{len(kept.ids):8,}{redone(kept, warm):11.1%}{redone(found, cold):11.1%}"
+            f"{reached:13.4f} / {best:.4f} = {reached / best:.3f}",
+            flush=True,
+        )
+        warm, cold = kept, found
+
+
+def redone(level: Level, before: Level) -> float:
+    """The share of communities of two members or more that want a summary and had none."""
+    known = set(before.ids)
+    wanted = [community for community, members in level.members() if len(members) > 1]
+    return sum(community not in known for community in wanted) / len(wanted)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store")
+    parser.add_argument("--grain", type=int, default=400, help="nodes per unit of resolution; 0: resolution 1")
+    parser.add_argument("--largest", type=int, default=50, help="most nodes of a community; 0: no bound")
+    parser.add_argument("--nights", type=int, default=10)
+    parser.add_argument("--all", action="store_true", help="SCAN and node2vec, too")
+    parser.add_argument("--passages", type=int)
+    parser.add_argument("--quick", action="store_true")
+    chosen = parser.parse_args()
+    sized = {"grain": chosen.grain, "largest": chosen.largest}
+    print(describe_machine())
+    corpus = Corpus(chosen.store, 300 if chosen.quick else chosen.passages)
+    graph = corpus.graph(corpus.passages)
+    print(f"{len(graph.ids):,} entities, {len(graph.edges):,} pairs in one sentence")
+
+    def cluster(weights: Weighted, start: np.ndarray | None) -> Labels:
+        return leiden(weights, start, **sized)
+
+    clusterings(graph, sized, chosen.all)
+    hierarchy(graph, cluster)
+    nights(corpus, cluster, chosen.nights)
+
+
+if __name__ == "__main__":
+    main()

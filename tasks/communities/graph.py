@@ -1,0 +1,149 @@
+"""Graphs of nodes with vectors: in the order of their ids, each link once.
+
+Vectors are taken on the grid of indexmill.retrieve.grid, where products are exact: the cosine of two nodes does not
+depend on the nodes beside them, the library or its threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from indexmill.retrieve.grid import UNIT, on_grid
+
+__all__ = [
+    "ALONE",
+    "Edges",
+    "Floats",
+    "Graph",
+    "Labels",
+    "Weighted",
+    "coarser",
+    "graph_of",
+    "in_order",
+    "joined",
+    "shared_neighbours",
+    "start_from",
+]
+
+Floats = NDArray[np.float32]
+Weights = NDArray[np.float64]
+Edges = NDArray[np.int64]
+"""Links (m, 2) between rows a < b, in ascending order, none twice."""
+Labels = NDArray[np.int64]
+"""The community of each node: 0, 1, ... in the order of their first nodes."""
+
+ALONE = -1
+"""In a start: a node that no community is known of."""
+
+_TILE = 8192  # links whose vectors or neighbours are held at once
+
+
+@dataclass(frozen=True)
+class Graph:
+    """ids: ascending, none twice. vectors: (n, d) float32, of length one, or zero where there is no text."""
+
+    ids: list[str]
+    vectors: Floats
+    edges: Edges
+
+    @cached_property
+    def grid(self) -> Floats:
+        """The vectors on the grid."""
+        return on_grid(self.vectors)
+
+    def cosines(self, edges: Edges) -> Weights:
+        """The cosine (m,) float64 of the two nodes of each link."""
+        found = np.empty(len(edges))
+        for low in range(0, len(edges), _TILE):
+            ends = self.grid[edges[low : low + _TILE]]
+            found[low : low + _TILE] = np.einsum("ij,ij->i", ends[:, 0], ends[:, 1])
+        return found / UNIT
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """What a clustering sees: so many nodes, links between them, and their weights (m,) float64, all positive."""
+
+    size: int
+    edges: Edges
+    weights: Weights
+
+    def matrix(self) -> sparse.csr_array:
+        """The symmetric adjacency (n, n), float64."""
+        rows, columns = np.concatenate([self.edges, self.edges[:, ::-1]]).T
+        return sparse.csr_array((np.tile(self.weights, 2), (rows, columns)), shape=(self.size, self.size))
+
+
+def graph_of(ids: Sequence[str], vectors: NDArray[np.floating], links: Edges) -> Graph:
+    """The graph of nodes in any order and links (m, 2) of their rows in any order.
+
+    A link of a node to itself is left out, a repeated one counts once. Raises ValueError for repeated ids, and vectors
+    that are not one to each id and of length one (to 0.1 %) or zero.
+    """
+    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
+    sorted_ids = [ids[row] for row in order.tolist()]
+    for one, other in pairwise(sorted_ids):
+        if one == other:
+            raise ValueError(f"two nodes have the id {one!r}: give each node once")
+    if vectors.ndim != 2 or len(vectors) != len(ids):
+        raise ValueError(f"expected a vector per node; found {vectors.shape} for {len(ids)} nodes")
+    lengths = np.linalg.norm(vectors, axis=1)
+    wrong = np.flatnonzero(~((np.abs(lengths - 1) < 1e-3) | (lengths == 0)))
+    if wrong.size:
+        row = int(wrong[0])
+        raise ValueError(f"the vector of {ids[row]!r} has length {lengths[row]:.4g}: divide it by its length")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    ascending = vectors[order].astype(np.float32)
+    return Graph(sorted_ids, ascending, joined(len(ids), place[links.reshape(-1, 2).astype(np.int64)]))
+
+
+def joined(size: int, *links: Edges) -> Edges:
+    """The union of some links of `size` nodes, put in order."""
+    pairs = np.concatenate([np.empty((0, 2), dtype=np.int64), *links])
+    low, high = pairs.min(axis=1), pairs.max(axis=1)
+    keys = np.unique((low * size + high)[low < high])
+    return np.stack(np.divmod(keys, max(size, 1)), axis=1)
+
+
+def in_order(labels: NDArray[np.integer]) -> Labels:
+    """The same communities, numbered in the order of their first nodes."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
+
+
+def start_from(ids: Sequence[str], membership: Mapping[str, str]) -> NDArray[np.int64]:
+    """Where nodes start, (n,): nodes of one community have one number; ALONE for those the membership does not hold."""
+    numbers: dict[str, int] = {}
+    return np.array(
+        [numbers.setdefault(membership[one], len(numbers)) if one in membership else ALONE for one in ids],
+        dtype=np.int64,
+    )
+
+
+def coarser(edges: Edges, labels: Labels) -> Edges:
+    """The links of communities: two are linked if a member of one is linked to a member of the other."""
+    return joined(int(labels.max(initial=-1)) + 1, labels[edges])
+
+
+def shared_neighbours(size: int, edges: Edges) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many neighbours the two nodes of each link share, (m,), and how many each node has, (n,).
+
+    A node is its own neighbour, so that linked nodes share at least themselves.
+    """
+    links = Weighted(size, edges, np.ones(len(edges))).matrix()
+    near = sparse.csr_array(links + sparse.eye_array(size, format="csr"))
+    shared = np.empty(len(edges), dtype=np.int64)
+    for low in range(0, len(edges), _TILE):
+        one, other = edges[low : low + _TILE].T
+        shared[low : low + _TILE] = near[one].multiply(near[other]).sum(axis=1)
+    return shared, np.diff(near.indptr).astype(np.int64)
