@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
-    parser.add_argument("--method", default="dense,bm25,tri_graph,zoom_graph,fused")
+    parser.add_argument("--method", default="dense,lsh_tree,bm25,tri_graph,zoom_graph,fused")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)

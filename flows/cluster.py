@@ -27,9 +27,11 @@ from distributed.client import ClosedClientError
 from distributed.deploy.spec import close_clusters
 from distributed.scheduler import KilledWorker
 
+from flows.quota_desk import ClusterQuota
 from indexmill.errors import BadInput, IndexmillError
 from tasks.environment import code_digest, environment_fingerprint
 from tasks.executor import Call, Failed, StoppedError, WorkerDied
+from tasks.llm.quota import Limits, RunQuota
 
 __all__ = ["DaskExecutor", "open_cluster"]
 
@@ -66,6 +68,9 @@ class DaskExecutor:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._stopped = threading.Event()
+        self._at_once = threading.Event()
+        self._lock = threading.Lock()
+        self._quotas: dict[str, ClusterQuota] = {}
         self._pulse = _Pulse(client)
         self._window = max(_WINDOW, 4 * sum(client.nthreads().values()))
 
@@ -81,6 +86,8 @@ class DaskExecutor:
         waiting = iter(calls)
 
         def submit(most: int) -> None:
+            if self._stopped.is_set():
+                return
             for call in itertools.islice((call for call in waiting if call.key not in seen), most):
                 seen.add(call.key)
                 future = self._client.submit(
@@ -92,9 +99,10 @@ class DaskExecutor:
         try:
             submit(self._window)
             while begun:
-                future = self._next(done)
+                asking = any(call.asks for call, _ in begun.values())
+                future = self._next(done, asking)
                 try:
-                    result = self._result(future)
+                    result = self._result(future, asking)
                 except Exception as error:
                     if not keep_going or isinstance(error, (StoppedError, _SchedulerLost)):
                         raise
@@ -103,23 +111,42 @@ class DaskExecutor:
                 future.release()
                 submit(1)
                 yield call, result
+            if self._stopped.is_set() and any(call.key not in seen for call in waiting):
+                raise StoppedError
         except ClosedClientError as error:
             raise self._pulse.lost() from error
         finally:
             for _, future in begun.values():
                 future.release()  # what nobody waits for is not started
 
-    def stop(self) -> None:
+    def stop(self, *, at_once: bool = True) -> None:
         """Start no further call; what a worker is at is left to it."""
+        if at_once:
+            self._at_once.set()
         self._stopped.set()
+        if not at_once:
+            for quota in list(self._quotas.values()):
+                quota.end()
 
-    def _next(self, done: queue.SimpleQueue[Future[Any]]) -> Future[Any]:
+    def wait(self, seconds: float) -> None:
+        """Wait until the time is up or `stop` is called."""
+        if self._stopped.wait(seconds):
+            raise StoppedError
+
+    def quota(self, run: str, limits: Limits) -> RunQuota:
+        """The quota of a run, its state where the scheduler is."""
+        with self._lock:
+            if run not in self._quotas:
+                self._quotas[run] = ClusterQuota(self._client, run, limits)
+            return self._quotas[run]
+
+    def _next(self, done: queue.SimpleQueue[Future[Any]], asking: bool) -> Future[Any]:
         while True:
             with contextlib.suppress(queue.Empty):
                 return done.get(timeout=0.2)
-            self._check()
+            self._check(asking)
 
-    def _result(self, future: Future[Any]) -> Any:
+    def _result(self, future: Future[Any], asking: bool) -> Any:
         while True:
             try:
                 return future.result(timeout=1.0)
@@ -134,10 +161,10 @@ class DaskExecutor:
             except TimeoutError:
                 if future.status == "error":  # the call's own
                     raise
-            self._check()
+            self._check(asking)
 
-    def _check(self) -> None:
-        if self._stopped.is_set():
+    def _check(self, asking: bool) -> None:
+        if self._at_once.is_set() or (self._stopped.is_set() and not asking):
             raise StoppedError
         self._pulse.check()
 

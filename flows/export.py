@@ -24,9 +24,10 @@ from storage.processes import alive, this_user
 from storage.publish import check_whole
 from tasks.report import Progress
 
-__all__ = ["Exported", "export_snapshot"]
+__all__ = ["PARTIAL", "Exported", "export_snapshot", "sweep_partial"]
 
-_PARTIAL = ".partial"
+PARTIAL = ".partial"
+"""How the name of what is not whole yet ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,10 @@ def _not_empty(folder: Path, name: str) -> BadInput:
 @contextlib.contextmanager
 def _arriving(store: FolderStore, folder: Path, run_id: str) -> Iterator[Path]:
     """A new folder beside the target, which gets its name at the end of the block, or is removed."""
-    partial = folder.with_name(f".{folder.name}.{run_id}{_PARTIAL}")
+    partial = folder.with_name(f".{folder.name}.{run_id}{PARTIAL}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(store, folder)
+        sweep_partial(store, folder, "export")
         partial.mkdir()
     except OSError as error:
         raise StoreNotWritable(
@@ -130,12 +131,14 @@ def _arriving(store: FolderStore, folder: Path, run_id: str) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _sweep(store: FolderStore, folder: Path) -> None:
-    """Remove what exports to this folder left beside it whose processes are known to be dead."""
-    prefix = f".{folder.name}."
-    for entry in sorted(folder.parent.iterdir()):
-        if entry.name.startswith(prefix) and entry.name.endswith(_PARTIAL):
+def sweep_partial(store: FolderStore, target: Path, command: str) -> None:
+    """Remove what runs of a command left beside a target whose processes are known to be dead."""
+    prefix = f".{target.name}."
+    for entry in sorted(target.parent.iterdir()):
+        if entry.name.startswith(prefix) and entry.name.endswith(PARTIAL):
             with contextlib.suppress(SnapshotNotFound):
-                left = runs.read_run(store, entry.name.removeprefix(prefix).removesuffix(_PARTIAL))
-                if left.start.command == "export" and alive(left.start.process) is False:
+                left = runs.read_run(store, entry.name.removeprefix(prefix).removesuffix(PARTIAL))
+                if left.start.command == command and alive(left.start.process) is False:
                     shutil.rmtree(entry, ignore_errors=True)
+                    with contextlib.suppress(OSError):
+                        entry.unlink(missing_ok=True)

@@ -43,7 +43,8 @@ def forget(
                 f"version {search.there[-1].version} of {store.url}, the newest, holds what is to be forgotten, and "
                 f"{why_not or 'no build is allowed'}: a version without it has to be published first"
             )
-        tombstones.put(store, document_ids, run_id=run.run_id, created=timestamp(clock()))
+        created = timestamp(clock())
+        tombstones.put(store, document_ids, run_id=run.run_id, created=created, derived=search.derived())
         known = frozenset(search.known)
         if not search.newest_holds:
             return _removed(run, search, clock), known
@@ -64,7 +65,6 @@ def forget(
 def _removed(run: Operation, search: Search, clock: Clock) -> ForgetRecord:
     made = remove(run.store, run.lease, search, clock=clock)
     run.done = True
-    run.report = {
-        "forget": made.model_dump(mode="json", include={"blobs", "bytes", "receipts", "quarantine_rows", "records"})
-    }
+    counted = {"blobs", "bytes", "receipts", "quarantine_rows", "records", "answers"}
+    run.report = {"forget": made.model_dump(mode="json", include=counted)}
     return made

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flows.quota import HereQuota, begin, forget
 from tasks.executor import Call, InlineExecutor, StoppedError
+from tasks.llm.quota import Limits, RunQuota
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -38,6 +40,7 @@ class OnDemand:
         self._there: DaskExecutor | None = None
         self._workers = 0
         self._stopped = False
+        self._limits: dict[str, Limits] = {}  # of quotas, by run
 
     def run(self, calls: Iterable[Call], **options: Any) -> Iterator[tuple[Call, Any]]:
         """Run the calls where they belong; see `tasks.executor.Executor`."""
@@ -47,12 +50,27 @@ class OnDemand:
         light = self._there is None and all(call.light for call in wanted)
         yield from (self._here if light else self._cluster(len(wanted))).run(wanted, **options)
 
-    def stop(self) -> None:
+    def stop(self, *, at_once: bool = True) -> None:
         """Start nothing more, no cluster either."""
         self._stopped = True
         self._here.stop()
         if self._there is not None:
-            self._there.stop()
+            self._there.stop(at_once=at_once)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the time is up or `stop` is called."""
+        self._here.wait(seconds)
+
+    def quota(self, run: str, limits: Limits) -> RunQuota:
+        """The quota of a run, its state in this process, where the scheduler will be."""
+        with self._lock:
+            if run not in self._limits:
+                begin(run, limits)
+                self._opened.callback(forget, run)
+                self._limits[run] = limits
+                if self._there is not None:
+                    self._there.quota(run, limits)
+        return HereQuota(run)
 
     def close(self) -> None:
         """End the cluster, if one was started."""
@@ -68,6 +86,8 @@ class OnDemand:
 
                 self._client = self._opened.enter_context(open_cluster(None, wanted, self._store))
                 self._there, self._workers = DaskExecutor(self._client), wanted
+                for run, limits in self._limits.items():
+                    self._there.quota(run, limits)
             elif wanted > self._workers and self._client is not None and self._client.cluster is not None:
                 self._client.cluster.scale(wanted)
                 self._workers = wanted

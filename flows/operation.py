@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from indexmill.errors import IndexmillError, StoreError
+from indexmill.models.secrets import redacted
 from storage import refs, runs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore
@@ -96,11 +97,11 @@ def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
         state = "published" if at_work.published else "done" if at_work.done else "unchanged"
         code = 0
     except IndexmillError as error:
-        code, message = error.exit_code, str(error)
+        code, message = error.exit_code, redacted(str(error))
         state = _ENDINGS.get(code, "failed")
         raise
     except BaseException as error:
-        message = f"{type(error).__name__}: {error}"
+        message = redacted(f"{type(error).__name__}: {error}")
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
         raise
     finally:

@@ -32,6 +32,7 @@ def make_plan(
     progress: Progress,
     cold: bool = False,
     allow_shrink: bool = False,
+    retry_refused: bool = False,
 ) -> Plan:
     """What `indexmill build` would do now.
 
@@ -52,6 +53,7 @@ def make_plan(
             progress=progress,
             cold=cold,
             allow_shrink=allow_shrink,
+            retry_refused=retry_refused,
         )
         planner.look()
         return planner.plan(_history(store), configuration.run.workers or os.cpu_count() or 1)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tasks.executor import Call, Failed, InlineExecutor, StoppedError, WorkerDied
+from tasks.llm.quota import Limits, RunQuota
 
 __all__ = ["ProcessExecutor"]
 
@@ -65,10 +66,18 @@ class ProcessExecutor:
             raise failure
         return Failed(failure)
 
-    def stop(self) -> None:
+    def stop(self, *, at_once: bool = True) -> None:
         """Start no further call."""
         self._stopped.set()
         self._inline.stop()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the time is up or `stop` is called."""
+        self._inline.wait(seconds)
+
+    def quota(self, run: str, limits: Limits) -> RunQuota:
+        """The quota of this process; those that it starts may ask nothing."""
+        return self._inline.quota(run, limits)
 
     def __enter__(self) -> Self:
         return self

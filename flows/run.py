@@ -20,6 +20,7 @@ from flows.stages import Stages
 from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob, GateRefused
 from indexmill.manifest import Manifest, Ref
+from indexmill.models.openai_llm import open_llm
 from schemas.config import Configuration
 from storage import holds, lineage, refs, runs
 from storage.clock import Clock, timestamp
@@ -69,6 +70,8 @@ class Outcome:
     vectors_reused: int
     llm_calls: int
     llm_tokens: int
+    llm_ledger: int  # answers that were there
+    cost: float  # of the calls, in the currency of the configured prices
     quarantined: int
     forgotten: int
     seconds: float
@@ -84,15 +87,17 @@ def run_build(
     progress: Progress,
     cold: bool = False,
     allow_shrink: bool = False,
+    retry_refused: bool = False,
     note: str = "",
     clock: Clock = time.time,
     approved: Approved | None = None,
 ) -> Outcome:
     """Bring the store of a configuration up to date with its corpus.
 
-    `stages` runs a build's stages in their order, by hand or under Prefect. Raises LeaseLost where another run is at
-    work or committed first, GateRefused where the store is on hold, what an approved plan refuses, and whatever a
-    stage raised; the run's record then says so.
+    retry_refused: ask language models again what they refused or answered badly. `stages` runs a build's stages in
+    their order, by hand or under Prefect. Raises LeaseLost where another run is at work or committed first, GateRefused
+    where the store is on hold, what an approved plan refuses, and whatever a stage raised; the run's record then says
+    so.
     """
     return run_stages(
         "build",
@@ -102,6 +107,7 @@ def run_build(
         progress=progress,
         cold=cold,
         allow_shrink=allow_shrink,
+        retry_refused=retry_refused,
         note=note,
         clock=clock,
         approved=approved,
@@ -117,6 +123,7 @@ def run_stages(
     progress: Progress,
     cold: bool = False,
     allow_shrink: bool = False,
+    retry_refused: bool = False,
     note: str = "",
     clock: Clock = time.time,
     approved: Approved | None = None,
@@ -132,6 +139,8 @@ def run_stages(
     seconds = float(configuration.run.lease_seconds)
     with operation(store, command, details=details, clock=clock, lease_seconds=seconds) as run:
         holds.check(store)
+        for caution in open_llm(configuration.llm).cautions() if configuration.llm.backend == "openai" else ():
+            progress.warn(caution)
         build = Build(
             store,
             configuration,
@@ -141,7 +150,9 @@ def run_stages(
             progress=progress,
             cold=cold,
             allow_shrink=allow_shrink,
+            retry_refused=retry_refused,
             approve=approved.check if approved is not None else None,
+            batch=configuration.llm.batch and command == "backfill",
         )
         if approved is not None:
             approved.check_cost()
@@ -151,6 +162,7 @@ def run_stages(
         spent: Counter[str] = Counter()
 
         def commit(manifest: Manifest) -> Ref:
+            build.reckon()
             ref = _commit(store, run.lease, build, manifest, clock, note, spent)
             run.version, run.manifest = ref.version, ref.manifest
             run.published = run.published or ref.run_id == run.run_id
@@ -163,6 +175,7 @@ def run_stages(
         try:
             manifest = stages(build, on_the_way)
         finally:
+            build.reckon()
             run.report = build.report.to_json()
             if approved is not None:
                 run.plan = approved.beside(build.report, time.monotonic() - began)
@@ -187,6 +200,8 @@ def run_stages(
         vectors_reused=report.total("vectors_reused"),
         llm_calls=report.total("llm_calls"),
         llm_tokens=report.total("llm_tokens"),
+        llm_ledger=report.total("llm_ledger"),
+        cost=report.cost,
         quarantined=report.total("quarantined"),
         forgotten=report.total("forgotten"),
         seconds=round(time.monotonic() - began, 3),
@@ -226,6 +241,7 @@ def build_under_prefect(
     progress: Progress,
     cold: bool = False,
     allow_shrink: bool = False,
+    retry_refused: bool = False,
     dask: str | None = None,
     note: str = "",
     approved: Approved | None = None,
@@ -275,6 +291,7 @@ def build_under_prefect(
             progress=progress,
             cold=cold,
             allow_shrink=allow_shrink,
+            retry_refused=retry_refused,
             note=note,
             approved=approved,
         )

@@ -7,12 +7,15 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import MappingProxyType
 
 from tasks.build import Build
+from tasks.executor import StoppedError
 
 __all__ = ["Stages"]
 
 
 class Stages:
     """Runs a build's stages from now on. The first failure stops the others, and is what `wait` raises.
+
+    What they have asked a language model is waited for: it is paid for.
 
     `needs` says what each stage waits for, in an order that satisfies each.
     """
@@ -44,7 +47,7 @@ class Stages:
         try:
             getattr(self._build, stage)()
         except BaseException as error:
-            if self._failure is None:
+            if self._failure is None or isinstance(self._failure, StoppedError):
                 self._failure = error
-            self._build.executor.stop()
+            self._build.executor.stop(at_once=False)
             raise

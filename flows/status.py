@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexmill.folder import FolderReader
+from indexmill.layout import batch_name
 from indexmill.manifest import Hold, Ref
-from storage import holds, lease, refs, runs
+from storage import batches, holds, lease, refs, runs
 from storage.clock import from_timestamp
 from storage.folder import FolderStore
 from storage.lease import MARGIN, Holding
@@ -64,6 +65,15 @@ class AtWork:
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """A batch of questions that is not collected yet; see `indexmill batches`."""
+
+    id: str
+    state: str
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """How a store stands. success: the last run that brought the index up to date."""
 
@@ -77,11 +87,15 @@ class Status:
     zombie: AtWork | None
     hold: str | None
     aliases: dict[str, int]
+    batches: tuple[Pending, ...]
     problems: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The status as one JSON object."""
-        return dataclasses.asdict(self) | {"problems": list(self.problems)}
+        return dataclasses.asdict(self) | {
+            "batches": [dataclasses.asdict(one) for one in self.batches],
+            "problems": list(self.problems),
+        }
 
 
 def look(store: FolderStore, now: float, max_age: float | None = None) -> Status:
@@ -109,6 +123,11 @@ def look(store: FolderStore, now: float, max_age: float | None = None) -> Status
         zombie=zombie,
         hold=None if hold is None else str(hold),
         aliases=FolderReader(store.root).aliases(),
+        batches=tuple(
+            Pending(batch, state, round(max(0.0, now - kept.modified), 3))
+            for batch, state in batches.open_states(store).items()
+            if (kept := store.look(batch_name(batch, "asked"))) is not None
+        ),
         problems=(*stale, *_of_clocks(ahead), *_of_zombie(zombie), *_of_hold(hold)),
     )
 

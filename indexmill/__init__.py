@@ -4,6 +4,7 @@
 
     with indexmill.open("store") as snapshot:          # the newest; version=7 or alias="prod" pins one
         hits = snapshot.retrieve("who funded the bridge?", k=5)
+        answer = snapshot.answer("who funded the bridge?", llm=indexmill.open_llm("gpt-4o-mini"))
 
 Importing this package is cheap: numpy, pyarrow and the models are loaded when they are first needed.
 """
@@ -31,10 +32,14 @@ from indexmill.errors import (
 )
 
 if TYPE_CHECKING:
+    from indexmill.answer.base import Answer
     from indexmill.hits import Hit
+    from indexmill.models.chat import Structured
+    from indexmill.models.openai_llm import OpenAiLlm
     from indexmill.snapshot import Snapshot
 
 __all__ = [
+    "Answer",
     "BadInput",
     "BudgetReached",
     "ConfigurationError",
@@ -52,6 +57,7 @@ __all__ = [
     "StoreNotWritable",
     "UnsupportedFormat",
     "open",
+    "open_llm",
 ]
 
 
@@ -69,7 +75,50 @@ def open(  # noqa: A001
     return open_snapshot(path, version=version, alias=alias)
 
 
+def open_llm(
+    model: str,
+    *,
+    base_url: str | None = None,
+    api_key_env: str = "OPENAI_API_KEY",
+    api_key_file: str | os.PathLike[str] | None = None,
+    token_provider: str | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    proxy: str | None = None,
+    structured: Structured = "auto",
+    temperature: float | None = 0.0,
+    timeout_seconds: float = 60.0,
+) -> OpenAiLlm:
+    """A model behind an endpoint of OpenAI's protocol, for ``Snapshot.answer``; needs ``indexmill[answer]``.
+
+    base_url: the endpoint, such as http://localhost:8000/v1; OpenAI's by default. The key is in the environment
+    variable ``api_key_env``, or in a file, or what the function ``token_provider`` (module:function) returns; it is
+    looked up for every call. structured: how the form of an answer is asked for: json_schema, json_object, text, or
+    auto, whichever the endpoint has. temperature: None for models that take none. timeout_seconds: of one call.
+    Nothing is looked up or asked before the first call. Raises ConfigurationError for settings that cannot work.
+    """
+    from indexmill.models import openai_llm
+    from indexmill.models.endpoint import Endpoint
+
+    given = {
+        "model": model,
+        "base_url": base_url,
+        "api_key_env": api_key_env,
+        "api_key_file": api_key_file,
+        "token_provider": token_provider,
+        "ca_file": ca_file,
+        "proxy": proxy,
+        "structured": structured,
+        "temperature": temperature,
+        "timeout_seconds": timeout_seconds,
+    }
+    return openai_llm.open_llm(Endpoint.of(given))
+
+
 def __getattr__(name: str) -> Any:  # Hit and Snapshot pull in numpy and pyarrow: only when somebody asks for them
+    if name == "Answer":
+        from indexmill.answer.base import Answer
+
+        return Answer
     if name == "Hit":
         from indexmill.hits import Hit
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any
 
-__all__ = ["canonical_json", "content_id", "digest_of"]
+__all__ = ["canonical_json", "content_id", "digest_of", "strict_json"]
+
+_DEEP = 200  # brackets that any parser takes, however they nest
+_DIGITS = 1000  # of an integer; Python itself takes seconds for what is much longer
 
 
 def canonical_json(value: Any) -> bytes:
@@ -16,6 +20,49 @@ def canonical_json(value: Any) -> bytes:
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8") + b"\n"
+
+
+def strict_json(data: str | bytes) -> Any:
+    """The JSON value of a text, or of UTF-8 bytes, that others wrote.
+
+    Raises ValueError for what is no JSON, and for what Python's parser lets through: a name that an object has twice,
+    NaN, infinities, a number beyond all bounds, a lone surrogate, and a depth that no parser takes.
+    """
+    text = data.decode("utf-8") if isinstance(data, bytes) else data
+    try:
+        value = _STRICT.decode(text)
+        if "\\u" in text or text.count("[") + text.count("{") > _DEEP:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("an object has a name twice")
+    return value
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number beyond all bounds")
+    return number
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _DIGITS:
+        raise ValueError("a number beyond all bounds")
+    return int(digits)
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite, parse_int=_whole)
 
 
 def digest_of(data: bytes) -> str:

@@ -78,6 +78,10 @@ class Difference:
     documents: Documents
     passages_added: int
     passages_removed: int
+    summaries_added: int
+    summaries_removed: int
+    extracted: Mapping[str, tuple[int, int]]
+    """Units and relations that came and went, by the name of their table."""
     entities: Entities
     bytes: Sizes
     bytes_of: Mapping[str, Sizes]
@@ -133,6 +137,8 @@ class Difference:
                 "moved": [{"from": before, "to": after} for before, after in moved],
             },
             "passages": {"added": self.passages_added, "removed": self.passages_removed},
+            "summaries": {"added": self.summaries_added, "removed": self.summaries_removed},
+            **{name: {"added": came, "removed": went} for name, (came, went) in self.extracted.items()},
             "entities": {"added": self.entities.added, "removed": self.entities.removed},
             "entity_names": {
                 "added": list(self.entities.added_names[:limit]),
@@ -177,7 +183,8 @@ def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref]
 
     between: the refs whose costs count.
     """
-    added, removed = _passages(a, b)
+    added, removed = _counted(a, b, "passages", "passage_id")
+    summaries_added, summaries_removed = _counted(a, b, "summaries", "node_id")
     return Difference(
         a=a,
         b=b,
@@ -185,6 +192,11 @@ def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref]
         documents=_documents(a, b),
         passages_added=added,
         passages_removed=removed,
+        summaries_added=summaries_added,
+        summaries_removed=summaries_removed,
+        extracted={
+            name: _counted(a, b, name, key) for name, key in (("units", "unit_id"), ("relations", "relation_id"))
+        },
         entities=_entities(a, b, names),
         bytes=_sizes(a.manifest.artifacts, b.manifest.artifacts),
         bytes_of=_sizes_of(a.manifest, b.manifest),
@@ -310,11 +322,11 @@ def _without(ids: pa.Array, rows: np.ndarray) -> pa.Array:
     return ids.filter(pa.array(keep))
 
 
-def _passages(a: Snapshot, b: Snapshot) -> tuple[int, int]:
-    """How many passages b has and a lacks, and the other way round."""
+def _counted(a: Snapshot, b: Snapshot, table: str, column: str) -> tuple[int, int]:
+    """How many ids of a table b has and a lacks, and the other way round."""
     added = removed = 0
-    for left, right in _groups(a, b, "passages"):
-        (ids,), (new_ids,) = _read(a, left, "passage_id"), _read(b, right, "passage_id")
+    for left, right in _groups(a, b, table):
+        (ids,), (new_ids,) = _read(a, left, column), _read(b, right, column)
         added += _count(_absent(new_ids, ids))
         removed += _count(_absent(ids, new_ids))
     return added, removed

@@ -3,6 +3,9 @@
 Evidence recall@k of a question is the part of its gold documents among the first k distinct documents that a method
 returns; several passages of one document count once. A set's recall is the mean over its questions, as the papers
 of the index families report it.
+
+A summary is no evidence: it names every document below it, up to all of the corpus, and may tell nothing of most. So
+the documents of passages alone are found, and a summary between them counts by its tokens, which are read all the same.
 """
 
 from __future__ import annotations
@@ -279,15 +282,19 @@ def _deepened(retrieve: _Retrieve, chosen: Sequence[int], found: list[list[Hit]]
 def _until(hits: list[Hit], documents: int) -> list[Hit]:
     seen: set[str] = set()
     for i, hit in enumerate(hits):
-        seen.update(hit.document_ids)
+        seen.update(_evidence(hit))
         if len(seen) >= documents:
             return hits[: i + 1]
     return hits
 
 
 def _documents(hits: Sequence[Hit]) -> list[str]:
-    """The distinct documents of hits, in the order they are first met."""
-    return list(dict.fromkeys(document for hit in hits for document in hit.document_ids))
+    """The distinct documents that hits are evidence of, in the order they are first met."""
+    return list(dict.fromkeys(document for hit in hits for document in _evidence(hit)))
+
+
+def _evidence(hit: Hit) -> tuple[str, ...]:
+    return () if hit.kind == "summary" else hit.document_ids
 
 
 def _mean(values: Sequence[float]) -> float:

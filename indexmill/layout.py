@@ -16,6 +16,8 @@ __all__ = [
     "alias_name",
     "alias_prefix",
     "attempt_name",
+    "batch_name",
+    "batch_prefix",
     "blob_path",
     "check_name",
     "export_name",
@@ -26,6 +28,8 @@ __all__ = [
     "is_digest",
     "lease_name",
     "lease_prefix",
+    "ledger_name",
+    "ledger_prefixes",
     "number_of",
     "poison_name",
     "poison_prefix",
@@ -33,6 +37,8 @@ __all__ = [
     "receipt_prefix",
     "ref_name",
     "ref_prefix",
+    "refusal_name",
+    "refusal_prefix",
     "release_name",
     "removal_name",
     "removal_prefix",
@@ -70,9 +76,7 @@ def blob_path(digest: str) -> str:
 
     Raises ValueError for anything that is not a digest, so that no record can point outside the blobs.
     """
-    if not is_digest(digest):
-        raise ValueError(f"{digest!r} is not a SHA-256 in 64 lower-case hex digits")
-    return f"blobs/sha256/{digest[:2]}/{digest}"
+    return f"blobs/sha256/{_digest(digest)[:2]}/{digest}"
 
 
 def check_name(name: str) -> str:
@@ -130,14 +134,22 @@ def tombstone_prefix() -> str:
 
 def tombstone_name(document: str) -> str:
     """The name of the tombstone of a document, given the SHA-256 of its id."""
-    if not is_digest(document):
-        raise ValueError(f"{document!r} is not a SHA-256 in 64 lower-case hex digits")
-    return f"{tombstone_prefix()}{document}.json"
+    return f"{tombstone_prefix()}{_digest(document)}.json"
 
 
 def forgotten_name(run_id: str) -> str:
     """The name of the record of what a run removed to forget documents."""
     return check_name(f"forgotten/{run_id}.json")
+
+
+def batch_prefix(batch: str = "") -> str:
+    """The prefix of the records of a batch of questions, or of all batches."""
+    return check_name(f"batches/{batch}") + "/" if batch else "batches/"
+
+
+def batch_name(batch: str, step: str) -> str:
+    """The name of the record of a step of a batch; see `storage.batches`."""
+    return check_name(f"{batch_prefix(batch)}{step}.json")
 
 
 def lease_prefix() -> str:
@@ -205,6 +217,26 @@ def poison_name(maker: str, content_hash: str) -> str:
     return check_name(f"{poison_prefix(maker)}{content_hash}.json")
 
 
+def ledger_prefixes() -> tuple[str, ...]:
+    """The prefixes of the answers of language models, in the order of their keys: each holds a 256th of them."""
+    return tuple(f"ledger/{byte:02x}/" for byte in range(256))
+
+
+def ledger_name(key: str) -> str:
+    """The name of the answer to a prompt, given the SHA-256 of all that shapes it."""
+    return f"ledger/{_digest(key)[:2]}/{key}"
+
+
+def refusal_prefix() -> str:
+    """The prefix of the records of prompts that have no answer."""
+    return "refusals/"
+
+
+def refusal_name(key: str) -> str:
+    """The name of the record that a prompt has no answer."""
+    return f"{refusal_prefix()}{_digest(key)}"
+
+
 def run_prefix(run_id: str = "") -> str:
     """The prefix of the records of a run, or of all runs."""
     return check_name(f"runs/{run_id}") + "/" if run_id else "runs/"
@@ -213,3 +245,10 @@ def run_prefix(run_id: str = "") -> str:
 def run_name(run_id: str, record: str) -> str:
     """The name of a record of a run: `start`, `end`, or the quarantine of a part."""
     return check_name(f"{run_prefix(run_id)}{record}.json")
+
+
+def _digest(text: str) -> str:
+    """The text itself; ValueError for anything that is not a digest."""
+    if not is_digest(text):
+        raise ValueError(f"{text!r} is not a SHA-256 in 64 lower-case hex digits")
+    return text

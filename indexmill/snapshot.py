@@ -1,4 +1,4 @@
-"""A snapshot, opened read-only: its tables and arrays, and retrieval from them.
+"""A snapshot, opened read-only: its tables and arrays, retrieval from them, and answers.
 
 Nothing is read before it is needed. A blob's bytes are checked against their digest when it is first used; tables are
 read once per shard and only in the columns that retrieval needs; arrays are mapped. Every public call is thread-safe.
@@ -19,15 +19,27 @@ import numpy.typing as npt
 from indexmill.errors import BadInput, CorruptBlob, NotFound, SnapshotNotFound, StoreError
 from indexmill.hits import Hit
 from indexmill.manifest import Artifact, Manifest, Ref
-from indexmill.retrieve.base import Allowed, Asked, Retriever, Vectors, check_k, check_question, check_vectors
+from indexmill.retrieve.base import (
+    Allowed,
+    Asked,
+    Retriever,
+    Vectors,
+    check_k,
+    check_names,
+    check_question,
+    check_vectors,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from indexmill.answer.base import Answer
     from indexmill.filters import Where
     from indexmill.folder import FolderReader
     from indexmill.models.embedder import Embedder
+    from indexmill.models.llm import LLM
     from indexmill.retrieve.passages import Passages
+    from indexmill.retrieve.summaries import Summaries
 
 __all__ = ["Blobs", "Snapshot", "open_candidate", "open_manifest", "open_snapshot", "read_table"]
 
@@ -82,17 +94,22 @@ class Snapshot:
         k: int = 5,
         explain: bool = True,
         where: Where | None = None,
+        parameters: Mapping[str, object] | None = None,
     ) -> list[Hit]:
         """At most k hits for a question, best first. An empty question has none.
 
         method: the best that the snapshot holds by default. explain: False saves the time of making explanations.
         where: which documents take part, by their metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
-        see ``indexmill.filters``. It changes neither the scores nor the order of those that do.
-        Raises BadInput for a k below 1, a question that is no text, or a filter that is malformed or names a field that
-        no document has, FamilyNotFound for a method that the snapshot
+        see ``indexmill.filters``. It changes neither the scores nor the order of those that do. parameters: settings of
+        the method in place of the snapshot's, such as ``{"pattern": "detailed", "ratio": 0.8, "token_budget": 2000}``
+        of lsh_tree.
+        Raises BadInput for a k below 1, a question that is no text, a filter that is malformed or names a field that
+        no document has, or a parameter that the method does not take, FamilyNotFound for a method that the snapshot
         does not hold, ModelUnavailable where the encoder cannot be opened here.
         """
-        return self.retrieve_batch([question], method=method, k=k, explain=explain, where=where)[0]
+        return self.retrieve_batch([question], method=method, k=k, explain=explain, where=where, parameters=parameters)[
+            0
+        ]
 
     def retrieve_batch(
         self,
@@ -102,21 +119,25 @@ class Snapshot:
         vectors: npt.ArrayLike | None = None,
         explain: bool = True,
         where: Where | None = None,
+        parameters: Mapping[str, object] | None = None,
+        names: Sequence[Sequence[str]] | None = None,
     ) -> list[list[Hit]]:
         """The hits of many questions at once: to the bit what each gets alone.
 
         vectors: ``(n_questions, d) float32``, made by the snapshot's encoder elsewhere, so that none is needed here;
-        a name in a question that no entity has then counts for nothing, since its own vector is not at hand. where: of
-        all questions alike.
+        a name in a question that no entity has then counts for nothing, since its own vector is not at hand. where,
+        parameters: of all questions alike. names: of each question, the entities that a recogniser of the caller's
+        finds in it (``LlmRecogniser.question_names``), beside those whose names stand in it.
         Raises as ``retrieve`` does.
         """
         if isinstance(questions, str):
             raise BadInput("questions is one text; expected a sequence of questions")
         k = check_k(k)
         asked = [check_question(question) for question in questions]
-        retriever = self.retriever(method)
+        retriever = self.retriever(method).having(parameters or {})
         chosen = [i for i, question in enumerate(asked) if question]
         given = None if vectors is None else check_vectors(vectors, len(asked), self.dimensions)
+        named = () if names is None else check_names(names, len(asked))
         allowed = None if where is None else self._allowed(where)
         hits: list[list[Hit]] = [[] for _ in asked]
         if not chosen or not (allowed is None or allowed.any()):
@@ -129,10 +150,88 @@ class Snapshot:
         else:
             used = given[chosen]
         encode = self.encode if given is None else None
-        asking = Asked(texts, used, encode, allowed, explain)
+        asking = Asked(texts, used, encode, allowed, explain, [named[i] for i in chosen] if named else ())
         for i, found in zip(chosen, retriever.search(asking, k), strict=True):
             hits[i] = found
         return hits
+
+    def answer(
+        self,
+        question: str,
+        *,
+        method: str | None = None,
+        k: int = 5,
+        llm: LLM | None = None,
+        token_budget: int | None = None,
+        where: Where | None = None,
+        parameters: Mapping[str, object] | None = None,
+        max_output_tokens: int = 1024,
+        deadline_seconds: float = 60.0,
+    ) -> Answer:
+        """The answer of a language model that reads the k best hits for a question.
+
+        llm: what ``indexmill.open_llm`` returns, or any object of the protocol ``indexmill.models.llm.LLM``. None asks
+        nobody: the answer is a quotation, one sentence of the hits. token_budget: of the hits, the best first, those
+        that fit into so many tokens, whole. where, method, parameters: as ``retrieve`` takes them. max_output_tokens:
+        of one answer, its reasoning included. deadline_seconds: after which no call is tried again.
+
+        Without a hit nobody is asked, and the answer says so. Raises as ``retrieve`` does, BadInput for a budget into
+        which no hit fits, LlmError where the model does not answer, LlmForbidden where it never will with these
+        settings.
+        """
+        found = self.answer_batch(
+            [question],
+            method=method,
+            k=k,
+            llm=llm,
+            token_budget=token_budget,
+            where=where,
+            parameters=parameters,
+            max_output_tokens=max_output_tokens,
+            deadline_seconds=deadline_seconds,
+        )[0]
+        if found.error is not None:
+            raise found.error
+        return found
+
+    def answer_batch(
+        self,
+        questions: Sequence[str],
+        *,
+        method: str | None = None,
+        k: int = 5,
+        llm: LLM | None = None,
+        token_budget: int | None = None,
+        where: Where | None = None,
+        parameters: Mapping[str, object] | None = None,
+        vectors: npt.ArrayLike | None = None,
+        names: Sequence[Sequence[str]] | None = None,
+        concurrency: int = 8,
+        max_output_tokens: int = 1024,
+        deadline_seconds: float = 60.0,
+    ) -> list[Answer]:
+        """The answers to many questions, each from the hits that it gets alone; ``concurrency`` calls at a time.
+
+        vectors, names: as ``retrieve_batch`` takes them; the rest as ``answer`` does. A question that the model does
+        not answer has an answer with an ``error``, so that the others are not lost; only LlmForbidden ends them all.
+        """
+        from indexmill.answer.answers import answers
+
+        return answers(
+            self,
+            questions,
+            method=method,
+            k=k,
+            llm=llm,
+            token_budget=token_budget,
+            where=where,
+            parameters=parameters,
+            vectors=vectors,
+            names=names,
+            concurrency=concurrency,
+            max_output_tokens=max_output_tokens,
+            deadline_seconds=deadline_seconds,
+        )
 
     def encode(self, questions: Sequence[str]) -> Vectors:
         """The questions' vectors ``(n_questions, d) float32``, of unit length, from the encoder the snapshot carries.
@@ -226,6 +325,13 @@ class Snapshot:
         from indexmill.retrieve.passages import Passages
 
         return self._once("passages", lambda: Passages(self))
+
+    @property
+    def summaries(self) -> Summaries:
+        """The summaries of lsh_tree by their row in all tables of them; raises FamilyNotFound where there are none."""
+        from indexmill.retrieve.summaries import Summaries
+
+        return self._once("summaries", lambda: Summaries(self))
 
     def _find_dimensions(self) -> tuple[int | None]:
         shards = self.vectors("vectors", "passages")

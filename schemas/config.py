@@ -1,6 +1,6 @@
 """The configuration: every setting of a build, validated, with the reason for its default.
 
-Two kinds of settings live here. Those that shape the index (`split`, `shards`, `recognise`, `embed`, `families`) are
+Two kinds of settings live here. Those that shape the index (`split`, `shards`, `recognise`, `extract`, ...) are
 written into the manifest and into the keys of the parts they shape. Those that say where and how a run works
 (`store`, `corpus.paths`, `run`) never reach a published byte.
 """
@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
@@ -22,14 +24,18 @@ from pydantic import (
     Field,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
+    field_serializer,
     field_validator,
     model_validator,
 )
 
 from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
 from indexmill.errors import ConfigurationError
+from indexmill.models.secrets import redacted
 from indexmill.retrieve.bm25 import Bm25Parameters
 from indexmill.retrieve.fused import FusedParameters
+from indexmill.retrieve.lsh_tree import LshTreeParameters
 from indexmill.retrieve.registry import METHODS
 from indexmill.retrieve.tri_graph import TriGraphParameters
 from indexmill.retrieve.zoom_graph import ZoomGraphParameters
@@ -37,11 +43,15 @@ from schemas.corpus import CorpusSettings, as_tuple
 
 __all__ = [
     "Bm25Settings",
+    "BudgetSettings",
     "Configuration",
     "EmbedSettings",
+    "ExtractSettings",
     "FamilySettings",
     "FusedSettings",
     "GateSettings",
+    "LlmSettings",
+    "LshTreeSettings",
     "Price",
     "RecogniseSettings",
     "RunSettings",
@@ -53,8 +63,24 @@ __all__ = [
 ]
 
 
+_KEY = re.compile(r"(^|[_-])(api[_-]?)?(key|secret|token|password)$", re.IGNORECASE)
+
+
 class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _holds_no_key(cls, value: Any) -> Any:
+        for name in value if isinstance(value, dict) else ():
+            if isinstance(name, str) and name not in cls.model_fields and _KEY.search(name):
+                raise ValueError(
+                    f"{name}: a key does not belong in the configuration, which is copied and recorded: put it into "
+                    "the environment variable that llm.api_key_env names (OPENAI_API_KEY by default), or into a file "
+                    "that only you may read (llm.api_key_file), or have it fetched (llm.token_provider); and if this "
+                    "file was shared, have the key replaced"
+                )
+        return value
 
 
 class SplitSettings(_Settings):
@@ -87,12 +113,29 @@ class ShardSettings(_Settings):
 class RecogniseSettings(_Settings):
     """Which recogniser finds the entities of a document."""
 
-    recogniser: str = Field("rules", min_length=1, description="'rules', or the name or path of a spaCy pipeline")
+    recogniser: str = Field(
+        "rules",
+        min_length=1,
+        description="'rules'; 'llm', which asks the model that `llm` names; or the name or path of a spaCy pipeline",
+    )
+
+    @property
+    def asks_llm(self) -> bool:
+        """Whether the recogniser is a language model."""
+        return self.recogniser == "llm"
 
     @property
     def published_name(self) -> str | None:
         """The recogniser's name; None for a path, which says where a machine keeps what the fingerprint identifies."""
         return None if _looks_like_a_path(self.recogniser) else self.recogniser
+
+
+class ExtractSettings(_Settings):
+    """Whether passages are taken apart into units, entities and relations: by the model of `llm`, or without."""
+
+    enabled: bool = Field(
+        False, description="also where no family needs it; where one does, it is done whatever this says"
+    )
 
 
 class EmbedSettings(_Settings):
@@ -123,19 +166,23 @@ def _known(family: str, known: type[Any]) -> AfterValidator:
     return AfterValidator(checked)
 
 
-class TriGraphSettings(_Settings):
-    """Settings of the tri_graph family that shape its artifacts (LinearRAG, section 3.1)."""
+class _Family(_Settings):
+    needs_extraction: ClassVar[bool] = False  # whether it is made from what the stage `extract` makes
 
     enabled: bool = True
+
+
+class TriGraphSettings(_Family):
+    """Settings of the tri_graph family that shape its artifacts (LinearRAG, section 3.1)."""
+
     parameters: Annotated[_Values, _known("tri_graph", TriGraphParameters)] = Field(
         default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
     )
 
 
-class Bm25Settings(_Settings):
+class Bm25Settings(_Family):
     """Settings of lexical retrieval; it is always there unless it is disabled."""
 
-    enabled: bool = True
     title_weight: int = Field(
         3, ge=1, le=100, description="how often a title counts in each of its passages, where split.title_in_passage"
     )
@@ -153,10 +200,9 @@ class FusedSettings(_Settings):
     )
 
 
-class ZoomGraphSettings(_Settings):
+class ZoomGraphSettings(_Family):
     """Settings of the zoom_graph family that shape its artifacts (ZoomRAG, section 3.1)."""
 
-    enabled: bool = True
     threshold: float = Field(
         3.0, ge=0.0, le=10.0, description="standard deviations above a row's mean of exp(cos) that a link exceeds"
     )
@@ -176,6 +222,29 @@ class ZoomGraphSettings(_Settings):
         return {"threshold": self.threshold, "cap": self.cap, "exact_rows": self.exact_rows}
 
 
+class LshTreeSettings(_Family):
+    """Settings of the lsh_tree family that shape its artifacts (EraRAG, section III)."""
+
+    smallest: int = Field(6, ge=2, le=4096, description="nodes of a segment at least (the paper's S_min)")
+    largest: int = Field(12, ge=3, le=8192, description="nodes of a segment at most (S_max)")
+    layers: int = Field(5, ge=1, le=16, description="layers of summaries at most (L)")
+    summary_tokens: int = Field(100, ge=16, le=2048, description="tokens of a summary, about")
+    seed: int = Field(0, ge=0, lt=2**32, description="of the hyperplanes")
+    group: int = Field(512, ge=1, le=65_536, description="segments whose summaries make one part, at most")
+    parameters: Annotated[_Values, _known("lsh_tree", LshTreeParameters)] = Field(
+        default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
+    )
+
+    @model_validator(mode="after")
+    def _halves_fit(self) -> LshTreeSettings:
+        if self.largest < 2 * self.smallest - 1:
+            raise ValueError(
+                f"largest {self.largest} is below 2 x smallest - 1 = {2 * self.smallest - 1}: a segment that overflows "
+                "could not be halved"
+            )
+        return self
+
+
 class FamilySettings(_Settings):
     """The index families of a snapshot, and how they are combined."""
 
@@ -183,6 +252,7 @@ class FamilySettings(_Settings):
     bm25: Bm25Settings = Bm25Settings()
     tri_graph: TriGraphSettings = TriGraphSettings()
     zoom_graph: ZoomGraphSettings = ZoomGraphSettings()
+    lsh_tree: LshTreeSettings = LshTreeSettings()
 
 
 class GateSettings(_Settings):
@@ -247,6 +317,113 @@ class Price(_Settings):
     input_per_million: float = Field(ge=0, allow_inf_nan=False, description="price of a million tokens of prompts")
     output_per_million: float = Field(ge=0, allow_inf_nan=False, description="price of a million tokens of answers")
     currency: str = Field("USD", pattern="^[A-Z]{3}$", description="ISO 4217; the same for all models")
+    batch_factor: float = Field(
+        1.0, ge=0, le=1, description="what is paid of these prices for tokens of llm.batch: 0.5 for half of them"
+    )
+
+
+class BudgetSettings(_Settings):
+    """What a run may spend on language models; reaching it ends the run with exit code 4, and the next goes on."""
+
+    tokens: Annotated[int, Field(ge=0)] | None = Field(None, description="of prompts and answers together")
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="in the currency of `prices`, which must name the model"
+    )
+
+
+class LlmSettings(_Settings):
+    """The language model that writes summaries, and how it is asked. Its key is no setting: see api_key_env."""
+
+    backend: Literal["extractive", "openai"] = Field(
+        "extractive",
+        description="extractive: no model, the central sentences; nothing leaves this machine. openai: an endpoint "
+        "that speaks OpenAI's protocol (OpenAI, Azure, vLLM, Ollama, a gateway); the corpus's texts are sent to it",
+    )
+    model: str | None = Field(None, min_length=1, description="the model's name at the endpoint")
+    base_url: str | None = Field(
+        None, description="the endpoint, such as http://localhost:8000/v1; default: https://api.openai.com/v1"
+    )
+    api_key_env: str = Field(
+        "OPENAI_API_KEY",
+        description="the name of the environment variable that holds the key; the key itself never stands in this "
+        "file. With a base_url and without the variable, none is sent",
+    )
+    api_key_file: Path | None = Field(
+        None, description="a file that holds the key and nothing else, in place of the variable; read whenever needed"
+    )
+    token_provider: str | None = Field(
+        None,
+        pattern=r"^\w+(\.\w+)*:\w+$",
+        description="module:function of an installed package that returns a key, or a coroutine of one, in place of "
+        "the variable; called for every request, so that it may hand out short-lived tokens",
+    )
+    ca_file: Path | None = Field(None, description="certificates to trust (PEM), in place of the system's")
+    proxy: str | None = Field(None, description="the URL of a proxy; default: HTTPS_PROXY and NO_PROXY, as everywhere")
+    structured: Literal["auto", "json_schema", "json_object", "text"] = Field(
+        "auto", description="how the form of an answer is asked for; auto: json_schema, then what the endpoint has"
+    )
+    temperature: float | None = Field(0.0, ge=0, le=2, description="null for models that take none")
+    prompts: Path | None = Field(None, description="a folder with prompts that replace ours, file by file")
+    timeout_seconds: float = Field(60, gt=0, description="for one answer, the whole of it")
+    deadline_seconds: float = Field(900, gt=0, description="for one request with all its retries")
+    requests_per_minute: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="of the whole run, however many workers; default: no limit but the endpoint's own"
+    )
+    tokens_per_minute: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="of prompts and answers, of the whole run"
+    )
+    concurrency: int = Field(16, ge=1, le=1024, description="calls that one worker keeps in flight")
+    budget: BudgetSettings = BudgetSettings()
+    batch: bool = Field(False, description="`backfill` asks by the endpoint's Batch API: cheaper, and slower")
+    batch_smallest: int = Field(
+        100, ge=1, description="fewer questions at a time are asked directly: they are not worth a wait of hours"
+    )
+    batch_largest: int = Field(
+        50_000, ge=1, le=50_000, description="questions in one batch; fewer where the endpoint's queue is short"
+    )
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _is_a_variable(cls, value: str) -> str:
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", value):
+            raise ValueError("expected the name of an environment variable, such as OPENAI_API_KEY; not the key itself")
+        return value
+
+    @field_validator("base_url", "proxy")
+    @classmethod
+    def _is_a_url(cls, value: str | None, info: ValidationInfo) -> str | None:
+        schemes = ("http", "https") if info.field_name == "base_url" else ("http", "https", "socks5", "socks5h")
+        try:
+            found = None if value is None else urlsplit(value)
+            whole = found is None or (found.scheme in schemes and bool(found.hostname) and found.port != 0)
+        except ValueError:
+            whole = False
+        if not whole:
+            raise ValueError(f"expected a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+        return value
+
+    @field_serializer("base_url", "proxy", when_used="json")
+    def _without_password(self, value: str | None) -> str | None:
+        """What is recorded of a URL: runs keep their settings in the store."""
+        return None if value is None else redacted(value)
+
+    @model_validator(mode="after")
+    def _openai_has_a_model(self) -> LlmSettings:
+        if self.backend == "openai" and self.model is None:
+            raise ValueError("backend openai needs a model: set llm.model")
+        return self
+
+    @model_validator(mode="after")
+    def _one_place_for_the_key(self) -> LlmSettings:
+        if self.api_key_file is not None and self.token_provider is not None:
+            raise ValueError("api_key_file and token_provider are two places for one key: give one of them")
+        return self
+
+    def shaping(self) -> dict[str, Any]:
+        """What shapes the answers."""
+        if self.backend == "extractive":
+            return {"backend": self.backend}
+        return {"backend": self.backend, "model": self.model, "temperature": self.temperature}
 
 
 class Configuration(_Settings):
@@ -257,8 +434,10 @@ class Configuration(_Settings):
     split: SplitSettings = SplitSettings()
     shards: ShardSettings = ShardSettings()
     recognise: RecogniseSettings = RecogniseSettings()
+    extract: ExtractSettings = ExtractSettings()
     embed: EmbedSettings = EmbedSettings()
     families: FamilySettings = FamilySettings()
+    llm: LlmSettings = LlmSettings()
     gates: GateSettings = GateSettings()
     run: RunSettings = RunSettings()
     prices: dict[str, Price] = Field(
@@ -288,9 +467,36 @@ class Configuration(_Settings):
                 raise ValueError(f"gates.methods names {name!r}, and families.{family} is not enabled")
         return self
 
+    @model_validator(mode="after")
+    def _recogniser_has_a_model(self) -> Configuration:
+        if self.recognise.asks_llm and self.llm.backend == "extractive":
+            raise ValueError(
+                "recognise.recogniser is 'llm', and llm.backend is 'extractive', which is no model that could be "
+                "asked: set llm.backend to openai and llm.model to a model's name, or the recogniser to 'rules'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _budget_has_a_price(self) -> Configuration:
+        model = self.llm.model
+        if self.llm.backend != "extractive" and self.llm.budget.cost is not None and model not in self.prices:
+            raise ValueError(
+                f"llm.budget.cost is set, and `prices` has none for {model!r}: give its price per million tokens, or "
+                "a budget in tokens"
+            )
+        return self
+
+    @property
+    def extracts(self) -> bool:
+        """Whether passages are taken apart: it is asked for, or a family that is made needs it."""
+        families = (family for _, family in self.families if isinstance(family, _Family))
+        return self.extract.enabled or any(family.enabled and family.needs_extraction for family in families)
+
     def published(self) -> dict[str, Any]:
         """The settings that shape the index, as the manifest records them."""
-        shaping = self.model_dump(mode="json", include={"split", "shards", "recognise", "embed", "families"})
+        sections = {"split", "shards", "recognise", "extract", "embed", "families"}
+        shaping = self.model_dump(mode="json", include=sections)
+        shaping["llm"] = self.llm.shaping()
         shaping["embed"].pop("allow_hub")
         shaping["embed"].pop("model")  # where the model was found; its digest is in the models' fingerprints
         if self.recognise.published_name is None:
@@ -312,7 +518,7 @@ def load_configuration(path: Path | None, overrides: dict[str, Any] | None = Non
         except FileNotFoundError as error:
             raise ConfigurationError(f"{path}: no such configuration file; `indexmill init` writes one") from error
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigurationError(f"{path}: cannot be read as YAML: {error}") from error
+            raise ConfigurationError(f"{path}: cannot be read as YAML: {redacted(str(error))}") from None
         if not isinstance(content, dict):
             raise ConfigurationError(f"{path}: expected settings by name, found {type(content).__name__}")
         _anchor_paths(content, path.parent)
@@ -337,9 +543,15 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
             corpus["paths"] = anchored(paths, folder)
         elif isinstance(paths, list):
             corpus["paths"] = [anchored(path, folder) if isinstance(path, str) else path for path in paths]
-    gates = content.get("gates")
-    if isinstance(gates, dict) and isinstance(gates.get("questions"), str):
-        gates["questions"] = anchored(gates["questions"], folder)
+    for section, setting in (
+        ("gates", "questions"),
+        ("llm", "api_key_file"),
+        ("llm", "ca_file"),
+        ("llm", "prompts"),
+    ):
+        settings = content.get(section)
+        if isinstance(settings, dict) and isinstance(value := settings.get(setting), str):
+            settings[setting] = anchored(value, folder)
     for section, setting in (("embed", "model"), ("recognise", "recogniser")):
         settings = content.get(section)
         if not isinstance(settings, dict) or not isinstance(value := settings.get(setting), str):

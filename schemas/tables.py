@@ -11,13 +11,20 @@ import pyarrow as pa
 __all__ = [
     "DOCUMENTS",
     "ENTITIES",
+    "EXTRACTED",
+    "LSH_SEGMENTS",
+    "LSH_SUMMARIES",
     "MENTIONS",
     "NAMES",
     "PASSAGES",
     "QUARANTINE",
+    "RELATIONS",
     "SENTENCES",
+    "STAND_INS",
     "SURFACES",
     "TITLE_SENTENCE",
+    "UNITS",
+    "UNIT_ENTITIES",
     "conform",
 ]
 
@@ -67,6 +74,37 @@ MENTIONS = _schema(
     kind=pa.string(),
 )
 
+STAND_INS = _schema(document_id=pa.string())  # of which something else stands in for what a model was to find
+
+UNITS = _schema(
+    unit_id=pa.string(),
+    passage_id=pa.string(),
+    ordinal=pa.int32(),  # position in the passage
+    text=pa.string(),  # what the passage says, in a sentence or a few
+)
+
+UNIT_ENTITIES = _schema(passage_id=pa.string(), unit_id=pa.string(), entity_id=pa.string())
+
+EXTRACTED = _schema(
+    passage_id=pa.string(),
+    entity_id=pa.string(),
+    name=pa.string(),  # canonical
+    surface=pa.string(),  # as the passage or its document's title writes it
+    type=pa.string(),  # may be empty
+    description=pa.string(),  # what this passage says of it; may be empty
+)
+
+RELATIONS = _schema(
+    relation_id=pa.string(),
+    passage_id=pa.string(),
+    unit_id=pa.string(),
+    source=pa.string(),  # entity_id
+    target=pa.string(),  # entity_id, never the source
+    kind=pa.string(),  # in folded words; may be empty
+    text=pa.string(),  # the wording, read from source to target
+    description=pa.string(),
+)
+
 ENTITIES = _schema(
     entity_id=pa.string(),
     name=pa.string(),  # canonical
@@ -79,6 +117,24 @@ ENTITIES = _schema(
 NAMES = _schema(entity_id=pa.string(), name=pa.string())
 
 SURFACES = _schema(entity_id=pa.string(), surface=pa.string(), mentions=pa.int64())
+
+LSH_SEGMENTS = _schema(
+    node_id=pa.string(),
+    child_id=pa.string(),  # of a passage or, above the first layer, of a node
+    child_digest=pa.string(),  # of the child's text: see tasks.embed.row_key, 32 hex digits
+    shard=pa.string(),  # where the child's text lies
+)
+"""Ordered by (node_id, child_id)."""
+
+LSH_SUMMARIES = _schema(
+    node_id=pa.string(),
+    layer=pa.int32(),  # 1 is the lowest
+    text=pa.string(),
+    tokens=pa.int32(),  # of the text, special tokens included
+    digest=pa.string(),  # of the text, like child_digest
+    stand_in=pa.bool_(),  # made of the texts' own sentences since the model gave no summary
+)
+"""Ordered by node_id."""
 
 QUARANTINE = _schema(
     nullable=("line", "document_id"),

@@ -1,9 +1,9 @@
-"""Exports: snapshots as plain folders outside the store, and the records of where they went.
+"""Exports: snapshots as plain folders outside the store, the ledger as a file, and the records of where they went.
 
     exports/<number>.json
 
 The record is created before the first byte is copied: whatever lies in a folder that an export made has its record, and
-whoever removes a document from the store can say which copies are out of reach. A record does not say that the folder
+whoever removes a document from the store can say which copies are out of reach. A record does not say that the copy
 is still there, nor that it was ever finished: its run tells the latter.
 """
 
@@ -33,11 +33,11 @@ _PIECE = 1 << 20
 
 
 class Export(Record):
-    """A copy of a snapshot outside the store."""
+    """A copy of a snapshot outside the store; of the ledger where it names no version."""
 
     number: Annotated[int, Field(ge=1)]
-    version: Annotated[int, Field(ge=1)]
-    manifest: Digest
+    version: Annotated[int, Field(ge=1)] | None
+    manifest: Digest | None
     path: str
     """Where the copy was put, absolute, on the host of `by`."""
     run_id: Word
@@ -45,8 +45,10 @@ class Export(Record):
     created: Timestamp
 
 
-def record(store: Store, *, version: int, manifest: str, path: str, run_id: str, by: str, created: str) -> Export:
-    """Record that a snapshot is about to be copied to a path. Any number of processes may do so at once."""
+def record(
+    store: Store, *, version: int | None, manifest: str | None, path: str, run_id: str, by: str, created: str
+) -> Export:
+    """Record that a snapshot, or the ledger, is about to be copied to a path; any number of processes may do so."""
     while True:
         made = Export(
             number=_newest(store) + 1,

@@ -5,7 +5,8 @@ So what stays is what such versions need, and parts of shards that the document 
 without a grace period: parts can be made again. The order makes a crash harmless anywhere:
 
 1. Aliases move from withdrawn versions to the newest one, then records say that those versions are withdrawn.
-2. Records are rewritten without what names a document, while the documents are still there to tell what that is.
+2. Records are rewritten without what names a document, and answers of language models go that come from one, as do the
+   questions of open batches, while the documents are still there to tell what that is.
 3. Receipts go, then blobs, then temporary files.
 4. A last look at everything. Only if it finds nothing, a record says that the documents are forgotten.
 
@@ -21,22 +22,27 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
 from indexmill.errors import CorruptBlob, NotFound, StoreError
-from indexmill.layout import blob_path, forgotten_name
+from indexmill.layout import batch_name, blob_path, forgotten_name
 from indexmill.manifest import Digest, Manifest, Record, Ref, Removal, Timestamp, Word
 from schemas.tables import DOCUMENTS, PASSAGES, QUARANTINE
-from storage import lineage, refs
+from storage import batches, lineage, refs, tombstones
+from storage.batches import Batch
 from storage.clock import Clock, timestamp
 from storage.gc import blobs_of, digests_in, receipts_of
 from storage.lease import Lease
 from storage.protocol import Store
+from storage.provenance import Answers, hashed
 from storage.receipts import Receipt
 from storage.runs import QuarantineRecord
 from storage.tables import put_table, read_table
@@ -46,7 +52,7 @@ from storage.traces import Traces
 __all__ = ["Export", "ForgetRecord", "Forgetting", "Search", "dry_run", "remove"]
 
 _REWRITTEN = ("refs/", "holds/", "runs/")
-_OTHER = ("blobs/", "exports/", "forgotten/", "leases/", "tombstones/", "work/")
+_OTHER = re.compile(r"(batches|blobs|exports|forgotten|leases|ledger/[0-9a-f]{2}|refusals|tombstones|work)/")
 _SHARD = re.compile(r"p([01]*)")
 _PARQUET = b"PAR1"
 _CHECKED = 64  # blobs between two looks at the lease
@@ -80,6 +86,12 @@ class ForgetRecord(Record):
     quarantine_rows: Annotated[int, Field(ge=0)]
     records: Annotated[int, Field(ge=0)]
     """Those that named a document: rewritten, or removed where they are of no run and no version."""
+    answers: Annotated[int, Field(ge=0)] = 0
+    """Of language models, and prompts without one."""
+    questions: Annotated[int, Field(ge=0)] = 0
+    """Of batches that are not collected yet."""
+    batches: _Tuple[str] = ()
+    """Those that hold or held such questions, with their endpoint, which has their texts until they are collected."""
     exports: _Tuple[Export]
     done: bool
 
@@ -96,6 +108,11 @@ class Forgetting:
     quarantine_rows: dict[str, int]
     """Rows to remove by the name of the record."""
     records: tuple[str, ...]
+    answers: tuple[str, ...]
+    """The names of answers of language models, and of prompts without one."""
+    questions: int
+    """Of batches that are not collected yet."""
+    batches: tuple[str, ...]
     exports: tuple[Export, ...]
 
 
@@ -109,7 +126,8 @@ class Search:
         """The ids that were found."""
         self._paths = [_path(document_id) for document_id in self.document_ids]
         self._contents: list[dict[str, str | None]] = []
-        self._passages: set[str] = set()
+        self.passages: dict[str, set[str]] = {}
+        """The ids of the passages of each document."""
         self._looked: dict[tuple[str, str], bool] = {}
         removed = refs.removals(store)
         self.there: list[Ref] = []
@@ -141,7 +159,49 @@ class Search:
     @cached_property
     def traces(self) -> Traces:
         """What of the documents may stand in other places."""
-        return Traces(self.document_ids, self._contents, self._passages)
+        return Traces(self.document_ids, self._contents, self._passage_ids)
+
+    def unaccounted(self, answers: Answers | None = None) -> tuple[str, ...]:
+        """The names of the answers of language models that come from the documents, or from nothing that is there."""
+        gone = hashed([*self.document_ids, *self._passage_ids])
+        return tuple((answers or self._answers).unaccounted(lambda: self._accounted, gone))
+
+    def derived(self) -> dict[str, set[str]]:
+        """By document, the SHA-256 of the ids of its passages, and of what language models made of them."""
+        found = {}
+        for document_id in self.document_ids:
+            passages = self.passages.get(document_id, set())
+            made = self._answers.made_of(hashed([document_id, *passages]), lambda: self._accounted)
+            found[document_id] = made.union(map(document_digest, passages))
+        return found
+
+    def names(self, ids: Iterable[str]) -> bool:
+        """Whether one of some ids is that of a document, of a passage of one, or of what was made of that."""
+        return any(document_digest(one) in self._digests for one in ids)
+
+    @cached_property
+    def _digests(self) -> frozenset[str]:
+        return frozenset({*map(document_digest, self.document_ids), *chain(*self.derived().values())})
+
+    @cached_property
+    def _answers(self) -> Answers:
+        return Answers(self.store, self.traces)
+
+    @property
+    def _passage_ids(self) -> frozenset[str]:
+        return frozenset(passage for passages in self.passages.values() for passage in passages)
+
+    @cached_property
+    def _accounted(self) -> NDArray[np.uint64]:
+        """The ids of all documents and passages that were there before anything was removed, `hashed`."""
+        found = [hashed(())]
+        for digest, _ in blobs_of(self.store):
+            with contextlib.suppress(StoreError):  # nobody can tell what a damaged one held
+                path = self.store.open_local(digest)
+                if _is_table(path) and {"document_id", "passage_id"} <= set(pq.read_schema(path).names):
+                    table = pq.read_table(path, columns=["document_id", "passage_id"])
+                    found += [hashed(column.unique().to_pylist()) for column in table.columns]
+        return np.unique(np.concatenate(found))
 
     def may_hold(self, shard: str) -> bool:
         """Whether a shard of this label can hold one of the documents: only those along the hash of its id can."""
@@ -187,7 +247,8 @@ class Search:
         if name == "documents":
             self._contents += [row for row in found if row not in self._contents]
         else:
-            self._passages.update(row["passage_id"] for row in found)
+            for row in found:
+                self.passages.setdefault(row["document_id"], set()).add(row["passage_id"])
         return bool(found)
 
 
@@ -207,6 +268,9 @@ def dry_run(store: Store, search: Search) -> Forgetting:
         blobs=blobs,
         quarantine_rows=rows,
         records=records,
+        answers=search.unaccounted(),
+        questions=sum(_dropped(*pair) for pair in batches.naming(store, search.names)),
+        batches=tuple(str(batch) for batch, _ in batches.naming(store, search.names)),
         exports=_exports(store, search),
     )
 
@@ -234,8 +298,14 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
     for name, clean in tainted:
         store.replace(name, clean)
     others = list(_others(store, search.traces))
-    for name in others:
+    answers = search.unaccounted()
+    for name in (*others, *answers):
         store.delete(name)
+    forgotten = tombstones.forgotten(store)
+    batches.sweep(store)
+    asked = list(batches.naming(store, forgotten.names))
+    for _, left in asked:
+        batches.replace(store, left)
     receipts, blobs = _parts(store, search)
     lease.check()
     for name in receipts:
@@ -264,12 +334,19 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
         receipts=len(receipts),
         quarantine_rows=rows,
         records=len(tainted) + len(others),
+        answers=len(answers),
+        questions=sum(_dropped(*pair) for pair in asked),
+        batches=tuple(str(batch) for batch, _ in asked),
         exports=exports,
         done=True,
     )
     lease.check()
     store.create(forgotten_name(lease.run_id), made.to_bytes())
     return made
+
+
+def _dropped(batch: Batch, left: Batch) -> int:
+    return len(batch.asked.questions) - len(left.asked.questions)
 
 
 def _aliases(store: Store, search: Search, newest: int) -> dict[str, tuple[int, int]]:
@@ -329,7 +406,7 @@ def _tainted(store: Store, traces: Traces) -> Iterator[tuple[str, bytes]]:
 def _others(store: Store, traces: Traces) -> Iterator[str]:
     """The records of kinds that this module does not know which hold a trace, or are named after one."""
     for name in store.list(""):
-        if name.startswith((*_REWRITTEN, *_OTHER)) or "/" not in name:
+        if name.startswith(_REWRITTEN) or _OTHER.match(name) or "/" not in name:
             continue
         with contextlib.suppress(NotFound, ValueError):  # a name that is none of a store's
             if traces.in_text(name.removesuffix(".json")) or traces.in_record(store.get(name)):
@@ -381,6 +458,8 @@ def _remains(store: Store, search: Search, run_id: str) -> Iterator[str]:
             if names and traces.in_table(pq.read_table(path, columns=names)):
                 yield blob_path(digest)
     yield from _others(store, traces)
+    yield from search.unaccounted(Answers(store, traces))
+    yield from (batch_name(batch.id, "asked") for batch, _ in batches.naming(store, tombstones.forgotten(store).names))
     if store.sweep(math.inf, keep=run_id):
         yield "tmp"
 

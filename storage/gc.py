@@ -2,13 +2,14 @@
 
 Kept are the newest version, those that a policy keeps, those that an alias points to, and those with the manifest of a
 kept one; what a person may still publish; what unfinished runs and the runs since the newest version made; every blob
-that another record names; and whatever is younger than the grace period. The order makes a crash harmless anywhere:
+that another record names; and whatever is younger than the grace period. The ledger stays as it is: what was paid for
+is worth more than its place. The order makes a crash harmless anywhere:
 
 1. A record says that a version is no longer there. Readers then say so, whether its blobs are gone or not. Aliases
    are looked at once more, since moving one needs no lease: a version that one points to by now is taken back.
 2. Receipts go before the blobs they name, so that no receipt promises what is not there.
 3. Blobs go, each looked at again just before: one that was put meanwhile stays.
-4. Old records of runs and leases go.
+4. Old records of runs, leases and closed batches go.
 
 Running again finishes. Refs stay for ever, so that no number is used twice.
 """
@@ -23,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from indexmill.errors import CorruptBlob, NotFound, StoreError
-from indexmill.layout import blob_path, is_digest, lease_prefix, run_prefix
+from indexmill.layout import batch_prefix, blob_path, is_digest, lease_prefix, run_prefix
 from indexmill.manifest import Manifest, Ref, Removal
 from storage import lineage, refs, runs
 from storage.clock import Clock, from_timestamp, timestamp
@@ -49,7 +50,10 @@ DAY = 24 * 3600.0
 
 _HEX = re.compile(rb"[0-9a-f]{64}")
 _TOLD = re.compile(rb'"(?:error|manifest)":"(?:[^"\\]|\\.)*"')
-_KNOWN = ("blobs/", "exports/", "forgotten/", "holds/", "leases/", "refs/", "runs/", "tombstones/", "work/")
+_KNOWN = (
+    *("batches/", "blobs/", "exports/", "forgotten/", "holds/", "leases/", "ledger/", "refs/", "refusals/", "runs/"),
+    *("tombstones/", "work/"),
+)
 _CHECKED = 64  # blobs between two looks at the lease
 
 
@@ -80,7 +84,7 @@ class Survey:
     blobs: dict[str, int]
     """Bytes by digest."""
     records: tuple[str, ...]
-    """Of old runs and leases, in the order to remove them."""
+    """Of old runs, leases and batches, in the order to remove them."""
 
 
 @dataclass(frozen=True)
@@ -280,11 +284,17 @@ def _old_runs(known: list[Run], kept: list[Ref], before: float) -> set[str]:
 
 
 def _old_records(store: Store, old: set[str], known: set[str], before: float) -> Iterator[str]:
-    """Records to remove. A run's start goes first: without it the run is not known; without its end it looks killed."""
+    """Records to remove. A run's start goes first: without it the run is not known; without its end it looks killed.
+
+    A batch that is not closed stays, however old.
+    """
     names = store.list(run_prefix())
     for name in sorted(names, key=lambda name: (name.split("/")[1], not name.endswith("/start.json"))):
         run_id = name.split("/")[1]
         if run_id in old or (run_id not in known and not _young(store.look(name), before)):
+            yield name
+    for name in store.list(batch_prefix()):
+        if name.endswith("/closed.json") and not _young(store.look(name), before):
             yield name
     current = refs.highest_epoch(store)
     for name in store.list(lease_prefix()):

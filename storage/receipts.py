@@ -2,13 +2,14 @@
 
 A key hashes everything the part was made from, so a part is made once, whatever run asks for it. The first writer of a
 receipt wins and later ones use its outputs. A part with failed rows gets a receipt under the name of the attempt: it
-says what could be made, and never stands in the way of a complete one.
+says what could be made, and never stands in the way of a complete one. Once a version was published with it, the part
+is as good as made, until a run is told to try such rows again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -18,7 +19,7 @@ from indexmill.layout import attempt_name, receipt_name, receipt_prefix
 from indexmill.manifest import Digest, Record, Word
 from storage.protocol import Store
 
-__all__ = ["Receipt", "candidates", "find", "find_attempt", "overlap", "record", "replace", "scan"]
+__all__ = ["Receipt", "candidates", "find", "find_attempt", "find_incomplete", "overlap", "record", "replace", "scan"]
 
 _LABEL = re.compile(r"([a-z])([01]*)")
 
@@ -51,6 +52,15 @@ def find(store: Store, stage: str, key: str) -> Receipt | None:
 def find_attempt(store: Store, stage: str, key: str, run_id: str) -> Receipt | None:
     """What one run made of a part with failed rows, for that run itself to use; None if there is no such receipt."""
     return _usable(store, attempt_name(stage, key, run_id))
+
+
+def find_incomplete(store: Store, stage: str, key: str, outputs: Mapping[str, str]) -> Receipt | None:
+    """The receipt of a part with failed rows that holds just these outputs, whichever run made it."""
+    for name in store.list(receipt_prefix(stage) + key):
+        receipt = _usable(store, name)
+        if receipt is not None and not receipt.complete and receipt.key == key and receipt.outputs == outputs:
+            return receipt
+    return None
 
 
 def record(store: Store, receipt: Receipt) -> Receipt:

@@ -2,18 +2,20 @@
 
     tombstones/<SHA-256 of the id>.json
 
-The id itself is not kept. A tombstone is created once and never removed: whatever brings the document back, a corpus
+Ids themselves are not kept. A tombstone is created once and never removed: whatever brings the document back, a corpus
 that still holds it or an import, leaves it out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import pyarrow as pa
+from pydantic import Field
 
 from indexmill.canonical import digest_of
 from indexmill.layout import tombstone_name, tombstone_prefix
@@ -33,6 +35,9 @@ class Tombstone(Record):
     """The SHA-256 of its id."""
     shown: Digest
     """The SHA-256 of its id as a quarantine shows it, where a long one is cut short."""
+    derived: Annotated[tuple[Digest, ...], Field(strict=False)] = ()
+    """The SHA-256 of the id of each of its passages, and of what language models made of them, as far as it was found:
+    what is about one of them is not taken in again."""
     run_id: Word
     created: Timestamp
 
@@ -50,6 +55,14 @@ class Forgotten:
     def id_hashes(self) -> frozenset[bytes]:
         """The SHA-256 of each id, as bytes."""
         return frozenset(bytes.fromhex(tombstone.document) for tombstone in self.tombstones)
+
+    def names(self, ids: Iterable[str]) -> bool:
+        """Whether one of some ids is that of a forgotten document, of a passage of one, or of what was made of that."""
+        return bool(self.tombstones) and any(document_digest(one) in self._digests for one in ids)
+
+    @cached_property
+    def _digests(self) -> frozenset[str]:
+        return frozenset(digest for one in self.tombstones for digest in (one.document, *one.derived))
 
     def without(self, quarantine: pa.Table) -> pa.Table:
         """The rows of a quarantine (schema QUARANTINE) that name no forgotten document, as far as hashes tell."""
@@ -79,13 +92,24 @@ def shown(document_id: str) -> str:
     return document_id if len(document_id) <= _SHOWN else document_id[: _SHOWN - 3] + "..."
 
 
-def put(store: Store, document_ids: Iterable[str], *, run_id: str, created: str) -> int:
-    """Keep a tombstone for every document from now on; returns how many there were not yet."""
+def put(
+    store: Store,
+    document_ids: Iterable[str],
+    *,
+    run_id: str,
+    created: str,
+    derived: Mapping[str, Collection[str]] | None = None,
+) -> int:
+    """Keep a tombstone for every document from now on; returns how many there were not yet.
+
+    derived: by document, the SHA-256 of the ids of its passages and of what was made of them, as far as they are known.
+    """
     made = 0
     for document_id in document_ids:
         tombstone = Tombstone(
             document=document_digest(document_id),
             shown=document_digest(shown(document_id)),
+            derived=tuple(sorted((derived or {}).get(document_id, ()))),
             run_id=run_id,
             created=created,
         )

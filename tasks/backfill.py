@@ -94,7 +94,8 @@ def backfill(
         several = sum(made) > 1
         progress.note(f"wave{'s' if several else ''} {_ranges(made)} of {len(cut)} {'were' if several else 'was'} done")
     tokens = [0 if there else sum(shard.tokens for shard in wave) for wave, there in zip(cut, made, strict=True)]
-    stages = [stage for stage in OF_SHARDS if stage != "bm25" or build.configuration.families.bm25.enabled]
+    off = {"bm25": not build.configuration.families.bm25.enabled, "extract": not build.configuration.extracts}
+    stages = [stage for stage in OF_SHARDS if not off.get(stage)]
     pace = pace or Pace()
     for number, wave in enumerate(cut, 1):
         title = f"wave {number} of {len(cut)}"

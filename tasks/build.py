@@ -7,13 +7,14 @@ nor Dask, and it commits nothing: `manifest` returns what `storage.publish` may 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,10 +24,13 @@ from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefu
 from indexmill.evaluate import parse_questions
 from indexmill.layout import blob_path, poison_prefix
 from indexmill.manifest import Artifact, Corpus, Family, Manifest
+from indexmill.models import llm_recogniser
+from indexmill.models.llm_recogniser import LlmRecogniser
+from indexmill.models.openai_llm import open_llm
 from indexmill.packs import open_pack
 from indexmill.retrieve.registry import available
 from schemas.config import Configuration
-from schemas.tables import DOCUMENTS
+from schemas.tables import DOCUMENTS, LSH_SEGMENTS
 from storage import lineage as lineages
 from storage import poison, runs, tombstones
 from storage.lineage import Lineage, LineageEntry
@@ -39,11 +43,19 @@ from tasks import (
     embed,
     embed_names,
     encoder,
+    extract,
+    extract_llm,
     gates,
+    lsh_axes,
+    lsh_segments,
+    lsh_summaries,
+    lsh_tree,
     quality,
     recognise,
+    recognise_llm,
     resolve,
     split,
+    summarise,
     tri_graph,
     zoom_graph,
     zoom_links,
@@ -51,23 +63,32 @@ from tasks import (
 from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of
 from tasks.environment import code_digest, environment_fingerprint
 from tasks.executor import Call, Executor, timed
+from tasks.extraction import EXTRACTION
+from tasks.hierarchy import Bounds
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
 from tasks.ingest.sources import Found, batches, is_quick
 from tasks.ingest.sources import find as find_sources
 from tasks.isolate import DocumentsFailed
-from tasks.maker import PRIORITY, Maker, NotThere, Parent, Want
+from tasks.llm.ask import Asking
+from tasks.llm.batch import Batcher
+from tasks.llm.prompts import prompt
+from tasks.llm.quota import Limits, NoQuota, RunQuota, Spent
+from tasks.maker import PRIORITY, Maker, NotThere, Parent, Parts, Want
 from tasks.quality import Measured, Quality, compare
 from tasks.report import Progress, Silent
 
 __all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "WHOLE", "Build", "is_private"]
 
-_TABLES = frozenset({"documents", "passages", "sentences", "mentions", "entities", "surfaces"})
+_TABLES = frozenset(
+    {"documents", "passages", "sentences", "mentions", *EXTRACTION, "entities", "surfaces", "summaries"}
+)
 NEEDS: dict[str, tuple[str, ...]] = {
     "encoder": (),
     "ingest": (),
     "split": ("ingest",),
     "recognise": ("split",),
+    "extract": ("recognise",),
     "embed": ("encoder", "split"),
     "resolve": ("recognise",),
     "embed_names": ("encoder", "resolve"),
@@ -76,16 +97,22 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "zoom_links": ("embed",),
     "zoom_entity_links": ("embed_names",),
     "zoom_graph": ("zoom_links", "zoom_entity_links"),
-    "check": ("embed", "embed_names", "bm25", "tri_graph", "zoom_graph"),
+    "lsh_axes": ("encoder",),
+    "lsh_tree": ("embed", "lsh_axes"),
+    "check": ("extract", "embed", "embed_names", "bm25", "tri_graph", "zoom_graph", "lsh_tree"),
     "quality": ("check",),
 }
 """The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
 
-OF_SHARDS = ("ingest", "split", "recognise", "embed", "bm25")
+OF_SHARDS = ("ingest", "split", "recognise", "extract", "embed", "bm25")
 """The stages that make a part of each shard, in an order that satisfies each."""
 
-_FAMILIES = {"tri_graph": tri_graph.counts, "zoom_graph": zoom_graph.counts}
-"""The families by name, each with what counts its artifact `matrices`."""
+_FAMILIES = {
+    "tri_graph": ("matrices", tri_graph.counts),
+    "zoom_graph": ("matrices", zoom_graph.counts),
+    "lsh_tree": ("tree", lsh_tree.counts),
+}
+"""The families by name, each with an artifact and what counts it."""
 
 WHOLE = "all"
 """The shard label of a part that is made from the whole corpus."""
@@ -109,11 +136,15 @@ class Build(Maker):
         progress: Progress,
         cold: bool = False,
         allow_shrink: bool = False,
+        retry_refused: bool = False,
         approve: Callable[[Build], None] | None = None,
+        batch: bool = False,
     ) -> None:
         super().__init__(store, executor, run_id, parent=parent, progress=progress, cold=cold)
         self.configuration = configuration
         self.allow_shrink = allow_shrink
+        self.retry_refused = retry_refused
+        self._batch = batch  # whether language models are asked by batches
         self._approve = approve  # raises where the build must not go on, once the corpus is known
         self.measured: Quality | None = None
         self.corpus: spill.ShardPlan | None = None
@@ -122,6 +153,7 @@ class Build(Maker):
         self._encoder: OpenedEncoder | None = None
         self._sources: Found | None = None
         self._attempt = 0
+        self._quota: RunQuota | None = None  # of what language models are asked, once they are
         self._manifest: Manifest | None = None
 
     def look(self) -> None:
@@ -129,10 +161,12 @@ class Build(Maker):
         self._sources = self._find_sources()
         if not self._sources.files:
             self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
+        self._summary_prompt  # noqa: B018 - raises
         self.questions  # noqa: B018 - raises
         self.choice  # noqa: B018 - raises
-        if self.configuration.recognise.recogniser != "rules":
-            recognise.recogniser_of(self.configuration.recognise.recogniser)
+        self.recogniser_fingerprint  # noqa: B018 - raises
+        if self.configuration.extracts:
+            self.extractor_fingerprint  # noqa: B018 - raises
 
     # Stages, in the order of the flow of data.
 
@@ -341,8 +375,28 @@ class Build(Maker):
     def recognise(self) -> None:
         """Find the entities that documents mention."""
         settings = {"fingerprint": self.recogniser_fingerprint}
-        extra = {"recogniser": self.configuration.recognise.recogniser}  # a name, or where a pipeline lies
-        self._make(recognise.STAGE, [Want(shard, self._texts(shard), settings, extra) for shard in self._labels])
+        stage = recognise.STAGE
+        extra: dict[str, Any] = {"recogniser": self.configuration.recognise.recogniser}  # a name, or a path
+        if self.configuration.recognise.asks_llm:
+            stage = recognise_llm.STAGE
+            extra = {"recogniser": self._llm_recogniser, "asking": self.asking(stage.name)}
+        self._make(stage, [Want(shard, self._texts(shard), settings, extra) for shard in self._labels])
+
+    def extract(self) -> None:
+        """Take passages apart into units, entities and relations, where a family needs these."""
+        if not self.configuration.extracts:
+            return
+        settings = {"extractor": self.extractor_fingerprint}
+        stage, extra = extract.STAGE, None
+        if self._extractor is not None:
+            stage = extract_llm.STAGE
+            extra = {"prompts": self._extractor, "asking": self.asking(stage.name)}
+        mentions = self.parts["recognise"]
+        wants = [
+            Want(shard, {**self._texts(shard), "mentions": mentions[shard].outputs["mentions"]}, settings, extra)
+            for shard in self._labels
+        ]
+        self._make(stage, wants)
 
     def embed(self) -> None:
         """Make the vectors of passages and sentences that no earlier part holds."""
@@ -435,6 +489,113 @@ class Build(Maker):
             inputs[f"candidates/{kind}"] = receipt.outputs["zoom_candidates"]
         self._make(zoom_graph.STAGE, [Want(WHOLE, inputs, {"cap": settings.cap})])
 
+    def lsh_axes(self) -> None:
+        """Find the directions in which the encoder tells texts apart (EraRAG; ours)."""
+        if self.configuration.families.lsh_tree.enabled:
+            shaping = {"encoder": self.opened_encoder.numbers, "texts": lsh_axes.TOPICS_DIGEST}
+            self._make(lsh_axes.STAGE, [Want(WHOLE, {}, shaping, {"opening": self.opened_encoder.opening})])
+
+    def lsh_tree(self) -> None:
+        """Cut the nodes of each layer into segments and summarise these, as long as there are many (EraRAG)."""
+        settings = self.configuration.families.lsh_tree
+        if not settings.enabled:
+            return
+        bounds = Bounds(settings.smallest, settings.largest, settings.layers)
+        axes = self.parts["lsh_axes"][WHOLE].outputs
+        below = self._everything("passages", "vectors")
+        tree = {**self._everything("passages"), **axes}
+        parts, table = self.parts["split"], "passages"
+        texts = {shard: self._texts(shard) for shard in parts}
+        layer = 0
+        while self._wants_layer(bounds, layer, parts, table):
+            layer += 1
+            label = lsh_segments.layer_label(layer)
+            made = self._segment(layer, {**below, **axes}, texts)
+            groups = {name.removeprefix("segments/"): made[name] for name in made if name != "codes"}
+            parts, table = self._summarise(layer, groups, texts), "summaries"
+            self._tell_segments(layer, groups, parts)
+            texts = {group: {"summaries": part.outputs["summaries"]} for group, part in parts.items()}
+            below = {
+                f"{name}/{group}": digest for group, part in parts.items() for name, digest in part.outputs.items()
+            }
+            tree |= {f"codes/{label}": made["codes"]}
+            tree |= {f"segments/{group}": digest for group, digest in groups.items()}
+            tree |= {f"summaries/{group}": part.outputs["summaries"] for group, part in parts.items()}
+        tree |= {name: digest for name, digest in below.items() if "vectors/" in name}  # of the roots
+        whole = {name: getattr(settings, name) for name in ("smallest", "largest", "layers", "seed")}
+        whole["dimension"] = self.opened_encoder.numbers["dimension"]
+        self._make(lsh_tree.STAGE, [Want(WHOLE, tree, whole)])
+
+    def _segment(
+        self, layer: int, below: Mapping[str, str], texts: Mapping[str, Mapping[str, str]]
+    ) -> Mapping[str, str]:
+        """The outputs of the part that cuts the nodes below a layer."""
+        settings = self.configuration.families.lsh_tree
+        numbers, label = self.opened_encoder.numbers, lsh_segments.layer_label(layer)
+        shaping = {name: getattr(settings, name) for name in ("smallest", "largest", "group", "seed")}
+        shaping |= {"layer": layer, "dimension": numbers["dimension"], "summariser": self.summariser_fingerprint}
+        extra = {"texts": texts, "title_in_passage": self.configuration.split.title_in_passage}
+        alike = {name: value for name, value in shaping.items() if name != "group"}  # segments in other groups
+        want = Want(label, below, shaping, extra, encoder={**alike, "encoder": numbers})
+        return self._make(lsh_segments.STAGE, [want])[label].outputs
+
+    def _wants_layer(self, bounds: Bounds, built: int, parts: Parts, table: str) -> bool:
+        """Whether a layer is built over the nodes that some parts have in a table."""
+        return bounds.want_another(built, sum(part.rows[table] for part in parts.values()))
+
+    def _summarise(self, layer: int, groups: Mapping[str, str], texts: Mapping[str, Mapping[str, str]]) -> Parts:
+        """The parts of a layer's groups, given the tables of their segments, and where the children's texts lie."""
+        summariser, numbers = self.summariser_fingerprint, self.opened_encoder.numbers
+        extra = {
+            "opening": self.opened_encoder.opening,
+            "texts": texts,
+            "title_in_passage": self.configuration.split.title_in_passage,
+            "language": self.configuration.split.language,
+            "asking": self.asking(lsh_summaries.STAGE.name),
+            "prompt": self._summary_prompt,
+            "largest": self.configuration.families.lsh_tree.largest,
+            "groups": len(groups),
+        }
+        made = self._make(
+            lsh_summaries.STAGE,
+            [
+                Want(
+                    group,
+                    {"segments": digest},
+                    {"layer": layer, "summariser": summariser, "encoder": numbers},
+                    extra,
+                    encoder={**numbers, "summariser": summariser},
+                )
+                for group, digest in groups.items()
+            ],
+        )
+        return {group: made[group] for group in groups}
+
+    def _tell_segments(self, layer: int, groups: Mapping[str, str], parts: Parts) -> None:
+        """Count in the report the segments that the parent has, too, and those that it has not."""
+        label = lsh_segments.layer_label(layer)
+        before = {
+            digest
+            for entry in (self.parent.lineage.entries if self.parent else ())
+            if (entry.stage, entry.shard) == (lsh_segments.STAGE.name, label)
+            for name, digest in entry.outputs.items()
+            if name != "codes"
+        }
+        now = set(groups.values())
+        redone = len(self._node_ids(now - before) - self._node_ids(before - now))
+        counts = self.report.stage(lsh_segments.STAGE.name).counts
+        counts[f"segments_redone_l{layer}"] = redone
+        counts[f"segments_kept_l{layer}"] = sum(part.rows["summaries"] for part in parts.values()) - redone
+
+    def _node_ids(self, tables: Iterable[str]) -> set[str]:
+        """The nodes of some tables of segments; none of one that was lost or damaged."""
+        found: set[str] = set()
+        for digest in sorted(tables):
+            with contextlib.suppress(CorruptBlob):
+                column = read_table(self.store, digest, LSH_SEGMENTS, columns=["node_id"]).column("node_id")
+                found.update(column.unique().to_pylist())
+        return found
+
     def check(self) -> None:
         """Hold the artifacts against each other before anything is published; raises where they disagree."""
         of_shards = {
@@ -443,6 +604,11 @@ class Build(Maker):
         }
         for shard, receipt in self.parts.get(bm25.STAGE.name, {}).items():
             of_shards[shard]["bm25"] = receipt.outputs["bm25"]
+        for shard, receipt in self.parts.get(extract.STAGE.name, {}).items():
+            of_shards[shard] |= {name: receipt.outputs[name] for name in EXTRACTION}
+        segments = self._everything("segments")
+        for group, receipt in self.parts.get(lsh_summaries.STAGE.name, {}).items():
+            of_shards[group] = {**receipt.outputs, "segments": segments[f"segments/{group}"]}
         entities = self.parts["resolve"][WHOLE].outputs
         for shard, receipt in self.parts["embed_names"].items():
             of_shards[shard] = {"entities": entities[f"entities/{shard}"], "names": receipt.outputs["names"]}
@@ -562,11 +728,11 @@ class Build(Maker):
             families["bm25"] = Family(
                 parameters=dict(self.configuration.families.bm25.parameters), counts=bm25.counts(packs)
             )
-        for name, counted in _FAMILIES.items():
+        for name, (artifact, counted) in _FAMILIES.items():
             if name in self.parts:
                 families[name] = Family(
                     parameters=dict(getattr(self.configuration.families, name).parameters),
-                    counts=counted(open_pack(self.store.open_local(self.parts[name][WHOLE].outputs["matrices"]))),
+                    counts=counted(open_pack(self.store.open_local(self.parts[name][WHOLE].outputs[artifact]))),
                 )
         lineage = Lineage(
             entries=tuple(
@@ -583,18 +749,12 @@ class Build(Maker):
                 passages=sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith("passages/")),
                 counts={
                     table: sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith(table + "/"))
-                    for table in ("sentences", "mentions", "entities")
+                    for table in ("sentences", "mentions", "entities", *self._extraction)
                 },
             ),
             configuration=self.configuration.published(),
             environment=dict(environment_fingerprint()),
-            models={
-                "encoder": dict(self.opened_encoder.fingerprint),
-                "recogniser": {
-                    "name": self.configuration.recognise.published_name,
-                    "fingerprint": self.recogniser_fingerprint,
-                },
-            },
+            models=self.models,
             artifacts=tuple(artifacts),
             families=families,
             lineage=lineages.put(self.store, lineage),
@@ -615,6 +775,36 @@ class Build(Maker):
         """The encoder that the settings name; raises ModelUnavailable."""
         return choose_encoder(self.configuration.embed)
 
+    def asking(self, stage: str) -> Asking:
+        """How the workers of a stage ask the language model that the settings name; for `Want.extra`."""
+        settings = self.configuration.llm
+        if settings.backend == "extractive":
+            return Asking(settings, NoQuota(), self.retry_refused)
+        self._quota = self.executor.quota(self.run_id, Limits.of(settings, self.configuration.prices))
+        return Asking(settings, self._quota.of(stage), self.retry_refused)
+
+    @cached_property
+    def batcher(self) -> Batcher | None:
+        """What asks the language model by batches; it also collects those that an earlier run has started."""
+        if self.configuration.llm.backend == "extractive":
+            return None
+        return Batcher(
+            self.store,
+            open_llm(self.configuration.llm),
+            self.run_id,
+            submit=self._batch,
+            wait=lambda seconds: self.executor.wait(seconds),
+            note=lambda message: self.progress.note(message),
+            warn=lambda message: self.progress.warn(message),
+        )
+
+    def reckon(self) -> None:
+        """Put into the report what language models were asked until now, and what that costs."""
+        price = self.configuration.prices.get(self.configuration.llm.model or "")
+        spent = self._quota.spent() if self._quota is not None else {}
+        for stage in {**self.report.stages, **spent}:
+            self.report.stage(stage).asked(spent.get(stage, Spent()), price)
+
     @property
     def opened_encoder(self) -> OpenedEncoder:
         """The encoder of this run; the stage `encoder` has opened it."""
@@ -625,7 +815,55 @@ class Build(Maker):
     @property
     def recogniser_fingerprint(self) -> str:
         """What determines the output of the recogniser that the settings name."""
-        return recognise.recogniser_of(self.configuration.recognise.recogniser).fingerprint
+        chosen = self.configuration.recognise
+        return (self._llm_recogniser if chosen.asks_llm else recognise.recogniser_of(chosen.recogniser)).fingerprint
+
+    @cached_property
+    def _llm_recogniser(self) -> LlmRecogniser:
+        """The recogniser that asks a language model; raises ConfigurationError where its prompt cannot be read."""
+        settings = self.configuration.llm
+        return LlmRecogniser(*prompt(llm_recogniser.TASK, settings.prompts), settings.shaping())
+
+    @property
+    def extractor_fingerprint(self) -> dict[str, Any]:
+        """What determines what is extracted from passages."""
+        if self._extractor is None:
+            return dict(extract.FINGERPRINT)
+        return self._extractor.fingerprint(self.configuration.llm)
+
+    @cached_property
+    def _extractor(self) -> extract_llm.Extractor | None:
+        """The prompts for extraction; raises ConfigurationError where one cannot be read. None for no model."""
+        settings = self.configuration.llm
+        return None if settings.backend == "extractive" else extract_llm.extractor_of(settings)
+
+    @property
+    def _extraction(self) -> tuple[str, ...]:
+        """The tables that hold what was extracted, if it was."""
+        return tuple(EXTRACTION) if self.configuration.extracts else ()
+
+    @cached_property
+    def summariser_fingerprint(self) -> dict[str, Any]:
+        """What determines summaries, beside the texts that they are of."""
+        tokens = self.configuration.families.lsh_tree.summary_tokens
+        language = self.configuration.split.language
+        return summarise.fingerprint(self.configuration.llm, self._summary_prompt, tokens, language)
+
+    @cached_property
+    def _summary_prompt(self) -> tuple[str, str] | None:
+        """The prompt for summaries; raises ConfigurationError where it cannot be read."""
+        return summarise.prompt_of(self.configuration.llm)
+
+    @property
+    def models(self) -> dict[str, Any]:
+        """The fingerprints of the models of this run, as a manifest states them."""
+        named = {"name": self.configuration.recognise.published_name, "fingerprint": self.recogniser_fingerprint}
+        models = {"encoder": dict(self.opened_encoder.fingerprint), "recogniser": named}
+        if self.configuration.families.lsh_tree.enabled:
+            models["llm"] = self.summariser_fingerprint
+        if self.configuration.extracts:
+            models["extractor"] = self.extractor_fingerprint
+        return models
 
     @property
     def _labels(self) -> list[str]:
@@ -677,6 +915,7 @@ class Build(Maker):
         settings = {
             "split": {"split": configuration.split.model_dump(), "tokenizer": self.choice.tokenizer},
             "recognise": {"fingerprint": self.recogniser_fingerprint},
+            "extract": {"extractor": self.extractor_fingerprint if configuration.extracts else None},
             "embed": {
                 "split": configuration.split.model_dump(),
                 "encoder": [self.choice.backend, self.choice.precision, "" if model is None else model.digest],
@@ -691,7 +930,7 @@ class Build(Maker):
                     {**shared, "stage": stage.name, "version": stage.version, "settings": settings[stage.name]}
                 )
             )
-            for stage in (split.STAGE, recognise.STAGE, embed.STAGE, bm25.STAGE)
+            for stage in (split.STAGE, recognise.STAGE, extract.STAGE, embed.STAGE, bm25.STAGE)
         }
 
     def maker_of(self, stage: str) -> str:
@@ -709,7 +948,12 @@ def is_private(stage: str, label: str, output: str) -> bool:
     """Whether an output is the input of other stages and of the next build, not of a reader."""
     if stage == "zoom_links":
         return (label, output) != ("documents", "zoom_vectors")
-    return stage == "check" or (stage, output.split("/")[0]) == ("resolve", "named")
+    private = (
+        ("resolve", "named"),
+        ("recognise", recognise_llm.BY_RULES),
+        ("extract", extract_llm.BY_SENTENCES),
+    )
+    return stage in ("check", "lsh_axes", "lsh_segments") or (stage, output.split("/")[0]) in private
 
 
 def _artifact_name(stage: str, label: str, output: str) -> str:

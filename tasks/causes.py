@@ -22,9 +22,11 @@ from storage.lineage import LineageEntry
 from storage.protocol import Store
 from storage.receipts import Receipt
 from storage.tables import read_table
+from tasks import lsh_segments
 from tasks.build import NEEDS, WHOLE, Build
 from tasks.encoder import EncoderChoice, OpenedEncoder
 from tasks.executor import InlineExecutor
+from tasks.hierarchy import Bounds
 from tasks.ingest import part as ingest_part
 from tasks.ingest.spill import digest_of_documents
 from tasks.maker import Parent, Parts, Want
@@ -34,25 +36,26 @@ from tasks.stage import Stage, part_key
 __all__ = ["CAUSES", "Cause", "Former", "PlannedPart", "Why", "causes_of"]
 
 Cause = Literal["first", "cold", "model", "code", "settings", "corpus", "lost"]
-"""No version is there yet, `--cold`, the encoder's or recogniser's fingerprint, the stage's version or libraries,
-the settings that a stage reads, documents, or a part of the parent that is missing or damaged."""
+"""No version is there yet, `--cold`, the fingerprint of encoder, recogniser or summariser, the stage's version or
+libraries, the settings that a stage reads, documents, or a part of the parent that is missing or damaged."""
 
 CAUSES: tuple[Cause, ...] = ("first", "cold", "model", "code", "settings", "corpus", "lost")
 """Where a part has several causes, the first of these stands for it: it alone would be enough."""
 
-_MODELS = frozenset({"encoder", "fingerprint", "tokenizer"})
+_MODELS = frozenset({"encoder", "extractor", "fingerprint", "summariser", "tokenizer"})
 """The settings of a stage that say which model it uses."""
 
 
 @dataclass(frozen=True)
 class PlannedPart:
-    """A part of the next version: made or found."""
+    """A part of the next version: made or found. certain: False where it may turn out not to be needed."""
 
     stage: Stage
     want: Want
     key: str
     made: bool
     outputs: Mapping[str, str]
+    certain: bool = True
 
 
 @dataclass(frozen=True)
@@ -110,10 +113,27 @@ class Former(Build):
         """The parent's encoder."""
         return _FormerChoice(self.opened_encoder.fingerprint)
 
+    @cached_property
+    def summariser_fingerprint(self) -> dict[str, Any]:
+        """That of what wrote the parent's summaries."""
+        return dict(self._published.models["llm"])  # type: ignore[arg-type]
+
     @property
     def recogniser_fingerprint(self) -> str:
         """That of the parent's recogniser."""
         return str(self._published.models["recogniser"]["fingerprint"])  # type: ignore[index, call-overload]
+
+    @property
+    def extractor_fingerprint(self) -> dict[str, Any]:
+        """That of what took the parent's passages apart."""
+        return dict(self._published.models["extractor"])  # type: ignore[arg-type]
+
+    def _wants_layer(self, bounds: Bounds, built: int, parts: Parts, table: str) -> bool:
+        """Whether the parent has such a layer."""
+        return lsh_segments.layer_label(built + 1) in self.parts.get(lsh_segments.STAGE.name, {})
+
+    def _tell_segments(self, layer: int, groups: Mapping[str, str], parts: Parts) -> None:
+        """Nothing is made."""
 
     def keeps_code(self, stage: str) -> bool:
         """Whether the stage would make the parent's parts under the keys that they have."""
@@ -181,7 +201,8 @@ def causes_of(
         origin |= {digest: cause for digest in part.outputs.values() if digest not in had}
         if parent is not None:
             same |= {digest for digest in part.outputs.values() if digest in planned}
-        found.append(None if not part.made else Why("cold") if cold else Why(cause, certain))
+        why = Why("cold" if cold else cause, part.certain and (cold or certain))
+        found.append(why if part.made else None)
     return found
 
 

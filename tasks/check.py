@@ -20,11 +20,14 @@ from numpy.typing import NDArray
 
 from indexmill.errors import IndexmillError
 from indexmill.names import NameIndex
+from tasks.embed import row_key
 from tasks.estimate import Estimate, Range
-from tasks.ingest.shards import id_hash
+from tasks.extraction import EXTRACTION
+from tasks.ingest.shards import id_hash, id_hashes
+from tasks.lsh_segments import LETTERS
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["STAGE", "CheckError", "check_postings", "estimate"]
+__all__ = ["STAGE", "CheckError", "check_extraction", "check_postings", "check_tree", "estimate"]
 
 _UNIT = 1e-3  # how far from 1 the length of a published vector may be
 
@@ -38,6 +41,8 @@ def _compute(inputs: Inputs) -> Outputs:
         counts = _check_documents(inputs)
     elif "entities" in inputs.job.inputs:
         counts = _check_entities(inputs)
+    elif "summaries" in inputs.job.inputs:
+        counts = _check_summaries(inputs)
     else:
         counts = _check_whole(inputs)
     return Outputs(files={"checked": json.dumps(counts, sort_keys=True).encode()})
@@ -64,7 +69,36 @@ def _check_documents(inputs: Inputs) -> dict[str, int]:
         _check_lengths(vectors[table], f"vectors/{label}, {table}")
     if "bm25" in inputs.job.inputs:
         check_postings(inputs.pack(inputs.job.inputs["bm25"]), passages.height, f"bm25/{label}")
+    if "units" in inputs.job.inputs:
+        tables = {name: _columns(inputs, name, *schema.names) for name, schema in EXTRACTION.items()}
+        check_extraction(tables, passages["passage_id"], label)
     return counts
+
+
+def check_extraction(tables: Mapping[str, pl.DataFrame], passages: pl.Series, label: str) -> None:
+    """Raise CheckError where a shard's extraction (schemas EXTRACTION) names what is not there."""
+    units, links, entities, relations = (tables[name] for name in EXTRACTION)
+    for name, key, table in (
+        ("units", ["unit_id"], units),
+        ("unit_entities", ["unit_id", "entity_id"], links),
+        ("extracted", ["passage_id", "entity_id"], entities),
+        ("relations", ["relation_id"], relations),
+    ):
+        where = f"{name}/{label}"
+        _refuse_if(table.select(key).is_duplicated().any(), f"{where}: {' and '.join(key)} are not unique")
+        strange = table.filter(~pl.col("passage_id").is_in(passages.implode())).height
+        _refuse_if(strange > 0, f"{where}: {strange} rows belong to no passage")
+    ends = [relations.rename({end: "entity_id"}).select(*links.columns) for end in ("source", "target")]
+    for name, rows, key, known in (
+        ("unit_entities", links, ["passage_id", "unit_id"], units),
+        ("unit_entities", links, ["passage_id", "entity_id"], entities),
+        ("relations", pl.concat(ends), ["passage_id", "unit_id", "entity_id"], links),
+    ):
+        dangling = rows.join(known, on=key, how="anti").height
+        _refuse_if(dangling > 0, f"{name}/{label}: {dangling} rows name no {key[-1]} of their passage")
+    _refuse_if(
+        bool((relations["source"] == relations["target"]).any()), f"relations/{label}: an entity is related to itself"
+    )
 
 
 def _check_entities(inputs: Inputs) -> dict[str, int]:
@@ -82,6 +116,27 @@ def _check_entities(inputs: Inputs) -> dict[str, int]:
     return {"entities": len(keys)}
 
 
+def _check_summaries(inputs: Inputs) -> dict[str, int]:
+    """Hold a group's summaries against the segments that they are of, and their vectors; returns how many they are."""
+    label = inputs.job.shard
+    rows = _columns(inputs, "summaries", "node_id", "layer", "text", "digest")
+    nodes, where = rows["node_id"].to_list(), f"summaries/{label}"
+    of = _columns(inputs, "segments", "node_id")["node_id"].unique(maintain_order=True).to_list()
+    _refuse_if(nodes != of, f"{where}: not one summary for each segment, in the order of their ids")
+    _refuse_if(bool((rows["layer"] != LETTERS.index(label[0]) + 1).any()), f"{where}: nodes of another layer")
+    strange = [node for node in nodes if not f"{int(node, 16):0128b}".startswith(label[1:])]
+    _refuse_if(bool(strange), f"{where}: {strange[:1]} belongs to another group")
+    digests = [row_key(text).hex() for text in rows["text"].to_list()]
+    _refuse_if(digests != rows["digest"].to_list(), f"{where}: a text is not that of its digest")
+    pack, where = inputs.pack(inputs.job.inputs["summary_vectors"]), f"summary_vectors/{label}"
+    _refuse_if(len(pack["vectors"]) != len(nodes), f"{where}: {len(pack['vectors'])} rows for {len(nodes)} summaries")
+    _refuse_if(not np.array_equal(pack["keys"], id_hashes(nodes)), f"{where}: vectors of other nodes")
+    own = [key.tobytes().hex() for key in pack["text_keys"]]
+    _refuse_if(own != digests, f"{where}: vectors of other texts")
+    _check_lengths(pack["vectors"], where)
+    return {"summaries": len(nodes)}
+
+
 def _check_whole(inputs: Inputs) -> dict[str, int]:
     """Hold what is made of the whole corpus against its shards, each of which has been checked."""
     labels = _labels(inputs, "checked")
@@ -96,6 +151,8 @@ def _check_whole(inputs: Inputs) -> dict[str, int]:
     _refuse_if(mentioned != counts["entities"], f"{counts['entities']} entities for {mentioned} mentioned ids")
     if "zoom_graph/matrices" in inputs.job.inputs:
         _check_zoom_graph(inputs, counts["documents"], counts["passages"], counts["entities"])
+    if "lsh_tree/tree" in inputs.job.inputs:
+        check_tree(inputs.pack(inputs.job.inputs["lsh_tree/tree"]), counts["passages"], summed["summaries"])
     return counts
 
 
@@ -111,6 +168,36 @@ def _check_zoom_graph(inputs: Inputs, documents: int, passages: int, entities: i
         same = same and np.array_equal(pack[f"{name}.weights"][back], pack[f"{name}.weights"])
         _refuse_if(not same, f"zoom_graph: the links of {name} are not symmetric")
         _refuse_if(bool((owners == indices).any()), f"zoom_graph: some of {name} are linked to themselves")
+
+
+def check_tree(pack: Mapping[str, NDArray[Any]], passages: int, summaries: int) -> None:
+    """Raise CheckError where the tree is not one over all passages, within its bounds.
+
+    Each row below the uppermost layer has its parent in the next, which makes each reachable from one root.
+    """
+    smallest, largest, layers, _ = pack["bounds"].tolist()
+    offsets, parents = pack["layer_offsets"], pack["parents"].astype(np.int64)
+    sizes = np.diff(offsets)
+    built, rows = len(sizes) - 1, passages + summaries
+    fits = offsets[0] == 0 and sizes[0] == passages and len(parents) == len(pack["codes"]) == offsets[-1] == rows
+    _refuse_if(not fits, f"lsh_tree: {len(parents)} rows for {passages} passages and {summaries} summaries")
+    _refuse_if(built > layers or bool((sizes[:-1] <= largest).any()), f"lsh_tree: layers of {sizes.tolist()} nodes")
+    _refuse_if(built < layers and bool(sizes[-1] > largest), f"lsh_tree: {sizes[-1]} roots, and no layer over them")
+    layer = np.repeat(np.arange(built + 1), sizes)
+    _refuse_if(bool((parents[layer == built] != -1).any()), "lsh_tree: a root has a parent")
+    below = np.flatnonzero(layer < built)
+    above = parents[below]
+    inside = bool(((above >= passages) & (above < rows)).all()) and bool((layer[above] == layer[below] + 1).all())
+    _refuse_if(not inside, "lsh_tree: a node's parent is not in the layer above it")
+    held = np.diff(pack["children.indptr"])
+    _refuse_if(len(held) != summaries or pack["children.indptr"][0] != 0, "lsh_tree: not every summary has children")
+    broken = (held < smallest) | (held > largest)
+    _refuse_if(bool(broken.any()), f"lsh_tree: {np.count_nonzero(broken)} segments are not of {smallest} to {largest}")
+    owners = np.repeat(np.arange(passages, rows), held)
+    same = len(owners) == len(pack["children.indices"]) == len(below)
+    same = same and np.array_equal(np.sort(pack["children.indices"]), below)
+    same = same and np.array_equal(parents[pack["children.indices"]], owners)
+    _refuse_if(not same, "lsh_tree: children and parents do not agree")
 
 
 def _labels(inputs: Inputs, name: str) -> list[str]:
@@ -160,4 +247,4 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     return Estimate(bytes={"checked": Range(0, 200)})
 
 
-STAGE = Stage("check", version=3, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)
+STAGE = Stage("check", version=4, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)

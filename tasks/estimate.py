@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from tasks.stage import Inputs
 
-__all__ = ["ZERO", "Estimate", "Estimator", "LlmUse", "Range"]
+__all__ = ["ZERO", "Estimate", "Estimator", "LlmUse", "Range", "Rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,13 @@ ZERO = Range(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
+class Rows(Range):
+    """Bounds of the rows of an output, and of those among them that no earlier part holds."""
+
+    fresh: Range
+
+
+@dataclass(frozen=True, slots=True)
 class LlmUse:
     """What a part asks of one language model. Answers that the ledger holds are in no low bound."""
 
@@ -63,13 +70,16 @@ class Estimate:
     """What a part will hold and cost.
 
     rows, bytes: of each output, by its name; every output is in `bytes`. counts: what the run's report will count,
-    where that is known exactly (`vectors_made`, `vectors_reused`).
+    where that is known exactly (`vectors_made`, `vectors_reused`). stand_ins: blobs of the plan's own store that later
+    stages may read in the place of outputs, by name. guessed: they are not what the part will hold.
     """
 
     bytes: Mapping[str, Range] = field(default_factory=dict)
     rows: Mapping[str, Range] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     llm: tuple[LlmUse, ...] = ()
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    guessed: bool = False
 
 
 class Estimator(Protocol):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from indexmill.errors import IndexmillError
+from tasks.llm.quota import Limits, LocalQuota, RunQuota
 
 __all__ = ["Call", "Executor", "Failed", "InlineExecutor", "StoppedError", "WorkerDied", "timed"]
 
@@ -21,6 +22,7 @@ class Call:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     light: bool = False  # quick, and safe enough for the process that hands it out: not worth starting a worker for
+    asks: bool = False  # asks a language model: what it has under way is paid for
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
@@ -55,8 +57,22 @@ class Executor(Protocol):
         """
         ...
 
-    def stop(self) -> None:
-        """Start nothing more, from any thread; `run` raises StoppedError where something was left to do."""
+    def stop(self, *, at_once: bool = True) -> None:
+        """Start nothing more, from any thread; `run` raises StoppedError where something was left to do.
+
+        Not at once: calls that ask a language model may start no further question, and are waited for.
+        """
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Do nothing for so long, in the thread that calls; StoppedError once it is told to stop."""
+        ...
+
+    def quota(self, run: str, limits: Limits) -> RunQuota:
+        """What the calls of a run may ask of language models, wherever they are: one for all executors of the run.
+
+        A quota that was ended by `stop` goes on.
+        """
         ...
 
 
@@ -65,6 +81,7 @@ class InlineExecutor:
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
+        self._quotas: dict[str, LocalQuota] = {}
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
         """The results in the order of the calls."""
@@ -79,6 +96,15 @@ class InlineExecutor:
                 result = Failed(error)
             yield call, result
 
-    def stop(self) -> None:
+    def stop(self, *, at_once: bool = True) -> None:
         """Start no further call."""
         self._stopped.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the time is up or `stop` is called."""
+        if self._stopped.wait(seconds):
+            raise StoppedError
+
+    def quota(self, run: str, limits: Limits) -> RunQuota:
+        """The quota of a run, of this process."""
+        return self._quotas.setdefault(run, LocalQuota(limits))

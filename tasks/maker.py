@@ -8,33 +8,48 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from indexmill.canonical import canonical_json, digest_of
+from indexmill.errors import BudgetReached
 from indexmill.manifest import Manifest
 from schemas.tables import DOCUMENTS
 from storage import poison, refs, runs
 from storage.lineage import Lineage
 from storage.protocol import Store
-from storage.receipts import Receipt, candidates, find, overlap, scan
+from storage.receipts import Receipt, candidates, find, find_incomplete, overlap, scan
 from storage.tables import read_table
 from tasks.environment import library_versions
 from tasks.executor import Call, Executor, Failed, StoppedError, WorkerDied
 from tasks.isolate import DocumentsFailed, blames_documents, failing_documents
+from tasks.llm.ask import Asking
+from tasks.llm.batch import Batcher
+from tasks.llm.quota import AskingEnded
 from tasks.report import Progress, Report, StageReport
-from tasks.stage import Job, Made, Stage, make_part, part_key
+from tasks.stage import Inputs, Job, Made, Stage, make_part, part_key
 
 __all__ = ["PRIORITY", "Maker", "NotThere", "Parent", "Parts", "Want"]
 
 Parts = dict[str, Receipt]  # by shard label
 
-PRIORITY = {"scan": 50, "ingest": 40, "encoder": 60, "split": 20, "recognise": 10, "resolve": 10, "embed_names": 5}
+PRIORITY = {
+    "encoder": 60,
+    "scan": 50,
+    "ingest": 40,
+    "split": 20,
+    "recognise": 10,
+    "resolve": 10,
+    "extract": 8,
+    "embed_names": 5,
+}
 
-_BY_DOCUMENT = frozenset({"split", "recognise", "embed", "bm25"})
+_BY_DOCUMENT = frozenset({"split", "recognise", "extract", "embed", "bm25"})
 """The stages that make of each document a function of that document alone (see `tasks.unchanged`), and fail by some."""
+_MADE_FROM: Mapping[str, tuple[str, ...]] = {"split": (), "extract": ("split", "recognise")}
+"""The stages whose outputs one of these reads, where it is not `split` alone."""
 _ATTEMPTS = 3
 """How often the workers at a part may die before it is the part's fault."""
 _FAILED_TOGETHER = 16
@@ -67,7 +82,12 @@ class Want:
 
 
 class Maker:
-    """Makes the parts of a run."""
+    """Makes the parts of a run.
+
+    retry_refused: whether parts that were published with failed rows are made again.
+    """
+
+    retry_refused = False
 
     def __init__(
         self, store: Store, executor: Executor, run_id: str, *, parent: Parent | None, progress: Progress, cold: bool
@@ -92,7 +112,7 @@ class Maker:
 
     def _forget_parent(self) -> None:
         """Another version is the parent now."""
-        for name in ("_parents_keys", "_parents_shards", "_places"):
+        for name in ("_parents_keys", "_parents_outputs", "_parents_shards", "_places"):
             self.__dict__.pop(name, None)
 
     def _make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
@@ -100,7 +120,7 @@ class Maker:
         with self.report.at_work(stage.name) as report:
             try:
                 return self._make_parts(stage, wants, report)
-            except StoppedError:
+            except (StoppedError, BudgetReached):
                 raise
             except Exception:
                 report.parts_failed += 1
@@ -118,7 +138,7 @@ class Maker:
         calls: list[Call] = []
         for key, (want, *_) in by_key.items():
             before = self._receipts.get(key)
-            found = before if before or self.cold else find(self.store, stage.name, key)
+            found = before if before or self.cold else self._found(stage, key)
             if self._looking and found is None:
                 raise NotThere
             if found is not None:
@@ -128,16 +148,53 @@ class Maker:
                 report.parts_reused += before is None and not self._looking
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
-            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (self._job(stage, want, key),)))
-        for key, made in self._made(stage, calls):
-            same = by_key[key]
-            self._receipts[key] = self._count(report, made)
-            receipts |= dict.fromkeys((want.shard for want in same), self._receipts[key])
-            self.progress.advance(stage.name, len(same))
+            job = self._job(stage, want, key)
+            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,), asks=_asks(want)))
+        try:
+            self._answer_ahead(stage, [call.arguments[0] for call in calls if call.asks], report)
+            for key, made in self._made(stage, calls):
+                same = by_key[key]
+                self._receipts[key] = self._count(report, made)
+                receipts |= dict.fromkeys((want.shard for want in same), self._receipts[key])
+                self.progress.advance(stage.name, len(same))
+        except BudgetReached as error:
+            raise BudgetReached(
+                f"{error}. {stage.name} has {len(receipts)} of {len(wanted)} parts; they are kept, and so is every "
+                "answer. Run it again and it goes on, with as much to spend once more; --budget-tokens, --budget-cost "
+                "and llm.budget say how much"
+            ) from error
         with self._lock:  # two methods may make parts of one stage
             self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
         self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused")
         return self.parts[stage.name]
+
+    def _answer_ahead(self, stage: Stage, jobs: Sequence[Job], report: StageReport) -> None:
+        """Let batches answer what parts will ask a language model, as far as batches are at work."""
+        batcher, requests = self.batcher, stage.requests
+        if batcher is None or requests is None or not jobs:
+            return
+        asking: Asking = jobs[0].settings["asking"]
+        try:
+            batcher.fill(
+                stage.name,
+                asking,
+                lambda: (request for job in jobs for request in requests(Inputs(self.store, job))),
+                report.counts,
+            )
+        except AskingEnded as error:
+            raise StoppedError from error
+
+    @property
+    def batcher(self) -> Batcher | None:
+        """What asks by batches; None where nothing is asked."""
+        return None
+
+    def _found(self, stage: Stage, key: str) -> Receipt | None:
+        """The receipt of a part that need not be made: it is complete, or was published as it is."""
+        found = find(self.store, stage.name, key)
+        if found is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:
+            return found
+        return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
 
     def _job(self, stage: Stage, want: Want, key: str) -> Job:
         """The part that a stage must make, as a worker gets it."""
@@ -166,14 +223,12 @@ class Maker:
         for attempt in range(_ATTEMPTS):
             failed: dict[str, Exception] = {}
             again = [dataclasses.replace(call, key=f"{call.key}-{attempt}") for call in left.values()]
-            for call, made in self.executor.run(again, priority=PRIORITY.get(stage.name, 0), keep_going=True):
+            for call, made in self._run(stage, again):
                 key = call.arguments[0].key
                 if not isinstance(made, Failed):
                     del left[key]
                     yield key, made
-                elif isinstance(made.error, WorkerDied) or (
-                    stage.name in _BY_DOCUMENT and blames_documents(made.error)
-                ):
+                elif _may_be_mended(stage, made.error):
                     failed[key] = made.error
                 else:
                     raise made.error
@@ -186,6 +241,28 @@ class Maker:
                     raise error
             if not left:
                 return
+
+    def _run(self, stage: Stage, calls: Iterable[Call]) -> Iterator[tuple[Call, Any]]:
+        """What calls return, or Failed.
+
+        Where one that asks a language model fails for good, the others ask nothing more; what they have under way is
+        paid for, so they are waited for before the failure is raised.
+        """
+        failure: Exception | None = None
+        try:
+            for call, made in self.executor.run(calls, priority=PRIORITY.get(stage.name, 0), keep_going=True):
+                if not (isinstance(made, Failed) and call.asks) or _may_be_mended(stage, made.error):
+                    yield call, made
+                    continue
+                self.report.stage(stage.name).counts.update(getattr(made.error, "counts", {}))
+                if failure is None:
+                    failure = StoppedError() if isinstance(made.error, AskingEnded) else made.error
+                    self.executor.stop(at_once=False)
+        except StoppedError:
+            if failure is None:
+                raise
+        if failure is not None:
+            raise failure
 
     def _patiently(self, calls: Iterable[Call], priority: int) -> Iterator[tuple[Call, Any]]:
         """What calls return; one whose workers died is tried again, since it may have been another's fault."""
@@ -277,7 +354,14 @@ class Maker:
             and (stage.name, label, part_key(stage, want.settings, {name: outputs[name] for name in want.inputs}))
             in self._parents_keys
         )
-        return alike if stage.name == "split" else alike & self._alike.get("split", frozenset())
+        for before in _MADE_FROM.get(stage.name, ("split",)):
+            alike &= self._alike.get(before, frozenset())
+        return alike
+
+    @cached_property
+    def _parents_outputs(self) -> dict[tuple[str, str], dict[str, str]]:
+        """What the parent's parts hold, by stage and key: their blobs or receipts may be missing."""
+        return {(entry.stage, entry.key): entry.outputs for entry in self.parent.lineage.entries} if self.parent else {}
 
     @cached_property
     def _parents_keys(self) -> frozenset[tuple[str, str, str]]:
@@ -334,6 +418,17 @@ class Maker:
                 found = scan(self.store, stage) if others or mine else ()
                 self._scanned[stage] = [one for one in found if one.run_id in others | mine]
             return self._scanned[stage]
+
+
+def _may_be_mended(stage: Stage, error: Exception) -> bool:
+    """Whether a call that failed may go well another time, or without some documents."""
+    return isinstance(error, WorkerDied) or (stage.name in _BY_DOCUMENT and blames_documents(error))
+
+
+def _asks(want: Want) -> bool:
+    """Whether making a part may take paid calls of a language model."""
+    asking = (want.extra or {}).get("asking")
+    return isinstance(asking, Asking) and asking.settings.backend != "extractive"
 
 
 def _row_space(stage: Stage, encoder: Mapping[str, Any]) -> str:

@@ -217,6 +217,14 @@ class Approved:
                 "planned": {"low": plan.llm_calls.low, "high": plan.llm_calls.high},
                 "actual": report.total("llm_calls"),
             },
+            "llm_tokens": {
+                "planned": {
+                    "low": plan.llm_tokens.input.low + plan.llm_tokens.output.low,
+                    "high": plan.llm_tokens.input.high + plan.llm_tokens.output.high,
+                },
+                "actual": report.total("llm_tokens"),
+            },
+            "cost": {"planned": {"low": plan.cost.low, "high": plan.cost.high}, "actual": report.cost},
             "seconds": {
                 "planned": {"low": expected.low, "high": expected.high} if expected else None,
                 "actual": round(seconds, 1),

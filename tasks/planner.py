@@ -4,6 +4,9 @@ The code that decides is the code that plans: a `Planner` is a `Build` whose sto
 without an `estimate` (ingest, split, recognise, resolve, the encoder's conversion) is run where its part is missing. Of
 the others the inputs tell what would be made. What such a part holds is not known, so a stage that reads it makes its
 own part again: a digest that stands for it is in no receipt.
+
+A language model is never asked. Where it is the recogniser, what the rules find stands in for what it will: the parts
+that follow are then a guess, and the bounds of their sizes are wide.
 """
 
 from __future__ import annotations
@@ -21,16 +24,20 @@ from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import CorruptBlob
 from schemas.tables import DOCUMENTS
 from storage.overlay import OverlayStore, open_any
-from storage.receipts import Receipt, find
+from storage.receipts import Receipt
 from storage.runs import Run
 from storage.tables import read_table
+from tasks import lsh_tree
 from tasks.build import NEEDS, Build, is_private
 from tasks.causes import CAUSES, Cause, Former, PlannedPart, Why, causes_of
 from tasks.changes import Change, Documents, changed, document_changes
 from tasks.environment import environment_fingerprint
 from tasks.estimate import ZERO, Estimate, LlmUse, Range
 from tasks.executor import Call
+from tasks.hierarchy import Bounds
 from tasks.ingest.spill import ShardPlan
+from tasks.llm.ask import Asking
+from tasks.llm.quota import NoQuota
 from tasks.maker import Parts, Want
 from tasks.pace import Work, seconds_of
 from tasks.plan import (
@@ -47,6 +54,9 @@ from tasks.plan import (
 from tasks.stage import Inputs, Job, Stage, part_key
 
 __all__ = ["Planner", "estimate_part"]
+
+_GUESS = 4
+"""A part that is guessed is at most so many times larger."""
 
 
 def estimate_part(job: Job, expected: Mapping[str, Range]) -> Estimate:
@@ -67,8 +77,10 @@ class Planner(Build):
         self.planned: list[PlannedPart] = []
         self._rows: dict[str, Range] = {}  # of outputs that are only planned
         self._unknown: set[str] = set()  # the digests that stand for those outputs
+        self._guessed: set[str] = set()  # of these, those of blobs that can be read, and what was made from them
         self._sizes: dict[str, tuple[bool, Range]] = {}  # of new blobs by digest, and whether a reader sees them
         self._llm: list[LlmUse] = []
+        self._in_doubt = False  # whether there will be as many layers of summaries
 
     def plan(self, history: Iterable[Run], workers: int) -> Plan:
         """Go through all stages, and tell what they would do.
@@ -118,13 +130,35 @@ class Planner(Build):
             seconds=seconds_of(history, work, self.configuration.embed.model_dump(mode="json"), workers),
         )
 
+    def asking(self, stage: str) -> Asking:
+        """A plan asks nothing."""
+        return Asking(self.configuration.llm, NoQuota(), self.retry_refused)
+
     def quality(self) -> None:
         """Not planned: the snapshot that would be measured is not made."""
+
+    def lsh_tree(self) -> None:
+        """Plan every layer that there may be."""
+        super().lsh_tree()
+        self._in_doubt = False
+
+    def _wants_layer(self, bounds: Bounds, built: int, parts: Parts, table: str) -> bool:
+        """Whether a layer may be built."""
+        least = sum(
+            self._rows[digest].low if digest in self._rows else part.rows[table]
+            for part in parts.values()
+            for digest in [part.outputs[table]]
+        )
+        self._in_doubt = self._in_doubt or not bounds.want_another(built, least)
+        return super()._wants_layer(bounds, built, parts, table)
+
+    def _tell_segments(self, layer: int, groups: Mapping[str, str], parts: Parts) -> None:
+        """Not known: segments that are planned hold nothing yet."""
 
     def _make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
         wanted = list(wants)
         keys = {want.shard: part_key(stage, want.settings, want.inputs) for want in wanted}
-        there = {key: find(self.store, stage.name, key) for key in keys.values()}
+        there = {key: self._found(stage, key) for key in keys.values()}
         made = {key for key, receipt in there.items() if receipt is None or self.cold}
         if stage.estimate is None:
             parts = super()._make(stage, wanted)
@@ -139,7 +173,8 @@ class Planner(Build):
             key = keys[want.shard]
             if key not in seen:  # shards that are made from the same have one part
                 seen.add(key)
-                self.planned.append(PlannedPart(stage, want, key, key in made, parts[want.shard].outputs))
+                certain = not self._in_doubt or stage.name == lsh_tree.STAGE.name
+                self.planned.append(PlannedPart(stage, want, key, key in made, parts[want.shard].outputs, certain))
         return parts
 
     def _estimate(
@@ -172,8 +207,14 @@ class Planner(Build):
 
     def _expected(self, stage: Stage, want: Want, key: str, estimate: Estimate, known: Receipt | None) -> Receipt:
         """The receipt of a part to be made; one that was made before comes out the same."""
-        outputs = known.outputs if known else self._held_by_key.get((stage.name, key))
-        if outputs is None:
+        outputs = known.outputs if known else self._parents_outputs.get((stage.name, key))
+        guessed = self._is_guessed(want)
+        if estimate.stand_ins and not (outputs and all(self.store.blob_size(one) for one in outputs.values())):
+            outputs = dict(estimate.stand_ins)
+            if guessed := estimate.guessed:
+                self._unknown |= set(outputs.values())
+                self._guessed |= set(outputs.values())
+        elif outputs is None:
             outputs = {
                 name: digest_of(canonical_json({"planned": key, "stage": stage.name, "output": name}))
                 for name in estimate.bytes
@@ -185,18 +226,15 @@ class Planner(Build):
         )  # the encoder is the same
         before = {} if differs else self._held_by_shard.get((stage.name, want.shard), {})
         for name, size in estimate.bytes.items():
-            if name in outputs and self.store.blob_size(outputs[name]) is None:
+            if name in outputs and (self.store.blob_size(outputs[name]) is None or self.store.is_new(outputs[name])):
+                if guessed:
+                    size = Range(0, _GUESS * size.high)
                 was = self.store.blob_size(before[name]) if name in before else None
                 if was is not None and size.low <= was <= size.high:
                     size = Range(0, size.high)  # it may come out as it was
                 self._sizes[outputs[name]] = (not is_private(stage.name, want.shard, name), size)
-        return Receipt(stage=stage.name, key=key, shard=want.shard, outputs=outputs, run_id=self.run_id)
-
-    @cached_property
-    def _held_by_key(self) -> dict[tuple[str, str], dict[str, str]]:
-        """What the parent's parts hold, by stage and key: their blobs or receipts may be missing."""
-        entries = self.parent.lineage.entries if self.parent else ()
-        return {(entry.stage, entry.key): entry.outputs for entry in entries}
+        most = {name: rows.high for name, rows in estimate.rows.items()}
+        return Receipt(stage=stage.name, key=key, shard=want.shard, outputs=outputs, rows=most, run_id=self.run_id)
 
     @cached_property
     def _held_by_shard(self) -> dict[tuple[str, str], dict[str, str]]:
@@ -204,11 +242,19 @@ class Planner(Build):
         entries = self.parent.lineage.entries if self.parent else ()
         return {(entry.stage, entry.shard): entry.outputs for entry in entries}
 
+    def _is_guessed(self, want: Want) -> bool:
+        return not self._guessed.isdisjoint(want.inputs.values())
+
     def _measure(self, stage: Stage, want: Want, receipt: Receipt) -> None:
+        guessed = self._is_guessed(want)
         for name, digest in receipt.outputs.items():
+            if guessed:
+                self._unknown.add(digest)
+                self._guessed.add(digest)
             if self.store.is_new(digest):
-                size = Range.exactly(receipt.bytes.get(name, 0))
-                self._sizes[digest] = (not is_private(stage.name, want.shard, name), size)
+                size = receipt.bytes.get(name, 0)
+                bounds = Range(0, _GUESS * size) if guessed else Range.exactly(size)
+                self._sizes[digest] = (not is_private(stage.name, want.shard, name), bounds)
 
     def _stage(self, name: str, why: list[Why | None]) -> PlanParts:
         report = self.report.stages[name]
@@ -239,15 +285,8 @@ class Planner(Build):
         return [
             *changed(manifest.configuration, self.configuration.published()),
             *changed({"environment": manifest.environment}, {"environment": environment_fingerprint()}),
-            *changed({"models": manifest.models}, {"models": self._models()}),
+            *changed({"models": manifest.models}, {"models": self.models}),
         ]
-
-    def _models(self) -> dict[str, Any]:
-        recogniser = {
-            "name": self.configuration.recognise.published_name,
-            "fingerprint": self.recogniser_fingerprint,
-        }
-        return {"encoder": dict(self.opened_encoder.fingerprint), "recogniser": recogniser}
 
     def _publishes(self) -> bool:
         """Whether the manifest would be another than the parent's: the parts, or what it says beside them."""

@@ -6,9 +6,8 @@ then placed in the sentence in which it starts. A mention in the title belongs t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,7 @@ from schemas.tables import DOCUMENTS, MENTIONS, PASSAGES, SENTENCES, TITLE_SENTE
 from tasks.stage import Inputs, Outputs, Stage
 from tasks.unchanged import in_order, unchanged
 
-__all__ = ["STAGE", "place_mentions", "recognise", "recogniser_of"]
+__all__ = ["STAGE", "mentions_of", "place_mentions", "recognise", "recogniser_of"]
 
 _FAR = 1 << 32  # further than any offset in a document: separates documents in one sorted key
 
@@ -49,15 +48,16 @@ def place_mentions(
             text[mention.start : mention.end],
             mention.kind,
             mention.field == "title",
+            mention.name,
         )
         for document, (title_text, body, mentions) in enumerate(zip(titles, texts, found, strict=True))
         for mention in mentions
         for text in (title_text if mention.field == "title" else body,)
     ]
-    document, start, end, surface, kind, in_title = (
-        (list(column) for column in zip(*rows, strict=True)) if rows else [[]] * 6
+    document, start, end, surface, kind, in_title, given = (
+        (list(column) for column in zip(*rows, strict=True)) if rows else [[]] * 7
     )
-    names = _names(surface)
+    names = [name or own for name, own in zip(given, _names(surface), strict=True)]
     keep = np.array([bool(name) for name in names], dtype=bool)
     doc_of = np.array(document, dtype=np.int64)
     starts, ends = np.array(start, dtype=np.int64), np.array(end, dtype=np.int64)
@@ -139,21 +139,33 @@ def recogniser_of(name: str) -> Recogniser:
     return open_recogniser(name)
 
 
-def _compute(inputs: Inputs) -> Outputs:
-    settings: Mapping[str, Any] = inputs.settings
+def mentions_of(
+    inputs: Inputs, find: Callable[[pa.Table, pa.Table, pa.Table], pa.Table], *, again: str | None = None
+) -> tuple[pa.Table, int]:
+    """The mentions of a shard's documents, and of how many of them they were found: those that the parent lacks.
+
+    find: makes them of the tables of some documents, their passages and their sentences. again: see `unchanged`.
+    """
     documents = inputs.table("documents", DOCUMENTS)
     passages = inputs.table("passages", PASSAGES)
     sentences = inputs.table("sentences", SENTENCES)
-    same, held = unchanged(inputs, documents)
+    same, held = unchanged(inputs, documents, again=again)
     new = documents.filter(pa.array(~held))
     of_new = passages.filter(pc.is_in(passages["document_id"], new["document_id"].combine_chunks()))
     in_new = sentences.filter(pc.is_in(sentences["passage_id"], of_new["passage_id"].combine_chunks()))
-    found = [recognise(new, of_new, in_new, recogniser_of(settings["recogniser"]))]
+    found = [find(new, of_new, in_new)]
     for part in same:
         kept = passages.filter(pc.is_in(passages["document_id"], part.ids))
         found.append(part.of_passages("mentions", MENTIONS, kept["passage_id"]))
-    mentions = in_order(found, "passage_id", passages["passage_id"])
-    return Outputs(tables={"mentions": mentions}, counts={"documents_made": len(new)})
+    return in_order(found, "passage_id", passages["passage_id"]), len(new)
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    recogniser = recogniser_of(inputs.settings["recogniser"])
+    mentions, made = mentions_of(
+        inputs, lambda new, passages, sentences: recognise(new, passages, sentences, recogniser)
+    )
+    return Outputs(tables={"mentions": mentions}, counts={"documents_made": made})
 
 
 STAGE = Stage("recognise", version=1, compute=_compute)

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from schemas.config import Price
+from tasks.llm.account import Spent, price_of
+
 __all__ = ["Progress", "Report", "Silent", "StageReport"]
 
 
@@ -76,6 +79,22 @@ class StageReport:
     cost: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
 
+    def asked(self, spent: Spent, price: Price | None) -> None:
+        """What the quota knows was spent, also by parts that were never finished; the cost of all that was counted."""
+        known = {
+            "llm_calls": spent.calls,
+            "llm_input_tokens": spent.input_tokens,
+            "llm_output_tokens": spent.output_tokens,
+            "llm_tokens": spent.input_tokens + spent.output_tokens,
+        }
+        for name, number in known.items():
+            if number > self.counts[name]:
+                self.counts[name] = number
+        kinds = ("input_tokens", "output_tokens")
+        batched = [self.counts[f"llm_batch_{kind}"] for kind in kinds]
+        direct = [self.counts[f"llm_{kind}"] - tokens for kind, tokens in zip(kinds, batched, strict=True)]
+        self.cost = float(price_of(price, *direct) + price_of(price, *batched, batch=True))
+
     def to_json(self) -> dict[str, Any]:
         """The report as the run's record keeps it."""
         return {
@@ -106,7 +125,10 @@ _TOTALS = (
     "vectors_made",
     "vectors_reused",
     "llm_calls",
+    "llm_ledger",
     "llm_tokens",
+    "llm_input_tokens",
+    "llm_output_tokens",
     "cost",
 )
 
@@ -150,6 +172,11 @@ class Report:
     def total(self, count: str) -> int:
         """A count over all stages."""
         return sum(stage.counts[count] for stage in self.stages.values())
+
+    @property
+    def cost(self) -> float:
+        """Of all language models, in the currency of the configured prices."""
+        return round(sum(stage.cost for stage in self.stages.values()), 6)
 
     @property
     def parts_made(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from indexmill.canonical import canonical_json, digest_of
+from indexmill.models.llm import Request
 from indexmill.packs import open_pack
 from storage.arrays import put_pack
 from storage.overlay import open_any
@@ -40,6 +41,7 @@ class Stage:
     compute: Callable[[Inputs], Outputs]
     libraries: tuple[str, ...] = ()
     estimate: Estimator | None = None  # None where a plan may as well make the part
+    requests: Callable[[Inputs], Iterable[Request]] | None = None  # what `compute` will ask a language model
 
     @property
     def module(self) -> str:
@@ -66,12 +68,16 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a stage computed: tables and groups of arrays by name, and counts for the run's report."""
+    """What a stage computed: tables and groups of arrays by name, and counts for the run's report.
+
+    failed: rows that something else stands in for. The part is used, and a later run may make it again.
+    """
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     packs: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +175,14 @@ def make_part(job: Job) -> Made:
         rows=rows,
         outputs=digests,
         bytes=sizes,
+        complete=not outputs.failed,
+        failed=outputs.failed,
         row_space=job.row_space,
         run_id=job.run_id,
         seconds=round(seconds, 3),
     )
     winner = record(store, made)
     differs = winner.outputs != digests
-    if job.cold and differs:
+    if job.cold and differs and made.complete:
         winner = replace(store, made)  # what was there came of other arithmetic, or was damaged
     return Made(winner, False, dict(outputs.counts), seconds, differs)

@@ -1,8 +1,8 @@
 """Documents that have not changed: what an earlier snapshot's parts hold of them is copied, not made again.
 
-`split`, `recognise`, `embed` and `bm25` make of each document a function of that document alone. So a part of theirs is
-the rows of the documents that the parent's parts hold, with the same content, and rows made of the others: the bytes
-are those of a part that was made whole. Which parts of the parent may be copied from is the build's to say
+`split`, `recognise`, `extract`, `embed` and `bm25` make of each document a function of that document alone. So a part
+of theirs is the rows of the documents that the parent's parts hold, with the same content, and rows made of the others:
+the bytes are those of a part that was made whole. Which parts of the parent may be copied from is the build's to say
 (`Job.earlier`): those that have the key which today's settings, code and libraries would give them.
 """
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
+from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES, STAND_INS
 from storage.tables import read_table
 from tasks.stage import Inputs
 
@@ -57,10 +57,13 @@ class Unchanged:
         return rows, np.repeat(bounds[rows], lengths) + within
 
 
-def unchanged(inputs: Inputs, documents: pa.Table) -> tuple[list[Unchanged], NDArray[np.bool_]]:
+def unchanged(
+    inputs: Inputs, documents: pa.Table, *, again: str | None = None
+) -> tuple[list[Unchanged], NDArray[np.bool_]]:
     """The earlier parts that hold some of the documents with the same content, each document in one of them.
 
-    Also which rows of `documents` those are.
+    Also which rows of `documents` those are. again: a table of an earlier part (schema STAND_INS) that lists the
+    documents for which it holds only a stand-in of what it should: these are to be made again.
     """
     ids, hashes = (documents.column(name).combine_chunks() for name in ("document_id", "content_hash"))
     held = np.zeros(len(ids), dtype=bool)
@@ -72,6 +75,9 @@ def unchanged(inputs: Inputs, documents: pa.Table) -> tuple[list[Unchanged], NDA
         row = pc.index_in(ids, before.column("document_id").combine_chunks())
         same = pc.equal(before.column("content_hash").combine_chunks().take(row), hashes).fill_null(False)
         mine = same.to_numpy(zero_copy_only=False) & ~held
+        if again is not None and again in digests:
+            stand_ins = read_table(inputs.store, digests[again], STAND_INS).column("document_id").combine_chunks()
+            mine &= ~pc.is_in(ids, stand_ins).to_numpy(zero_copy_only=False)
         if mine.any():
             found.append(Unchanged(inputs, digests, ids.filter(pa.array(mine))))
             held |= mine

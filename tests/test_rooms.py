@@ -18,7 +18,7 @@ COMMAND = "indexmill/command/__init__.py"
 """Finds the pipeline's commands by name when one is called: the one declared exception."""
 
 ORCHESTRATORS = frozenset({"dask", "distributed", "prefect"})
-HEAVY = ("dask", "distributed", "igraph", "leidenalg", "openai", "polars", "prefect", "spacy", "torch")
+HEAVY = ("dask", "distributed", "faiss", "igraph", "leidenalg", "openai", "polars", "prefect", "spacy", "torch")
 
 
 def modules(room: str) -> list[Path]:
@@ -80,7 +80,19 @@ def test_no_room_imports_tests_or_benchmarks() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("module", ["indexmill", "indexmill.command", "indexmill.snapshot", "indexmill.evaluate"])
+def test_the_reader_uses_no_library_under_the_gpl() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in modules("indexmill")
+        for name, line in imported(path)
+        if name in {"igraph", "leidenalg"}
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "module", ["indexmill", "indexmill.command", "indexmill.snapshot", "indexmill.evaluate", "indexmill.answer.answers"]
+)
 def test_importing_the_reader_loads_nothing_heavy(module: str) -> None:
     program = f"import sys, {module}; print(*(name for name in {HEAVY!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)

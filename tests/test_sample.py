@@ -11,6 +11,8 @@ from flows.run import build_inline
 from indexmill.evaluate import evaluate, read_questions
 from schemas.config import Configuration
 from tasks.report import Silent
+from tests.llm_rules import rules_answer
+from tests.llm_server import CANARY, LlmServer
 
 SAMPLE = Path(__file__).resolve().parent.parent / "sample"
 
@@ -36,3 +38,27 @@ def test_the_graph_finds_the_evidence_that_nearness_alone_misses(store: Path) ->
     dense, graph = (result["methods"][method]["recall@5"] for method in ("dense", "tri_graph"))
     assert result["unknown_gold_ids"] == 0
     assert graph > max(dense + 0.05, 0.87)
+
+
+def test_the_names_that_a_model_gives_in_the_place_of_the_rules_are_as_good(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is a double that answers what the rules find, without dates and numbers; questions ask no model."""
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    with LlmServer(answer=rules_answer) as server:
+        settings = {
+            "store": tmp_path / "store",
+            "corpus": {"paths": [str(SAMPLE / "corpus.jsonl")]},
+            "families": {"lsh_tree": {"enabled": False}, "zoom_graph": {"enabled": False}},
+            "recognise": {"recogniser": "llm"},
+            "llm": {"backend": "openai", "model": "m", "base_url": server.base_url},
+        }
+        build_inline(Configuration.model_validate(settings), progress=Silent())
+    questions = read_questions(SAMPLE / "questions.jsonl")
+    found = []
+    for path in (store, tmp_path / "store"):
+        with indexmill.open(path) as snapshot:
+            found.append(evaluate(snapshot, questions, ["tri_graph"]).to_dict()["methods"]["tri_graph"])
+    rules, model = found
+    assert model["recall@5"] > rules["recall@5"] - 0.02
+    assert model["recall@10"] > rules["recall@10"] - 0.02

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.command.shared import configured, progress_of, quality_lines
+from flows.command.shared import budget_of, budgeted, configured, progress_of, quality_lines
 from indexmill.command.options import Options, common
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = ["command", "tell"]
     is_flag=True,
     help="Publish although documents have gone: more than gates.max_shrink, all, or those of a silent source.",
 )
+@budgeted
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes on this machine; default: the cores.")
 @click.option("--dask", metavar="ADDRESS", help="Use the Dask cluster whose scheduler is at tcp://HOST:PORT.")
 @click.option(
@@ -44,6 +45,9 @@ def command(
     cold: bool,
     strict: bool,
     allow_shrink: bool,
+    retry_refused: bool,
+    budget_tokens: int | None,
+    budget_cost: float | None,
     workers: int | None,
     dask: str | None,
     plan_file: Path | None,
@@ -52,14 +56,16 @@ def command(
 ) -> None:
     """Bring the index up to date with the corpus and publish it as the next version.
 
-    Only what the corpus changed is computed; a build that was interrupted goes on where it stopped. Exit codes: 0
+    Only what the corpus changed is computed; a build that was interrupted goes on where it stopped. --max-cost holds
+    the plan against a sum before anything is made; --budget-tokens and --budget-cost, or llm.budget, hold what is spent
+    against one at every call: when it is reached what was asked is kept, and the next build goes on. Exit codes: 0
     published or nothing to do, 1 an error of the program, 2 bad input or configuration, 3 refused by a gate, 4 budget
     reached, 5 another run holds the lease.
     """
     run: dict[str, Any] = {"strict": True} if strict else {}
     if workers is not None:
         run["workers"] = workers
-    configuration = configured(options, {"run": run})
+    configuration = configured(options, {"run": run, **budget_of(budget_tokens, budget_cost)})
 
     from flows.run import build_under_prefect
 
@@ -72,7 +78,13 @@ def command(
         plan = (
             read_plan(plan_file)
             if plan_file is not None
-            else make_plan(configuration, progress=progress, cold=cold, allow_shrink=allow_shrink)
+            else make_plan(
+                configuration,
+                progress=progress,
+                cold=cold,
+                allow_shrink=allow_shrink,
+                retry_refused=retry_refused,
+            )
         )
         approved = Approved(plan, max_cost)
     outcome = build_under_prefect(
@@ -80,6 +92,7 @@ def command(
         progress=progress,
         cold=cold,
         allow_shrink=allow_shrink,
+        retry_refused=retry_refused,
         dask=dask,
         note=note,
         approved=approved,
@@ -100,6 +113,11 @@ def tell(options: Options, outcome: Outcome) -> None:
         f"parts: {outcome.parts_made} made, {outcome.parts_reused} reused; vectors: {outcome.vectors_made} made, "
         f"{outcome.vectors_reused} reused; {outcome.seconds:.1f} s"
     )
+    if outcome.llm_calls or outcome.llm_ledger:
+        click.echo(
+            f"language model: {outcome.llm_calls} calls, {outcome.llm_tokens} tokens, cost {outcome.cost:.4f}; "
+            f"{outcome.llm_ledger} answers were in the ledger"
+        )
     if outcome.quality is not None:
         for line in quality_lines(outcome.quality):
             click.echo(line)

@@ -56,7 +56,8 @@ def command(
         search = Search(store, ids)
         found: dict[str, Any] = dataclasses.asdict(rehearse(store, search))
         found["bytes"] = sum(found["blobs"].values())
-        found |= {name: len(found[name]) for name in ("blobs", "receipts", "records")}
+        found |= {name: len(found[name]) for name in ("blobs", "receipts", "records", "answers")}
+        found["batches"] = list(found["batches"])
         found["quarantine_rows"] = sum(found["quarantine_rows"].values())
         found["exports"] = [export.model_dump(mode="json") for export in found["exports"]]
         _show(options, ids, frozenset(search.known), found, dry_run=True, build=search.newest_holds)
@@ -106,7 +107,13 @@ def _show(
     click.echo(f"blobs: {at_most}{found['blobs']:,} ({found['bytes']:,} bytes) {removed}")
     click.echo(f"receipts: {at_most}{found['receipts']:,} {removed}")
     click.echo(f"refused rows: {found['quarantine_rows']:,} {removed}; records rewritten: {found['records']:,}")
+    click.echo(
+        f"answers of language models: {found['answers']:,} {removed}; questions of batches: {found['questions']:,}"
+    )
+    for batch in found["batches"]:
+        click.echo(printable(f"out of reach until it ends and is collected: {batch} holds texts of them"))
     for export in found["exports"]:
-        click.echo(printable(f"out of reach: version {export['version']}, exported to {export['path']}"))
+        what = "the ledger" if export["version"] is None else f"version {export['version']}"
+        click.echo(printable(f"out of reach: {what}, exported to {export['path']}"))
     if not dry_run:
         click.echo(f"{len(ids)} documents are forgotten: nothing of them was found in a last look at the store")

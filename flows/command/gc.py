@@ -48,7 +48,7 @@ SPAN = _Span()
     type=SPAN,
     default="90d",
     show_default=True,
-    help="Remove records of runs and leases older than this.",
+    help="Remove records of runs, leases and closed batches older than this.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and touch nothing.")
 @common
@@ -93,7 +93,7 @@ def _text(done: Collected, removed: str) -> str:
         f"blobs: {done.blobs_removed:,} {removed}, {done.blobs_kept:,} kept",
         f"bytes: {done.bytes_removed:,} {removed}, {done.bytes_kept:,} kept",
         f"receipts: {done.receipts_removed:,} {removed}, {done.receipts_kept:,} kept",
-        f"records of runs and leases: {done.records_removed:,} {removed}",
+        f"records of runs, leases and batches: {done.records_removed:,} {removed}",
     ]
     return "\n".join(lines)
 

@@ -31,6 +31,7 @@ _CAUSES = {
 @click.option("--cold", is_flag=True, help="Plan a build that makes every part again.")
 @click.option("--strict", is_flag=True, help="Exit with 2 when a row is refused.")
 @click.option("--allow-shrink", is_flag=True, help="Plan although an unreadable file takes documents away.")
+@click.option("--retry-refused", is_flag=True, help="Plan a build that asks again what language models refused.")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes on this machine; default: the cores.")
 @click.option("--max-cost", type=click.FloatRange(min=0), help="Exit with 4 where the build may cost more than this.")
 @click.option(
@@ -46,6 +47,7 @@ def command(
     cold: bool,
     strict: bool,
     allow_shrink: bool,
+    retry_refused: bool,
     workers: int | None,
     max_cost: float | None,
     output: Path | None,
@@ -64,7 +66,9 @@ def command(
     from flows.plan import make_plan, write_plan
     from tasks.plan import Approved
 
-    plan = make_plan(configuration, progress=progress_of(), cold=cold, allow_shrink=allow_shrink)
+    plan = make_plan(
+        configuration, progress=progress_of(), cold=cold, allow_shrink=allow_shrink, retry_refused=retry_refused
+    )
     if output is not None:
         write_plan(output, plan)
     if options.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -71,12 +72,13 @@ _COLUMNS = {
     "vectors_made": "vectors made",
     "vectors_reused": "vectors reused",
     "llm_calls": "calls",
+    "llm_ledger": "from ledger",
     "llm_tokens": "tokens",
     "cost": "cost",
 }
 """The counts of a stage that its row shows, and what they are called there."""
 
-_UNLESS_ZERO = frozenset({"parts_failed", "quarantined", "llm_calls", "llm_tokens", "cost"})
+_UNLESS_ZERO = frozenset({"parts_failed", "quarantined", "llm_calls", "llm_ledger", "llm_tokens", "cost"})
 
 
 def _print_run(run: dict[str, Any]) -> None:
@@ -90,16 +92,21 @@ def _print_run(run: dict[str, Any]) -> None:
     if stages:
         shown = [name for name in _COLUMNS if totals.get(name) or name not in _UNLESS_ZERO]
         in_order = sorted(stages.items(), key=lambda stage: stage[1].get("began_seconds", 0))
-        rows = [[name, *(_rounded(counts.get(count, 0)) for count in shown)] for name, counts in in_order]
-        rows.append(["total", *(_rounded(totals.get(count, 0)) for count in shown)])
+        rows = [[name, *_numbers(counts, shown)] for name, counts in in_order]
+        rows.append(["total", *_numbers(totals, shown)])
         click.echo(table(["stage", *(_COLUMNS[name] for name in shown)], rows))
     if run["plan"]:
         rows = [[name, _planned(both["planned"]), both["actual"]] for name, both in run["plan"].items()]
         click.echo(table(["plan and outcome", "planned", "actual"], rows))
 
 
-def _rounded(number: float) -> float:
-    return round(number, 2) if isinstance(number, float) else number
+def _numbers(counts: dict[str, Any], shown: Sequence[str]) -> list[float]:
+    """Some counts, seconds to the hundredth and money to the hundredth of a cent."""
+    numbers = [counts.get(name, 0) for name in shown]
+    return [
+        round(number, 4 if name == "cost" else 2) if isinstance(number, float) else number
+        for name, number in zip(shown, numbers, strict=True)
+    ]
 
 
 def _planned(value: Any) -> object:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from indexmill.command.options import Options
 from schemas.config import Configuration, load_configuration
@@ -12,7 +14,36 @@ from schemas.config import Configuration, load_configuration
 if TYPE_CHECKING:
     from tasks.report import Progress
 
-__all__ = ["blank", "configured", "progress_of", "quality_lines"]
+__all__ = ["blank", "budget_of", "budgeted", "configured", "progress_of", "quality_lines"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def budgeted(command: _Command) -> _Command:
+    """The options of commands that may ask language models."""
+    for option in (
+        click.option(
+            "--budget-cost",
+            type=click.FloatRange(min=0),
+            help="Exit with 4 before language models cost more than this; overrides llm.budget.cost.",
+        ),
+        click.option(
+            "--budget-tokens",
+            type=click.IntRange(min=0),
+            help="Exit with 4 before language models take more tokens than this; overrides llm.budget.tokens.",
+        ),
+        click.option(
+            "--retry-refused", is_flag=True, help="Ask language models again what they refused or answered badly."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def budget_of(tokens: int | None, cost: float | None) -> dict[str, Any]:
+    """The settings that the options of a budget override."""
+    given = {name: most for name, most in (("tokens", tokens), ("cost", cost)) if most is not None}
+    return {"llm": {"budget": given}} if given else {}
 
 
 def configured(options: Options, overrides: dict[str, Any] | None = None) -> Configuration:

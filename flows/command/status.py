@@ -57,5 +57,7 @@ def _print(found: Status) -> None:
     click.echo(
         "at work: nobody" if at_work is None else f"at work: run {at_work.run} ({at_work.holder}) since {at_work.since}"
     )
+    for batch in found.batches:
+        click.echo(f"batch {batch.id}: {batch.state}, for {told(batch.age_seconds)}")
     for alias, version in found.aliases.items():
         click.echo(f"alias {alias}: version {version}")

@@ -25,6 +25,7 @@ from indexmill.errors import ConfigurationError, IndexmillError
 __all__ = ["cli", "main", "run"]
 
 _READER = {
+    "answer": "Answer a question from the index, by a language model or with a quotation.",
     "diff": "What changed between two versions: documents, passages, entities, sizes, settings.",
     "evaluate": "Evidence recall of retrieval methods on a set of questions.",
     "query": "Retrieve the passages that answer a question.",
@@ -35,15 +36,18 @@ _READER = {
 
 _PIPELINE = {
     "backfill": "The work of build in waves, for a large corpus; stop and start it as you like.",
+    "batches": "What an endpoint is answering in batches; end one.",
     "build": "Bring the index up to date with the corpus and publish it.",
+    "config": "Every setting, its value and where it comes from; without secrets.",
     "export": "Copy a snapshot into a plain folder that any tool can read.",
     "forget": "Remove documents for good, from every version.",
     "gc": "Remove what no kept version needs.",
     "init": "Write a configuration file and a small sample corpus.",
     "promote": "Point an alias, such as prod, to a version.",
     "publish": "Publish by hand what a gate refused.",
+    "ledger": "The answers of language models that were paid for: count, hand over, take in.",
     "plan": "What the next build would do and cost; touches nothing.",
-    "quarantine": "The rows of the corpus that were refused, and why.",
+    "quarantine": "What was refused, and why: rows of the corpus, prompts.",
     "resume": "Let builds go on after a rollback.",
     "rollback": "Make an earlier version the newest again, and put builds on hold.",
     "runs": "The runs of the pipeline and how they ended.",
@@ -145,19 +149,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except IndexmillError as error:
-        if options.debug:
-            traceback.print_exc()
-        click.echo(f"error: {error}", err=True)
+        _tell(f"error: {error}", options.debug)
         return error.exit_code
     except ModuleNotFoundError as error:
-        if options.debug:
-            traceback.print_exc()
-        click.echo(f"error: the package {error.name!r} is not installed: pip install 'indexmill[pipeline]'", err=True)
+        _tell(f"error: the package {error.name!r} is not installed: pip install 'indexmill[pipeline]'", options.debug)
         return 2
     except Exception as error:
-        if options.debug:
-            traceback.print_exc()
-        else:
-            click.echo(f"error: {type(error).__name__}: {error} (--debug shows where)", err=True)
+        _tell("" if options.debug else f"error: {type(error).__name__}: {error} (--debug shows where)", options.debug)
         return 1
     return done if isinstance(done, int) else 0
+
+
+def _tell(message: str, debug: bool) -> None:
+    """Print an error, after its traceback where `--debug` asks for it; without the secrets that either may hold."""
+    from indexmill.models.secrets import redacted
+
+    for text in (traceback.format_exc() if debug else "", message):
+        if text:
+            click.echo(redacted(text.rstrip("\n")), err=True)

@@ -96,6 +96,19 @@ class Options:
         except ValueError as error:
             raise ConfigurationError(f"{path}: store: {error}") from error
 
+    def section(self, name: str) -> tuple[dict[str, Any], Path]:
+        """A section of the configuration file, unchecked, and the folder that its paths start at; empty for no file.
+
+        Raises ConfigurationError where the file cannot be read, or the section is none.
+        """
+        path = self.configuration_path()
+        content = None if path is None else _read_yaml(path).get(name)
+        if content is None:
+            return {}, Path() if path is None else path.parent
+        if path is None or not isinstance(content, dict):
+            raise ConfigurationError(f"{path}: {name}: holds a {type(content).__name__}; expected settings")
+        return content, path.parent
+
     def print_json(self, value: Any) -> None:
         """The one JSON object of a command with ``--json``: UTF-8 whatever the terminal's encoding."""
         click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace"))
@@ -128,7 +141,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+        from indexmill.models.secrets import redacted
+
+        raise ConfigurationError(f"{path}: cannot be read: {redacted(str(error))}") from None
     if content is None:
         return {}
     if not isinstance(content, dict):

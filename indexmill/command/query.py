@@ -1,18 +1,23 @@
-"""``indexmill query``: passages that answer a question."""
+"""``indexmill query``: passages, and summaries of them, that answer a question."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, printable
+from indexmill.errors import BadInput
 from indexmill.hits import Hit
 
-__all__ = ["command"]
+__all__ = ["command", "few", "wrapped"]
 
 WIDTH = 100
+
+MOST_LISTED = 12
+"""Documents or ids of one hit that are shown; ``--json`` has them all."""
 
 
 @click.command("query")
@@ -20,6 +25,22 @@ WIDTH = 100
 @click.option("--method", "-m", metavar="NAME", help="How to retrieve; the best that the snapshot holds by default.")
 @click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="How many hits.")
 @click.option("--explain", is_flag=True, help="Show why each hit was found.")
+@click.option(
+    "--pattern",
+    type=click.Choice(["collapsed", "detailed", "summarised"]),
+    help="Of lsh_tree: the nearest of all, or mostly passages, or mostly summaries.",
+)
+@click.option(
+    "--ratio",
+    type=click.FloatRange(0, 1),
+    help="Of lsh_tree: the part of K that is of the favoured kind, under a pattern.",
+)
+@click.option(
+    "--token-budget",
+    metavar="T",
+    type=click.IntRange(min=1),
+    help="Of lsh_tree: hits of T tokens at most; what does not fit is left out.",
+)
 @filtered
 @candidate
 @pinned
@@ -30,6 +51,9 @@ def command(
     method: str | None,
     k: int,
     explain: bool,
+    pattern: str | None,
+    ratio: float | None,
+    token_budget: int | None,
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
@@ -38,16 +62,25 @@ def command(
     """Retrieve the passages that answer QUESTION.
 
     An empty question has no hits.
+
+    --method lsh_tree finds summaries, too. `--pattern detailed --ratio 0.8 -k 5` gives the 4 nearest passages and the
+    nearest summary, `--pattern summarised` 4 summaries and a passage.
     """
+    given = {"pattern": pattern, "ratio": ratio, "token_budget": token_budget}
+    parameters = {name: value for name, value in given.items() if value is not None}
     with opened(options, version, alias, run) as snapshot:
         method = method or snapshot.default_method
-        hits = snapshot.retrieve(question, method=method, k=k, where=where or None)
+        if parameters and method != "lsh_tree":
+            named = ", ".join(f"--{name.replace('_', '-')}" for name in parameters)
+            raise BadInput(f"{named}: {method} does not take that; add --method lsh_tree")
+        hits = snapshot.retrieve(question, method=method, k=k, where=where or None, parameters=parameters)
         if options.json:
             options.print_json(
                 {
                     "version": snapshot.version,
                     "question": question,
                     "method": method,
+                    **({"parameters": parameters} if parameters else {}),
                     "hits": [hit.to_dict() for hit in hits],
                 }
             )
@@ -60,9 +93,10 @@ def command(
 
 
 def _shown(rank: int, hit: Hit, explain: bool) -> str:
-    heading = f"{rank:>2}. {hit.score:.4f}  {hit.title or '(no title)'}  [{', '.join(hit.document_ids)}]"
+    title = "(summary)" if hit.kind == "summary" else hit.title or "(no title)"
+    heading = f"{rank:>2}. {hit.score:.4f}  {title}  [{', '.join(few(hit.document_ids))}]"
     lines = [printable(heading)]
-    lines += _wrapped(hit.text, "    ")
+    lines += wrapped(hit.text, "    ")
     if explain:
         for name, reasons in (hit.explanation or {}).items():
             lines += _reasons(name, reasons)
@@ -76,15 +110,21 @@ def _reasons(name: str, reasons: Any) -> list[str]:
     if isinstance(reasons, dict):
         return [line for inner, those in reasons.items() for line in _reasons(f"{name}, {inner}", those)]
     if not isinstance(reasons, list):
-        return _wrapped(f"{name}: {reasons}", "      ")
+        return wrapped(f"{name}: {reasons}", "      ")
     lines = [f"      {name}:"]
-    for reason in reasons:
+    for reason in few(reasons) if isinstance(reasons[0], str) else reasons:
         said = reason if isinstance(reason, dict) else {"name": reason}
         shown = (_value(key, value) for key, value in said.items() if key not in _UNSHOWN)
-        lines += _wrapped("- " + ", ".join(part for part in shown if part), "        ")
+        lines += wrapped("- " + ", ".join(part for part in shown if part), "        ")
         if said.get("sentence"):
-            lines += _wrapped(f"“{said['sentence']}”", "          ")
+            lines += wrapped(f"“{said['sentence']}”", "          ")
     return lines
+
+
+def few(items: Sequence[Any]) -> list[Any]:
+    """The first of some items, and how many more there are."""
+    more = len(items) - MOST_LISTED
+    return list(items) if more <= 0 else [*items[:MOST_LISTED], f"{more:,} more"]
 
 
 _UNSHOWN = frozenset({"entity_id", "sentence"})  # ids are for scripts; a sentence gets a line of its own
@@ -98,7 +138,8 @@ def _value(key: str, value: Any) -> str:
     return f"{key.replace('_', ' ')} {f'{value:.3f}' if isinstance(value, float) else value}"
 
 
-def _wrapped(text: str, indent: str) -> list[str]:
+def wrapped(text: str, indent: str) -> list[str]:
+    """A text's lines as a terminal shows them."""
     paragraphs = [part for part in printable(text).splitlines() if part.strip()]
     return [
         line

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from indexmill.command.options import Options, candidate, common, opened, printable, table
+from indexmill.command.tree import drawing, outline
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -18,16 +19,39 @@ __all__ = ["command", "size", "summary"]
 @click.command("show")
 @click.argument("version", metavar="[N]", required=False, type=click.IntRange(min=1))
 @click.option("--alias", metavar="NAME", help="Show the version that this alias points to.")
+@click.option("--tree", is_flag=True, help="Draw the summaries of lsh_tree, from the roots down.")
+@click.option(
+    "--depth", metavar="LAYERS", type=click.IntRange(min=1), default=2, show_default=True, help="How far down to draw."
+)
+@click.option(
+    "--width",
+    metavar="NODES",
+    type=click.IntRange(min=1),
+    default=12,
+    show_default=True,
+    help="How many roots, and how many children of a summary, to draw; the others are counted.",
+)
 @candidate
 @common
-def command(options: Options, version: int | None, alias: str | None, run: str | None) -> None:
-    """Show snapshot N, the newest by default: its families with counts and parameters, its artifacts."""
+def command(
+    options: Options, version: int | None, alias: str | None, run: str | None, tree: bool, depth: int, width: int
+) -> None:
+    """Show snapshot N, the newest by default: its families with counts and parameters, its artifacts.
+
+    With --tree, the hierarchy of lsh_tree instead: every summary with the number of passages under it and its first
+    words.
+    """
+    unnumbered = "exported snapshot" if run is None else f"candidate of run {run}, not published"
     with opened(options, version, alias, run) as snapshot:
+        if tree:
+            told = outline(snapshot, depth, width)
+            options.print_json(told) if options.json else click.echo(drawing(told, unnumbered))
+            return
         shown = summary(snapshot)
     if options.json:
         options.print_json(shown)
         return
-    click.echo(_text(shown, "exported snapshot" if run is None else f"candidate of run {run}, not published"))
+    click.echo(_text(shown, unnumbered))
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:

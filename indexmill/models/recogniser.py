@@ -31,14 +31,16 @@ __all__ = [
     "RulesRecogniser",
     "SpacyRecogniser",
     "WordListRecogniser",
+    "names_nothing",
     "open_recogniser",
     "question_candidates",
     "question_names",
     "question_runs",
+    "title_mentions",
 ]
 
 Field = Literal["title", "text"]
-Kind = Literal["title", "name", "part", "work", "code", "date", "number"]
+Kind = Literal["title", "name", "alias", "part", "work", "code", "date", "number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +48,17 @@ class Mention:
     """One span that names an entity.
 
     ``start`` and ``end`` are character offsets in the field (``title`` or ``text``). ``kind`` is ``title`` for what the
-    whole document is about, ``name`` for a proper name, ``part`` for a name inside a longer one (the owner in a
-    possessive, a name without its rank), ``work`` for a quoted title, ``code`` for an identifier or file name, ``date``
-    and ``number`` for the rest. Mentions may overlap.
+    whole document is about, ``name`` for a proper name, ``alias`` for the way in which a name with a standard form is
+    written, ``part`` for a name inside a longer one (the owner in a possessive, a name without its rank), ``work`` for
+    a quoted title, ``code`` for an identifier or file name, ``date`` and ``number`` for the rest. Mentions may overlap.
+    ``name`` is the canonical name of the entity; None for that of the span's own text.
     """
 
     field: Field
     start: int
     end: int
     kind: Kind
+    name: str | None = None
 
 
 class Recogniser(Protocol):
@@ -260,6 +264,18 @@ class RulesRecogniser:
             *(Mention("text", start, end, in_text[start, end]) for start, end in sorted(in_text)),
             *(Mention("title", start, end, in_title[start, end]) for start, end in sorted(in_title)),
         ]
+
+
+def title_mentions(title: str) -> list[Mention]:
+    """The title as a whole and without its qualifier, as mentions: for recognisers that find nothing like it."""
+    return [Mention("title", start, end, kind) for start, end, kind in _title_spans(title) if kind == "title"]
+
+
+def names_nothing(text: str) -> bool:
+    """Whether a text is made of function words alone, however it is written, but for acronyms."""
+    words = canonical_words(text) if len(text) < _LONGEST else [text]
+    acronym = text.isupper() and len(text) > 1
+    return not acronym and all(word in _FUNCTION_WORDS for word in words)
 
 
 def _title_spans(title: str) -> Iterator[tuple[int, int, Kind]]:
@@ -558,10 +574,9 @@ class SpacyRecogniser:
 
     def recognise(self, title: str, text: str) -> list[Mention]:
         """Return the pipeline's entities and the title as a whole; see ``Recogniser``."""
-        found: dict[tuple[Field, int, int], Kind] = {}
-        for start, end, kind in _title_spans(title):
-            if kind == "title":
-                found[("title", start, end)] = kind
+        found: dict[tuple[Field, int, int], Kind] = {
+            ("title", mention.start, mention.end): mention.kind for mention in title_mentions(title)
+        }
         fields: tuple[tuple[Field, str], ...] = (("title", title), ("text", text))
         for field, content in fields:
             for entity in self._pipeline(content).ents:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from inspect import signature
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.hits import Hit
+from indexmill.names import canonical_name
 
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
     from indexmill.snapshot import Snapshot
 
 __all__ = [
@@ -28,9 +32,11 @@ __all__ = [
     "Retriever",
     "Vectors",
     "check_k",
+    "check_names",
     "check_question",
     "check_vectors",
     "parameters_of",
+    "settled",
 ]
 
 P = TypeVar("P")
@@ -58,7 +64,8 @@ class Asked:
     questions: checked and not empty. vectors: ``(n_questions, d) float32``, parallel to them; d is 0 where no method
     uses any. encode: for further texts, such as a name in a question; None where the vectors were made elsewhere.
     allowed: the passages that take part, of all questions alike; None for all. explain: whether hits are to say why.
-    shared: results by name.
+    names: for each question, canonical names that it is known to mention, beside those that stand in it; empty where
+    none are known of any. shared: results by name.
     """
 
     questions: Sequence[str]
@@ -66,6 +73,7 @@ class Asked:
     encode: Encode | None = None
     allowed: Allowed | None = None
     explain: bool = True
+    names: Sequence[Sequence[str]] = ()
     shared: dict[str, Any] = field(default_factory=dict)
 
 
@@ -89,6 +97,10 @@ class Retriever(Protocol):
     uses_vectors: bool
     """Whether ``search`` needs the questions' vectors."""
 
+    def having(self, parameters: Mapping[str, object]) -> Retriever:
+        """The same retriever with other settings for some calls; raises BadInput for one that it does not take."""
+        ...
+
     def search(self, asked: Asked, k: int) -> list[list[Hit]]:
         """At most k hits for every question, best first, ties by row.
 
@@ -104,6 +116,15 @@ class PassageRetriever(ABC):
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.passages = snapshot.passages
+
+    def having(self, parameters: Mapping[str, object]) -> Self:
+        """See ``Retriever``; most methods take their settings from the snapshot alone."""
+        if parameters:
+            raise BadInput(
+                f"this method takes no parameters for one retrieval, but {', '.join(map(repr, parameters))}"
+                " is given; lsh_tree takes some"
+            )
+        return self
 
     @abstractmethod
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
@@ -139,6 +160,34 @@ def parameters_of(snapshot: Snapshot, family: str, known: type[P]) -> P:
     return known(**given)
 
 
+def settled(setting: P, given: Mapping[str, object]) -> P:
+    """A method's parameters, a dataclass, with some replaced for one retrieval.
+
+    Raises BadInput for one that it does not have, and for a value that it cannot take.
+    """
+    from pydantic import ValidationError
+
+    kind: Any = type(setting)
+    known = [one.name for one in fields(kind)]
+    unknown = sorted(set(given) - set(known), key=repr)
+    if unknown:
+        raise BadInput(f"parameters= names {', '.join(map(repr, unknown))}; the method has {', '.join(known)}")
+    try:
+        found: P = _adapter(kind).validate_python({**asdict(setting), **given})  # type: ignore[call-overload]
+        return found
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = str(first["loc"][0])
+        raise BadInput(f"parameters=: {name} is {given[name]!r}: {first['msg']}") from error
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
 def check_k(k: object) -> int:
     """``k`` as an int; raises BadInput for anything but a whole number of at least 1."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
@@ -155,6 +204,17 @@ def check_question(question: object) -> str:
     except UnicodeEncodeError as error:
         raise BadInput(f"a question is not valid Unicode text (character {error.start}): {question!r}") from error
     return question.strip()
+
+
+def check_names(names: object, questions: int) -> list[list[str]]:
+    """The canonical names of each question; raises BadInput for anything but a sequence of names for each."""
+    if not isinstance(names, Sequence) or isinstance(names, str) or len(names) != questions:
+        raise BadInput(f"names= is {names!r:.200}; expected a sequence of names for each of {questions} questions")
+    for of_one in names:
+        if isinstance(of_one, str) or not isinstance(of_one, Sequence) or not all(isinstance(n, str) for n in of_one):
+            raise BadInput(f"names= holds {of_one!r:.200} for a question; expected a sequence of names")
+    canonical = ((canonical_name(name) for name in of_one) for of_one in names)
+    return [list(dict.fromkeys(name for name in of_one if name)) for of_one in canonical]
 
 
 def check_vectors(vectors: object, questions: int, dimensions: int | None) -> Vectors:

@@ -47,13 +47,15 @@ class FusedParameters:
 
     Only the weights' ratios matter. Those here were found on the even-numbered questions of two sets;
     ``docs/families.md`` says how well they do on the others, ``indexmill evaluate --fit`` finds one's own. dense counts
-    where no graph is walked: walks begin at the nearest passages, and to count them twice does harm.
+    where no graph is walked: walks begin at the nearest passages, and to count them twice does harm. So it does with
+    lsh_tree, which ranks passages as dense does.
     """
 
     tri_graph: _Weight = 1.0
     zoom_graph: _Weight = 1.0
     bm25: _Weight = 0.3
     dense: _Weight = 0.15
+    lsh_tree: _Weight = 0.0
     pool: Annotated[int, Field(ge=1, le=10_000)] = 50
 
     def weights(self, methods: Sequence[str]) -> dict[str, float]:

@@ -57,6 +57,18 @@ class Passages:
             for one in self._rows.shard(number)["document_id"].to_pylist()
         ]
 
+    def documents_of(self, rows: npt.NDArray[np.int64]) -> list[str]:
+        """The documents of some passages."""
+        return self._rows.take(rows, "document_id")
+
+    def ids(self, rows: npt.NDArray[np.int64]) -> list[str]:
+        """The ids of some passages."""
+        return self._rows.take(rows, "passage_id")
+
+    def tokens(self, row: int) -> int:
+        """The tokens of one passage."""
+        return int(self._rows.value(row, "tokens"))
+
     def text(self, row: int) -> str:
         """The text of one passage."""
         return str(self._rows.value(row, "text"))

@@ -14,7 +14,7 @@ from indexmill.names import NameIndex
 from indexmill.retrieve.base import Asked, Encode, Vectors
 from indexmill.retrieve.dense import nearest
 
-__all__ = ["Link", "Links", "link_known", "link_nearest", "links_of"]
+__all__ = ["Link", "Links", "link_known", "link_named", "link_nearest", "links_of"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -42,13 +42,15 @@ def links_of(
 ) -> list[Links]:
     """The entities that each of the questions names, by its words and by the nearest name: found once for all methods.
 
-    See ``link_known`` and ``link_nearest``. Methods of one snapshot have the same names and entities.
+    See ``link_known``, ``link_named`` and ``link_nearest``. Methods of one snapshot have the same names and entities.
     """
     key = f"links at {least}"
     if key not in asked.shared:
         linked = link_known(asked.questions, names, counts)
+        if asked.names:
+            linked = link_named(asked.names, linked, names, counts)
         if asked.encode is not None and vectors:
-            linked = link_nearest(asked.questions, linked, asked.encode, vectors, rows, least)
+            linked = link_nearest(asked.questions, linked, asked.encode, vectors, rows, least, asked.names)
         asked.shared[key] = linked
     found: list[Links] = asked.shared[key]
     return found
@@ -87,6 +89,25 @@ def link_known(
     return linked
 
 
+def link_named(
+    named: Sequence[Sequence[str]],
+    linked: Sequence[Links],
+    names: NameIndex,
+    counts: Callable[[Rows], npt.NDArray[np.bool_]],
+) -> list[Links]:
+    """Add to the links of each question the entities of the canonical names that it is known to mention."""
+    extended = []
+    for of_one, links in zip(named, linked, strict=True):
+        rows = names.find(of_one)
+        (known,) = (rows >= 0).nonzero()
+        known = known[counts(rows[known])]
+        found = {link.entity: link for link in links}
+        for place, row in zip(known.tolist(), rows[known].tolist(), strict=True):
+            found.setdefault(row, Link(row, of_one[place], 1.0))
+        extended.append(tuple(found[row] for row in sorted(found)))
+    return extended
+
+
 def link_nearest(
     questions: Sequence[str],
     linked: Sequence[Links],
@@ -94,16 +115,18 @@ def link_nearest(
     vectors: Sequence[Vectors],
     rows: npt.NDArray[np.integer] | None,
     least: float,
+    named: Sequence[Sequence[str]] = (),
 ) -> list[Links]:
     """Add to the links of each question its unknown names, by the nearest name vector.
 
     vectors: ``(n, d) float32`` arrays of the names of the entities ``rows`` (None: of all). least: a name whose nearest
-    vector is less similar counts for nothing.
+    vector is less similar counts for nothing. named: canonical names of each question, beside those that the rules
+    recognise in it.
     """
     unknown = []
-    for question, links in zip(questions, linked, strict=True):
+    for question, links, told in zip(questions, linked, named or [()] * len(questions), strict=True):
         known = {word for link in links for word in link.name.split()}
-        split = [(name, name.split()) for name in question_names(question)]
+        split = [(name, name.split()) for name in dict.fromkeys([*question_names(question), *told])]
         unknown.append([name for name, words in split if 2 * sum(word in known for word in words) <= len(words)])
     wanted = sorted({name for names in unknown for name in names})
     if not wanted:

@@ -1,4 +1,4 @@
-"""The retrieval methods by name. Adding one is a module and a line here."""
+"""The retrieval methods by name, and how each answers. Adding one is a module and a line here."""
 
 from __future__ import annotations
 
@@ -10,25 +10,31 @@ from typing import TYPE_CHECKING, cast
 from indexmill.errors import BadInput, FamilyNotFound
 
 if TYPE_CHECKING:
+    from indexmill.answer.base import Answering
     from indexmill.manifest import Manifest
     from indexmill.retrieve.base import Retriever
     from indexmill.snapshot import Snapshot
 
-__all__ = ["METHODS", "Method", "available", "make"]
+__all__ = ["METHODS", "Method", "answering", "available", "make"]
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """Where a method's retriever is (``module:class``, called with a snapshot), and the family that it reads."""
+    """Where a method's retriever is (``module:class``, called with a snapshot), and the family that it reads.
+
+    answering: its way of answering with a language model (``module:class``, called without arguments).
+    """
 
     retriever: str
     family: str | None = None
+    answering: str = "indexmill.answer.one_prompt:OnePrompt"
 
 
 METHODS: dict[str, Method] = {
     "fused": Method("indexmill.retrieve.fused:Fused"),
     "tri_graph": Method("indexmill.retrieve.tri_graph_reader:TriGraphReader", family="tri_graph"),
     "zoom_graph": Method("indexmill.retrieve.zoom_graph_reader:ZoomGraphReader", family="zoom_graph"),
+    "lsh_tree": Method("indexmill.retrieve.lsh_tree_reader:LshTreeReader", family="lsh_tree"),
     "dense": Method("indexmill.retrieve.dense:Dense"),
     "bm25": Method("indexmill.retrieve.bm25:Bm25", family="bm25"),
 }
@@ -47,6 +53,14 @@ def make(name: str, snapshot: Snapshot) -> Retriever:
         raise BadInput(f"there is no method {name!r}; this snapshot has {', '.join(held)}")
     if name not in held:
         raise FamilyNotFound(f"{snapshot.path}: the snapshot does not hold {name!r}; it has {', '.join(held)}")
-    module, _, attribute = METHODS[name].retriever.partition(":")
-    factory = cast("Callable[[Snapshot], Retriever]", getattr(importlib.import_module(module), attribute))
-    return factory(snapshot)
+    return cast("Callable[[Snapshot], Retriever]", _named(METHODS[name].retriever))(snapshot)
+
+
+def answering(name: str) -> Answering:
+    """The way in which a method answers."""
+    return cast("Callable[[], Answering]", _named(METHODS[name].answering))()
+
+
+def _named(place: str) -> object:
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -28,10 +29,13 @@ from tasks.backfill import Waves
 from tasks.build import Build
 from tasks.report import Silent
 
-__all__ = ["ROOT", "Ended", "Forks", "build", "settings"]
+__all__ = ["ROOT", "SMALL_TREE", "Ended", "Forks", "build", "settings"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _UNEXPECTED = 99
+
+SMALL_TREE: dict[str, Any] = {"lsh_tree": {"smallest": 2, "largest": 4}}
+"""Families, with a tree that has layers over a handful of passages."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +69,11 @@ def build(chosen: dict[str, Any], *, cold: bool = False) -> Outcome:
 
 
 class Forks:
-    """A process that builds in children of its own, one at a time."""
+    """A process that builds in children of its own, one at a time. modules: imported before, once for all."""
 
-    def __init__(self, hash_seed: str = "random") -> None:
+    def __init__(self, hash_seed: str = "random", modules: Sequence[str] = ()) -> None:
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.flows.children"],
+            [sys.executable, "-m", "tests.flows.children", *modules],
             cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             stdin=subprocess.PIPE,
@@ -126,6 +130,8 @@ class Forks:
 
 def _serve() -> None:
     recognise.recogniser_of("rules")  # what every child would make anew
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     for line in sys.stdin:
         order = json.loads(line)
         reading, writing = os.pipe()

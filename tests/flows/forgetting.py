@@ -4,28 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import indexmill
 from flows.forget import forget
 from flows.operation import operation
 from flows.run import run_build
+from indexmill.canonical import digest_of
 from indexmill.errors import IndexmillError
 from indexmill.layout import blob_path
 from schemas.config import Configuration
-from storage import gc, refs, runs
-from storage.folder import open_store
+from storage import gc, ledger, refs, refusals, runs
+from storage.folder import FolderStore, open_store
+from storage.ledger import LedgerEntry
+from storage.refusals import RefusedPrompt
 from tasks.build import Build
 from tasks.executor import InlineExecutor
 from tasks.report import Silent
 from tests.corpora import documents
-from tests.flows.children import Forks, build, settings
+from tests.flows.children import SMALL_TREE, Forks, build, settings
 
-__all__ = ["CANARY", "ID", "collect", "end_state", "forget_here", "places_of", "prepare", "state_of"]
+__all__ = [
+    "CANARY",
+    "ID",
+    "answer",
+    "collect",
+    "end_state",
+    "forget_here",
+    "passages_of",
+    "places_of",
+    "prepare",
+    "refuse",
+    "state_of",
+]
 
 CANARY = "zanzaqua"
 ID = f"doc {CANARY}/7"
@@ -51,20 +67,26 @@ def write(path: Path, text: str, *, with_canary: bool = True, bad: bool = False)
 
 
 def prepare(folder: Path, forks: Forks) -> dict[str, Any]:
-    """A store with the canary in three versions, an alias, parts of a killed run, quarantines, messages and remarks.
+    """A store with the canary in three versions, an alias, parts of a killed run, quarantines, messages and answers.
 
     Returns the settings of the next build. Version 1 is without it, and pinned by an alias.
     """
     root = folder / "store"
-    build(settings(root, write(folder / "clean.jsonl", "", with_canary=False)))
-    first = settings(root, write(folder / "first.jsonl", "Old words: the Zanzaqua Ferry came first.", bad=True))
+    build(settings(root, write(folder / "clean.jsonl", "", with_canary=False), families=SMALL_TREE))
+    first = settings(
+        root, write(folder / "first.jsonl", "Old words: the Zanzaqua Ferry came first.", bad=True), families=SMALL_TREE
+    )
     build(first)
-    chosen = settings(root, write(folder / "corpus.jsonl", "Goran Stave surveyed Quillon.", bad=True))
+    chosen = settings(
+        root, write(folder / "corpus.jsonl", "Goran Stave surveyed Quillon.", bad=True), families=SMALL_TREE
+    )
     build(chosen)
     store = open_store(root)
     refs.promote(store, "prod", 2, "2026-01-31T02:00:00Z", f"until {ID} is mended")
     refs.promote(store, "old", 1, "2026-01-31T02:00:00Z")
-    killed = forks.build(settings(root, write(folder / "killed.jsonl", "A killed run saw Count Zanzaqua.")), 150)
+    killed = forks.build(
+        settings(root, write(folder / "killed.jsonl", "A killed run saw Count Zanzaqua."), families=SMALL_TREE), 150
+    )
     assert killed.code < 0
     for changes in (
         {"run": {"strict": True}},
@@ -81,9 +103,63 @@ def prepare(folder: Path, forks: Forks) -> dict[str, Any]:
     runs.end(store, runs.RunEnd(run_id=run_id, state="failed", exit_code=1, ended="2026-01-31T02:00:00Z", error=error))
     store.create("poison/ab/cd.json", json.dumps({"detail": "fails at 'The Zanzaqua Codex'"}).encode())
     store.create("poison/ab/ef.json", json.dumps({"detail": "fails at something else"}).encode())
+    for version in (2, 3):
+        passages = passages_of(root, version)
+        answer(store, "leaf", [*passages[ID], *passages["doc-0001"]], f"leaf {version}", CANARY)
+    answer(store, "inner", ["leaf 3", "clean"], "inner", CANARY)
+    answer(store, "root", ["inner"], "root", CANARY)
+    refuse(store, "refused", passages[ID], "gap")
+    answer(store, "above the gap", ["gap"], "high", CANARY)
+    answer(store, "words alone", [], "", "the zanzaqua codex")
+    answer(store, "kept", passages["doc-0001"], "clean")
+    answer(store, "kept, too", ["clean"], "higher")
     store.put_blob(b"an orphan of a dead run: Zanzaqua")
     (store.scratch("dead") / "spill").write_text("Zanzaqua", encoding="utf-8")
     return chosen
+
+
+def passages_of(root: Path, version: int | None = None) -> dict[str, list[str]]:
+    """The ids of the passages of each document of a version."""
+    found: dict[str, list[str]] = {}
+    with indexmill.open(root, version=version) as snapshot:
+        for row in snapshot.table("passages").to_pylist():
+            found.setdefault(row["document_id"], []).append(row["passage_id"])
+    return found
+
+
+def answer(store: FolderStore, prompt: str, about: Iterable[str], makes: str, words: str = "") -> LedgerEntry:
+    """An answer of a language model in the ledger."""
+    made = LedgerEntry(
+        key=digest_of(f"{prompt} {makes}".encode()),
+        task="summary",
+        model="model",
+        prompt_version="1",
+        value={"summary": f"A summary. {words.title()} was painted in 1803."},
+        input_tokens=100,
+        output_tokens=10,
+        about=tuple(about),
+        makes=makes,
+        run_id="run-1",
+        created="2026-01-31T02:00:00Z",
+    )
+    return ledger.record(store, made)
+
+
+def refuse(store: FolderStore, prompt: str, about: Iterable[str], makes: str) -> RefusedPrompt:
+    """A prompt that has no answer."""
+    made = RefusedPrompt(
+        key=digest_of(f"{prompt} {makes}".encode()),
+        task="summary",
+        model="model",
+        prompt_version="1",
+        reason="declined",
+        about=tuple(about),
+        makes=makes,
+        run_id="run-1",
+        created="2026-01-31T02:00:00Z",
+    )
+    refusals.record(store, made)
+    return made
 
 
 def forget_here(root: str, chosen: dict[str, Any], *ids: str) -> None:
@@ -142,6 +218,7 @@ def end_state(root: Path) -> dict[str, Any]:
         "receipts": store.list("work/"),
         "tombstones": store.list("tombstones/"),
         "poison": store.list("poison/"),
+        "answers": store.list("ledger/") + store.list("refusals/"),
         "quarantined": sorted({(one.part, one.digest, one.rows) for one in quarantines}),
         "tmp": sorted(path.name for path in (root / "tmp").iterdir()),
     }

@@ -35,6 +35,9 @@ from tests.flows.commands import command, write_settings
 from tests.flows.readers import answers, complete_parts
 from tests.storage.quick import quick_folder
 
+STAGES = [stage for stage in OF_SHARDS if stage != "extract"]
+"""The stages of a wave: no family that these settings enable needs an extraction."""
+
 
 @dataclass
 class Told(Silent):
@@ -139,7 +142,7 @@ def test_a_finished_backfill_has_nothing_to_do(expected: Expected) -> None:
 
 def test_waves_are_told_with_their_pace_and_those_that_were_done(expected: Expected) -> None:
     chosen = expected.settings("told")
-    stopped(chosen, Waves(2), stages=2 + 2 * len(OF_SHARDS) + 2)  # in the third wave
+    stopped(chosen, Waves(2), stages=2 + 2 * len(STAGES) + 2)  # in the third wave
     told = Told()
     outcome = filled(chosen, Waves(2), told)
     assert outcome.manifest == expected.built.manifest
@@ -154,7 +157,7 @@ def test_waves_are_told_with_their_pace_and_those_that_were_done(expected: Expec
     assert re.fullmatch(rf"wave {waves} of {waves}: shards p[01]+ to p[01]+, \d+ documents; {rates}; made", made[-1])
 
 
-@pytest.mark.parametrize("after", [1, 2, 4, 2 + len(OF_SHARDS), 2 + len(OF_SHARDS) * 3 // 2, 2 + len(OF_SHARDS) * 3])
+@pytest.mark.parametrize("after", [1, 2, 4, 2 + len(STAGES), 2 + len(STAGES) * 3 // 2, 2 + len(STAGES) * 3])
 def test_a_stopped_backfill_goes_on_and_so_does_a_build(expected: Expected, after: int) -> None:
     for name, going_on in (("filled", lambda chosen: filled(chosen, Waves(2))), ("built", build)):
         chosen = expected.settings(f"stopped-{after}-{name}")
@@ -301,7 +304,7 @@ def test_rows_of_a_killed_backfill_that_had_published_are_copied(expected: Expec
     chosen = settings(tmp_path / "store", write_corpus(tmp_path / "corpus.jsonl", rows))
     half = expected.shards // 2
     waves = expected.shards - 1
-    stopped(chosen, Waves(1, publish_every=half), len(START) + waves * len(OF_SHARDS) + len(OF_CORPUS))
+    stopped(chosen, Waves(1, publish_every=half), len(START) + waves * len(STAGES) + len(OF_CORPUS))
     assert FolderReader(tmp_path / "store").versions() == [1]
     changed = {name: (title, text + " Yorrick Ansel left Vell.") for name, (title, text) in rows.items()}
     touched = dict(list(changed.items())[::6])
@@ -433,7 +436,7 @@ def test_stages_are_named_after_their_wave_or_the_version_that_they_are_for(expe
 
     chosen = Configuration.model_validate(expected.settings("titles"))
     run_stages("backfill", chosen, InlineExecutor(), run, progress=Silent())
-    waves = [[f"wave {number} of 2: {stage}" for stage in OF_SHARDS] for number in (1, 2)]
+    waves = [[f"wave {number} of 2: {stage}" for stage in STAGES] for number in (1, 2)]
     on_the_way = [f"up to wave 1 of 2: {stage}" for stage in OF_CORPUS if stage != "quality"]
     assert titles == [*START, *waves[0], *on_the_way, *waves[1], *OF_CORPUS]
 

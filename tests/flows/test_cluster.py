@@ -30,6 +30,12 @@ def fail(value: int) -> int:
     raise BadInput(f"the value {value} cannot be used; give another")
 
 
+def waits(for_file: Path, value: int) -> int:
+    while not for_file.exists():
+        time.sleep(0.01)
+    return value
+
+
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -52,12 +58,18 @@ def address(client: Client) -> str:
     return str(client.scheduler_info()["address"])
 
 
-def test_results_come_as_they_are_ready_each_with_its_call(client: Client) -> None:
-    calls = [Call(f"later-{value}", later, (0.6 if value == 0 else 0.0, value)) for value in range(6)]
-    results = list(DaskExecutor(client).run(iter(calls)))
+def test_results_come_as_they_are_ready_each_with_its_call(client: Client, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    slow = Call("later-0", waits, (ready, 0))
+    calls = [slow, *(Call(f"later-{value}", later, (0.0, value)) for value in range(1, 6))]
+    results = []
+    for result in DaskExecutor(client).run(iter(calls)):
+        results.append(result)
+        if len(results) == 5:  # all but the one that was submitted first
+            ready.touch()
     assert sorted(value for _, value in results) == list(range(6))
     assert all(call == calls[value] for call, value in results)
-    assert results[0][1] != 0  # the slow one was submitted first
+    assert results[-1] == (slow, 0)
     assert sorted(results, key=lambda result: result[1]) == list(InlineExecutor().run(calls))
 
 

@@ -100,7 +100,8 @@ def test_the_folder_is_the_one_that_the_reader_expects_and_any_tool_can_read(sto
     assert (made.files, made.bytes) == (len(found), sum(map(len, found.values())) - len(found["manifest.json"]))
     assert digest_of(found["manifest.json"]) == made.manifest
     assert {digest_of(found[exported_name(one, manifest)]) == one.digest for one in manifest.artifacts} == {True}
-    assert {name.split("/")[1] for name in found if name.startswith("families/")} == {"tri_graph", "zoom_graph", "bm25"}
+    families = {name.split("/")[1] for name in found if name.startswith("families/")}
+    assert families == {"tri_graph", "zoom_graph", "bm25", "lsh_tree"}
     # With nothing of ours: Parquet with pyarrow, arrays with the header of their file.
     assert sum(pq.read_table(path).num_rows for path in (out(store) / "tables" / "passages").iterdir()) == rows
     data = min((out(store) / "vectors").iterdir()).read_bytes()

@@ -15,9 +15,11 @@ import pytest
 import indexmill
 from flows.forget import forget
 from flows.run import run_build
+from indexmill.canonical import digest_of
 from indexmill.command import main
 from indexmill.errors import BadInput, IndexmillError, LeaseLost, SnapshotNotFound, StoreError
 from indexmill.folder import FolderReader
+from indexmill.layout import ledger_name
 from indexmill.verify import verify
 from schemas.config import Configuration
 from storage import refs, runs, tombstones
@@ -90,7 +92,7 @@ def test_a_forgotten_document_is_in_no_byte_of_the_store(case: Case, quick: Path
     before = places_of(quick / "store")
     columns = set().union(*before.values())
     assert {"document_id", "title", "text", "metadata", "surface", "name", "detail"} <= columns
-    kinds = {"blobs", "poison", "refs", "runs", "tmp"}
+    kinds = {"blobs", "ledger", "poison", "refs", "runs", "tmp"}
     assert {name.split("/")[0] for name in before} == kinds
     assert places_of(quick / "store", "count zanzaqua")  # in the parts of the killed run alone
     forget_here(chosen["store"], chosen)
@@ -107,6 +109,8 @@ def test_what_does_not_name_the_document_stays(case: Case) -> None:
     assert case.end["poison"] == ["poison/ab/ef.json"]
     assert {rows for _, _, rows in case.end["quarantined"]} == {0, 2}  # other refused rows
     assert case.end["tmp"] == []
+    kept = (("kept", "clean"), ("kept, too", "higher"))
+    assert case.end["answers"] == sorted(ledger_name(digest_of(" ".join(words).encode())) for words in kept)
 
 
 def ends_well(case: Case, root: Path, chosen: dict[str, Any]) -> None:
@@ -280,7 +284,7 @@ def test_unpublished_parts_that_cannot_hold_it_are_not_made_again(quick: Path, f
     assert 10 < len(left) < unpublished
     made = build(chosen)
     assert (made.documents, made.forgotten) == (29, 1)
-    assert made.parts_made < whole.outcome.parts_made / 2
+    assert made.parts_made < whole.outcome.parts_made * 0.6
     assert made.vectors_made < whole.outcome.vectors_made / 2
     assert places_of(root, "doc-0002") == {}
 

@@ -20,7 +20,7 @@ import pytest
 from storage import runs
 from storage.folder import open_store
 from tests.corpora import Documents, documents, write_corpus
-from tests.flows.children import Ended, Forks, build, settings
+from tests.flows.children import SMALL_TREE, Ended, Forks, build, settings
 from tests.flows.readers import Answers, answers, complete_parts, whole_versions
 from tests.storage.quick import quick_folder
 
@@ -46,7 +46,7 @@ class Job:
         """Its settings in another store, which is a copy of the one it starts from."""
         if self.start is not None and not root.exists():
             shutil.copytree(self.start, root)
-        return settings(root, self.corpus)
+        return settings(root, self.corpus, families=SMALL_TREE)
 
     def sample(self, count: int) -> list[int]:
         """So many boundaries, evenly spread, and those around the commit."""
@@ -91,7 +91,7 @@ def undisturbed(forks: Forks, folder: Path, name: str, rows: Documents, before: 
     root = folder / name
     if before is not None:
         shutil.copytree(folder / "first", root)
-    ended = forks.build(settings(root, corpus))
+    ended = forks.build(settings(root, corpus, families=SMALL_TREE))
     assert (ended.code, ended.error, ended.message) == (0, "", "")
     assert ended.outcome is not None
     assert ended.outcome.published
@@ -146,7 +146,8 @@ def killed_everywhere(forks: Forks, job: Job, boundaries: list[int], mode: str =
 
 
 def test_a_build_of_two_shards_crosses_hundreds_of_boundaries(first: Job, refresh: Job) -> None:
-    assert first.parts_made == 6 * 2 + 2 * 2 + 5  # six stages of two shards, two of two of names, five of the whole
+    # Six stages of two shards, two of two of names, seven of the whole, three of each layer of lsh_tree.
+    assert first.parts_made == 6 * 2 + 2 * 2 + 7 + 3 * 1
     assert refresh.parts_made < first.parts_made
     assert len(first.crossed) > 200
     assert len(refresh.crossed) > 100

@@ -19,7 +19,7 @@ from indexmill.models.recogniser import WordListRecogniser
 from indexmill.names import NameIndex, canonical_name, entity_id
 from indexmill.packs import write_pack
 from indexmill.retrieve.matrices import Sparse, build_matrices
-from schemas.tables import DOCUMENTS, ENTITIES, PASSAGES, SENTENCES
+from schemas.tables import DOCUMENTS, ENTITIES, LSH_SUMMARIES, PASSAGES, SENTENCES
 from storage.folder import FolderStore, init_store
 from storage.lineage import Lineage
 from storage.lineage import put as put_lineage
@@ -202,6 +202,75 @@ class SnapshotWriter:
         for label, (titles, texts) in self._texts.items():
             self.arrays(f"bm25/{label}", postings(titles, texts, title_weight=2))
         self.families["bm25"] = Family(parameters=parameters, counts={"passages": self.passages})
+
+    def lsh_tree(
+        self,
+        layers: Sequence[Sequence[tuple[str, Sequence[int]]]],
+        stand_ins: Sequence[str] = (),
+        vectors: Mapping[str, Sequence[float]] | None = None,
+        **parameters: JsonValue,
+    ) -> None:
+        """The lsh_tree family over the shards written so far.
+
+        layers: from the lowest up, each summary's text and its children, by their place in the layer below as given.
+        vectors: of texts, in place of the encoder's.
+        """
+        offsets, rows = [0, self.passages], list(range(self.passages))
+        parents, indptr, indices = [-1] * self.passages, [0], list[int]()
+        for number, layer in enumerate(layers, start=1):
+            ids = [content_id("summary", str(number), text) for text, _ in layer]
+            order = sorted(range(len(layer)), key=ids.__getitem__)
+            below, rows = rows, [0] * len(layer)
+            for place, one in enumerate(order):
+                rows[one] = offsets[-1] + place
+                children = sorted(below[child] for child in layer[one][1])
+                for child in children:
+                    parents[child] = rows[one]
+                indices += children
+                indptr.append(len(indices))
+            parents += [-1] * len(layer)
+            offsets.append(len(parents))
+            for half in "01":
+                held = [one for one in order if (ids[one] >= "8") == (half == "1")]
+                if held:
+                    texts = [layer[one][0] for one in held]
+                    self._summaries(f"{chr(96 + number)}{half}", number, [ids[one] for one in held], texts, stand_ins)
+                    encoded = [(vectors or {}).get(text, EMBEDDER.encode([text])[0]) for text in texts]
+                    self.arrays(
+                        f"summary_vectors/{chr(96 + number)}{half}",
+                        {
+                            "keys": np.array([list(bytes.fromhex(ids[one]).ljust(32)) for one in held], np.uint8),
+                            "vectors": np.array(encoded, np.float32),
+                        },
+                    )
+        arrays = {
+            "hyperplanes": np.zeros((64, 4), np.int16),
+            "bounds": np.array([2, 3, 5, 0]),
+            "layer_offsets": np.array(offsets, np.int64),
+            "children.indptr": np.array(indptr, np.int64),
+            "children.indices": np.array(indices, np.int32),
+            "parents": np.array(parents, np.int32),
+            "codes": np.zeros(len(parents), np.uint64),
+        }
+        self.arrays("lsh_tree/tree", arrays)
+        counts = {"layers": len(layers), "nodes": len(parents), "roots": parents.count(-1)}
+        self.families["lsh_tree"] = Family(parameters=parameters, counts=counts)
+
+    def _summaries(
+        self, label: str, layer: int, ids: Sequence[str], texts: Sequence[str], stand_ins: Sequence[str]
+    ) -> None:
+        rows = [
+            {
+                "node_id": node_id,
+                "layer": layer,
+                "text": text,
+                "tokens": len(text.split()),
+                "digest": digest_of(text.encode()),
+                "stand_in": text in stand_ins,
+            }
+            for node_id, text in zip(ids, texts, strict=True)
+        ]
+        self.table(f"summaries/{label}", pa.Table.from_pylist(rows, LSH_SUMMARIES), LSH_SUMMARIES)
 
     def manifest(self) -> Manifest:
         return Manifest(

@@ -11,6 +11,7 @@ import pytest
 import indexmill
 from flows.run import build_inline
 from indexmill.errors import FamilyNotFound
+from indexmill.evaluate import Question, evaluate
 from indexmill.retrieve.registry import METHODS
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
@@ -79,14 +80,14 @@ def test_a_batch_gives_each_question_what_it_gets_alone(snapshot: Snapshot, meth
 @METHOD
 def test_hits_are_distinct_and_best_first_and_fewer_are_the_first_of_more(snapshot: Snapshot, method: str) -> None:
     asked = questions(snapshot)
-    passages = snapshot.manifest.corpus.passages
+    found = snapshot.manifest.corpus.passages + (len(snapshot.summaries) if method == "lsh_tree" else 0)
     for few, many in zip(
         snapshot.retrieve_batch(asked, method=method, k=6, explain=False),
-        snapshot.retrieve_batch(asked, method=method, k=passages + 10, explain=False),
+        snapshot.retrieve_batch(asked, method=method, k=found + 10, explain=False),
         strict=True,
     ):
         assert few == many[:6]
-        assert len({hit.id for hit in many}) == len(many) == passages or method == "bm25"
+        assert len({hit.id for hit in many}) == len(many) == found or method == "bm25"
         assert [hit.score for hit in many] == sorted((hit.score for hit in many), reverse=True)
 
 
@@ -116,7 +117,7 @@ def test_vectors_made_elsewhere_are_enough(snapshot: Snapshot, method: str) -> N
         assert np.isfinite([hit.score for hit in one]).all()
 
 
-@pytest.mark.parametrize("absent", ["bm25", "tri_graph", "zoom_graph"])
+@pytest.mark.parametrize("absent", ["bm25", "lsh_tree", "tri_graph", "zoom_graph"])
 def test_a_snapshot_without_a_family_says_so_and_still_fuses_the_others(absent: str, tmp_path: Path) -> None:
     with indexmill.open(built(tmp_path, **{absent: {"enabled": False}})) as snapshot:
         assert set(snapshot.methods) == set(METHODS) - {absent}
@@ -126,3 +127,30 @@ def test_a_snapshot_without_a_family_says_so_and_still_fuses_the_others(absent: 
         assert len(hits) == 5
         assert hits[0].explanation is not None
         assert absent not in {one["name"] for one in hits[0].explanation["methods"]}
+
+
+@METHOD
+def test_a_question_is_answered_from_the_hits_that_it_finds(snapshot: Snapshot, method: str) -> None:
+    question = questions(snapshot)[-1]
+    answer = snapshot.answer(question, method=method, k=3)
+    assert answer.hits == tuple(snapshot.retrieve(question, method=method, k=3, explain=False))
+    assert (answer.method, answer.version) == (method, 1)
+    assert any(answer.text in hit.text for hit in answer.hits)
+    assert answer.context_tokens > 0
+
+
+def test_the_tokens_of_the_context_are_measured_for_every_method(snapshot: Snapshot) -> None:
+    asked = [Question(str(i), text, ("doc-0001",)) for i, text in enumerate(questions(snapshot)[-4:])]
+    found = evaluate(snapshot, asked, ks=(2,)).methods
+    assert set(found) == set(METHODS)
+    for method, result in found.items():
+        hits = [snapshot.retrieve(one.question, method=method, k=200) for one in asked]
+        needed = 0
+        for of_one in hits:
+            documents: set[str] = set()
+            for hit in of_one:
+                needed += hit.tokens or 0
+                documents.update(hit.document_ids if hit.kind == "passage" else ())
+                if len(documents) == 2:
+                    break
+        assert result.tokens_per_question == needed / len(asked) > 0

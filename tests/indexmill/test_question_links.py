@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from indexmill.names import NameIndex, entity_id
-from indexmill.retrieve.question_links import Link, link_known, link_nearest
+from indexmill.retrieve.question_links import Link, link_known, link_named, link_nearest
 
 NAMES = sorted(["ada venn", "marrow bridge", "bridge", "river"], key=entity_id)
 INDEX = NameIndex(NameIndex.keys([entity_id(name) for name in NAMES]))
@@ -51,3 +51,16 @@ def test_an_unknown_name_stands_for_the_nearest_that_is_near_enough() -> None:
     assert {link.entity for link in links} == {1, 3, NAMES.index("ada venn")}
     assert next(link for link in links if link.entity == NAMES.index("ada venn")).score == 1.0
     assert link_nearest([question], known, encode, vectors, rows, 0.9) == known
+
+
+def test_names_that_a_question_is_known_to_mention_are_linked_beside_those_that_stand_in_it() -> None:
+    question = "Who paid for the Marrow Bridge?"
+    known = link_known([question], INDEX, every)
+    (links,) = link_named([["ada venn", "marrow bridge", "nobody"]], known, INDEX, every)
+    assert named(links) == {"marrow bridge", "ada venn"}
+    assert link_named([[]], known, INDEX, every) == known
+    (links,) = link_named([["ada venn"]], known, INDEX, lambda rows: rows != NAMES.index("ada venn"))
+    assert named(links) == {"marrow bridge"}
+    vectors, rows = [np.float32([[1, 0]])], np.array([NAMES.index("river")])
+    (links,) = link_nearest([question], known, lambda _: np.float32([[1, 0]]), vectors, rows, 0.9, [["the stream"]])
+    assert {(link.name, link.entity) for link in links} >= {("the stream", NAMES.index("river"))}

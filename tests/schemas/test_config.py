@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -122,7 +123,7 @@ def test_no_path_of_the_machine_is_published(folder: Path) -> None:
 def test_the_size_of_shards_is_published_and_nothing_of_the_run_is() -> None:
     plain = Configuration().published()
     assert plain["shards"] == {"document_tokens": 256_000, "entities": 16_384}
-    assert sorted(plain) == ["embed", "families", "recognise", "shards", "split"]
+    assert sorted(plain) == ["embed", "extract", "families", "llm", "recognise", "shards", "split"]
     run = {"workers": 3, "lease_seconds": 30, "strict": True}
     gates = {"questions": "q.jsonl", "methods": ["dense"], "max_shrink": 0.5}
     assert Configuration.model_validate({"run": run, "gates": gates}).published() == plain
@@ -140,6 +141,9 @@ def test_the_size_of_shards_is_published_and_nothing_of_the_run_is() -> None:
         ({"split": {"tokens": 64, "overlap": 33}}, "overlap 33"),
         ({"families": {"tri_graph": {"parameters": {"dampening": 1}}}}, "dampening"),
         ({"families": {"bm25": {"parameters": {"k2": 1}}}}, "k2"),
+        ({"families": {"lsh_tree": {"parameters": {"patern": "detailed"}}}}, "patern"),
+        ({"families": {"lsh_tree": {"parameters": {"pattern": "deep"}}}}, "'collapsed', 'detailed' or 'summarised'"),
+        ({"families": {"lsh_tree": {"parameters": {"ratio": 1.5}}}}, "less than or equal to 1"),
         ({"families": {"bm25": {"parameters": {"b": 1.5}}}}, "less than or equal to 1"),
         ({"families": {"bm25": {"parameters": {"k1": -1}}}}, "greater than or equal to 0"),
         ({"families": {"bm25": {"title_weight": 0}}}, "families.bm25.title_weight"),
@@ -165,3 +169,39 @@ def test_the_explained_configuration_is_the_default_one(folder: Path) -> None:
     read = load_configuration(path)
     assert read.model_dump(exclude={"store", "corpus"}) == Configuration().model_dump(exclude={"store", "corpus"})
     assert "document_tokens: 256000" in path.read_text(encoding="utf-8")
+
+
+def test_the_files_of_the_language_model_start_at_the_configuration_file(folder: Path) -> None:
+    files = {"api_key_file": "key", "ca_file": "~/ca.pem", "prompts": "/prompts"}
+    read = load_configuration(written(folder, llm=files)).llm
+    assert read.api_key_file == folder / "key"
+    assert read.ca_file == folder.parent / "home" / "ca.pem"
+    assert read.prompts == Path("/prompts")
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"backend": "openai"}, r"set llm\.model"),
+        ({"base_url": "localhost:8000/v1"}, r"llm\.base_url.*http://"),
+        ({"base_url": "https:///v1"}, r"llm\.base_url"),
+        ({"base_url": "http://host:port/v1"}, r"llm\.base_url"),
+        ({"proxy": "proxy.example:3128"}, r"llm\.proxy"),
+        ({"api_key_env": "sk-abc"}, r"llm\.api_key_env.*not the key itself"),
+        ({"api_key_file": "key", "token_provider": "a.b:c"}, "one of them"),
+        ({"token_provider": "a.b.c"}, r"llm\.token_provider"),
+    ],
+)
+def test_a_wrong_setting_of_the_language_model_is_named(folder: Path, settings: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        load_configuration(written(folder, llm=settings))
+
+
+def test_what_a_run_records_holds_no_password() -> None:
+    urls = {"base_url": "https://me:a-password@host/v1", "proxy": "http://me:a-password@proxy:1"}
+    settings = Configuration.model_validate({"llm": urls})
+    assert "a-password" not in settings.model_dump_json()
+    assert "a-password" not in str(settings.model_dump(mode="json"))
+    assert settings.llm.base_url == urls["base_url"]
+    assert pickle.loads(pickle.dumps(settings)).llm.proxy == urls["proxy"]  # noqa: S301 - made here
+    assert "a-password" not in str(settings.published())

@@ -284,7 +284,7 @@ def test_the_rows_that_a_run_refused_stay_as_long_as_its_record(world: World) ->
 def test_a_record_of_another_kind_keeps_the_blobs_that_it_names(world: World) -> None:
     world.run("a")
     digest = world.store.put_blob(b"answers")
-    world.store.create("ledger/2027.json", f'{{"answers":"{digest}"}}'.encode())
+    world.store.create("others/2027.json", f'{{"answers":"{digest}"}}'.encode())
     (world.root / "lost+found").mkdir(mode=0)
     world.later(DAY * 300)
     world.gc()

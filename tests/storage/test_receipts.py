@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from indexmill.layout import attempt_name, blob_path, receipt_name
 from storage.folder import FolderStore
-from storage.receipts import Receipt, candidates, find, find_attempt, overlap, record, scan
+from storage.receipts import Receipt, candidates, find, find_attempt, find_incomplete, overlap, record, scan
 
 
 def receipt(store: FolderStore, key: str = "ab", **changes: object) -> Receipt:
@@ -136,3 +136,15 @@ def test_candidates_are_the_overlapping_receipts_of_the_same_row_space_nearest_f
     assert keys(exclude={"same", "root"}) == ["parent", "fuller", "child"]
     assert keys(receipts=scan(store, "embed")) == keys()
     assert candidates(store, "split", "model", "p01") == []
+
+
+def test_a_published_part_with_failed_rows_is_found_by_what_it_holds(store: FolderStore) -> None:
+    partly = record(store, receipt(store, data="partly", complete=False, failed=2))
+    other = record(store, receipt(store, data="other", complete=False, failed=1, run_id="run2"))
+    assert find_incomplete(store, "embed", "ab", partly.outputs) == partly
+    assert find_incomplete(store, "embed", "ab", other.outputs) == other
+    assert find_incomplete(store, "embed", "a", partly.outputs) is None
+    whole = record(store, receipt(store, run_id="run3"))
+    assert find_incomplete(store, "embed", "ab", whole.outputs) is None
+    (store.root / blob_path(partly.outputs["vectors"])).unlink()
+    assert find_incomplete(store, "embed", "ab", partly.outputs) is None

@@ -50,15 +50,20 @@ def test_what_does_not_fit_is_refused(changed: dict[str, np.ndarray], message: s
 def jobs() -> Iterator[dict[str, Job]]:
     """The checks of a built store, by shard."""
     with quick_folder() as folder:
-        corpus = write_corpus(folder / "corpus.jsonl", documents(20))
-        children.build(children.settings(folder / "store", corpus))
+        corpus = write_corpus(folder / "corpus.jsonl", documents(50))
+        small = {"lsh_tree": {"smallest": 2, "largest": 3, "group": 8}}
+        children.build(children.settings(folder / "store", corpus, families=small))
         store = open_store(folder / "store")
         newest = refs.newest(store)
         assert newest is not None
         entries = lineage.read(store, Manifest.from_bytes(store.get_blob(newest.manifest)).lineage).entries
         of_shard: dict[str, dict[str, str]] = {}
+        segments: dict[str, str] = {}
         for entry in (one for one in entries if one.stage != "zoom_links"):
-            of_shard.setdefault(entry.shard, {}).update(entry.outputs)
+            kept = segments if entry.stage == "lsh_segments" else of_shard.setdefault(entry.shard, {})
+            kept.update(entry.outputs)
+        for group in [label for label in of_shard if f"segments/{label}" in segments]:
+            of_shard[group]["segments"] = segments[f"segments/{group}"]
         whole = of_shard.pop("all")
         found = {}
         for label, outputs in of_shard.items():
@@ -80,9 +85,9 @@ def test_a_sound_store_passes(jobs: dict[str, Job]) -> None:
         check(job)
 
 
-@pytest.mark.parametrize("letter", ["p", "e"])
+@pytest.mark.parametrize("letter", ["p", "e", "a"])
 def test_what_belongs_to_another_shard_is_refused(jobs: dict[str, Job], letter: str) -> None:
-    labels = sorted(label for label in jobs if label[0] == letter)
+    labels = sorted(label for label in jobs if label[0] == letter and label != "all")
     strange = labels[-1][:-1] + ("0" if labels[-1][-1] == "1" else "1") if labels[-1] != letter else letter + "0"
     with pytest.raises(CheckError, match="belong"):
         check(dataclasses.replace(jobs[labels[-1]], shard=strange))

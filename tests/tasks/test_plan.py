@@ -109,6 +109,9 @@ CHANGES: list[dict[str, Any]] = [
     {"families": {"zoom_graph": {"entity_links": True}}},
     {"families": {"zoom_graph": {"threshold": 1.0}}},
     {"families": {"fused": {"parameters": {"pool": 77}}}},
+    {"families": {"lsh_tree": {"enabled": False}}},
+    {"families": {"lsh_tree": {"summary_tokens": 50}}},
+    {"families": {"lsh_tree": {"seed": 1}}},
 ]
 
 

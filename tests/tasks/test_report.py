@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tasks.report import Report
+import pytest
+
+from schemas.config import Price
+from tasks.llm.account import Spent
+from tasks.report import Report, StageReport
 
 
 def test_blocks_of_a_stage_at_the_same_time_count_once() -> None:
@@ -45,8 +49,26 @@ def test_the_totals_are_the_sums_of_the_stages() -> None:
         "vectors_made": 7,
         "vectors_reused": 0,
         "llm_calls": 6,
+        "llm_ledger": 0,
         "llm_tokens": 0,
+        "llm_input_tokens": 0,
+        "llm_output_tokens": 0,
         "cost": 0.75,
     }
     assert told["stages"]["embed"] | {"vectors_made": 7, "llm_calls": 2, "bytes_made": 200} == told["stages"]["embed"]
     assert "quality" not in told
+
+
+def test_what_the_quota_saw_of_unfinished_parts_counts_and_tokens_have_their_prices() -> None:
+    price = Price(input_per_million=10.0, output_per_million=40.0)
+    stage = StageReport()
+    stage.counts.update(llm_calls=2, llm_input_tokens=1_000, llm_output_tokens=100, llm_tokens=1_100, llm_ledger=3)
+    stage.asked(Spent(3, 1_500, 200, 0.0), price)
+    assert stage.counts["llm_tokens"] == 1_700
+    assert (stage.counts["llm_calls"], stage.counts["llm_ledger"]) == (3, 3)
+    assert stage.cost == pytest.approx((1_500 * 10 + 200 * 40) / 1e6)
+    stage.asked(Spent(), price)  # a quota that is gone takes nothing away
+    assert stage.counts["llm_calls"] == 3
+    quiet = StageReport()
+    quiet.asked(Spent(), None)
+    assert (quiet.counts, quiet.cost) == ({}, 0.0)

@@ -79,8 +79,13 @@ class Corpus:
 
 def build(store: Path, documents: Documents) -> Outcome:
     corpus = write_corpus(store.parent / f"{store.name}.jsonl", documents)
-    families = {"zoom_graph": {"threshold": 0.5, "cap": 4, "entity_links": True}}
-    chosen = Configuration.model_validate(children.settings(store, corpus, families=families))
+    families = {
+        "zoom_graph": {"threshold": 0.5, "cap": 4, "entity_links": True},
+        "lsh_tree": {"smallest": 2, "largest": 3, "group": 4, "summary_tokens": 400},
+    }
+    chosen = Configuration.model_validate(
+        children.settings(store, corpus, families=families, extract={"enabled": True})
+    )
     return run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True)
 
 
@@ -131,7 +136,17 @@ def test_a_document_that_is_there_leaves_the_traces_that_are_looked_for(tmp_path
     build(tmp_path / "store", corpus.documents)
     with indexmill.open(tmp_path / "store") as snapshot:
         for name, (_, text) in corpus.documents.items():
-            tables = {"documents", "passages", "mentions", "entities", "surfaces"}
+            tables = {
+                "documents",
+                "passages",
+                "mentions",
+                "entities",
+                "surfaces",
+                "summaries",
+                "units",
+                "extracted",
+                "relations",
+            }
             assert traces(snapshot, name, text) == tables | {"bm25", "tri_graph", "zoom_graph"}
 
 

@@ -1,0 +1,231 @@
+"""How alike the passages of a segment are, and how much an insertion redoes: lsh_tree's first layer on real vectors.
+
+    python -m benchmarks.lsh_cohesion STORE [--trials 100] [--quick]
+
+Cohesion is the mean cosine of two passages of a segment, over segments by their sizes. Tables:
+
+- ways to segment, bounds 6 to 12: ours, with the axes of the snapshot's encoder as the first hyperplanes; without Gray
+  order; overflowing segments cut in the middle; all hyperplanes random; with the corpus' own axes, which one passage
+  would change, and with them every code; buckets of k-bit codes of random hyperplanes merged with the Hamming-nearest
+  one and split, as the paper says it; these codes, 20 bits, in the order of integers, filled up one after another to 8
+  or more, as its published code does; segments at random, of the sizes of ours;
+- bounds around a mean of ten, from 0.5 to 2 times delta = 6 (EraRAG, table V): below 7 to 13 no bounds can be held.
+
+For each way: segments redone by one more passage, mean and most, and the share redone over the paper's protocol
+(half of the corpus, then ten insertions of 5 %, passages in random order) against making all of them each time. `floor`
+is the least share that any function of the set could redo at these sizes: a segment of s passages survives an insertion
+of a share f of the corpus after it with probability (1 - f)^s, if none of its passages is new.
+
+--quick takes 1,500 passages and 20 trials: seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+import indexmill
+import tasks.segments
+from benchmarks.machine import describe_machine
+from tasks.hyperplanes import Hyperplanes
+from tasks.ingest.shards import id_hashes
+from tasks.lsh_axes import principal_axes
+from tasks.segments import segment
+from tasks.topics import TOPICS
+
+Rows = np.ndarray
+Way = Callable[[Rows], list[Rows]]
+"""Segments of some rows of the snapshot."""
+
+SMALLEST, LARGEST = 6, 12
+MEAN, DELTA = 10, 6
+PUBLISHED_BITS, PUBLISHED_SMALLEST = 20, 8
+
+
+class Corpus:
+    """The passages' vectors, of length one, and keys."""
+
+    def __init__(self, store: str, most: int | None = None) -> None:
+        with indexmill.open(store) as snapshot:
+            vectors = np.concatenate([np.asarray(shard) for shard in snapshot.vectors("vectors", "passages")])
+            ids = snapshot.table("passages", ["passage_id"]).column(0).to_pylist()
+            self.axes = principal_axes(snapshot.encode(sorted(TOPICS)))
+        self.vectors = vectors[:most] / np.linalg.norm(vectors[:most], axis=1)[:, None]
+        self.keys = id_hashes(ids[:most])
+        self.rows = np.arange(len(self.vectors))
+
+    def ours(self, rows: Rows, planes: Hyperplanes, smallest: int = SMALLEST, largest: int = LARGEST) -> list[Rows]:
+        found = segment(self.keys[rows], self.vectors[rows], planes, smallest, largest)
+        return [rows[part] for part in found.rows()]
+
+    def cohesion(self, segments: Sequence[Rows]) -> float:
+        total = weight = 0.0
+        for rows in segments:
+            size = len(rows)
+            if size > 1:
+                length = float(np.square(self.vectors[rows].sum(axis=0, dtype=np.float64)).sum())
+                total += (length - size) / (size - 1)
+                weight += size
+        return total / weight
+
+
+def with_parts(way: Way, **parts: object) -> Way:
+    """The way with some functions of tasks.segments replaced."""
+
+    def changed(rows: Rows) -> list[Rows]:
+        kept = {name: getattr(tasks.segments, name) for name in parts}
+        try:
+            for name, part in parts.items():
+                setattr(tasks.segments, name, part)
+            return way(rows)
+        finally:
+            for name, part in kept.items():
+                setattr(tasks.segments, name, part)
+
+    return changed
+
+
+def hamming_greedy(codes: np.ndarray, rows: Rows) -> list[Rows]:
+    """Buckets from the smallest up join the Hamming-nearest one until none is too small; then the large are split.
+
+    Ties go to the smaller code; a joined bucket keeps the code of its larger part. A split keeps the order of rows.
+    """
+    buckets: dict[int, list[int]] = {}
+    for row in rows.tolist():
+        buckets.setdefault(int(codes[row]), []).append(row)
+    names = np.array(sorted(buckets), dtype=np.uint64)
+    held = [buckets[int(name)] for name in names]
+    sizes = np.array([len(bucket) for bucket in held])
+    for at in np.lexsort((names, sizes)).tolist():
+        while 0 < sizes[at] < SMALLEST and (sizes > 0).sum() > 1:
+            distances = np.bitwise_count(names ^ names[at]).astype(np.int64)
+            distances[(sizes == 0) | (np.arange(len(names)) == at)] = 99
+            to = int(distances.argmin())
+            low, high = (at, to) if sizes[at] <= sizes[to] else (to, at)
+            held[high] = held[high] + held[low]
+            sizes[high], sizes[low] = len(held[high]), 0
+            at = high
+    found = []
+    for bucket, size in zip(held, sizes.tolist(), strict=True):
+        if size:
+            found += np.array_split(np.array(sorted(bucket)), -(-size // LARGEST))
+    return found
+
+
+def filled_up(codes: np.ndarray, rows: Rows) -> list[Rows]:
+    """Buckets in the order of their codes as integers, one after another, a segment ending once it has enough."""
+    order = rows[np.argsort(codes[rows], kind="stable")]
+    starts = np.flatnonzero(np.diff(codes[order])) + 1
+    found: list[Rows] = []
+    current: list[int] = []
+    for bucket in np.split(order, starts):
+        items = bucket.tolist()
+        while items:
+            taken = LARGEST - len(current)
+            current, items = current + items[:taken], items[taken:]
+            if len(current) >= PUBLISHED_SMALLEST:
+                found.append(np.array(current))
+                current = []
+    return [*found, np.array(current)] if current else found
+
+
+def at_random(sizes: Sequence[int], rows: Rows) -> list[Rows]:
+    return np.split(np.random.default_rng(0).permutation(rows), np.cumsum(sizes)[:-1])
+
+
+def middle(shared: np.ndarray, low: Rows, high: Rows, smallest: int) -> Rows:
+    return (low + high) // 2
+
+
+def as_sets(segments: Sequence[Rows]) -> set[frozenset[int]]:
+    return {frozenset(rows.tolist()) for rows in segments}
+
+
+def single(rows: Rows, way: Way, trials: int) -> tuple[float, int]:
+    """Segments that one more passage redoes, mean and most."""
+    whole = as_sets(way(rows))
+    chosen = np.random.default_rng(1).choice(len(rows), trials, replace=False)
+    redone = [len(whole - as_sets(way(np.delete(rows, at)))) for at in chosen]
+    return float(np.mean(redone)), max(redone)
+
+
+def protocol(rows: Rows, way: Way) -> tuple[float, float]:
+    """Over ten insertions of 5 % after half: the share of segments redone, and the floor."""
+    order = np.random.default_rng(2).permutation(rows)
+    counts = [int(len(rows) * (0.5 + 0.05 * step)) for step in range(11)]
+    steps = [as_sets(way(np.sort(order[:count]))) for count in counts]
+    redone = made = least = 0.0
+    for step in range(1, len(steps)):
+        redone += len(steps[step] - steps[step - 1])
+        made += len(steps[step])
+        kept = counts[step - 1] / counts[step]
+        least += sum(1 - kept ** len(part) for part in steps[step])
+    return redone / made, least / made
+
+
+def show(corpus: Corpus, name: str, way: Way, trials: int) -> None:
+    segments = way(corpus.rows)
+    sizes = [len(rows) for rows in segments]
+    text = f"{name:46}{len(segments):9,}{min(sizes):5}{max(sizes):5}{corpus.cohesion(segments):10.4f}"
+    if trials:
+        mean, most = single(corpus.rows, way, trials)
+        share, least = protocol(corpus.rows, way)
+        text += f"{mean:9.2f}{most:6}{share:11.1%}{least:9.1%}"
+    print(text, flush=True)
+
+
+def header(of: str) -> None:
+    print(f"\n{of:46}{'segments':>9}{'min':>5}{'max':>5}{'cohesion':>10}{'one more':>9}{'most':>6}", end="")
+    print(f"{'ten of 5 %':>11}{'floor':>9}")
+
+
+def bounds_around(factor: float) -> tuple[int, int]:
+    """The bounds around MEAN at so many DELTA (EraRAG, table V)."""
+    return max(2, int(MEAN - factor * DELTA + 0.5)), int(MEAN + factor * DELTA)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store")
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--quick", action="store_true")
+    chosen = parser.parse_args(arguments)
+    trials = 20 if chosen.quick else chosen.trials
+    corpus = Corpus(chosen.store, 1500 if chosen.quick else None)
+    dimension = corpus.vectors.shape[1]
+    planes, seeded = Hyperplanes(0, dimension, corpus.axes), Hyperplanes(0, dimension)
+    own = Hyperplanes(0, dimension, principal_axes(corpus.vectors))
+    codes = seeded.codes(corpus.vectors)
+    print(describe_machine())
+    print(f"{len(corpus.rows):,} passages")
+
+    def ours(rows: Rows) -> list[Rows]:
+        return corpus.ours(rows, planes)
+
+    header("way to segment")
+    show(corpus, "ours", ours, trials)
+    show(corpus, "ours, without Gray order", with_parts(ours, _gray_ranks=lambda codes: codes), trials)
+    show(corpus, "ours, overflow cut in the middle", with_parts(ours, _parting=middle), trials)
+    show(corpus, "random hyperplanes", lambda rows: corpus.ours(rows, seeded), trials)
+    show(corpus, "the corpus' own axes", lambda rows: corpus.ours(rows, own), trials)
+    bits = round(np.log2(len(corpus.rows) / MEAN))
+    for count in (bits - 2, bits, bits + 2):
+        few = codes >> np.uint64(64 - count)
+        show(corpus, f"Hamming-greedy, {count} bits", lambda rows, few=few: hamming_greedy(few, rows), trials // 4)
+    few = codes >> np.uint64(64 - PUBLISHED_BITS)
+    show(corpus, f"codes as integers, filled up, {PUBLISHED_BITS} bits", lambda rows: filled_up(few, rows), trials // 4)
+    sizes = [len(rows) for rows in ours(corpus.rows)]
+    show(corpus, "at random", lambda rows: at_random(sizes, rows), 0)
+
+    header(f"bounds around {MEAN}, delta {DELTA}")
+    for factor in (0.5, 0.75, 1.0, 1.5, 2.0):
+        low, high = bounds_around(factor)
+        way = lambda rows, low=low, high=high: corpus.ours(rows, planes, low, high)  # noqa: E731
+        show(corpus, f"{factor:4} delta: {low} to {high}", way, trials)
+    show(corpus, f"the default: {SMALLEST} to {LARGEST}", ours, trials)
+
+
+if __name__ == "__main__":
+    main()

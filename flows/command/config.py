@@ -1,0 +1,101 @@
+"""``indexmill config``: the settings that a build would work with, and where each comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+import yaml
+
+from flows.command.shared import configured
+from indexmill.command.options import Options, common, printable, table
+from indexmill.errors import IndexmillError
+from indexmill.models.openai_llm import open_llm
+from indexmill.models.secrets import redacted
+from schemas.config import LlmSettings
+
+__all__ = ["command"]
+
+
+@click.command("config")
+@click.option("--changed", is_flag=True, help="Only the settings that are not the defaults.")
+@common
+def command(options: Options, changed: bool) -> None:
+    """Print every setting with its value and where it comes from: the file, an option, or the default.
+
+    Passwords in URLs are hidden. Of the language model's key it says whether there is one and where it was found, never
+    the key; nothing is asked of the model. Exit code 2 where the configuration is wrong.
+    """
+    configuration = configured(options)
+    key, cautions = _key(configuration.llm)  # first, so that its text is known to `redacted`
+    settings = _without_secrets(configuration.model_dump(mode="json"))
+    path = options.configuration_path()
+    written = None if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
+    origins = {name: _origin(name, options, written) for name, _ in _leaves(settings)}
+    if options.json:
+        told = {"file": None if path is None else str(path), "settings": settings, "from": origins}
+        options.print_json({**told, "key": key, "cautions": cautions})
+        return
+    rows = [
+        [name, json.dumps(value, ensure_ascii=False), origins[name]]
+        for name, value in _leaves(settings)
+        if not (changed and origins[name] == "default")
+    ]
+    click.echo(table(["setting", "value", "from"], rows))
+    click.echo(printable(f"key of the language model: {_told(key)}"))
+    for caution in cautions:
+        click.echo(printable(f"warning: {caution}"), err=True)
+
+
+def _key(llm: LlmSettings) -> tuple[dict[str, Any], list[str]]:
+    """Whether a key is needed and found, as {"needed", "found", "from", "problem"}, and what is unwise about it."""
+    key: dict[str, Any] = {"needed": False, "found": False, "from": None, "problem": None}
+    if llm.backend != "openai":
+        return key, []
+    model = open_llm(llm)
+    key["needed"] = model.keys.required
+    try:
+        key["found"] = model.keys.check()
+        key["from"] = model.keys.told if key["found"] else None
+        model.check()
+    except IndexmillError as error:
+        key["problem"] = str(error)
+    return key, model.keys.cautions(model.base_url)
+
+
+def _told(key: Mapping[str, Any]) -> str:
+    if key["problem"]:
+        return str(key["problem"])
+    if key["found"]:
+        return f"found in {key['from']}"
+    return "none is needed" if not key["needed"] else "none"
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_secrets(below) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(below) for below in value]
+    return redacted(value) if isinstance(value, str) else value
+
+
+def _leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Each setting by its dotted name; a section without settings is one itself."""
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _origin(name: str, options: Options, written: Any) -> str:
+    """Where a setting comes from; `written` is what the file says."""
+    if (name == "store" and options.store) or (name == "corpus.paths" and options.corpus):
+        return "option"
+    for part in name.split("."):
+        if not isinstance(written, dict) or part not in written:
+            return "default"
+        written = written[part]
+    return "file"

@@ -1,0 +1,261 @@
+"""Handing the ledger over as a file, and taking one in.
+
+The file is JSON Lines: each line is a record of the ledger as it lies in the store, ordered by key; compressed where
+its name ends in `.gz`. The same ledger gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from flows.export import PARTIAL, sweep_partial
+from flows.operation import operation, recorded
+from indexmill.errors import BadInput, CorruptBlob, StoreNotWritable, UnsupportedFormat
+from indexmill.layout import ledger_prefixes
+from schemas.tables import QUARANTINE
+from storage import exports, ledger, refusals, runs, tombstones
+from storage.clock import Clock, timestamp
+from storage.folder import FolderStore, sync_folder
+from storage.ledger import LONGEST, LedgerEntry
+from storage.processes import this_user
+from storage.tombstones import Forgotten, document_digest
+from tasks.report import Progress
+
+__all__ = ["HandedOver", "TakenIn", "export_ledger", "import_ledger"]
+
+_EXPORT = "ledger export"
+_MIB = 1 << 20
+_AT_ONCE = 256  # records that are put, eight at a time, between two looks at the file
+_LISTED = 10_000  # refused lines that are kept one by one; the others are counted
+
+_DETAILS = {
+    "broken-off": "the file cannot be read from here on",
+    "newer-format": "written by a newer indexmill",
+    "not-a-record": "no record of a ledger, or not as it was exported",
+    "too-large": f"longer than {LONGEST:,} bytes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """How an export ended: what scripts read from `ledger export --json`."""
+
+    path: str
+    answers: int
+    damaged: int
+    """Records that cannot be read: they are left out."""
+    bytes: int
+    run: str
+    record: int
+    """The number of its record in the store."""
+
+
+@dataclass
+class TakenIn:
+    """How an import ended: what scripts read from `ledger import --json`."""
+
+    dry_run: bool
+    lines: int = 0
+    added: int = 0
+    there: int = 0
+    """Answers that the store has already; its own stand."""
+    forgotten: int = 0
+    """Answers that come from forgotten documents: they are left out."""
+    quarantined: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    run: str | None = None
+
+
+def export_ledger(store: FolderStore, path: Path, *, progress: Progress, clock: Clock = time.time) -> HandedOver:
+    """Write the ledger to a new file, which appears under its name once it is whole.
+
+    Needs no lease: a build may be at work. Raises BadInput for a file that exists, or lies in the store,
+    StoreNotWritable where the file or the store's record of the export cannot be written.
+    """
+    path = path.absolute()
+    if path.resolve().is_relative_to(store.root.resolve()):
+        raise BadInput(f"{path} is inside the store {store.url}: give a file outside it")
+    if path.exists():
+        raise BadInput(f"{path} exists; nothing was exported: give a new name")
+    with recorded(store, _EXPORT, details={"path": str(path)}, clock=clock) as run:
+        created = timestamp(clock())
+        made = exports.record(
+            store, version=None, manifest=None, path=str(path), run_id=run.run_id, by=this_user(), created=created
+        )
+        answers = damaged = 0
+        progress.begin("export", len(ledger_prefixes()))
+        with _arriving(store, path, run.run_id) as file:
+            for _, _, entry in ledger.scan(store, lambda: progress.advance("export")):
+                if entry is None:
+                    damaged += 1
+                else:
+                    answers += 1
+                    file.write(entry.to_bytes())
+        size = path.stat().st_size
+        progress.end("export", f"{answers:,} answers, {size:,} bytes")
+        run.done = True
+        run.report = {"ledger": {"answers": answers, "damaged": damaged}}
+        return HandedOver(str(path), answers, damaged, size, run.run_id, made.number)
+
+
+@contextlib.contextmanager
+def _arriving(store: FolderStore, path: Path, run_id: str) -> Iterator[IO[bytes]]:
+    """A file beside the target, which gets its name at the end of the block, or is removed."""
+    partial = path.with_name(f".{path.name}.{run_id}{PARTIAL}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sweep_partial(store, path, _EXPORT)
+        with partial.open("xb") as raw:
+            if path.name.endswith(".gz"):
+                with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
+                    yield file  # type: ignore[misc] # a GzipFile is written to like any other
+            else:
+                yield raw
+            raw.flush()
+            os.fsync(raw.fileno())
+        partial.rename(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StoreNotWritable(
+            f"{path} cannot be written: {error.strerror or error}; give a file that this user may write, with space"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def import_ledger(
+    store: FolderStore, path: Path, *, progress: Progress, dry_run: bool = False, clock: Clock = time.time
+) -> TakenIn:
+    """Take in the answers of an exported ledger; one that the store has already stays as it is.
+
+    A line that is not as it was exported is refused, and so is an answer that comes from a forgotten document, as far
+    as the tombstones know its passages. Holds the lease, so that no document is forgotten meanwhile. A dry run counts,
+    and touches nothing. Raises BadInput where the file cannot be opened or no line of it is a record.
+    """
+    if not path.is_file():
+        raise BadInput(f"{path}: there is no such file; `indexmill ledger export FILE` writes one")
+    if dry_run:
+        return _taken_in(store, path, TakenIn(dry_run=True), [], progress)
+    with operation(store, "ledger import", details={"path": str(path.absolute())}, clock=clock) as run:
+        done, refused = TakenIn(dry_run=False, run=run.run_id), list[dict[str, Any]]()
+        try:
+            _taken_in(store, path, done, refused, progress)
+        finally:
+            if refused:
+                table = pa.Table.from_pylist(refused, schema=QUARANTINE)
+                runs.add_quarantine(store, run.run_id, "ledger-import", table)
+        run.done = True
+        counts = ("lines", "added", "there", "forgotten", "quarantined")
+        run.report = {"ledger": {name: getattr(done, name) for name in counts}}
+        return done
+
+
+def _taken_in(
+    store: FolderStore, path: Path, done: TakenIn, refused: list[dict[str, Any]], progress: Progress
+) -> TakenIn:
+    forgotten = tombstones.forgotten(store)
+    fallen = _fallen(path, forgotten)
+    progress.begin("import", path.stat().st_size // _MIB + 1)
+    with ThreadPoolExecutor(8) as pool:
+        found = _lines(path, lambda: progress.advance("import"))
+        while lines := list(islice(found, _AT_ONCE)):
+            entries = []
+            for number, read in lines:
+                done.lines += 1
+                if isinstance(read, str):
+                    done.quarantined += 1
+                    done.reasons[read] += 1
+                    if len(refused) < _LISTED:
+                        place = {"file": str(path), "line": number, "document_id": None}
+                        refused.append({**place, "reason": read, "detail": _DETAILS[read]})
+                elif _falls(read, forgotten, fallen):
+                    done.forgotten += 1
+                else:
+                    entries.append(read)
+            added = sum(pool.map(lambda entry: _put(store, entry, done.dry_run), entries))
+            done.added, done.there = done.added + added, done.there + len(entries) - added
+    progress.end("import", f"{done.added:,} answers added, {done.there:,} there, {done.quarantined:,} refused")
+    if done.lines and done.quarantined == done.lines:
+        raise BadInput(f"{path}: none of its {done.lines:,} lines is a record of a ledger as `ledger export` writes it")
+    return done
+
+
+def _put(store: FolderStore, entry: LedgerEntry, dry_run: bool) -> bool:
+    """Keep an answer unless there is one; whether it is new."""
+    if ledger.find(store, entry.key) is not None:
+        return False
+    if not dry_run:
+        ledger.record(store, entry)
+        refusals.remove(store, entry.key)
+    return True
+
+
+def _fallen(path: Path, forgotten: Forgotten) -> frozenset[str]:
+    """The digests of the ids that answers from forgotten documents have made, layer by layer."""
+    fallen: set[str] = set()
+    while forgotten.tombstones:
+        before = len(fallen)
+        for _, read in _lines(path):
+            if isinstance(read, LedgerEntry) and read.makes and _falls(read, forgotten, fallen):
+                fallen.add(document_digest(read.makes))
+        if len(fallen) == before:
+            break
+    return frozenset(fallen)
+
+
+def _falls(entry: LedgerEntry, forgotten: Forgotten, fallen: AbstractSet[str]) -> bool:
+    ids = (*entry.about, entry.makes)
+    return forgotten.names(ids) or (bool(fallen) and any(document_digest(one) in fallen for one in ids if one))
+
+
+def _lines(path: Path, advanced: Callable[[], object] = lambda: None) -> Iterator[tuple[int, LedgerEntry | str]]:
+    """The lines of a file with their numbers: the record of each, or the reason why it is none.
+
+    `advanced` is called for every MiB of the file. Blank lines are left out.
+    """
+    number = passed = 0
+    with path.open("rb") as raw:
+        file: IO[bytes] = gzip.GzipFile("", "rb", fileobj=raw) if path.name.endswith(".gz") else raw  # type: ignore[assignment]
+        while True:
+            number += 1
+            try:
+                line = file.readline(LONGEST + 1)
+                long = len(line) > LONGEST
+                while long and line and not line.endswith(b"\n"):
+                    line = file.readline(LONGEST)
+            except (OSError, EOFError, zlib.error):
+                yield number, "broken-off"
+                return
+            if not line and not long:
+                return
+            while raw.tell() >= (passed + 1) * _MIB:
+                passed += 1
+                advanced()
+            if long:
+                yield number, "too-large"
+            elif line.strip():
+                yield number, _read(line)
+
+
+def _read(line: bytes) -> LedgerEntry | str:
+    try:
+        return LedgerEntry.from_bytes(line, "the line")
+    except CorruptBlob:
+        return "not-a-record"
+    except UnsupportedFormat:
+        return "newer-format"

@@ -1,0 +1,115 @@
+"""One quota for all workers of a run: its state where they can reach it, and the handle that they are given.
+
+The state is in the process of the Dask scheduler, which is that of the run unless the cluster was there before. Nothing
+here needs Dask until a worker asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.llm.quota import Limits, LocalQuota, Quota, Spent
+
+__all__ = ["AT_WORK", "HereQuota", "SharedQuota", "begin", "forget"]
+
+AT_WORK: dict[str, LocalQuota] = {}
+"""The quotas whose state is in this process, by run."""
+
+
+def begin(run: str, limits: Limits) -> LocalQuota:
+    """The quota of a run, its state in this process; one that had ended goes on."""
+    quota = AT_WORK.setdefault(run, LocalQuota(limits))
+    quota.resume()
+    return quota
+
+
+def forget(run: str) -> None:
+    """The run is over."""
+    quota = AT_WORK.pop(run, None)
+    if quota is not None:
+        quota.end("the run is over")
+
+
+@dataclass(frozen=True)
+class SharedQuota:
+    """A stage's handle of the quota of a run, for any process of its cluster.
+
+    address: of the scheduler, for a process that is no worker; a worker knows it better.
+    """
+
+    run: str
+    stage: str
+    address: str | None = None
+
+    async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
+        """Wait for a call's turn; see `Quota`."""
+        here = AT_WORK.get(self.run)
+        if here is not None:
+            return await here.reserve(model, input_tokens, output_tokens, stage=self.stage)
+        return await self._ticket("reserve", model, input_tokens, output_tokens)
+
+    async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
+        """Set the cost of a batch aside; see `Quota`."""
+        here = AT_WORK.get(self.run)
+        if here is not None:
+            return await here.set_aside(model, input_tokens, output_tokens, stage=self.stage)
+        return await self._ticket("set_aside", model, input_tokens, output_tokens)
+
+    async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
+        """Settle a call; see `Quota`."""
+        here = AT_WORK.get(self.run)
+        if here is not None:
+            await here.settle(ticket, input_tokens, output_tokens)
+        else:
+            await self._ask("settle", ticket=ticket, tokens=[int(input_tokens), int(output_tokens)])
+
+    async def pause(self, seconds: float) -> None:
+        """Pause all calls; see `Quota`."""
+        here = AT_WORK.get(self.run)
+        if here is not None:
+            await here.pause(seconds)
+        else:
+            await self._ask("pause", seconds=float(seconds))
+
+    async def ended(self) -> None:
+        """Wait for the end of the asking; see `Quota`."""
+        here = AT_WORK.get(self.run)
+        if here is not None:
+            await here.ended()
+        else:
+            await self._ask("ended")
+
+    async def _ticket(self, do: str, model: str, *tokens: int) -> str:
+        return str(await self._ask(do, stage=self.stage, model=model, tokens=[int(number) for number in tokens]))
+
+    async def _ask(self, do: str, **words: Any) -> Any:
+        from flows.quota_line import line_of
+
+        return await line_of(self.run, self.address).ask(do, **words)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What a worker hands on to a process of its own, which is no worker, knows the way."""
+        from flows.quota_line import scheduler_of
+
+        return SharedQuota, (self.run, self.stage, scheduler_of(self.address)[0])
+
+
+@dataclass(frozen=True)
+class HereQuota:
+    """The quota of a run whose state is in this process, as the process sees it that drives the run."""
+
+    run: str
+
+    def of(self, stage: str) -> Quota:
+        """What a stage's workers are given."""
+        return SharedQuota(self.run, stage)
+
+    def spent(self) -> Mapping[str, Spent]:
+        """What was spent until now, by stage."""
+        return AT_WORK[self.run].spent()
+
+    def end(self) -> None:
+        """Start no further call, on any worker."""
+        AT_WORK[self.run].end()

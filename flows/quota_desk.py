@@ -1,0 +1,203 @@
+"""The desk of a quota: where the state of a run's quota is, and how a Dask scheduler answers for it.
+
+The state is in the process of the scheduler, which every worker can reach: that of the run for a local cluster. A
+plugin answers at the scheduler's own port, with what protects that port, and goes with the client that brought it, also
+where that is killed. When a worker's connection ends, what it waited for is dropped and what it had under way is spent:
+nobody knows what it was billed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from distributed.comm.core import Comm
+from distributed.core import Status
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from flows.quota import AT_WORK, SharedQuota, begin, forget
+from flows.quota_line import Line, name_of
+from indexmill.errors import BadInput, IndexmillError
+from tasks.environment import code_digest
+from tasks.llm.quota import Limits, LocalQuota, Quota, Spent
+
+if TYPE_CHECKING:
+    from distributed import Client, Scheduler
+
+__all__ = ["ClusterQuota"]
+
+_ANSWER = 30.0
+"""Seconds that a scheduler has to answer."""
+
+
+class ClusterQuota:
+    """The quota of a run on the cluster of a client, as the process sees it that drives the run."""
+
+    def __init__(self, client: Client, run: str, limits: Limits) -> None:
+        """Raises BadInput where the scheduler cannot run this code."""
+        self._client, self._run = client, run
+        self._address = str(client.scheduler_info(n_workers=0)["address"])
+        try:
+            client.register_plugin(_Desk(run, limits, client.id, code_digest()), name=name_of(run))
+        except IndexmillError:
+            raise
+        except Exception as error:  # whatever unpickling raises there
+            raise BadInput(
+                f"the Dask scheduler at {self._address} cannot keep the quota of the language model: start it where "
+                f"this version of indexmill is installed, as its workers are ({type(error).__name__}: {error})"
+            ) from error
+        self._call(lambda here: here.resume(), "resume")
+
+    def of(self, stage: str) -> Quota:
+        """What a stage's workers are given."""
+        return SharedQuota(self._run, stage, self._address)
+
+    def spent(self) -> Mapping[str, Spent]:
+        """What was spent until now, by stage; nothing where the scheduler is gone."""
+        found = self._call(lambda here: _told(here.spent()), "spent") or {}
+        return {stage: Spent(**numbers) for stage, numbers in found.items()}
+
+    def end(self) -> None:
+        """Start no further call, on any worker."""
+        self._call(lambda here: here.end(), "end")
+
+    def _call(self, at_home: Callable[[LocalQuota], Any], do: str) -> Any:
+        """Do something with the quota where it is; None where that is gone."""
+        here = AT_WORK.get(self._run)
+        if here is not None:
+            return at_home(here)
+        with contextlib.suppress(OSError, IndexmillError, ValueError):  # its end ends the run anyway, and says so
+            return self._client.sync(self._ask_once, do, callback_timeout=_ANSWER)
+        return None
+
+    async def _ask_once(self, do: str) -> Any:
+        line = Line(self._run, self._address, self._client.security.get_connection_args("client"))
+        try:
+            return await line.ask(do)
+        finally:
+            line.close()
+
+
+def _told(spent: Mapping[str, Spent]) -> dict[str, dict[str, float]]:
+    """What was spent, as it crosses a connection."""
+    return {stage: asdict(numbers) for stage, numbers in spent.items()}
+
+
+class _Desk(SchedulerPlugin):
+    """Answers for the quota of a run, in the scheduler's process, as long as the client is there that brought it."""
+
+    idempotent = True
+
+    def __init__(self, run: str, limits: Limits, client: str, code: str) -> None:
+        self._run, self._limits, self._client, self._code = run, limits, client, code
+        self.name = name_of(run)
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Take the desk; raises BadInput where the scheduler runs other code."""
+        if (found := code_digest()) != self._code:
+            raise BadInput(
+                f"the Dask scheduler is not fit for this run: code: found {found!r}, expected {self._code!r}"
+            )
+        self._scheduler = scheduler
+        self._quota = begin(self._run, self._limits)
+        self._owners = itertools.count(1)
+        self._comms: set[Comm] = set()
+        scheduler.handlers[self.name] = self._serve
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """The run's process has gone: leave nothing behind."""
+        if client == self._client:
+            scheduler.plugins.pop(self.name, None)
+            self._leave()
+
+    async def close(self) -> None:
+        """The scheduler closes."""
+        self._leave()
+
+    def _leave(self) -> None:
+        self._scheduler.handlers.pop(self.name, None)
+        forget(self._run)
+        for comm in self._comms:
+            comm.abort()
+
+    async def _serve(self, comm: Comm) -> Status:
+        """Answer one connection until it ends."""
+        caller = _Caller(comm, self._quota, str(next(self._owners)))
+        self._comms.add(comm)
+        try:
+            await caller.serve()
+        finally:
+            self._comms.discard(comm)
+        return Status.dont_reply
+
+
+class _Caller:
+    """One connection as the desk sees it. Its messages are answered as they can be, each by its number."""
+
+    def __init__(self, comm: Comm, quota: LocalQuota, owner: str) -> None:
+        self._comm, self._quota, self._owner = comm, quota, owner
+        self._writing = asyncio.Lock()
+        self._asked: dict[int, asyncio.Task[None]] = {}
+        self._tickets: dict[int, str] = {}  # not settled, by the number that asked for them
+
+    async def serve(self) -> None:
+        """Answer until the connection ends; then what it waited for is dropped, and what it had under way is spent."""
+        try:
+            with contextlib.suppress(OSError):  # CommClosedError is one
+                await self._comm.write({"ready": True})
+                while True:
+                    message = await self._comm.read()
+                    number = message.pop("number")
+                    if message["do"] == "withdraw":
+                        self._withdraw(number)
+                        continue
+                    self._asked[number] = task = asyncio.create_task(self._answer(number, message))
+                    task.add_done_callback(functools.partial(self._forget, number))
+        finally:
+            for task in self._asked.values():
+                task.cancel()
+            self._quota.leave(self._owner)
+
+    async def _answer(self, number: int, message: dict[str, Any]) -> None:
+        reply: dict[str, Any] = {"number": number}
+        try:
+            reply["result"] = await self._do(number, **message)
+        except Exception as error:  # whoever asked would wait for ever
+            reply["error"] = [type(error).__name__, str(error)]
+        with contextlib.suppress(OSError):
+            async with self._writing:
+                await self._comm.write(reply)
+
+    def _forget(self, number: int, _: asyncio.Task[None]) -> None:
+        self._asked.pop(number, None)
+
+    async def _do(self, number: int, do: str, **words: Any) -> Any:
+        if do in ("reserve", "set_aside"):
+            get = self._quota.reserve if do == "reserve" else self._quota.set_aside
+            ticket = await get(words["model"], *words["tokens"], stage=words["stage"], owner=self._owner)
+            self._tickets[number] = ticket
+            return f"{number}/{ticket}"
+        if do == "settle":
+            asked, _, ticket = words["ticket"].partition("/")
+            if self._tickets.get(int(asked)) == ticket:  # or it is of an earlier connection
+                del self._tickets[int(asked)]
+            return await self._quota.settle(ticket, *words["tokens"])
+        if do == "pause":
+            return await self._quota.pause(words["seconds"])
+        if do == "ended":
+            return await self._quota.ended()
+        if do == "spent":
+            return _told(self._quota.spent())
+        return self._quota.end() if do == "end" else self._quota.resume()
+
+    def _withdraw(self, number: int) -> None:
+        """The call that a message asked for is not wanted any more; its answer may be on its way."""
+        if number in self._asked:
+            self._asked[number].cancel()
+        if number in self._tickets:
+            self._quota.withdraw(self._tickets.pop(number))

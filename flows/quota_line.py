@@ -1,0 +1,143 @@
+"""The way to the desk of a run's quota: one connection for each event loop that asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from distributed.comm.core import Comm, CommClosedError, connect
+from distributed.security import Security
+from distributed.worker import get_worker
+
+from indexmill.errors import BudgetReached, ConfigurationError, IndexmillError
+from tasks.llm.quota import AskingEnded
+
+__all__ = ["Line", "line_of", "name_of", "scheduler_of"]
+
+_ATTEMPTS = 3
+"""How often a connection may break before what was to be done is given up."""
+
+_ERRORS: dict[str, type[IndexmillError]] = {
+    error.__name__: error for error in (AskingEnded, BudgetReached, ConfigurationError)
+}
+"""What crosses a connection as itself."""
+
+
+def name_of(run: str) -> str:
+    """What the desk of a run is called."""
+    return f"indexmill-quota-{run}"
+
+
+_LINES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Line]] = weakref.WeakKeyDictionary()
+"""The connections of this process, by event loop and run."""
+
+
+def line_of(run: str, address: str | None) -> Line:
+    """The line of the running event loop to the desk of a run. address: of the scheduler, for who is no worker."""
+    lines = _LINES.setdefault(asyncio.get_running_loop(), {})
+    if run not in lines:
+        there, arguments = scheduler_of(address)
+        if there is None:
+            raise RuntimeError(f"the quota of run {run} is asked for in a process that no scheduler knows")
+        lines[run] = Line(run, there, arguments)
+    return lines[run]
+
+
+def scheduler_of(address: str | None) -> tuple[str | None, dict[str, Any]]:
+    """Where the scheduler is, as this process sees it, and how connections to it are made."""
+    try:
+        worker = get_worker()
+    except ValueError:
+        return address, Security().get_connection_args("client")
+    return str(worker.scheduler.address), worker.connection_args
+
+
+class Line:
+    """The connection of one event loop to the desk of a run, made when it is needed. It ends with the loop."""
+
+    def __init__(self, run: str, address: str, arguments: Mapping[str, Any]) -> None:
+        self._run, self._address, self._arguments = run, address, arguments
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._lock = asyncio.Lock()
+        self._comm: Comm | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    async def ask(self, do: str, **words: Any) -> Any:
+        """Have something done at the desk. Raises what it raised there, IndexmillError where it cannot be reached."""
+        broken: OSError | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self._asked({"do": do, **words})
+            except OSError as error:
+                broken = error
+        raise IndexmillError(
+            f"the quota of the run cannot be reached at {self._address}: {broken}; run the build again"
+        ) from broken
+
+    async def _asked(self, message: dict[str, Any]) -> Any:
+        number = next(self._numbers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        try:
+            await self._write({"number": number, **message})
+            return await answer
+        except asyncio.CancelledError:
+            await self._withdraw(number)
+            raise
+        finally:
+            del self._answers[number]
+
+    async def _withdraw(self, number: int) -> None:
+        """What was asked for is not wanted any more; where the connection has ended, that says so."""
+        with contextlib.suppress(OSError):
+            async with self._lock:
+                if self._comm is not None and not self._comm.closed():
+                    await self._comm.write({"number": number, "do": "withdraw"})
+
+    async def _write(self, message: dict[str, Any]) -> None:
+        async with self._lock:
+            if self._comm is None or self._comm.closed():
+                self._comm = await self._connected()
+                self._reader = asyncio.create_task(self._read(self._comm))
+            await self._comm.write(message)
+
+    async def _connected(self) -> Comm:
+        comm: Comm = await connect(self._address, **self._arguments)
+        try:
+            await comm.write({"op": name_of(self._run)})
+            if await comm.read() != {"ready": True}:  # None: there is no such desk
+                raise AskingEnded("the run is over")
+        except BaseException:
+            comm.abort()
+            raise
+        return comm
+
+    async def _read(self, comm: Comm) -> None:
+        """Hand on the answers until the connection ends."""
+        try:
+            while True:
+                reply = await comm.read()
+                answer = self._answers.get(reply["number"])
+                if answer is None or answer.done():
+                    continue
+                if "error" in reply:
+                    kind, text = reply["error"]
+                    answer.set_exception(_ERRORS.get(kind, IndexmillError)(text))
+                else:
+                    answer.set_result(reply["result"])
+        except OSError as error:
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(CommClosedError(str(error)))
+        finally:
+            comm.abort()
+            _LINES.pop(asyncio.get_running_loop(), None)  # what holds on to a loop would keep it for ever
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._reader is not None:
+            self._reader.cancel()

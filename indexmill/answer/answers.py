@@ -1,0 +1,147 @@
+"""Questions in, answers out: retrieval, the context within its budget, and calls to a model, several at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy.typing as npt
+
+from indexmill.answer.asking import Ask, Patience
+from indexmill.answer.base import Answer, Answering, Said, context_tokens
+from indexmill.answer.quotation import Quotation
+from indexmill.errors import BadInput
+from indexmill.hits import Hit
+from indexmill.models.llm import LLM
+from indexmill.models.llm_errors import LlmError, LlmForbidden
+from indexmill.retrieve.lsh_tree import fitting
+from indexmill.retrieve.registry import answering
+
+if TYPE_CHECKING:
+    from indexmill.filters import Where
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["NOTHING_FOUND", "answers", "within"]
+
+NOTHING_FOUND = "Nothing was found."
+"""The answer to a question that no hit was found for."""
+
+_T = TypeVar("_T")
+
+
+def answers(
+    snapshot: Snapshot,
+    questions: Sequence[str],
+    *,
+    method: str | None,
+    k: int,
+    llm: LLM | None,
+    token_budget: int | None,
+    where: Where | None,
+    parameters: Mapping[str, object] | None,
+    vectors: npt.ArrayLike | None,
+    names: Sequence[Sequence[str]] | None,
+    concurrency: int,
+    max_output_tokens: int,
+    deadline_seconds: float,
+) -> list[Answer]:
+    """See ``Snapshot.answer_batch``."""
+    for name, number in (("concurrency", concurrency), ("max_output_tokens", max_output_tokens)):
+        _check(name, number)
+    if token_budget is not None:
+        _check("token_budget", token_budget)
+    if llm is not None and not callable(getattr(llm, "complete", None)):
+        raise BadInput(
+            f"llm= is {type(llm).__name__}; expected what indexmill.open_llm returns, or None for a quotation"
+        )
+    method = method or snapshot.default_method
+    way: Answering = Quotation() if llm is None else answering(method)
+    found = snapshot.retrieve_batch(
+        questions,
+        method=method,
+        k=k,
+        vectors=vectors,
+        explain=way.uses_explanations,
+        where=where,
+        parameters=parameters,
+        names=names,
+    )
+    contexts = [within(hits, token_budget) for hits in found]
+    model = None if llm is None else str(llm.fingerprint.get("model", ""))
+    patience = Patience(deadline_seconds=deadline_seconds)
+
+    async def one(question: str, hits: list[Hit], turns: asyncio.Semaphore) -> Answer:
+        ask = None if llm is None else Ask(llm, turns, max_output_tokens, patience)
+        error = None
+        try:
+            if not hits:
+                said = Said(NOTHING_FOUND, False)
+            elif ask is None:
+                said = await Quotation().answer(question, hits)
+            else:
+                said = await way.answer(question, hits, ask)
+        except LlmForbidden:
+            raise
+        except LlmError as caught:
+            said, error = Said("", False), caught.with_traceback(None)
+        return Answer(
+            text=said.text,
+            found=said.found,
+            hits=tuple(hits),
+            context_tokens=sum(map(context_tokens, hits)),
+            input_tokens=0 if ask is None else ask.input_tokens,
+            output_tokens=0 if ask is None else ask.output_tokens,
+            version=snapshot.version,
+            method=method,
+            model=model if hits else None,
+            reasoning=said.reasoning,
+            error=error,
+        )
+
+    async def all_of_them() -> list[Answer]:
+        turns = asyncio.Semaphore(concurrency)
+        pairs = zip(questions, contexts, strict=True)
+        return await asyncio.gather(*(one(question.strip(), hits, turns) for question, hits in pairs))
+
+    return _run(all_of_them())
+
+
+def within(hits: Sequence[Hit], token_budget: int | None) -> list[Hit]:
+    """The hits that fit into the budget, whole, the best first; one that does not is passed over for the next.
+
+    Raises BadInput where there are hits and none fits.
+    """
+    tokens = [context_tokens(hit) for hit in hits]
+    chosen = fitting(tokens, token_budget)
+    if hits and not chosen:
+        raise BadInput(f"token_budget is {token_budget}, and the shortest of {len(hits)} hits has {min(tokens)} tokens")
+    return [hits[place] for place in chosen]
+
+
+def _check(name: str, number: object) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise BadInput(f"{name} is {number!r}; expected a whole number of at least 1")
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:
+    """What a coroutine brings, also where this thread has an event loop at work, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    came: list[_T | BaseException] = []
+
+    def apart() -> None:
+        try:
+            came.append(asyncio.run(work))
+        except BaseException as error:
+            came.append(error)
+
+    thread = threading.Thread(target=apart)
+    thread.start()
+    thread.join()
+    if isinstance(came[0], BaseException):
+        raise came[0]
+    return came[0]

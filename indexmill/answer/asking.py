@@ -1,0 +1,139 @@
+"""Asking a language model while somebody waits: a few retries, one repair, and no ledger.
+
+The pipeline asks differently (``tasks.llm``): there, nothing is lost and a request may wait for a quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from indexmill.models.llm import LLM, Completion, Request
+from indexmill.models.llm_errors import LlmError, LlmUnusable
+from indexmill.models.readable import BadAnswer, value_of
+
+__all__ = ["Ask", "Patience"]
+
+_FIRST_WAIT = (
+    0.5  # seconds before the first retry, where the endpoint names none; twice as long before each further one
+)
+
+_ADVICE = {
+    "cut-off": "was cut off: raise max_output_tokens, which models that think at length need",
+    "endless-space": "was cut off in white space: another model, or another form (structured) may help",
+    "filtered": "was withheld by a filter of the endpoint",
+    "declined": "is a refusal",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a question may take.
+
+    attempts: of one call, the first included. deadline_seconds: after which none of these begins.
+    """
+
+    attempts: int = 4
+    deadline_seconds: float = 60.0
+
+
+@dataclass
+class Ask:
+    """Asks on behalf of one question, and counts what that costs.
+
+    turns: of all questions of a batch; a call keeps its turn while it waits for a retry, so that an endpoint that wants
+    to be left alone is. sleep: waits so many seconds.
+    """
+
+    llm: LLM
+    turns: asyncio.Semaphore
+    max_output_tokens: int
+    patience: Patience = field(default_factory=Patience)
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    input_tokens: int = field(default=0, init=False)
+    output_tokens: int = field(default=0, init=False)
+
+    async def __call__(self, request: Request) -> dict[str, Any]:
+        """The answer to a request: an object of the form that its schema asks for (types and required properties).
+
+        An answer of another form is sent back once, to be repaired. Raises LlmUnusable where that does not help, or the
+        answer did not come to its end, else what the model raises.
+        """
+        completion = await self._complete(request, None)
+        try:
+            return _read(completion, request.schema)
+        except BadAnswer as bad:
+            if completion.finish_reason != "stop":
+                raise _unusable(bad, completion) from None
+            correction = (completion.text, bad.advice) if completion.text.strip() else None
+        completion = await self._complete(request, correction)
+        try:
+            return _read(completion, request.schema)
+        except BadAnswer as bad:
+            raise _unusable(bad, completion) from None
+
+    async def _complete(self, request: Request, correction: tuple[str, str] | None) -> Completion:
+        async with self.turns:
+            ends = time.monotonic() + self.patience.deadline_seconds
+            for attempt in itertools.count(1):
+                try:
+                    completion = await self.llm.complete(request, correction)
+                except LlmError as error:
+                    if isinstance(error.billed, Completion):
+                        self._count(error.billed)
+                    wait = (error.retry_after or 0.0) + random.uniform(0.5, 1.0) * _FIRST_WAIT * 2 ** (attempt - 1)  # noqa: S311 - nothing secret
+                    if not error.retry:
+                        raise
+                    if attempt >= self.patience.attempts or time.monotonic() + wait > ends:
+                        error.args = (f"{error}; gave up after {attempt} {'attempts' if attempt > 1 else 'attempt'}",)
+                        raise
+                else:
+                    self._count(completion)
+                    return completion
+                await self.sleep(wait)
+        raise AssertionError("unreachable")
+
+    def _count(self, completion: Completion) -> None:
+        self.input_tokens += completion.input_tokens
+        self.output_tokens += completion.output_tokens
+
+
+def _read(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:
+    value = value_of(completion)
+    if not isinstance(value, dict) or not _fits(value, schema):
+        raise BadAnswer("wrong-schema")
+    return value
+
+
+def _unusable(bad: BadAnswer, completion: Completion) -> LlmUnusable:
+    what = _ADVICE.get(bad.reason, f"cannot be used ({bad.reason})")
+    return LlmUnusable(f"the model's answer {what}", billed=completion)
+
+
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+    "null": type(None),
+}
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether a value has the types and the required properties of a schema; its other rules are not looked at."""
+    kind = schema.get("type")
+    if kind is not None and (not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
+        return False
+    if isinstance(value, dict):
+        below = schema.get("properties", {})
+        return set(schema.get("required", ())) <= set(value) and all(
+            _fits(value[name], below[name]) for name in below if name in value
+        )
+    return not isinstance(value, list) or all(_fits(one, schema.get("items", {})) for one in value)

@@ -1,0 +1,89 @@
+"""What an answer is, and what every way of answering is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from indexmill.hits import Hit
+
+if TYPE_CHECKING:
+    from indexmill.answer.asking import Ask
+    from indexmill.models.llm_errors import LlmError
+
+__all__ = ["Answer", "Answering", "Said", "context_tokens"]
+
+_BYTES_PER_TOKEN = 8
+"""At most, of any text: an encoder takes a run of letters in a script that it does not know for one token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one question, and what it was made from.
+
+    text: the answer; empty where there is an error. found: whether the hits hold it, as far as the model can tell.
+    hits: what was read, best first. context_tokens: of these (``context_tokens``). input_tokens, output_tokens: of all
+    calls for this question, as the endpoint counts them; those of a call whose answer was lost are not known. version:
+    the snapshot's, as in a hit. model: the model that was asked, None where none was. reasoning: what the answer was
+    concluded from. error: why there is no answer, in a batch; alone, it is raised.
+    """
+
+    text: str
+    found: bool
+    hits: tuple[Hit, ...]
+    context_tokens: int
+    input_tokens: int
+    output_tokens: int
+    version: int | None
+    method: str
+    model: str | None = None
+    reasoning: str = ""
+    error: LlmError | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as JSON holds it; ``error`` only where there is one."""
+        fields: dict[str, Any] = {
+            "version": self.version,
+            "method": self.method,
+            "model": self.model,
+            "answer": self.text,
+            "found": self.found,
+            "reasoning": self.reasoning,
+            "context_tokens": self.context_tokens,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "hits": [hit.to_dict() for hit in self.hits],
+        }
+        if self.error is not None:
+            fields["error"] = str(self.error)
+        return fields
+
+
+class Said(NamedTuple):
+    """What a way of answering brings: see ``Answer``."""
+
+    text: str
+    found: bool
+    reasoning: str = ""
+
+
+class Answering(Protocol):
+    """A way of answering. Thread-safe; holds no state of a question.
+
+    A method that has one of its own names it in ``indexmill.retrieve.registry``.
+    """
+
+    @property
+    def uses_explanations(self) -> bool:
+        """Whether the hits are to say why they were found."""
+        ...
+
+    async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Said:
+        """Answer a question from its hits, at least one, best first; raises what ``ask`` raises."""
+        ...
+
+
+def context_tokens(hit: Hit) -> int:
+    """The tokens of a hit's text: as the snapshot counts them, or one for every eight bytes where that is more."""
+    return max(hit.tokens or 0, -(-len(hit.text.encode("utf-8")) // _BYTES_PER_TOKEN))

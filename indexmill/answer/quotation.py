@@ -1,0 +1,54 @@
+"""The answer without a model: a sentence of the hits, word for word.
+
+It is the sentence that shares the rarest words with the question, those of its title counted in: a quotation to read on
+from. It joins no statements, and cannot tell whether it answers the question.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from indexmill.answer.base import Said
+from indexmill.hits import Hit
+from indexmill.terms import COMMON, Analyser
+
+if TYPE_CHECKING:
+    from indexmill.answer.asking import Ask
+
+__all__ = ["Quotation"]
+
+_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n+")
+
+
+class Quotation:
+    """Quotes; asks nobody."""
+
+    uses_explanations = False
+
+    async def answer(self, question: str, hits: Sequence[Hit], ask: Ask | None = None) -> Said:
+        """See ``Answering``; found where the sentence, or its title, has a word of the question."""
+        terms = Analyser().terms
+        wanted = frozenset(terms(question))
+        wanted = wanted - COMMON or wanted
+        sentences = [
+            (sentence, wanted.intersection(terms(f"{hit.title}\n{sentence}")))
+            for hit in hits
+            for sentence in _sentences(hit.text)
+        ]
+        if not sentences:
+            return Said("", False)
+        spread = Counter(term for _, shared in sentences for term in shared)
+        weights = [sum(math.log1p(len(sentences) / spread[term]) for term in sorted(shared)) for _, shared in sentences]
+        best = weights.index(max(weights))
+        return Said(sentences[best][0], weights[best] > 0)
+
+
+def _sentences(text: str) -> Iterator[str]:
+    for piece in _END.split(text):
+        sentence = " ".join(piece.split())
+        if sentence:
+            yield sentence

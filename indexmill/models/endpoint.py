@@ -1,0 +1,46 @@
+"""The settings of a model that readers ask, checked: those of the section `llm` that are not the pipeline's alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from indexmill.errors import ConfigurationError
+from indexmill.models.chat import Structured
+
+__all__ = ["Endpoint"]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A model and where it is asked: ``LlmOptions``. None leaves a setting to its default."""
+
+    model: Annotated[str, Field(min_length=1)]
+    base_url: str | None = None
+    api_key_env: Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")] = "OPENAI_API_KEY"
+    api_key_file: Path | None = None
+    token_provider: str | None = None
+    ca_file: Path | None = None
+    proxy: str | None = None
+    structured: Structured = "auto"
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = 0.0
+    timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
+
+    @property
+    def backend(self) -> str:
+        """Whose protocol the endpoint speaks."""
+        return "openai"
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Endpoint:
+        """The endpoint of some settings, those of no meaning here left out; raises ConfigurationError for a bad one."""
+        known = {one.name for one in fields(cls)}
+        try:
+            return TypeAdapter(cls).validate_python({name: settings[name] for name in settings if name in known})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise ConfigurationError(f"llm.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None

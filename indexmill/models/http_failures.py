@@ -1,0 +1,171 @@
+"""From what goes wrong between here and an endpoint to the errors of ``indexmill.models.llm_errors``.
+
+Nothing of what the endpoint wrote is repeated but its error code, where that is one word: error texts hold prompts and
+pieces of keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import json
+import math
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmRejected, LlmUnreachable
+from indexmill.models.secrets import redacted
+
+__all__ = ["Failure", "lost_connection", "retry_after"]
+
+_NO_MONEY = frozenset(
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance"}
+)
+_TRY_LATER = frozenset({408, 409, 425, 429})
+_GATEWAY_GAVE_UP = frozenset({408, 502, 504, 520, 522, 524})
+"""Statuses by which something between here and the model says that it waited long enough; the model may have worked."""
+
+_SUBJECT = frozenset({"content_filter", "content_policy_violation"})
+
+_FORM = re.compile(r"response_?.?format|json_?.?schema|json_?.?object|structured.?output|guided|grammar", re.IGNORECASE)
+
+_TEMPERATURE = re.compile(r"unsupported (value|parameter): '?temperature", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Failure:
+    """An error status and what came with it."""
+
+    status: int
+    code: str
+    parameter: str
+    message: str
+    after: float | None
+
+    @classmethod
+    def of(cls, status: int, headers: Mapping[str, str], content: bytes, now: float) -> Failure:
+        """A failure from its parts; `now` is the time of this machine, for dates in headers."""
+        error: Any = None
+        with contextlib.suppress(ValueError):
+            error = json.loads(content)
+        if isinstance(error, dict):
+            error = error.get("error", error.get("detail", error))
+        fields = error if isinstance(error, dict) else {"message": error}
+        code = fields.get("code") if isinstance(fields.get("code"), str) else fields.get("type")
+        message = fields.get("message")
+        return cls(
+            status=status,
+            code=_word(code),
+            parameter=_word(fields.get("param")),
+            message=message if isinstance(message, str) else json.dumps(message),
+            after=retry_after(headers, now),
+        )
+
+    def blames(self) -> Literal["form", "limit", "temperature", "length", "subject", ""]:
+        """What of the body the endpoint does not take, as far as it can be told."""
+        if self.status not in (400, 404, 415, 422, 501):
+            return ""
+        if self.code == "context_length_exceeded":
+            return "length"
+        if self.code in _SUBJECT:
+            return "subject"
+        if self.parameter == "temperature" or _TEMPERATURE.match(self.message):
+            return "temperature"
+        if re.search(r"max_(completion_)?tokens", f"{self.parameter} {self.message}"):
+            return "limit"
+        return "form" if _FORM.search(f"{self.parameter} {self.message}") else ""
+
+    def error(self, where: str, model: str) -> LlmError:
+        """The error to raise; `where` is the endpoint's host."""
+        said = f"{where} answered {self.status}{f' ({self.code})' if self.code else ''}"
+        stops = self._stops(model)
+        if stops:
+            return LlmForbidden(f"{said}: {stops}")
+        if self.status in _TRY_LATER or self.status >= 500:
+            billed: Literal["no", "maybe"] = "maybe" if self.status in _GATEWAY_GAVE_UP else "no"
+            why = "too many requests" if self.status == 429 else "it is busy, or has failed"
+            return LlmBusy(f"{said}: {why}", retry=True, retry_after=self.after, billed=billed)
+        blamed = {"length": "the prompt is longer than what the model reads", "subject": "it filters what it is asked"}
+        error = LlmRejected(f"{said}: {blamed.get(self.blames(), 'it does not take this request')}")
+        error.of_prompt = self.blames() in blamed or self.status == 413
+        return error
+
+    def _stops(self, model: str) -> str:
+        """What to put right before any request can work; nothing where another request may."""
+        if self.status == 402 or self.code in _NO_MONEY:
+            return "the account has no credit left, or its limit is reached"
+        if self.code == "model_not_found":
+            return f"there is no model {model!r} for this key: see llm.model"
+        if 300 <= self.status < 400:
+            return "it wants to be asked elsewhere, and nothing is sent where no setting says so: see llm.base_url"
+        match self.status:
+            case 401:
+                return "the key is missing or wrong: see llm.api_key_env, llm.api_key_file and llm.token_provider"
+            case 403:
+                return f"the key may not use the model {model!r}: see llm.model, and the account's rights"
+            case 404 | 405:
+                return f"there is no chat completion or no model {model!r} there: see llm.base_url and llm.model"
+            case 407:
+                return "the proxy wants a user and a password: see llm.proxy"
+        if self.blames() == "temperature":
+            return f"the model {model!r} takes no such temperature: set llm.temperature to null"
+        return ""
+
+
+def lost_connection(cause: BaseException | None, where: str) -> LlmError:
+    """The error of a connection that came to nothing, from what the HTTP library raised."""
+    import httpx2
+
+    if any(isinstance(one, ssl.SSLCertVerificationError) for one in _chain(cause)):
+        return LlmForbidden(f"{where}: its certificate is not trusted: see llm.ca_file")
+    if isinstance(cause, httpx2.ProxyError) and str(cause).startswith(("401", "403", "407")):
+        return LlmForbidden("the proxy refuses: see llm.proxy")
+    if isinstance(cause, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)):
+        return LlmForbidden(f"{where}: cannot be asked ({type(cause).__name__}): see llm.base_url and llm.proxy")
+    unsent = isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError))
+    kind = type(cause).__name__
+    if unsent:
+        return LlmUnreachable(f"{where}: no connection ({kind}): see llm.base_url and llm.proxy", retry=True)
+    return LlmUnreachable(
+        f"{where}: the connection was lost before the answer came ({kind})", retry=True, billed="maybe"
+    )
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """The seconds that an endpoint wants to be left alone, None where it says nothing that can be understood.
+
+    A date counts from the answer's own `Date`, so that a clock that is wrong here does no harm.
+    """
+    with contextlib.suppress(KeyError, ValueError):
+        return _seconds(float(headers["retry-after-ms"]) / 1000)
+    text = headers.get("retry-after", "")
+    with contextlib.suppress(ValueError):
+        return _seconds(float(text))
+    with contextlib.suppress(ValueError):
+        until = email.utils.parsedate_to_datetime(text).timestamp()
+        with contextlib.suppress(KeyError, ValueError):
+            now = email.utils.parsedate_to_datetime(headers["date"]).timestamp()
+        return _seconds(until - now)
+    return None
+
+
+def _seconds(number: float) -> float:
+    if not math.isfinite(number):
+        raise ValueError("no number of seconds")
+    return max(0.0, number)
+
+
+def _word(value: object) -> str:
+    """An error code as it may be shown: one word, or nothing."""
+    return redacted(value) if isinstance(value, str) and re.fullmatch(r"[\w.\[\]-]{1,64}", value) else ""
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found

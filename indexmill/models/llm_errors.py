@@ -1,0 +1,72 @@
+"""What a back-end raises when a language model does not answer.
+
+    LlmError                retry  billed
+    ├── LlmUnreachable      yes    no where nothing was sent, else maybe
+    ├── LlmBusy             yes    no; maybe where a gateway gave up waiting for the model
+    ├── LlmRejected         no     no
+    ├── LlmUnusable         no     what was billed
+    └── LlmForbidden        no     no; exit code 2
+
+A message says what happened and which setting to look at. It never repeats what an endpoint wrote, which may hold the
+prompt or the key.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from indexmill.errors import IndexmillError
+from indexmill.models.llm import Completion
+
+__all__ = ["LlmBusy", "LlmError", "LlmForbidden", "LlmRejected", "LlmUnreachable", "LlmUnusable"]
+
+
+class LlmError(IndexmillError):
+    """A request that brought no answer; picklable.
+
+    retry: whether the same request may succeed later. retry_after: seconds after which the endpoint wants to be asked
+    again, None where it said nothing. billed: whether the work is on the bill: ``no``, ``maybe``, or what was billed.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry: bool = False,
+        retry_after: float | None = None,
+        billed: Literal["no", "maybe"] | Completion = "no",
+    ) -> None:
+        super().__init__(message)
+        self.retry = retry
+        self.retry_after = retry_after
+        self.billed = billed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args, self.__dict__
+
+
+class LlmUnreachable(LlmError):
+    """No connection, a dropped one, no answer in time, or an answer that is none of the protocol."""
+
+
+class LlmBusy(LlmError):
+    """The endpoint asks to come back later, or failed: 408, 409, 425, 429 and 5xx."""
+
+
+class LlmRejected(LlmError):
+    """This request will never work: 400, 413, 422 and the like.
+
+    of_prompt: whether it is known to be for the prompt's text, its length or its subject, and not for how it is asked.
+    """
+
+    of_prompt = False
+
+
+class LlmUnusable(LlmError):
+    """An answer came, and is of no use: cut off, withheld, or not of the form that was asked for."""
+
+
+class LlmForbidden(LlmError):
+    """No request will work until a setting or an account is put right; the run stops."""
+
+    exit_code: ClassVar[int] = 2

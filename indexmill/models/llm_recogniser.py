@@ -1,0 +1,360 @@
+"""The recogniser that asks a language model, with the rules of ZoomRAG (figure 6): names in a standard form.
+
+A document is asked about in pieces of whole paragraphs or sentences, so that mentions do not depend on where passages
+are cut. An answer names each entity in its standard form and lists how the text writes it. Only texts that stand there
+as words of their own become mentions: what a model makes up, and what a text talks it into, stays outside the index.
+
+``LlmRecogniser`` makes the requests and reads the answers; about documents it sends nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from indexmill.canonical import canonical_json, digest_of, strict_json
+from indexmill.models.llm import LLM, Completion, Request, data_block
+from indexmill.models.llm_errors import LlmError, LlmForbidden
+from indexmill.models.recogniser import Field, Kind, Mention, RulesRecogniser, names_nothing, title_mentions
+from indexmill.names import canonical_name
+
+__all__ = ["PIECE_BYTES", "SCHEMA", "TASK", "LlmRecogniser", "Piece", "pieces", "place_of", "standard_name"]
+
+TASK = "entities"
+
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "entities": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "entity": {"type": "string"},
+                    "texts": {"type": "array", "items": {"type": "string"}},
+                },
+                "required": ["entity", "texts"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["entities"],
+    "additionalProperties": False,
+}
+
+PIECE_BYTES = 3_584
+"""The most UTF-8 bytes of one piece: about 900 tokens of English, whose names fit an answer of 4,096."""
+
+_TITLE = 200  # characters of a title that are sent
+_LEAST_OUTPUT, _MOST_OUTPUT = 256, 4_096  # tokens
+_MOST_TEXTS = 1_000  # of one answer: more than a piece has words in capitals
+_AT_ONCE = 16  # questions
+_AHEAD = 48  # characters after a cut, whose hash tells good cuts from better ones
+_VERSION = 1  # of what is made of an answer
+
+
+class Piece(NamedTuple):
+    """A run of a document's characters that is asked about at once."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class LlmRecogniser:
+    """Requests about documents, and mentions from their answers; picklable.
+
+    instructions: the prompt. prompt_version: names its text. llm: what else shapes the answers, such as the model's
+    name and its parameters, JSON-ready.
+    """
+
+    instructions: str
+    prompt_version: str
+    llm: Mapping[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """What determines the mentions, but for the model's own moods: see the ledger."""
+        shaping = {
+            "version": _VERSION,
+            "llm": dict(self.llm),
+            "prompt": self.prompt_version,
+            "schema": SCHEMA,
+            "piece": PIECE_BYTES,
+            "fallback": RulesRecogniser.fingerprint,
+        }
+        return f"llm/{self.llm.get('model')}/{digest_of(canonical_json(shaping))[:32]}"
+
+    def requests(self, title: str, text: str) -> list[tuple[Piece, Request]]:
+        """What to ask about a document; nothing where the text is blank."""
+        shown = title.strip()[:_TITLE]
+        return [(piece, self._request(shown, text[piece.start : piece.end])) for piece in pieces(text)]
+
+    def mentions(
+        self, title: str, text: str, answers: Iterable[tuple[Piece, Mapping[str, Any]]]
+    ) -> tuple[list[Mention], Counter[str]]:
+        """The mentions of a document from the answers about its pieces, sorted as those of any recogniser.
+
+        answers: each fits SCHEMA. The title as a whole is a mention, too. A mention is called by the standard name; one
+        that is written differently is, by the name as it is written, a second mention of the kind ``alias``, so that it
+        meets documents, and questions, that know no other; not one in lower case. Counts: ``names_grounded`` and
+        ``names_dropped``, the entities of which some text, or none, stands in the document; ``texts_dropped``.
+        """
+        counts: Counter[str] = Counter(names_grounded=0, names_dropped=0, texts_dropped=0)
+        found: dict[tuple[Field, int, int, str], Kind] = {}
+        for mention in title_mentions(title):
+            found["title", mention.start, mention.end, ""] = "title"
+        of_title: dict[str, str] = {}
+        for piece, answer in answers:
+            named = _named(answer, title, text[piece.start : piece.end], counts)
+            for text_of, name in named.items():
+                of_title.setdefault(text_of, name)
+            _place(found, "text", text[piece.start : piece.end], named, piece.start)
+        _place(found, "title", title, of_title, 0)
+        ordered = sorted(found.items())
+        return [Mention(field, start, end, kind, name or None) for (field, start, end, name), kind in ordered], counts
+
+    def question_names(self, questions: Sequence[str], llm: LLM) -> list[list[str]]:
+        """The names in some questions as a model tells them, for ``Snapshot.retrieve_batch(names=...)``.
+
+        Each is asked once, many at the same time; nothing is kept, and a budget is the caller's to mind. A question
+        without a good answer has no names: those that stand in it are found anyway. Raises LlmForbidden where the
+        endpoint refuses all.
+        """
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(question: str) -> list[str]:
+            try:
+                async with turns:
+                    completion = await llm.complete(self._request("", question))
+            except LlmError as error:
+                if isinstance(error, LlmForbidden):
+                    raise
+                return []
+            answer = _read(completion) or {"entities": []}
+            named = _named(answer, "", question, Counter())
+            return list(dict.fromkeys(name for form, full in named.items() for name in (full, canonical_name(form))))
+
+        async def all_of_them() -> list[list[str]]:
+            return await asyncio.gather(*(one(question) for question in questions))
+
+        return asyncio.run(all_of_them())
+
+    def _request(self, title: str, piece: str) -> Request:
+        texts = [title, piece] if title else [piece]
+        output = _LEAST_OUTPUT + sum(len(text.encode()) for text in texts)
+        return Request(
+            task=TASK,
+            instructions=self.instructions,
+            prompt_version=self.prompt_version,
+            content=data_block(texts),
+            schema=SCHEMA,
+            max_output_tokens=min(output, _MOST_OUTPUT),
+        )
+
+
+# --- pieces ----------------------------------------------------------------------------------------------------------
+
+_BREAKS = (
+    re.compile(r"\n[^\S\n]*\n\s*"),
+    re.compile(r"\n\s*"),
+    re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？]"),
+    re.compile(r"\s+"),
+)
+"""Where a piece may end, the best first: after a paragraph, a line, a sentence, a word."""
+
+
+def pieces(text: str) -> list[Piece]:
+    """A text in pieces of at most ``PIECE_BYTES``, together all of it but pieces that are blank.
+
+    A piece that is not the last ends in the second half of what fits, after a paragraph if it can be. Which of several
+    is a matter of what follows it, and not of where the piece began: after a passage that is new, the cuts soon are
+    those of before, and the answers about the rest are known.
+    """
+    points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    sizes = 1 + (points > 0x7F) + (points > 0x7FF) + (points > 0xFFFF)
+    upto = np.concatenate([[0], np.cumsum(sizes)])  # bytes before each character
+    found: list[Piece] = []
+    start = 0
+    while start < len(text):
+        end = len(text)
+        if upto[end] - upto[start] > PIECE_BYTES:
+            last = int(upto.searchsorted(upto[start] + PIECE_BYTES, side="right")) - 1
+            first = int(upto.searchsorted(upto[start] + PIECE_BYTES // 2))
+            end = _cut(text, first, last)
+        if text[start:end].strip():
+            found.append(Piece(start, end))
+        start = end
+    return found
+
+
+def _cut(text: str, first: int, last: int) -> int:
+    """The best place in (first, last] to end a piece."""
+    for pattern in _BREAKS:
+        ends = [match.end() for match in pattern.finditer(text, first, last) if match.end() < last]
+        if ends:
+            return min(ends, key=lambda end: (hashlib.sha256(text[end : end + _AHEAD].encode()).digest(), end))
+    return last
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+_QUALIFIED = re.compile(r"(.*\S)\s*\(([^()]+)\)")
+
+# What differs in writing alone between a text and its copy, each character by one character.
+_ALIKE = str.maketrans(
+    dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000", " ")
+    | {chr(code): " " for code in range(0x2000, 0x200B)}
+    | dict.fromkeys("‘’‛ʼ`´′", "'")
+    | dict.fromkeys("“”„‟″", '"')
+    | dict.fromkeys("‐‑–", "-")
+)
+
+# Scripts that put no space between words: there, a name may stand anywhere.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+
+
+def _read(completion: Completion) -> Mapping[str, Any] | None:
+    """The answer in a completion; None where it is of no use."""
+    try:
+        answer = strict_json(completion.text)
+    except ValueError:
+        return None
+    entities = answer.get("entities") if isinstance(answer, dict) else None
+    well = isinstance(entities, list) and all(
+        isinstance(entity, dict)
+        and isinstance(entity.get("entity"), str)
+        and isinstance(entity.get("texts"), list)
+        and all(isinstance(text, str) for text in entity["texts"])
+        for entity in entities
+    )
+    return answer if well and completion.finish_reason == "stop" else None
+
+
+def standard_name(entity: str) -> str:
+    """The canonical name of a standard form; empty where nothing of a name is left.
+
+    An abbreviation in parentheses is left out, so that ``United Nations (UN)`` meets the documents that never
+    abbreviate it; any other qualifier is part of the name.
+    """
+    match = _QUALIFIED.fullmatch(entity.strip()) if len(entity) <= 1_000 else None
+    return canonical_name(match[1] if match and _abbreviates(match[2], match[1]) else entity)
+
+
+def _abbreviates(short: str, name: str) -> bool:
+    """Whether a text is made of capitals that follow one another in a name, from its first letter on, "the" aside."""
+    letters = [c for c in short if c.isalnum()]
+    if len(letters) < 2 or " " in short.strip() or sum(c.isupper() for c in letters) * 2 < len(letters):
+        return False
+    rest = iter([c for c in name.casefold().removeprefix("the ") if c.isalnum()])
+    first = next(rest, "")
+    return first == letters[0].casefold() and all(c.casefold() in rest for c in letters[1:])
+
+
+def _named(answer: Mapping[str, Any], title: str, text: str, counts: Counter[str]) -> dict[str, str]:
+    """The names by the texts that stand for them, as far as these occur: of two that claim a text, the first has it."""
+    where = (text.translate(_ALIKE), title.translate(_ALIKE))
+    tried: dict[str, bool] = {}
+
+    def stands(form: str) -> bool:
+        if form not in tried and len(tried) < _MOST_TEXTS:
+            tried[form] = not names_nothing(form) and any(next(_occurrences(form, one), None) for one in where)
+        return tried.get(form, False)
+
+    named: dict[str, str] = {}
+    for entity in answer["entities"]:
+        name = standard_name(entity["entity"])
+        texts = [_plain(form) for form in entity["texts"]]
+        grounded = [form for form in texts if name and stands(form)]
+        counts["texts_dropped"] += len(texts) - len(grounded)
+        own = _plain(entity["entity"])
+        if name and own not in grounded and stands(own):
+            grounded.append(own)
+        counts["names_grounded" if grounded else "names_dropped"] += 1
+        for form in grounded:
+            named.setdefault(form, name)
+    return named
+
+
+def place_of(form: str, text: str) -> tuple[int, int] | None:
+    """Where a form first stands in a text as words of its own; marks and spaces that look alike are alike."""
+    plain = _plain(form)
+    return next(_occurrences(plain, text.translate(_ALIKE)), None) if plain else None
+
+
+def _plain(form: str) -> str:
+    return " ".join(form.translate(_ALIKE).split())
+
+
+def _occurrences(form: str, text: str) -> Iterator[tuple[int, int]]:
+    """Where a form stands in a text as words of its own."""
+    start = text.find(form)
+    while start >= 0:
+        end = start + len(form)
+        if _parted(text, start) and _parted(text, end):
+            yield start, end
+        start = text.find(form, start + 1)
+
+
+def _parted(text: str, at: int) -> bool:
+    """Whether a word may begin or end between two characters."""
+    if not 0 < at < len(text):
+        return True
+    before, after = text[at - 1], text[at]
+    if _is_mark(after):
+        return False
+    if not (_is_letter(before) and _is_letter(after)):
+        return True
+    return bool(_UNSPACED.match(before) or _UNSPACED.match(after))
+
+
+def _is_mark(char: str) -> bool:
+    """Whether a character is written into the one before it."""
+    return not char.isascii() and unicodedata.category(char)[0] == "M"
+
+
+def _is_letter(char: str) -> bool:
+    return char.isalnum() or char == "_" or _is_mark(char)
+
+
+def _place(
+    found: dict[tuple[Field, int, int, str], Kind], field: Field, text: str, named: Mapping[str, str], offset: int
+) -> None:
+    """Add the mentions of some names in a text, the longest where texts overlap."""
+    plain = text.translate(_ALIKE)
+    spans = sorted(
+        ((start, end, form) for form in named for start, end in _occurrences(form, plain)),
+        key=lambda span: (span[0], -span[1]),
+    )
+    reach = 0
+    for start, end, form in spans:
+        if start < reach:
+            continue
+        reach = end
+        written = (field, start + offset, end + offset, "")
+        name = named[form]
+        if written in found:  # the title as a whole: it is about the entity under both names
+            if canonical_name(text[start:end]) != name:
+                found[(*written[:3], name)] = "title"
+        elif canonical_name(text[start:end]) == name:
+            found[written] = "name"
+        else:
+            found[(*written[:3], name)] = "name"
+            if _looks_like_a_name(text[start:end]):
+                found[written] = "alias"
+
+
+def _looks_like_a_name(surface: str) -> bool:
+    """Whether a text may name its entity elsewhere: not a description ("the company"), which is in lower case."""
+    return surface != surface.lower() or surface == surface.upper()

@@ -1,0 +1,209 @@
+"""The Batch API of an endpoint of OpenAI's protocol: files of questions that are answered within a day.
+
+Each method is one call, or one listing, and is tried once; the errors are those of ``indexmill.models.llm_errors``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from indexmill.models.http_failures import Failure
+from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden
+from indexmill.models.openai_llm import OpenAiLlm
+
+if TYPE_CHECKING:
+    import openai
+    from openai.types import Batch
+
+__all__ = ["CHAT", "LARGEST_BYTES", "LARGEST_QUESTIONS", "NotStarted", "OpenAiBatches", "Shown"]
+
+CHAT: Final = "/v1/chat/completions"
+"""What each line of a file asks, as the protocol wants it, whatever the base URL is."""
+
+LARGEST_QUESTIONS, LARGEST_BYTES = 50_000, 200_000_000
+"""The protocol's limits of a file."""
+
+_ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+_MARK = "indexmill"
+_LACKING = frozenset({404, 405, 501})
+_PAGE = 100
+_LONG = 900.0
+"""Seconds that a file may take on its way."""
+
+_T = TypeVar("_T")
+_Send = Callable[["openai.AsyncOpenAI"], Awaitable[_T]]
+
+
+class NotStarted(LlmBusy):
+    """The endpoint asks to come back later, and has certainly not started the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A batch as the endpoint shows it. codes: those of its errors, whose words may repeat what was asked."""
+
+    batch_id: str
+    status: str
+    done: int
+    output_file_id: str | None
+    error_file_id: str | None
+    codes: tuple[str, ...]
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more becomes of it."""
+        return self.status in _ENDED
+
+
+@dataclass(frozen=True)
+class OpenAiBatches:
+    """The batches of the endpoint of a language model."""
+
+    llm: OpenAiLlm
+
+    @property
+    def where(self) -> str:
+        """The endpoint's host."""
+        return self.llm.where
+
+    def upload(self, path: Path, name: str) -> str:
+        """Send a file of questions; returns its id."""
+
+        async def send(client: openai.AsyncOpenAI) -> str:
+            with path.open("rb") as file:
+                return (await client.files.create(file=(name, file), purpose="batch")).id
+
+        return self._call(self._there(send), seconds=_LONG)
+
+    def files(self, name: str) -> list[str]:
+        """The ids of the files of questions with this name, as far as the endpoint lists them."""
+
+        async def send(client: openai.AsyncOpenAI) -> list[str]:
+            listed = client.files.list(purpose="batch", limit=_PAGE)
+            return [file.id async for file in listed if file.filename == name]
+
+        return self._call(_or_none(send), seconds=_LONG) or []
+
+    def start(self, file_id: str, mark: str) -> str:
+        """Start the batch of a file, marked with an id of ours; returns the endpoint's id.
+
+        NotStarted and LlmRejected mean that there is none. Where anything else is raised there may be one.
+        """
+
+        async def send(client: openai.AsyncOpenAI) -> str:
+            made = await client.batches.create(
+                input_file_id=file_id, endpoint=CHAT, completion_window="24h", metadata={_MARK: mark}
+            )
+            return made.id
+
+        return self._call(self._there(send))
+
+    def find(self, file_id: str, mark: str) -> list[str]:
+        """The ids of the batches of a file or with a mark, the oldest first, as far as the endpoint lists them."""
+
+        async def send(client: openai.AsyncOpenAI) -> list[str]:
+            found = [
+                (batch.created_at, batch.id)
+                async for batch in client.batches.list(limit=_PAGE)
+                if batch.input_file_id == file_id or (batch.metadata or {}).get(_MARK) == mark
+            ]
+            return [batch_id for _, batch_id in sorted(found)]
+
+        return self._call(send, seconds=_LONG)
+
+    def look(self, batch_id: str) -> Shown | None:
+        """How a batch stands; None where the endpoint knows of none."""
+
+        async def send(client: openai.AsyncOpenAI) -> Shown:
+            return _shown(await client.batches.retrieve(batch_id))
+
+        return self._call(_or_none(send))
+
+    def cancel(self, batch_id: str) -> Shown | None:
+        """Ask for the end of a batch, which then has the answers so far; None where the endpoint knows of none."""
+
+        async def send(client: openai.AsyncOpenAI) -> Shown:
+            return _shown(await client.batches.cancel(batch_id))
+
+        return self._call(_or_none(send))
+
+    def download(self, file_id: str, path: Path) -> bool:
+        """Write a file of answers to a path; False where the endpoint has no such file."""
+
+        async def send(client: openai.AsyncOpenAI) -> bool:
+            async with client.files.with_streaming_response.content(file_id) as content:
+                await content.stream_to_file(path)
+            return True
+
+        return self._call(_or_none(send), seconds=_LONG) or False
+
+    def delete(self, file_id: str) -> None:
+        """Delete a file; nothing happens where it is gone."""
+
+        async def send(client: openai.AsyncOpenAI) -> None:
+            await client.files.delete(file_id)
+
+        self._call(_or_none(send))
+
+    def _call(self, send: _Send[_T], seconds: float = 0.0) -> _T:
+        patient = dataclasses.replace(self.llm, timeout_seconds=max(seconds, self.llm.timeout_seconds))
+        return asyncio.run(patient.call(send))
+
+    def _there(self, send: _Send[_T]) -> _Send[_T]:
+        """A call whose refusals say what they mean for batches."""
+
+        async def sent(client: openai.AsyncOpenAI) -> _T:
+            import openai
+
+            refused: LlmError | None = None
+            try:
+                return await send(client)
+            except openai.APIStatusError as error:
+                got = error.response
+                failure = Failure.of(got.status_code, got.headers, got.content, time.time())
+                meant = failure.error(self.where, self.llm.model)
+                if got.status_code in _LACKING:
+                    refused = LlmForbidden(
+                        f"{self.where} answered {got.status_code}: it has no Batch API: set llm.batch to false"
+                    )
+                elif got.status_code == 429 and isinstance(meant, LlmBusy):
+                    refused = NotStarted(str(meant), retry=True, retry_after=meant.retry_after)
+                else:
+                    refused = meant
+            raise refused
+
+        return sent
+
+
+def _or_none(send: _Send[_T]) -> _Send[_T | None]:
+    """A call that returns None where the endpoint says that there is no such thing, or that it has none such at all."""
+
+    async def sent(client: openai.AsyncOpenAI) -> _T | None:
+        import openai
+
+        try:
+            return await send(client)
+        except openai.APIStatusError as error:
+            if error.status_code not in _LACKING:
+                raise
+        return None
+
+    return sent
+
+
+def _shown(batch: Batch) -> Shown:
+    errors = batch.errors.data if batch.errors is not None and batch.errors.data is not None else []
+    return Shown(
+        batch_id=batch.id,
+        status=batch.status,
+        done=batch.request_counts.completed if batch.request_counts is not None else 0,
+        output_file_id=batch.output_file_id,
+        error_file_id=batch.error_file_id,
+        codes=tuple(sorted({error.code for error in errors if error.code})),
+    )

@@ -1,0 +1,68 @@
+"""The value in a language model's answer: whole, and JSON, or of no use.
+
+What is wrong is said in words of ours: nothing of an answer, and so nothing of the corpus, is in a `BadAnswer`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from indexmill.canonical import strict_json
+from indexmill.models.llm import Completion
+
+__all__ = ["BadAnswer", "value_of"]
+
+_FENCED = re.compile(r"^[ \t]*```[ \t]*(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_ENDINGS = {"content_filter": "filtered", "refusal": "declined"}
+
+_ADVICE = {
+    "cut-off": "it is longer than allowed and was cut off; be much briefer.",
+    "endless-space": "it goes on in white space; write the JSON object without line breaks, and end.",
+    "not-json": "it is not one JSON object by itself.",
+}
+
+
+class BadAnswer(Exception):
+    """An answer that cannot be used: `reason` is a word, and where it helps a colon and more."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    @property
+    def advice(self) -> str:
+        """What the model is told that is to mend it."""
+        return _ADVICE.get(self.reason, f"{self.reason}.")
+
+
+def value_of(completion: Completion) -> Any:
+    """The JSON value of an answer, which may stand in one fence of Markdown, with words around it.
+
+    Raises BadAnswer where it did not come to its end or is no JSON; the reasons: `cut-off`, `endless-space`,
+    `filtered`, `declined`, `unfinished`, `empty`, `not-json`.
+    """
+    text, ending = completion.text, completion.finish_reason
+    if ending == "length":
+        spaces = len(text) - len("".join(text.split()))
+        raise BadAnswer("endless-space" if spaces > len(text) / 2 else "cut-off")
+    if ending != "stop":
+        raise BadAnswer(_ENDINGS.get(ending, "unfinished"))
+    text = text.removeprefix("\ufeff").strip()
+    if not text:
+        raise BadAnswer("empty")
+    try:
+        return strict_json(text)
+    except ValueError:
+        return _fenced(text)
+
+
+def _fenced(text: str) -> Any:
+    """The JSON value in the only fence of a text."""
+    found = _FENCED.findall(text)
+    if len(found) != 1:
+        raise BadAnswer("not-json")
+    try:
+        return strict_json(found[0])
+    except ValueError:
+        raise BadAnswer("not-json") from None

@@ -1,0 +1,196 @@
+"""Where the key of a language model comes from, and how it is kept out of everything that is written.
+
+A key is looked up whenever one is needed and kept nowhere but in the memory of ``redacted``, so that a renewed file or
+a short-lived token is used as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib
+import inspect
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from indexmill.errors import ConfigurationError
+from indexmill.models.llm_errors import LlmForbidden
+
+__all__ = ["KeySource", "redacted"]
+
+HIDDEN = "***"
+
+_SHORTEST = 8
+"""Characters below which a key is no secret: endpoints that need none are given words such as `none`."""
+
+_seen: set[str] = set()
+"""Keys that this process has looked up."""
+
+_calling = threading.Lock()
+"""Providers are called one at a time: what they keep of a token need not be safe to share."""
+
+_SHAPES = (
+    re.compile(r"(?<=://)[^\s/@]+(?=@)"),  # user and password in a URL
+    re.compile(r"(?i)(?<=bearer )[^\s'\",]+"),
+    re.compile(r"(?i)(?<=[?&])((?:[\w-]*(?:key|token|secret|password|signature)|sig)=)[^\s&#'\"]+"),
+    re.compile(r"\b(?:sk|pk|rk)-[\w-]{12,}"),
+)
+
+
+def redacted(text: str) -> str:
+    """The text without the keys that this process knows, and without what is written like a secret."""
+    for key in sorted(_seen, key=len, reverse=True):
+        text = text.replace(key, HIDDEN).replace(quote(key, safe=""), HIDDEN)
+    for shape in _SHAPES:
+        text = shape.sub(lambda found: (found[1] if found.re.groups else "") + HIDDEN, text)
+    return text
+
+
+@dataclass(frozen=True)
+class KeySource:
+    """The one place that a key comes from: a token provider, else a file, else an environment variable.
+
+    provider: ``module:function``, a function without arguments that returns a key, or a coroutine of one. required:
+    whether a missing environment variable is an error; an endpoint of one's own may ask for no key.
+    """
+
+    env: str = "OPENAI_API_KEY"
+    file: Path | None = None
+    provider: str | None = None
+    required: bool = True
+
+    @property
+    def told(self) -> str:
+        """The source in words."""
+        if self.provider is not None:
+            return f"the token provider {self.provider} (llm.token_provider)"
+        if self.file is not None:
+            return f"the file {self.file} (llm.api_key_file)"
+        return f"the environment variable {_shown(self.env)} (llm.api_key_env)"
+
+    def check(self) -> bool:
+        """Whether there is a key, or a provider to call; calls no provider.
+
+        Raises LlmForbidden where there should be one, ConfigurationError where the provider cannot be imported.
+        """
+        if self.provider is not None:
+            _function(self.provider)
+            return True
+        return self._read() is not None
+
+    async def key(self) -> str | None:
+        """The key as of now; None where there is none and none is needed. Raises as ``check``."""
+        held = self._read() if self.provider is None else await self._provided(self.provider)
+        return None if held is None else held.text
+
+    def cautions(self, base_url: str) -> list[str]:
+        """What is unwise about the key's place or way: a file that others may read, a connection without encryption."""
+        found = []
+        if self.provider is None and self.file is not None:
+            try:
+                mode = self.file.stat().st_mode
+            except OSError:
+                mode = 0
+            if mode & (stat.S_IRGRP | stat.S_IROTH):
+                found.append(f"{self.told} may be read by others on this machine: chmod 600 {self.file}")
+        url = urlsplit(base_url)
+        if url.scheme == "http" and not _near(url.hostname or ""):
+            found.append(f"the key and all texts go to {url.hostname} without encryption: use https in llm.base_url")
+        return found
+
+    def _read(self) -> _Held | None:
+        if self.file is not None:
+            try:
+                data = self.file.read_bytes()
+            except OSError as error:
+                raise LlmForbidden(f"{self.told} cannot be read: {error.strerror}") from None
+            return self._usable(_Held(data.decode("utf-8", "replace")))
+        held = _Held(os.environ.get(self.env, ""))
+        if held.text:
+            return self._usable(held)
+        if self.required:
+            raise LlmForbidden(
+                f"no key for the language model: {self.told} is not set; set it, or give llm.api_key_file or "
+                "llm.token_provider"
+            )
+        return None
+
+    async def _provided(self, provider: str) -> _Held:
+        held = await _called(_function(provider))
+        if isinstance(held, str):
+            raise LlmForbidden(f"{self.told} {held}: it has to be a function without arguments that returns the key")
+        return self._usable(held)
+
+    def _usable(self, held: _Held) -> _Held:
+        """The key, which has to fit into a header."""
+        if not re.fullmatch(r"[!-~]+", held.text):
+            what = "holds more than a key: it has to be one word of ASCII" if held.text else "is empty"
+            raise LlmForbidden(f"{self.told} {what}")
+        if len(held.text) >= _SHORTEST:
+            _seen.add(held.text)
+        return held
+
+
+class _Held:
+    """A key without what surrounds it, in a form that shows in no traceback's locals."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text.strip()
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+
+async def _called(function: Callable[[], Any]) -> _Held | str:
+    """What a provider returns, or what is wrong with it. One that never returns holds up nobody's end."""
+    import asyncio
+
+    came: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def one_at_a_time() -> None:
+        with _calling:
+            if came.set_running_or_notify_cancel():
+                try:
+                    came.set_result(function())
+                except BaseException as error:
+                    came.set_exception(error)
+
+    threading.Thread(target=one_at_a_time, name="token-provider", daemon=True).start()
+    try:
+        returned = await asyncio.wrap_future(came)
+        if inspect.isawaitable(returned):
+            returned = await returned
+    except Exception as error:
+        return f"raised {type(error).__name__}"
+    return _Held(returned) if isinstance(returned, str) else f"returned {type(returned).__name__}, no text"
+
+
+def _shown(env: str) -> str:
+    """The variable's name, unless it looks as if somebody had written the key itself there."""
+    return env if re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", env) else HIDDEN
+
+
+def _near(host: str) -> bool:
+    return host == "localhost" or host == "::1" or host.startswith("127.")
+
+
+def _function(provider: str) -> Callable[[], Any]:
+    module, _, name = provider.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"llm.token_provider: {provider} cannot be imported ({type(error).__name__}): it has to be the "
+            "module:function of an installed package"
+        ) from None
+    if not callable(found):
+        raise ConfigurationError(f"llm.token_provider: {provider} is no function")
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,301 @@
+"""Batches: questions that were sent to an endpoint as one file, to be answered within a day.
+
+    batches/<id>/asked.json       what is asked; nothing has been sent yet
+    batches/<id>/uploaded.json    the file is at the endpoint
+    batches/<id>/starting.json    from here on the batch may be there, whether its answer arrived or not
+    batches/<id>/started.json     the batch is known to be there
+    batches/<id>/ended.json       its answers are in the ledger; the files at the endpoint are still to be deleted
+    batches/<id>/closed.json      nothing of it is left at the endpoint
+
+Each is created before the next step begins, so that a run that takes over knows what may have happened. The id is in
+the file's name and in the batch's metadata: there it is looked for where a record is missing. Once a batch is closed
+the other records go. What is asked is told by ids and schemas, without any text of the corpus.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field
+
+from indexmill.canonical import canonical_json, digest_of
+from indexmill.errors import NotFound
+from indexmill.layout import batch_name, batch_prefix
+from indexmill.manifest import Digest, Record, Timestamp, Word
+from storage.protocol import Store
+
+__all__ = [
+    "Asked",
+    "Batch",
+    "Closed",
+    "Ended",
+    "Kind",
+    "Outcome",
+    "Question",
+    "Started",
+    "Starting",
+    "Uploaded",
+    "ask",
+    "begun",
+    "close",
+    "give_up",
+    "id_of",
+    "naming",
+    "open_states",
+    "record",
+    "replace",
+    "sweep",
+]
+
+Outcome = Literal["completed", "expired", "cancelled", "failed", "never-started"]
+"""How a batch ended: as the endpoint says, or never-started where it is known that it never will be."""
+
+_T = TypeVar("_T")
+_Tuple = Annotated[tuple[_T, ...], Field(strict=False)]
+_Count = Annotated[int, Field(ge=0)]
+
+
+class Kind(Record):
+    """What many questions have in common, as far as an answer is held against it."""
+
+    task: str
+    prompt_version: str
+    answers: dict[str, Any]
+    """The JSON schema."""
+    max_output_tokens: _Count
+
+
+class Question(Record):
+    """One question of a batch."""
+
+    key: Digest
+    """Its key in the ledger, and its custom_id."""
+    kind: _Count
+    """The place of its kind."""
+    about: _Tuple[str]
+    makes: str
+
+
+class Asked(Record):
+    """What is asked, where, and by which run. input_tokens, output_tokens: at most."""
+
+    run_id: Word
+    stage: str
+    created: Timestamp
+    endpoint: str
+    model: str
+    bytes: _Count
+    input_tokens: _Count
+    output_tokens: _Count
+    kinds: _Tuple[Kind]
+    questions: _Tuple[Question]
+
+
+class Uploaded(Record):
+    """The file at the endpoint."""
+
+    file_id: str
+    created: Timestamp
+
+
+class Starting(Record):
+    """The endpoint is asked, once, to start the batch."""
+
+    created: Timestamp
+
+
+class Started(Record):
+    """The batch at the endpoint."""
+
+    batch_id: str
+    created: Timestamp
+
+
+class Ended(Record):
+    """What became of a batch.
+
+    answered: questions whose answers went into the ledger. unusable: those whose answers did not fit. unanswered: the
+    others. ignored: lines that answer no question of it. tokens: what was billed. file_ids: what is left at the
+    endpoint.
+    """
+
+    outcome: Outcome
+    why: str
+    answered: _Count
+    unusable: _Count
+    unanswered: _Count
+    ignored: _Count
+    input_tokens: _Count
+    output_tokens: _Count
+    file_ids: _Tuple[str]
+    run_id: Word
+    created: Timestamp
+
+
+class Closed(Record):
+    """What is kept of a batch."""
+
+    batch_id: str | None
+    run_id: Word
+    stage: str
+    model: str
+    questions: _Count
+    created: Timestamp
+    ended: Ended
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch that is not closed, as far as it got."""
+
+    id: str
+    asked: Asked
+    uploaded: Uploaded | None = None
+    starting: Starting | None = None
+    started: Started | None = None
+    ended: Ended | None = None
+
+    @property
+    def file_name(self) -> str:
+        """What its file is called at the endpoint."""
+        return f"indexmill-{self.id}.jsonl"
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of its questions."""
+        return frozenset(question.key for question in self.asked.questions)
+
+    @property
+    def state(self) -> str:
+        """How far it got: asked, uploaded, starting, started or ended."""
+        return next((name for name in reversed(_STEPS) if getattr(self, name) is not None), "asked")
+
+    def __str__(self) -> str:
+        there = f", {self.started.batch_id} at {self.asked.endpoint}" if self.started else ""
+        return f"batch {self.id} ({len(self.asked.questions):,} questions of {self.asked.stage}{there})"
+
+
+_STEPS: dict[str, type[Record]] = {
+    "uploaded": Uploaded,
+    "starting": Starting,
+    "started": Started,
+    "ended": Ended,
+}
+
+
+def id_of(run_id: str, number: int, keys: Iterable[str]) -> str:
+    """The id of the number-th batch of a run: no two batches have the same, whatever they ask. 32 hex digits."""
+    return digest_of(canonical_json([run_id, number, sorted(keys)]))[:32]
+
+
+def ask(store: Store, batch: str, asked: Asked) -> Batch:
+    """Keep what is about to be asked, before anything of it leaves this machine."""
+    store.create(batch_name(batch, "asked"), asked.to_bytes())
+    return Batch(batch, asked)
+
+
+def record(store: Store, batch: Batch, step: Uploaded | Starting | Started | Ended) -> Batch:
+    """Keep a step of a batch; the first record stands."""
+    name = type(step).__name__.lower()
+    store.create(batch_name(batch.id, name), step.to_bytes())
+    made: dict[str, Any] = {name: _read(store, batch.id, name, type(step))}
+    return dataclasses.replace(batch, **made)
+
+
+def close(store: Store, batch: Batch) -> None:
+    """Nothing of an ended batch is left at the endpoint: keep how it ended, and remove what it asked."""
+    if batch.ended is None:
+        raise ValueError(f"{batch} has not ended")
+    closed = Closed(
+        batch_id=batch.started.batch_id if batch.started else None,
+        run_id=batch.asked.run_id,
+        stage=batch.asked.stage,
+        model=batch.asked.model,
+        questions=len(batch.asked.questions),
+        created=batch.asked.created,
+        ended=batch.ended,
+    )
+    store.create(batch_name(batch.id, "closed"), closed.to_bytes())
+    _sweep(store, batch.id)
+
+
+def begun(store: Store) -> list[Batch]:
+    """The batches that are not closed, the oldest first. Raises CorruptBlob where what is asked cannot be read."""
+    found = []
+    for batch, steps in _steps(store).items():
+        if "closed" not in steps and "asked" in steps:
+            with contextlib.suppress(NotFound):  # another process has closed it
+                asked = _read(store, batch, "asked", Asked)
+                there: dict[str, Any] = {
+                    name: _read(store, batch, name, kind) for name, kind in _STEPS.items() if name in steps
+                }
+                found.append(Batch(batch, asked, **there))
+    return sorted(found, key=lambda one: (one.asked.created, one.id))
+
+
+def open_states(store: Store) -> dict[str, str]:
+    """The ids of the batches that are not closed, and how far each got; reads no record."""
+    return {
+        batch: next((name for name in reversed(_STEPS) if name in steps), "asked")
+        for batch, steps in sorted(_steps(store).items())
+        if "closed" not in steps and "asked" in steps
+    }
+
+
+def sweep(store: Store) -> None:
+    """Remove what closed batches asked, where a run died before it did."""
+    for batch, steps in _steps(store).items():
+        if "closed" in steps and steps != {"closed"}:
+            _sweep(store, batch)
+
+
+def naming(store: Store, gone: Callable[[Iterable[str]], bool]) -> Iterator[tuple[Batch, Batch]]:
+    """The open batches with questions about or for something that is gone: as they are, and without those questions."""
+    for batch in begun(store):
+        left = tuple(one for one in batch.asked.questions if not gone((*one.about, one.makes)))
+        if len(left) < len(batch.asked.questions):
+            asked = batch.asked.model_copy(update={"questions": left})
+            yield batch, dataclasses.replace(batch, asked=asked)
+
+
+def replace(store: Store, batch: Batch) -> None:
+    """Keep a batch with other questions than it was started with: the answers to those that it lacks are ignored."""
+    store.replace(batch_name(batch.id, "asked"), batch.asked.to_bytes())
+
+
+def give_up(store: Store, batch: str) -> bool:
+    """Forget an open batch, whatever it may still bring; False if there is none."""
+    try:
+        names = [name for name in store.list(batch_prefix(batch)) if name != batch_name(batch, "closed")]
+    except ValueError:  # no id
+        return False
+    for name in sorted(names, key=lambda name: name == batch_name(batch, "asked")):  # without it there is none
+        store.delete(name)
+    return bool(names)
+
+
+def _steps(store: Store) -> dict[str, set[str]]:
+    steps: dict[str, set[str]] = {}
+    for name in store.list(batch_prefix()):
+        batch, _, step = name.removeprefix(batch_prefix()).partition("/")
+        steps.setdefault(batch, set()).add(step.removesuffix(".json"))
+    return steps
+
+
+def _sweep(store: Store, batch: str) -> None:
+    """Remove the records of the steps of a closed batch."""
+    for name in store.list(batch_prefix(batch)):
+        if name != batch_name(batch, "closed"):
+            store.delete(name)
+
+
+_R = TypeVar("_R", bound=Record)
+
+
+def _read(store: Store, batch: str, step: str, kind: type[_R]) -> _R:
+    name = batch_name(batch, step)
+    return kind.from_bytes(store.get(name), f"{store.url}/{name}")

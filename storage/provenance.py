@@ -1,0 +1,112 @@
+"""Where answers of language models come from: which of them still stand on something that the store holds.
+
+An answer is about passages, or about what other answers have made. It stands where all that it is about is accounted
+for: passages that a table of the store holds, and what standing answers have made, layer by layer. So an answer falls
+with a forgotten passage, with whatever was made of it, and where the link to its passages is lost.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexmill.canonical import canonical_json
+from indexmill.layout import ledger_name, refusal_name
+from storage import ledger, refusals
+from storage.protocol import Store
+from storage.tombstones import document_digest
+from storage.traces import Traces
+
+__all__ = ["Answers", "hashed"]
+
+_Ids = NDArray[np.uint64]
+
+
+def hashed(ids: Iterable[str]) -> _Ids:
+    """The ids as numbers, (n,) uint64, ascending and distinct."""
+    return np.unique(np.fromiter((_number(document_digest(one)) for one in ids), np.uint64))
+
+
+class Answers:
+    """What the answers and the refused prompts of a store are about, and what they make; read once.
+
+    Holds about 80 bytes for a record and 16 for each id that it is about, and three times that while it looks. Where a
+    record does not tell what it is about, its words decide: `traces` are those of what is to go.
+    """
+
+    def __init__(self, store: Store, traces: Traces) -> None:
+        self._lost: list[str] = []
+        self._keys, self._makes, self._refused = bytearray(), bytearray(), bytearray()
+        rows, ids = array("q"), array("Q")
+        for is_refusal, name, record in _records(store):
+            if record is None or (
+                not record.about and traces.in_record(canonical_json(record.model_dump(mode="json")))
+            ):
+                self._lost.append(name)
+                continue
+            for one in record.about:
+                rows.append(len(self._refused))
+                ids.append(_number(document_digest(one)))
+            self._keys += bytes.fromhex(record.key)
+            self._makes += bytes.fromhex(document_digest(record.makes))
+            self._refused.append(is_refusal)
+        self._rows, self._ids = np.frombuffer(rows, np.int64), np.frombuffer(ids, np.uint64)
+        self._made = np.frombuffer(self._makes, ">u8")[::4].astype(np.uint64)
+
+    def unaccounted(self, accounted: Callable[[], _Ids], forgotten: _Ids) -> Iterator[str]:
+        """The names of the records that do not stand, and of those that cannot be read.
+
+        accounted: gives the ids of the passages and documents that the store holds, `hashed`; asked for only where a
+        record is about something. forgotten: the ids that count as not there, whatever says otherwise.
+        """
+        yield from self._lost
+        if not len(self._ids):
+            return
+        every, ids, made = self._numbered()
+        barred = np.isin(every, forgotten)
+        known = np.isin(every, accounted()) & ~barred
+        while True:
+            stands: NDArray[np.bool_] = np.bincount(self._rows[~known[ids]], minlength=len(made)) == 0
+            more = known.copy()
+            more[made[stands]] = True
+            more &= ~barred
+            if (more == known).all():
+                break
+            known = more
+        for row in np.flatnonzero(~stands):
+            key = self._keys[32 * row : 32 * row + 32].hex()
+            yield refusal_name(key) if self._refused[row] else ledger_name(key)
+
+    def made_of(self, ids: _Ids, accounted: Callable[[], _Ids]) -> set[str]:
+        """The SHA-256 of the id of all that was made of some ids, layer by layer, and is not `accounted` for itself."""
+        if not len(self._ids):
+            return set()
+        every, about, made = self._numbered()
+        own = np.isin(every, np.append(accounted(), hashed([""])))
+        known = np.isin(every, ids)
+        while True:
+            rows = np.unique(self._rows[known[about]])
+            rows = rows[~own[made[rows]]]
+            if known[made[rows]].all():
+                break
+            known[made[rows]] = True
+        return {self._makes[32 * row : 32 * row + 32].hex() for row in rows}
+
+    def _numbered(self) -> tuple[_Ids, NDArray[np.int64], NDArray[np.int64]]:
+        """Every id once, and where in these each row of `_ids` and of `_made` is."""
+        every, where = np.unique(np.concatenate([self._ids, self._made]), return_inverse=True)
+        return every, where[: len(self._ids)], where[len(self._ids) :]
+
+
+def _records(store: Store) -> Iterator[tuple[bool, str, ledger.LedgerEntry | refusals.RefusedPrompt | None]]:
+    for name, _, entry in ledger.scan(store):
+        yield False, name, entry
+    for name, refused in refusals.scan(store):
+        yield True, name, refused
+
+
+def _number(digest: str) -> int:
+    return int(digest[:16], 16)

@@ -1,0 +1,301 @@
+"""What a run may ask of language models and what it has spent: a state machine without threads, tasks or a clock.
+
+Calls wait in the order in which they came. The first starts once the rates allow it, no pause is on, and what it may
+cost at most is left of the budget; that much is set aside. It is settled for what was billed. As long as calls are
+under way that may turn out to cost less, one that would not fit waits for them. One that cannot fit any more ends the
+asking: no later call starts, however small.
+
+What was set aside and never settled is spent. So the budget is never exceeded, whoever dies in between.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from indexmill.errors import BudgetReached, ConfigurationError
+from schemas.config import LlmSettings, Price
+from tasks.llm.bucket import TokenBucket
+
+__all__ = ["Account", "AskingEnded", "Limits", "Spent", "price_of"]
+
+
+class AskingEnded(BudgetReached):
+    """The run asks nothing more, for a reason that is not the budget: whoever ended it knows why."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run may ask: None for any number.
+
+    budget_cost: in the currency of the prices, which are by model. lapse: seconds after which a call that was not
+    settled never will be.
+    """
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    budget_tokens: int | None = None
+    budget_cost: float | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    lapse: float = 900.0
+
+    @classmethod
+    def of(cls, settings: LlmSettings, prices: Mapping[str, Price]) -> Limits:
+        """The limits that a configuration sets."""
+        return cls(
+            settings.requests_per_minute,
+            settings.tokens_per_minute,
+            settings.budget.tokens,
+            settings.budget.cost,
+            dict(prices),
+            settings.deadline_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a stage has spent: calls that were or may have been billed, their tokens, and what these cost."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+
+
+def price_of(price: Price | None, input_tokens: int, output_tokens: int, *, batch: bool = False) -> Decimal:
+    """What some tokens cost, asked directly or by a batch; nothing where the price is not known."""
+    if price is None:
+        return Decimal(0)
+    per_million = (Decimal(str(price.input_per_million)), Decimal(str(price.output_per_million)))
+    factor = Decimal(str(price.batch_factor)) if batch else 1
+    return factor * (per_million[0] * input_tokens + per_million[1] * output_tokens) / 1_000_000
+
+
+@dataclass
+class _Sum:
+    """Tokens, and what they cost."""
+
+    tokens: int = 0
+    cost: Decimal = Decimal(0)
+
+    def add(self, tokens: int, cost: Decimal, sign: int = 1) -> None:
+        self.tokens += sign * tokens
+        self.cost += sign * cost
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call with the most that it may be billed, waiting or under way."""
+
+    owner: str
+    stage: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cost: Decimal
+    batch: bool = False
+    since: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+class Account:
+    """The state of a run's asking. Times are seconds of any clock that only grows, the same for all methods."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._requests, self._tokens = _bucket(limits.requests_per_minute), _bucket(limits.tokens_per_minute)
+        self._numbers = itertools.count(1)
+        self._waiting: dict[str, _Call] = {}
+        self._open: dict[str, _Call] = {}
+        self._lapsed: dict[str, _Call] = {}
+        self._settled: dict[tuple[str, str, bool], list[int]] = {}  # calls and tokens, by stage, model, and if a batch
+        self._spent, self._aside = _Sum(), _Sum()
+        self._paused = -math.inf
+        self.ended: BudgetReached | None = None
+        """Why no call starts any more."""
+
+    def request(self, owner: str, stage: str, model: str, input_tokens: int, output_tokens: int) -> str:
+        """Let a call wait that may be billed so many tokens; returns its ticket. owner: whose death ends it.
+
+        Raises ConfigurationError where the budget is in money and the model has no price.
+        """
+        ticket, call = self._new(owner, stage, model, input_tokens, output_tokens)
+        self._waiting[ticket] = call
+        return ticket
+
+    def set_aside(self, owner: str, stage: str, model: str, input_tokens: int, output_tokens: int, now: float) -> str:
+        """Set aside what a batch of calls may be billed, in front of those that wait and beside the rates.
+
+        Raises BudgetReached where the budget has no room for it as things are: for less it may have.
+        """
+        if self.ended is not None:
+            raise type(self.ended)(str(self.ended))
+        self._lapse(now)
+        ticket, call = self._new(owner, stage, model, input_tokens, output_tokens, batch=True)
+        if not self._fits(call, self._spent, self._aside):
+            raise self._reached(call)
+        self._open_up(ticket, call, now)
+        return ticket
+
+    def _new(
+        self, owner: str, stage: str, model: str, input_tokens: int, output_tokens: int, *, batch: bool = False
+    ) -> tuple[str, _Call]:
+        if min(input_tokens, output_tokens) < 0:
+            raise ValueError(f"a call of {input_tokens} and {output_tokens} tokens")
+        price = self._limits.prices.get(model)
+        if price is None and self._limits.budget_cost is not None:
+            raise ConfigurationError(
+                f"llm.budget.cost is set, and `prices` has none for {model!r}: give its price per million tokens"
+            )
+        ticket = str(next(self._numbers))
+        cost = price_of(price, input_tokens, output_tokens, batch=batch)
+        return ticket, _Call(owner, stage, model, input_tokens, output_tokens, cost, batch)
+
+    def _open_up(self, ticket: str, call: _Call, now: float) -> None:
+        call.since = now
+        self._open[ticket] = call  # in the order of `since`
+        self._aside.add(call.tokens, call.cost)
+
+    def start(self, now: float) -> list[str]:
+        """The tickets of the calls that start now. Once the asking has `ended`, those that waited are dropped."""
+        self._lapse(now)
+        started = []
+        while self._waiting and self.ended is None:
+            ticket, call = next(iter(self._waiting.items()))
+            if self._wait(call, now) > 0:
+                break
+            del self._waiting[ticket]
+            self._open_up(ticket, call, now)
+            for bucket, amount in ((self._requests, 1), (self._tokens, call.tokens)):
+                if bucket is not None:
+                    bucket.take(ticket, amount, now)
+            started.append(ticket)
+        if self.ended is not None:
+            self._waiting.clear()
+        return started
+
+    def wait(self, now: float) -> float:
+        """Seconds until `start` may find more than it found now, if nothing else happens; infinite for never."""
+        if not self._waiting or self.ended is not None:
+            return math.inf
+        return self._wait(next(iter(self._waiting.values())), now)
+
+    def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
+        """A call was billed so much; nothing where it certainly was not. The first word counts."""
+        if min(input_tokens, output_tokens) < 0:
+            raise ValueError(f"billed {input_tokens} and {output_tokens} tokens")
+        for calls, sums in ((self._open, self._aside), (self._lapsed, self._spent)):
+            if ticket in calls:
+                call = calls.pop(ticket)
+                sums.add(call.tokens, call.cost, -1)
+                break
+        else:
+            return
+        if self._tokens is not None:
+            self._tokens.settle(ticket, input_tokens + output_tokens)
+        if input_tokens or output_tokens:
+            settled = self._settled.setdefault((call.stage, call.model, call.batch), [0, 0, 0])
+            for place, number in enumerate((1, input_tokens, output_tokens)):
+                settled[place] += number
+            cost = price_of(self._limits.prices.get(call.model), input_tokens, output_tokens, batch=call.batch)
+            self._spent.add(input_tokens + output_tokens, cost)
+
+    def withdraw(self, ticket: str) -> None:
+        """A call was given up by who wanted it, before it was made."""
+        self._waiting.pop(ticket, None)
+        self.settle(ticket, 0, 0)
+
+    def leave(self, owner: str) -> None:
+        """An owner is gone: what it waited for is dropped, what it had under way is spent."""
+        self._waiting = {ticket: call for ticket, call in self._waiting.items() if call.owner != owner}
+        for ticket in [ticket for ticket, call in self._open.items() if call.owner == owner]:
+            self._give_up(ticket)
+
+    def pause(self, seconds: float, now: float) -> None:
+        """Start no call for so long."""
+        self._paused = max(self._paused, now + seconds)
+
+    def end(self, error: BudgetReached) -> None:
+        """Start nothing more; the first reason counts."""
+        self.ended = self.ended or error
+
+    def resume(self) -> None:
+        """Go on after `end`, unless the budget is the reason."""
+        if isinstance(self.ended, AskingEnded):
+            self.ended = None
+
+    def spent(self) -> dict[str, Spent]:
+        """What was spent, by stage; calls that are not settled count with all that was set aside."""
+        total = {key: list(numbers) for key, numbers in self._settled.items()}
+        for call in (*self._open.values(), *self._lapsed.values()):
+            numbers = total.setdefault((call.stage, call.model, call.batch), [0, 0, 0])
+            for place, number in enumerate((1, call.input_tokens, call.output_tokens)):
+                numbers[place] += number
+        stages: dict[str, Spent] = {}
+        for (stage, model, batch), (calls, input_tokens, output_tokens) in total.items():
+            before = stages.get(stage, Spent())
+            stages[stage] = Spent(
+                before.calls + calls,
+                before.input_tokens + input_tokens,
+                before.output_tokens + output_tokens,
+                before.cost + float(price_of(self._limits.prices.get(model), input_tokens, output_tokens, batch=batch)),
+            )
+        return stages
+
+    def _wait(self, call: _Call, now: float) -> float:
+        """Seconds until a call may start; ends the asking where the budget cannot pay for it any more."""
+        if not self._fits(call, self._spent, self._aside):
+            if not self._fits(call, self._spent):
+                self.end(self._reached(call))
+                return math.inf
+            return next(iter(self._open.values())).since + self._limits.lapse - now
+        waits = [self._paused - now]
+        waits += [bucket.wait(1, now) for bucket in [self._requests] if bucket is not None]
+        waits += [bucket.wait(call.tokens, now) for bucket in [self._tokens] if bucket is not None]
+        return max(0.0, *waits)
+
+    def _fits(self, call: _Call, *others: _Sum) -> bool:
+        """Whether the budget can pay for a call beside others."""
+        tokens = call.tokens + sum(one.tokens for one in others)
+        cost = call.cost + sum((one.cost for one in others), Decimal(0))
+        most_tokens, most_cost = self._limits.budget_tokens, self._limits.budget_cost
+        return (most_tokens is None or tokens <= most_tokens) and (most_cost is None or cost <= Decimal(str(most_cost)))
+
+    def _reached(self, call: _Call) -> BudgetReached:
+        limits, calls = self._limits, sum(one.calls for one in self.spent().values())
+        told = []
+        if limits.budget_tokens is not None:
+            told.append(
+                f"{limits.budget_tokens:,} tokens: {self._spent.tokens:,} are spent and {self._aside.tokens:,} set "
+                f"aside for calls under way, the next may take {call.tokens:,}"
+            )
+        if limits.budget_cost is not None:
+            told.append(
+                f"{limits.budget_cost:g} {limits.prices[call.model].currency}: {self._spent.cost:.4f} are spent and "
+                f"{self._aside.cost:.4f} set aside for calls under way, the next may take {call.cost:.4f}"
+            )
+        if not self._fits(call):
+            told.append("not one such call fits: allow more")
+        return BudgetReached(f"the budget for language models is reached after {calls} calls ({'; '.join(told)})")
+
+    def _lapse(self, now: float) -> None:
+        while self._open:
+            ticket, call = next(iter(self._open.items()))
+            if call.since + self._limits.lapse > now:
+                break
+            self._give_up(ticket)
+
+    def _give_up(self, ticket: str) -> None:
+        call = self._lapsed[ticket] = self._open.pop(ticket)
+        self._aside.add(call.tokens, call.cost, -1)
+        self._spent.add(call.tokens, call.cost)
+
+
+def _bucket(limit: int | None) -> TokenBucket | None:
+    return None if limit is None else TokenBucket(limit)

@@ -1,0 +1,54 @@
+"""Reading the answers of language models: whole, JSON, and of the form that was asked for, or of no use.
+
+What is wrong is said in words of ours: nothing of an answer, and so nothing of the corpus, is in a `BadAnswer`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+from indexmill.canonical import canonical_json, strict_json
+from indexmill.models.llm import Completion
+from indexmill.models.readable import BadAnswer, value_of
+
+__all__ = ["BadAnswer", "checked", "fits", "read"]
+
+_SHOWN = 200
+
+
+def read(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The value of an answer. Raises BadAnswer as `value_of` does, and, for `wrong-schema`, as `checked` does."""
+    return checked(value_of(completion), schema)
+
+
+def checked(value: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The value itself; BadAnswer if it does not fit the schema, or is no object."""
+    if not isinstance(value, dict):
+        raise BadAnswer("wrong-schema: not an object")
+    wrong = best_match(_validator(canonical_json(dict(schema))).iter_errors(value))
+    if wrong is not None:  # the path and the rule are the schema's own words, unlike the message
+        where = "/".join(map(str, wrong.absolute_schema_path))
+        rule = canonical_json(wrong.validator_value).decode().strip()
+        raise BadAnswer(f"wrong-schema: {where} is {rule}"[:_SHOWN])
+    return value
+
+
+def fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether a value is an object that fits the schema."""
+    try:
+        checked(value, schema)
+    except BadAnswer:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=64)
+def _validator(schema: bytes) -> Draft202012Validator:
+    value = strict_json(schema)
+    Draft202012Validator.check_schema(value)
+    return Draft202012Validator(value)

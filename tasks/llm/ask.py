@@ -1,0 +1,375 @@
+"""Asking a language model many things at once: each prompt is paid for once, and nothing is used before it is kept.
+
+For every prompt: the ledger, then the quota, then the model under one layer of retries, then a check of the answer with
+one attempt to repair it, then the ledger, then its use. A prompt without a usable answer is quarantined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+
+from indexmill.errors import IndexmillError
+from indexmill.models.llm import LLM, Completion, Request
+from indexmill.models.llm_errors import LlmError, LlmRejected
+from indexmill.models.openai_llm import open_llm
+from schemas.config import LlmSettings
+from storage import ledger, refusals
+from storage.clock import Clock, timestamp
+from storage.ledger import LedgerEntry, key_of
+from storage.protocol import Store
+from tasks.llm.answers import BadAnswer, fits, read
+from tasks.llm.quota import Quota
+from tasks.llm.refusals import Refusal, quarantine, refused_before
+
+__all__ = ["Answer", "Asked", "Asking", "Refusal", "ask", "keep", "known"]
+
+Sleep = Callable[[float], Awaitable[None]]
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # seconds before a retry, at most, where the endpoint names none
+_HOPELESS = 20  # requests that an endpoint has rejected, and answered none, when it is asked no more
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How a run asks: picklable, and no part of any key."""
+
+    settings: LlmSettings
+    quota: Quota
+    retry_refused: bool = False
+    """Ask again what earlier runs have quarantined."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A good answer: its value fits the request's schema and is in the ledger. Tokens are what it cost once."""
+
+    value: Mapping[str, Any]
+    input_tokens: int
+    output_tokens: int
+    from_ledger: bool
+
+
+class Asked(NamedTuple):
+    """What came of each request, in their order, and the counts for the stage's report.
+
+    llm_calls: calls that were or may have been billed; llm_tokens, llm_input_tokens and llm_output_tokens of these;
+    llm_maybe_billed: those of which nobody knows; llm_ledger: prompts that were answered before; llm_repairs,
+    llm_retries: further calls; llm_refused: prompts without an answer.
+    """
+
+    results: list[Answer | Refusal]
+    counts: Counter[str]
+
+
+def ask(
+    store: Store,
+    asking: Asking,
+    requests: Sequence[Request],
+    *,
+    run_id: str,
+    llm: LLM | None = None,
+    clock: Clock = time.time,
+    sleep: Sleep = asyncio.sleep,
+) -> Asked:
+    """Answer every request, keeping `settings.concurrency` calls in flight; equal prompts are asked once.
+
+    llm: the back-end, in place of that of the settings. sleep: waits so many seconds before a retry.
+
+    When the budget is reached, the endpoint forbids everything, or a request finds no answer before its deadline, no
+    further call is started, those in flight end and are kept, and BudgetReached or the LlmError is raised; its
+    attribute `counts` holds the counts until then.
+    """
+    backend = open_llm(asking.settings) if llm is None else llm
+    return asyncio.run(_Asking(store, asking, backend, run_id, clock, sleep).all(requests))
+
+
+def known(store: Store, key: str, request: Request, *, retry_refused: bool = False) -> Answer | Refusal | None:
+    """What the store knows about a prompt: its answer, that it has none, or nothing."""
+    entry = ledger.find(store, key)
+    if entry is not None and fits(entry.value, request.schema):
+        return _answer(entry, from_ledger=True)
+    return None if retry_refused else refused_before(store, key)
+
+
+def keep(
+    store: Store,
+    request: Request,
+    value: Mapping[str, Any],
+    *,
+    key: str,
+    model: str,
+    input_tokens: int,
+    output_tokens: int,
+    run_id: str,
+    created: str,
+) -> Answer:
+    """Put a checked value into the ledger; returns the answer that stands, which may be another process's."""
+    entry = LedgerEntry(
+        key=key,
+        task=request.task,
+        model=model,
+        prompt_version=request.prompt_version,
+        value=dict(value),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        about=request.about,
+        makes=request.makes,
+        run_id=run_id,
+        created=created,
+    )
+    stands = ledger.record(store, entry, lambda earlier: fits(earlier.value, request.schema))
+    refusals.remove(store, key)
+    return _answer(stands, from_ledger=False)
+
+
+def _answer(entry: LedgerEntry, *, from_ledger: bool) -> Answer:
+    return Answer(entry.value, entry.input_tokens, entry.output_tokens, from_ledger)
+
+
+class _Stopped(Exception):
+    """Another request has ended the asking."""
+
+
+@dataclass
+class _Bill:
+    """What one request has cost so far, and how long it waited for its turn."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    attempts: int = 0
+    queued: float = 0.0
+
+
+@dataclass
+class _Asking:
+    """One call of `ask` at work, in one event loop."""
+
+    store: Store
+    asking: Asking
+    llm: LLM
+    run_id: str
+    clock: Clock
+    sleep: Sleep
+    counts: Counter[str] = field(default_factory=Counter)
+    failure: Exception | None = None
+    rejected: list[tuple[str, Request, LlmRejected]] = field(default_factory=list)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def model(self) -> str:
+        """What prices, quotas and the ledger call the model."""
+        return self.asking.settings.model or str(self.llm.fingerprint.get("model", self.asking.settings.backend))
+
+    async def all(self, requests: Sequence[Request]) -> Asked:
+        fingerprint = self.llm.fingerprint
+        keys = [key_of(fingerprint, request) for request in requests]
+        distinct: dict[str, Request] = {}
+        for key, request in zip(keys, requests, strict=True):
+            distinct.setdefault(key, request)
+        results: dict[str, Answer | Refusal] = {}
+        waiting = iter(distinct.items())
+        workers = min(self.asking.settings.concurrency, len(distinct))
+        await asyncio.gather(*(self._work(waiting, results) for _ in range(workers)))
+        if self.failure is None and self.rejected:
+            await asyncio.to_thread(self._quarantine_rejected)
+        if self.failure is not None:
+            self.failure.counts = self.counts  # type: ignore[attr-defined]
+            raise self.failure
+        self.counts["llm_refused"] += sum(isinstance(result, Refusal) for result in results.values())
+        return Asked([results[key] for key in keys], +self.counts)
+
+    async def _work(self, waiting: Iterator[tuple[str, Request]], results: dict[str, Answer | Refusal]) -> None:
+        for key, request in waiting:
+            if self.failure is not None:
+                return
+            try:
+                results[key] = await self._one(key, request)
+            except _Stopped:
+                return
+            except Exception as error:
+                self._fail(error)
+                return
+
+    def _fail(self, error: Exception) -> None:
+        """Start no further call; the first reason counts."""
+        if self.failure is None:
+            self.failure = error
+        self.stop.set()
+
+    async def _one(self, key: str, request: Request) -> Answer | Refusal:
+        again = self.asking.retry_refused
+        earlier = await asyncio.to_thread(known, self.store, key, request, retry_refused=again)
+        if earlier is not None:
+            self.counts["llm_ledger"] += isinstance(earlier, Answer)
+            return earlier
+        bill = _Bill()
+        try:
+            value = await self._value(request, bill)
+        except BadAnswer as bad:
+            return await asyncio.to_thread(self._quarantine, key, request, bad.reason)
+        except LlmRejected as error:
+            if error.of_prompt:
+                return await asyncio.to_thread(self._quarantine, key, request, "rejected")
+            return self._reject(key, request, error)
+        return await asyncio.to_thread(self._keep, key, request, value, bill)
+
+    async def _value(self, request: Request, bill: _Bill) -> dict[str, Any]:
+        """The checked value of the model's answer, or of its one repair; BadAnswer, or what the model raised."""
+        first = await self._complete(request, None, bill)
+        try:
+            return read(first, request.schema)
+        except BadAnswer as bad:
+            self.counts["llm_repairs"] += 1
+            correction = (first.text, bad.advice) if first.text.strip() else None
+            try:
+                second = await self._complete(request, correction, bill)
+            except LlmRejected:
+                raise bad from None
+        return read(second, request.schema)
+
+    async def _complete(self, request: Request, correction: tuple[str, str] | None, bill: _Bill) -> Completion:
+        """Send a request until the endpoint answers, as often as its deadline allows."""
+        settings = self.asking.settings
+        began = time.monotonic() - bill.queued
+        attempts = bill.attempts
+
+        def late(state: RetryCallState) -> bool:
+            passed = time.monotonic() - began - bill.queued
+            return passed + state.upcoming_sleep >= settings.deadline_seconds
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(lambda error: isinstance(error, LlmError) and error.retry),
+            wait=_wait,
+            stop=late,
+            sleep=self._sleep,
+            reraise=True,
+        )
+        try:
+            return await retrying(self._attempt, request, correction, bill)
+        except LlmError as error:
+            if not error.retry:
+                raise
+            tried = f"{bill.attempts - attempts} attempts, llm.deadline_seconds is {settings.deadline_seconds:g}"
+            error.args = (f"{error}; gave up after {tried}: run again, or raise it",)
+            raise
+        finally:
+            self.counts["llm_retries"] += max(0, bill.attempts - attempts - 1)
+
+    async def _attempt(self, request: Request, correction: tuple[str, str] | None, bill: _Bill) -> Completion:
+        await self.llm.ready()
+        most = self.llm.input_tokens(request, correction), request.max_output_tokens
+        began = time.monotonic()
+        ticket = await self._unless_stopped(self.asking.quota.reserve(self.model, *most))
+        bill.queued += time.monotonic() - began
+        if self.failure is not None:
+            await self.asking.quota.settle(ticket, 0, 0)
+            raise _Stopped
+        bill.attempts += 1
+        spent = most
+        try:
+            completion = await self.llm.complete(request, correction)
+            spent = completion.input_tokens, completion.output_tokens
+            self.counts["llm_calls"] += 1
+        except LlmError as error:
+            if error.billed == "no":
+                spent = 0, 0
+            elif isinstance(error.billed, Completion):
+                spent = error.billed.input_tokens, error.billed.output_tokens
+                self.counts["llm_calls"] += 1
+            else:
+                self.counts["llm_calls"] += 1
+                self.counts["llm_maybe_billed"] += 1
+            if error.retry_after:
+                await self.asking.quota.pause(error.retry_after)
+            raise
+        finally:  # whatever else ended the call: it may have been sent
+            bill.input_tokens += spent[0]
+            bill.output_tokens += spent[1]
+            self.counts["llm_input_tokens"] += spent[0]
+            self.counts["llm_output_tokens"] += spent[1]
+            self.counts["llm_tokens"] += sum(spent)
+            with contextlib.suppress(IndexmillError):  # the quota is gone, the run with it; what was paid for is kept
+                await self.asking.quota.settle(ticket, *spent)
+        return completion
+
+    async def _sleep(self, seconds: float) -> None:
+        """Wait before a retry, which may be for long; raises what ends the asking meanwhile, also on other workers."""
+        await self._unless_stopped(_unless(self._slept(seconds), self.asking.quota.ended()))
+
+    async def _slept(self, seconds: float) -> None:
+        await self.sleep(seconds)
+
+    async def _unless_stopped(self, wanted: Coroutine[Any, Any, _T]) -> _T:
+        """What a wait brings; _Stopped as soon as no further call is to be started."""
+
+        async def stopped() -> None:
+            await self.stop.wait()
+            raise _Stopped
+
+        return await _unless(wanted, stopped())
+
+    def _keep(self, key: str, request: Request, value: dict[str, Any], bill: _Bill) -> Answer:
+        return keep(
+            self.store,
+            request,
+            value,
+            key=key,
+            model=self.model,
+            input_tokens=bill.input_tokens,
+            output_tokens=bill.output_tokens,
+            run_id=self.run_id,
+            created=timestamp(self.clock()),
+        )
+
+    def _quarantine(self, key: str, request: Request, reason: str) -> Refusal:
+        created = timestamp(self.clock())
+        return quarantine(
+            self.store, request, key=key, model=self.model, reason=reason, run_id=self.run_id, created=created
+        )
+
+    def _reject(self, key: str, request: Request, error: LlmRejected) -> Refusal:
+        """Hold a rejection back: where the endpoint answers nothing at all, no prompt is to blame."""
+        self.rejected.append((key, request, error))
+        if len(self.rejected) >= _HOPELESS and not self.counts["llm_calls"]:
+            self._fail(error)
+        return Refusal(key, "rejected")
+
+    def _quarantine_rejected(self) -> None:
+        if len(self.rejected) > 1 and not self.counts["llm_calls"]:
+            self.failure = self.rejected[-1][2]
+            return
+        for key, request, _ in self.rejected:
+            self._quarantine(key, request, "rejected")
+
+
+async def _unless(wanted: Coroutine[Any, Any, _T], end: Coroutine[Any, Any, None]) -> _T:
+    """What a wait brings, or what `end` raises before that."""
+    waits = waiting, ending = asyncio.ensure_future(wanted), asyncio.ensure_future(end)
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            ending.result()
+        return waiting.result()
+    finally:
+        for one in waits:
+            one.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _wait(state: RetryCallState) -> float:
+    """Seconds until the next attempt: what the endpoint asked for, or up to twice as long each time, at random."""
+    error = state.outcome.exception() if state.outcome is not None else None
+    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (state.attempt_number - 1))
+    after = error.retry_after if isinstance(error, LlmError) and error.retry_after else 0.0
+    return after + random.uniform(0.0, min(longest, after) if after else longest)  # noqa: S311 - nothing secret

@@ -1,0 +1,382 @@
+"""Asking by the endpoint's Batch API: the ledger is filled before a stage asks, for less money and in its own time.
+
+What a stage is about to ask, and the store does not know, is written as files, uploaded and answered at the endpoint
+within a day. The answers go through the same checks into the same ledger. What comes back of no use, or not at all,
+goes into a further batch or is left to the stage, which asks what is missing directly. `tasks.llm.batch_steps` keeps
+the promise that no question is in two batches that are paid for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from indexmill.errors import BudgetReached
+from indexmill.models.llm import Request
+from indexmill.models.llm_errors import LlmForbidden
+from indexmill.models.openai_batches import Shown
+from indexmill.models.openai_llm import OpenAiLlm
+from storage import batches
+from storage.batches import Asked, Batch, Outcome
+from storage.clock import Clock
+from storage.ledger import key_of
+from storage.protocol import Store
+from tasks.llm.ask import Asking, ask, known
+from tasks.llm.batch_steps import BatchSteps, Rhythm
+from tasks.llm.collect import Collected
+from tasks.llm.drafts import Draft
+
+__all__ = ["Batcher"]
+
+_ROUNDS = 3
+"""Batches that may leave questions unanswered before these are asked directly."""
+
+_QUEUE_FULL = frozenset({"token_limit_exceeded", "request_limit_exceeded"})
+"""What a batch fails with while others of the account are in the way."""
+
+
+@dataclass
+class _Flight:
+    """A batch that was started. tickets: of the budget; none of one that an earlier run started.
+
+    outcome, came, codes: once it has been collected. Who looks at it holds the lock.
+    """
+
+    batch: Batch
+    tickets: tuple[str, ...] = ()
+    told: int = 0
+    outcome: Outcome | None = None
+    came: Collected = field(default_factory=Collected)
+    codes: tuple[str, ...] = ()
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass
+class _Job:
+    """One stage's questions on their way into the ledger."""
+
+    stage: str
+    asking: Asking
+    questions: Callable[[], Iterable[Request]]
+    counts: Counter[str]
+    aside: set[str] = field(default_factory=set)  # keys left to direct calls
+    again: bool = False  # whether another round may answer more
+    blocked: Batch | None = None  # one of this round that the endpoint had no room for
+    fitted: int = 0  # questions of the largest of this round that it had room for
+    rounds: int = 0
+
+    @property
+    def smallest(self) -> int:
+        """The fewest questions of a batch."""
+        return self.asking.settings.batch_smallest
+
+
+class Batcher:
+    """Asks by batches, for the stages of one run. Thread-safe: stages may ask at the same time.
+
+    submit: whether new batches are started; those that are there are waited for in any case, since what they answer is
+    paid for. wait: does nothing for so many seconds, and raises where the run is told to stop: the batches go on at
+    the endpoint, and the next run collects them. note, warn: say something to a person.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        llm: OpenAiLlm,
+        run_id: str,
+        *,
+        submit: bool,
+        wait: Callable[[float], None],
+        note: Callable[[str], None],
+        warn: Callable[[str], None],
+        clock: Clock = time.time,
+        rhythm: Rhythm | None = None,
+    ) -> None:
+        self._store, self._llm, self._run_id = store, llm, run_id
+        self._submit, self._wait, self._note, self._warn = submit, wait, note, warn
+        self._rhythm = rhythm or Rhythm()
+        self._steps = BatchSteps(store, llm, run_id, wait=wait, warn=warn, clock=clock, rhythm=self._rhythm)
+        self._lock, self._taking = threading.Lock(), threading.Lock()
+        self._own: set[str] = set()  # the ids of this run's batches
+        self._flights: dict[str, _Flight] = {}  # not collected yet
+        self._number = 0
+        self._proven = False
+        self._largest: int | None = None  # questions of a batch, once the endpoint has had no room
+
+    def fill(
+        self,
+        stage: str,
+        asking: Asking,
+        questions: Callable[[], Iterable[Request]],
+        counts: Counter[str],
+    ) -> None:
+        """Put the answers to a stage's questions into the ledger, as far as batches bring them.
+
+        questions: makes them anew for each round, in any order, the answered ones among them. counts: added to as
+        `Asked.counts` has it, with the batches that this stage collected as llm_batches, their tokens and lines as
+        llm_batch_input_tokens, _output_tokens, _answers, _unusable, _unanswered and _ignored.
+
+        Raises what `wait` raises, LlmForbidden where the endpoint takes no batch or fails one, LeaseLost, and LlmError
+        where it does not answer for long.
+        """
+        job = _Job(stage, asking, questions, counts)
+        self._take_over(job)
+        while self._submit or self._flying():
+            job.again, job.blocked, job.fitted = False, None, 0
+            self._await(job, self._round(job))
+            if job.blocked is not None:
+                self._make_room(job, job.blocked)
+            if not job.again or job.rounds >= _ROUNDS:
+                return
+
+    def _take_over(self, job: _Job) -> None:
+        """Find out how the batches of earlier runs stand; keep what those brought that have ended."""
+        with self._taking:
+            batches.sweep(self._store)
+            for batch in batches.begun(self._store):
+                if batch.id in self._own or batch.id in self._flights:
+                    continue
+                if batch.asked.endpoint != self._steps.where:
+                    self._warn(f"{batch} is left alone: the endpoint is {self._steps.where} now")
+                elif (there := self._steps.take_over(batch)) is not None:
+                    with self._lock:
+                        self._flights[there.id] = _Flight(there)
+        for flight in self._flying():
+            if self._ended(job, flight, waiting=False):
+                job.aside |= flight.came.aside if flight.outcome != "cancelled" else flight.batch.keys
+
+    # New batches.
+
+    def _round(self, job: _Job) -> list[_Flight]:
+        """Start batches of what is missing; returns those, and others at the endpoint that answer some of it."""
+        away = {key: flight for flight in self._flying() for key in flight.batch.keys}
+        needed: dict[str, _Flight] = {}
+        launched: list[_Flight] = []
+        draft: Draft | None = None
+        for key, request in self._missing(job):
+            if key in away:
+                needed[away[key].batch.id] = away[key]
+            elif self._submit and not self._proven:
+                self._prove(job, request)
+            elif self._submit:
+                draft = draft or self._draft(job)
+                if not self._drafted(draft, key, request):
+                    if not self._launch(job, draft, launched):
+                        draft = None
+                        break
+                    draft = self._draft(job)
+                    self._drafted(draft, key, request)
+        if draft is not None and (launched or len(draft) >= job.smallest):
+            self._launch(job, draft, launched)
+        elif draft is not None:
+            draft.drop()
+        return [*needed.values(), *launched]
+
+    def _missing(self, job: _Job) -> Iterator[tuple[str, Request]]:
+        """The questions that the store knows nothing about, each once."""
+        seen: set[str] = set()
+        fingerprint = self._llm.fingerprint
+        for request in job.questions():
+            key = key_of(fingerprint, request)
+            if key not in seen and key not in job.aside:
+                seen.add(key)
+                if known(self._store, key, request, retry_refused=job.asking.retry_refused) is None:
+                    yield key, request
+
+    def _prove(self, job: _Job, request: Request) -> None:
+        """Ask one question directly: what the endpoint would refuse of all shows now, and not in a day.
+
+        It also learns how the endpoint takes the form of an answer.
+        """
+
+        async def sleep(seconds: float) -> None:
+            await asyncio.to_thread(self._wait, seconds)
+
+        try:
+            asked = ask(self._store, job.asking, [request], run_id=self._run_id, llm=self._llm, sleep=sleep)
+        except Exception as error:
+            job.counts.update(getattr(error, "counts", {}))
+            raise
+        job.counts.update(asked.counts)
+        self._proven = True
+
+    def _draft(self, job: _Job) -> Draft:
+        path = self._store.scratch(self._run_id) / f"batch-{self._next()}.jsonl"
+        most = job.asking.settings.batch_largest
+        return Draft(path, most if self._largest is None else min(most, self._largest))
+
+    def _drafted(self, draft: Draft, key: str, request: Request) -> bool:
+        return draft.add(key, request, self._llm.body(request), self._llm.input_tokens(request))
+
+    def _launch(self, job: _Job, draft: Draft, launched: list[_Flight]) -> bool:
+        """Start a draft's batch, or that of as much of it as the budget has room for; False where no more can be."""
+        whole = len(draft)
+        try:
+            tickets = self._reserve(job, draft)
+            if not tickets:
+                job.again = bool(launched)  # what these leave of their share is budget again
+                return False
+            batch = self._begin(job, draft)
+            there = self._steps.start(batch, draft.path)
+        finally:
+            draft.drop()
+        if there is None:
+            self._settle(job, tickets)
+            job.again, job.rounds = True, job.rounds + 1
+        else:
+            flight = _Flight(there, tickets)
+            with self._lock:
+                self._flights[there.id] = flight
+            launched.append(flight)
+            self._note(f"{there} is at the endpoint; stopping the run does not stop it")
+        more = len(draft) == whole and self._largest is None  # where there is little room, one after the other
+        job.again |= not more
+        return more
+
+    def _reserve(self, job: _Job, draft: Draft) -> tuple[str, ...]:
+        """Set a draft's cost aside, cut to what the budget has room for; nothing where that is too little."""
+        tickets: list[str] = []
+        kept, step = 0, len(draft)
+        while step and kept < len(draft):
+            most = draft.tokens(kept, kept + step)
+            try:
+                tickets.append(asyncio.run(job.asking.quota.set_aside(self._model(job), *most)))
+                kept = min(kept + step, len(draft))
+            except BudgetReached:
+                step //= 2
+        if kept < min(job.smallest, len(draft)):
+            self._settle(job, tickets)
+            return ()
+        draft.keep(kept)
+        return tuple(tickets)
+
+    def _begin(self, job: _Job, draft: Draft) -> Batch:
+        """Put on record what is about to be asked."""
+        draft.close()
+        batch_id = batches.id_of(self._run_id, self._next(), (question.key for question in draft.questions))
+        with self._lock:
+            self._own.add(batch_id)
+        input_tokens, output_tokens = draft.tokens()
+        asked = Asked(
+            run_id=self._run_id,
+            stage=job.stage,
+            created=self._steps.now(),
+            endpoint=self._steps.where,
+            model=self._model(job),
+            bytes=draft.bytes,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            kinds=draft.kinds,
+            questions=tuple(draft.questions),
+        )
+        return batches.ask(self._store, batch_id, asked)
+
+    # Batches at the endpoint.
+
+    def _await(self, job: _Job, needed: list[_Flight]) -> None:
+        """Wait until some batches have ended and are collected."""
+        delay = self._rhythm.first
+        waiting = list(needed)
+        while waiting:
+            ended = [flight for flight in waiting if self._ended(job, flight, waiting=True)]
+            waiting = [flight for flight in waiting if flight not in ended]
+            for flight in ended:
+                self._judge(job, flight)
+            if waiting:
+                delay = self._rhythm.first if ended else delay
+                self._wait(delay)
+                delay = min(1.5 * delay, self._rhythm.longest)
+
+    def _ended(self, job: _Job, flight: _Flight, *, waiting: bool) -> bool:
+        """Whether a batch has ended; it is collected then, by the first who finds out."""
+        with flight.lock:
+            if flight.outcome is None:
+                shown = self._steps.look(flight.batch, waiting=waiting)
+                if shown is not None and shown.ended:
+                    self._collect(job, flight, shown)
+                elif shown is not None:
+                    self._tell(flight, shown)
+            return flight.outcome is not None
+
+    def _tell(self, flight: _Flight, shown: Shown) -> None:
+        """Say how far a batch is, at every tenth of it."""
+        total = len(flight.batch.asked.questions)
+        if shown.done - flight.told >= max(1, total // 10):
+            self._note(f"batch {flight.batch.id}: {shown.done:,} of {total:,} answered")
+            flight.told = shown.done
+
+    def _collect(self, job: _Job, flight: _Flight, shown: Shown) -> None:
+        """Keep what an ended batch brought, and leave nothing of it at the endpoint."""
+        batch = flight.batch
+        outcome, came = self._steps.collect(batch, shown)
+        self._settle(job, flight.tickets, came.input_tokens, came.output_tokens)
+        job.counts.update(came.counts)
+        files = [file for file in (shown.output_file_id, shown.error_file_id) if file is not None]
+        self._steps.end(batch, outcome, ", ".join(shown.codes), came, files)
+        flight.outcome, flight.came, flight.codes = outcome, came, shown.codes
+        with self._lock:
+            self._flights.pop(batch.id, None)
+        left = len(batch.keys) - came.answered
+        self._note(f"{batch} {outcome}: {came.answered:,} answered" + (f", {left:,} not" if left else ""))
+        if outcome == "cancelled":
+            self._warn(f"{batch} was cancelled at the endpoint: what it left is asked directly")
+
+    def _settle(self, job: _Job, tickets: Iterable[str], input_tokens: int = 0, output_tokens: int = 0) -> None:
+        """Say what a batch was billed; one that an earlier run started weighs on this run's budget, too."""
+        quota, spent = job.asking.quota, (input_tokens, output_tokens)
+        waiting = list(tickets)
+        if not waiting and any(spent):
+            with contextlib.suppress(BudgetReached):
+                waiting.append(asyncio.run(quota.set_aside(self._model(job), *spent)))
+        for ticket in waiting:
+            asyncio.run(quota.settle(ticket, *spent))
+            spent = 0, 0
+
+    def _judge(self, job: _Job, flight: _Flight) -> None:
+        """What the end of a batch means for the questions that it left."""
+        batch, came = flight.batch, flight.came
+        job.aside |= came.aside
+        if flight.outcome == "failed":  # nothing of it was answered or billed
+            if _QUEUE_FULL.isdisjoint(flight.codes):
+                raise LlmForbidden(
+                    f"{self._steps.where} failed {batch} ({', '.join(flight.codes) or 'no reason given'}); nothing of "
+                    "it was billed: look it up there, or set llm.batch to false to ask directly"
+                )
+            job.again, job.blocked = True, batch
+            return
+        job.fitted = max(job.fitted, len(batch.keys))
+        if flight.outcome == "cancelled":
+            job.aside |= batch.keys
+        elif len(batch.keys) - came.answered > len(came.aside):
+            job.again, job.rounds = True, job.rounds + 1
+
+    def _make_room(self, job: _Job, blocked: Batch) -> None:
+        """The endpoint had no room for a batch: wait for what is in its way, or make smaller ones."""
+        others = self._flying()
+        if others:
+            self._await(job, others[:1])
+            return
+        self._largest = job.fitted or len(blocked.keys) // 2
+        if self._largest < job.smallest:
+            raise LlmForbidden(
+                f"{self._steps.where} has no room for {blocked}: wait until other batches of the account have ended, "
+                "or have its limit of queued tokens raised"
+            )
+        self._note(f"the endpoint has no room for {blocked}: batches follow one after the other")
+
+    def _flying(self) -> list[_Flight]:
+        with self._lock:
+            return list(self._flights.values())
+
+    def _next(self) -> int:
+        with self._lock:
+            self._number += 1
+            return self._number
+
+    def _model(self, job: _Job) -> str:
+        return job.asking.settings.model or self._llm.model

@@ -1,0 +1,232 @@
+"""The steps of one batch at an endpoint: each on record before the next, so that a run that takes over can go on.
+
+The endpoint is asked to start a batch only once. Where its answer was lost, by a crash or on the way, the batch is
+looked for in the endpoint's lists for as long as these may lag. If it is not there, its file is deleted, so that a
+request still on its way starts nothing, and the lists are looked at once more before anything is asked again. So no
+question is in two batches that are paid for, wherever lists are complete after `LAG` seconds and a batch does not start
+without its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from indexmill.errors import LeaseLost
+from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
+from indexmill.models.openai_batches import NotStarted, OpenAiBatches, Shown
+from indexmill.models.openai_llm import OpenAiLlm
+from storage import batches
+from storage.batches import Batch, Ended, Outcome, Started, Starting, Uploaded
+from storage.clock import Clock, from_timestamp, timestamp
+from storage.faults import fault_point
+from storage.lease import holding
+from storage.protocol import Store
+from tasks.llm.collect import Collected, collect
+
+__all__ = ["LAG", "BatchSteps", "Rhythm"]
+
+LAG = 600.0
+"""Seconds after which an endpoint's lists hold what it was sent."""
+
+_OUTCOMES: dict[str, Outcome] = {"expired": "expired", "cancelled": "cancelled", "failed": "failed"}
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """How patient a run is with an endpoint, in seconds.
+
+    lag: until lists are complete. first, longest: between two looks at a batch, at first and at most. away: without an
+    answer from the endpoint; patience: the same while a batch is waited for.
+    """
+
+    lag: float = LAG
+    first: float = 5.0
+    longest: float = 300.0
+    away: float = 900.0
+    patience: float = 6 * 3600.0
+
+
+class BatchSteps:
+    """Takes batches through their steps, for one run. wait, warn: see `tasks.llm.batch.Batcher`."""
+
+    def __init__(
+        self,
+        store: Store,
+        llm: OpenAiLlm,
+        run_id: str,
+        *,
+        wait: Callable[[float], None],
+        warn: Callable[[str], None],
+        clock: Clock,
+        rhythm: Rhythm,
+    ) -> None:
+        self._store, self._llm, self._run_id = store, llm, run_id
+        self._endpoint = OpenAiBatches(llm)
+        self._wait, self._warn, self._clock, self._rhythm = wait, warn, clock, rhythm
+
+    @property
+    def where(self) -> str:
+        """The endpoint's host."""
+        return self._endpoint.where
+
+    def start(self, batch: Batch, path: Path) -> Batch | None:
+        """Upload a file and start its batch; None, and it is closed, where it cannot have started.
+
+        Raises LlmForbidden where the endpoint takes no batches, LlmError where it is away for long.
+        """
+        self._hold_lease()
+        fault_point("batch-upload")
+        try:
+            file_id = self._patiently(partial(self._endpoint.upload, path, batch.file_name))
+        except LlmError as error:
+            if not error.retry:
+                self.end(batch, "never-started", str(error))
+            raise
+        fault_point("batch-uploaded")
+        batch = batches.record(self._store, batch, Uploaded(file_id=file_id, created=self.now()))
+        self._hold_lease()
+        batch = batches.record(self._store, batch, Starting(created=self.now()))
+        fault_point("batch-start")
+        try:
+            batch_id = self._patiently(partial(self._endpoint.start, file_id, batch.id), only=NotStarted)
+        except LlmError as error:
+            if error.retry and not isinstance(error, NotStarted):
+                return self._found(batch)
+            self.end(batch, "never-started", str(error))
+            if isinstance(error, LlmRejected):
+                raise LlmForbidden(f"{error}: a batch cannot be started there: set llm.batch to false") from error
+            raise
+        fault_point("batch-started")
+        return batches.record(self._store, batch, Started(batch_id=batch_id, created=self.now()))
+
+    def take_over(self, batch: Batch) -> Batch | None:
+        """The batch of a run that died, as it is at the endpoint; None where it is not, nor ever will be."""
+        if batch.ended is not None:
+            self._clear(batch)
+            return None
+        if batch.started is not None:
+            return batch
+        if batch.starting is not None:
+            return self._found(batch)
+        if batch.uploaded is not None or self._files(batch) or self._is_listed(batch.asked.created):
+            self.end(batch, "never-started", "its run died before")
+        return None  # where it is not closed, its file may still come to light: a later run deletes it
+
+    def look(self, batch: Batch, *, waiting: bool) -> Shown | None:
+        """How a batch stands that was started; None where the endpoint does not know it yet.
+
+        waiting: for it, and so more patient. Raises LlmForbidden where the endpoint will not know it.
+        """
+        assert batch.started is not None  # noqa: S101 - by those who call
+        patience = self._rhythm.patience if waiting else self._rhythm.away
+        shown = self._patiently(partial(self._endpoint.look, batch.started.batch_id), patience)
+        if shown is None and self._is_listed(batch.started.created):
+            raise LlmForbidden(
+                f"{self.where} does not know {batch}: use the key of the project that it was started with, or give "
+                f"its answers up with `indexmill batches --give-up {batch.id}`"
+            )
+        return shown
+
+    def collect(self, batch: Batch, shown: Shown) -> tuple[Outcome, Collected]:
+        """Put the answers of an ended batch into the ledger."""
+        paths: list[Path] = []
+        for file_id in (shown.output_file_id, shown.error_file_id):
+            if file_id is not None:
+                paths.append(self._store.scratch(self._run_id) / f"{batch.id}-{len(paths)}.jsonl")
+                self._patiently(partial(self._endpoint.download, file_id, paths[-1]))
+        there = [path for path in paths if path.exists()]
+        try:
+            came = collect(self._store, self._llm, batch, there, self._run_id, self.now())
+        finally:
+            for path in paths:
+                path.unlink(missing_ok=True)
+        return _OUTCOMES.get(shown.status, "completed"), came
+
+    def end(
+        self, batch: Batch, outcome: Outcome, why: str, came: Collected | None = None, files: Iterable[str] = ()
+    ) -> None:
+        """Keep what became of a batch, and leave nothing of it at the endpoint. files: those of its answers there."""
+        came = came or Collected(unanswered=len(batch.keys))
+        uploaded = [batch.uploaded.file_id] if batch.uploaded is not None else []
+        ended = Ended(
+            outcome=outcome,
+            why=why,
+            answered=came.answered,
+            unusable=came.unusable,
+            unanswered=came.unanswered,
+            ignored=came.ignored,
+            input_tokens=came.input_tokens,
+            output_tokens=came.output_tokens,
+            file_ids=(*uploaded, *files),
+            run_id=self._run_id,
+            created=self.now(),
+        )
+        self._clear(batches.record(self._store, batch, ended))
+
+    def now(self) -> str:
+        """The time as records have it."""
+        return timestamp(self._clock())
+
+    def _found(self, batch: Batch) -> Batch | None:
+        """A batch of which nobody knows whether it started; None, and it is closed, where it never will have."""
+        assert batch.uploaded is not None  # noqa: S101 - or it could not have been started
+        assert batch.starting is not None  # noqa: S101
+        file_id, delay = batch.uploaded.file_id, self._rhythm.first
+        find = partial(self._patiently, partial(self._endpoint.find, file_id, batch.id))
+        listed = find()
+        while not listed and not self._is_listed(batch.starting.created):
+            self._wait(delay)
+            delay = min(2 * delay, self._rhythm.longest)
+            listed = find()
+        if not listed:
+            self._patiently(partial(self._endpoint.delete, file_id))
+            fault_point("batch-barred")
+            listed = find()
+        if not listed:
+            self.end(batch, "never-started", "the endpoint lists no such batch")
+            return None
+        for twin in listed[1:]:
+            self._warn(f"{batch} is at the endpoint twice: {twin} is cancelled")
+            self._patiently(partial(self._endpoint.cancel, twin))
+        return batches.record(self._store, batch, Started(batch_id=listed[0], created=self.now()))
+
+    def _is_listed(self, created: str) -> bool:
+        """Whether the endpoint's lists hold by now what was there at a time."""
+        return self._clock() >= from_timestamp(created) + self._rhythm.lag
+
+    def _files(self, batch: Batch) -> list[str]:
+        return self._patiently(partial(self._endpoint.files, batch.file_name))
+
+    def _clear(self, batch: Batch) -> None:
+        """Delete an ended batch's files at the endpoint, also those that no record names, and close it."""
+        assert batch.ended is not None  # noqa: S101 - by those who call
+        for file_id in dict.fromkeys((*batch.ended.file_ids, *self._files(batch))):
+            self._patiently(partial(self._endpoint.delete, file_id))
+        fault_point("batch-cleared")
+        batches.close(self._store, batch)
+
+    def _patiently(self, call: Callable[[], _T], patience: float | None = None, only: type[LlmError] = LlmError) -> _T:
+        """What a call brings, tried again while the endpoint is away or busy."""
+        delay = 1.0
+        until = self._clock() + (self._rhythm.away if patience is None else patience)
+        while True:
+            try:
+                return call()
+            except only as error:
+                seconds = max(delay, error.retry_after or 0.0)
+                if not error.retry or self._clock() + seconds > until:
+                    raise
+                self._wait(seconds)
+                delay = min(2 * delay, 60.0)
+
+    def _hold_lease(self) -> None:
+        """Raise LeaseLost where another run has taken over: it is the one to start batches."""
+        current = holding(self._store)
+        if current is not None and current.run_id != self._run_id:
+            raise LeaseLost(f"another run writes to {self._store.url}: {current}; this run starts no batch")

@@ -1,0 +1,140 @@
+"""The answers of a batch: lines in any order, each held against what was asked and put into the ledger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from indexmill.canonical import strict_json
+from indexmill.models.llm_errors import LlmError
+from indexmill.models.openai_llm import OpenAiLlm
+from storage.batches import Batch
+from storage.protocol import Store
+from storage.tombstones import forgotten
+from tasks.llm.answers import BadAnswer, read
+from tasks.llm.ask import keep
+from tasks.llm.drafts import request_of
+
+__all__ = ["Collected", "collect"]
+
+
+@dataclass
+class Collected:
+    """What a batch brought.
+
+    answered: questions with a good answer, in the ledger. unusable: those with one that does not fit. unanswered: the
+    others. ignored: lines that say nothing about any of them. tokens: of the answers, good or not. aside: the keys of
+    which a further batch would bring no more.
+    """
+
+    answered: int = 0
+    unusable: int = 0
+    unanswered: int = 0
+    ignored: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    aside: set[str] = field(default_factory=set)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """As a stage's report has it."""
+        return Counter(
+            {
+                "llm_batches": 1,
+                "llm_calls": self.answered + self.unusable,
+                "llm_input_tokens": self.input_tokens,
+                "llm_output_tokens": self.output_tokens,
+                "llm_tokens": self.input_tokens + self.output_tokens,
+                "llm_batch_input_tokens": self.input_tokens,
+                "llm_batch_output_tokens": self.output_tokens,
+                "llm_batch_answers": self.answered,
+                "llm_batch_unusable": self.unusable,
+                "llm_batch_unanswered": self.unanswered,
+                "llm_batch_ignored": self.ignored,
+            }
+        )
+
+
+def collect(store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], run_id: str, created: str) -> Collected:
+    """Put the good answers in some files into the ledger; the first line about a question counts.
+
+    Answers about documents that the store has to forget are ignored.
+    """
+    came = Collected()
+    gone = forgotten(store)
+    questions = {
+        question.key: question
+        for question in batch.asked.questions
+        if not gone.names((*question.about, question.makes))
+    }
+    for line in _lines(files):
+        key = line.get("custom_id")
+        question = questions.pop(key, None) if isinstance(key, str) else None
+        if question is None:
+            came.ignored += 1
+            continue
+        body = _body(line)
+        if body is None:
+            came.unanswered += 1
+            came.aside |= set() if _may_work_later(line) else {question.key}
+            continue
+        request = request_of(question, batch.asked.kinds[question.kind])
+        try:
+            completion = llm.completion(request, body)
+        except LlmError:  # no chat completion
+            came.unusable += 1
+            came.aside.add(question.key)
+            continue
+        came.input_tokens += completion.input_tokens
+        came.output_tokens += completion.output_tokens
+        try:
+            value = read(completion, request.schema)
+        except BadAnswer:
+            came.unusable += 1
+            came.aside.add(question.key)
+            continue
+        keep(
+            store,
+            request,
+            value,
+            key=question.key,
+            model=batch.asked.model,
+            input_tokens=completion.input_tokens,
+            output_tokens=completion.output_tokens,
+            run_id=run_id,
+            created=created,
+        )
+        came.answered += 1
+    came.unanswered += len(questions)
+    return came
+
+
+def _lines(files: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
+    """The lines of some files; an empty mapping for what is none."""
+    for path in files:
+        with path.open("rb") as file:
+            for line in file:
+                try:
+                    value = strict_json(line)
+                except ValueError:
+                    value = None
+                yield value if isinstance(value, dict) else {}
+
+
+def _body(line: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The chat completion in a line; None where it brings an error."""
+    response = line.get("response")
+    if line.get("error") or not isinstance(response, dict) or response.get("status_code") != 200:
+        return None
+    body = response.get("body")
+    return body if isinstance(body, dict) else {}
+
+
+def _may_work_later(line: Mapping[str, Any]) -> bool:
+    """Whether the question of a line without an answer may find one in a further batch."""
+    response = line.get("response")
+    status = response.get("status_code") if isinstance(response, dict) else None
+    return not isinstance(status, int) or status in (408, 409, 429) or status >= 500

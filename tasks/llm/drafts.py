@@ -1,0 +1,92 @@
+"""Files of questions for the Batch API, within an endpoint's limits: one line for each, named by its ledger key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from indexmill.canonical import canonical_json
+from indexmill.models.llm import Request
+from indexmill.models.openai_batches import CHAT, LARGEST_BYTES
+from storage.batches import Kind, Question
+
+__all__ = ["Draft", "request_of"]
+
+
+class Draft:
+    """A file on this machine that becomes a batch, and what its lines ask."""
+
+    def __init__(self, path: Path, largest: int, largest_bytes: int = LARGEST_BYTES) -> None:
+        self.path = path
+        self.questions: list[Question] = []
+        self._largest, self._largest_bytes = largest, largest_bytes
+        self._kinds: dict[bytes, tuple[int, Kind]] = {}
+        self._ends: list[int] = []  # bytes up to the end of each line
+        self._input_tokens: list[int] = []
+        self._output_tokens: list[int] = []
+        self._file = path.open("wb")
+
+    def add(self, key: str, request: Request, body: dict[str, Any], input_tokens: int) -> bool:
+        """Write a question, unless the file is full: False."""
+        line = canonical_json({"custom_id": key, "method": "POST", "url": CHAT, "body": body})
+        if self.questions and (len(self.questions) == self._largest or self.bytes + len(line) > self._largest_bytes):
+            return False
+        kind = Kind(
+            task=request.task,
+            prompt_version=request.prompt_version,
+            answers=dict(request.schema),
+            max_output_tokens=request.max_output_tokens,
+        )
+        number, _ = self._kinds.setdefault(kind.to_bytes(), (len(self._kinds), kind))
+        self.questions.append(Question(key=key, kind=number, about=request.about, makes=request.makes))
+        self._input_tokens.append(input_tokens)
+        self._output_tokens.append(request.max_output_tokens)
+        self._file.write(line)
+        self._ends.append(self.bytes + len(line))
+        return True
+
+    def keep(self, count: int) -> None:
+        """Keep so many of the first questions."""
+        for column in (self.questions, self._ends, self._input_tokens, self._output_tokens):
+            del column[count:]
+        self._file.truncate(self.bytes)
+
+    def close(self) -> None:
+        """No further question comes."""
+        self._file.close()
+
+    def drop(self) -> None:
+        """The file is needed no more."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    @property
+    def bytes(self) -> int:
+        """The length of the file."""
+        return self._ends[-1] if self._ends else 0
+
+    def tokens(self, start: int = 0, stop: int | None = None) -> tuple[int, int]:
+        """Input and output tokens of some questions at most."""
+        return sum(self._input_tokens[start:stop]), sum(self._output_tokens[start:stop])
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What the questions' `kind` counts."""
+        return tuple(kind for _, kind in self._kinds.values())
+
+
+def request_of(question: Question, kind: Kind) -> Request:
+    """A question as far as its answer is held against it: without its prompt and without any text."""
+    return Request(
+        task=kind.task,
+        instructions="",
+        prompt_version=kind.prompt_version,
+        content="",
+        schema=kind.answers,
+        max_output_tokens=kind.max_output_tokens,
+        about=question.about,
+        makes=question.makes,
+    )

@@ -1,0 +1,47 @@
+"""Prompts without an answer: kept, so that no later run pays for them again unless it is told to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from indexmill.models.llm import Request
+from storage import refusals
+from storage.protocol import Store
+from storage.refusals import RefusedPrompt
+
+__all__ = ["Refusal", "quarantine", "refused_before"]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A request without an answer: the key of its prompt, and why, in words of ours."""
+
+    key: str
+    reason: str
+
+
+def refused_before(store: Store, key: str) -> Refusal | None:
+    """What an earlier run found out about a prompt; None if nothing."""
+    found = refusals.find(store, key)
+    return None if found is None else Refusal(key, found.reason)
+
+
+def quarantine(
+    store: Store, request: Request, *, key: str, model: str, reason: str, run_id: str, created: str
+) -> Refusal:
+    """Keep that a prompt has no answer."""
+    refusals.record(
+        store,
+        RefusedPrompt(
+            key=key,
+            task=request.task,
+            model=model,
+            prompt_version=request.prompt_version,
+            reason=reason,
+            about=request.about,
+            makes=request.makes,
+            run_id=run_id,
+            created=created,
+        ),
+    )
+    return Refusal(key, reason)

@@ -1,0 +1,49 @@
+"""The texts of lsh_tree's nodes, and the tables that hold them.
+
+A job's setting `texts` says where they lie: by shard or group, the digests of the tables `documents` and `passages`, or
+of `summaries`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.tables import DOCUMENTS, LSH_SUMMARIES, PASSAGES
+from storage.tables import read_table
+from tasks.split import embedded_text
+from tasks.stage import Inputs
+
+__all__ = ["is_table", "texts_of"]
+
+_PARQUET = b"PAR1"
+
+
+def is_table(inputs: Inputs, digest: str) -> bool:
+    """Whether a blob is a table; what else a job may copy rows from are packs."""
+    with inputs.path(digest).open("rb") as file:
+        return file.read(len(_PARQUET)) == _PARQUET
+
+
+def texts_of(inputs: Inputs, digests: Mapping[str, str], chosen: pa.Array | None = None) -> Iterator[tuple[str, str]]:
+    """The ids and texts of a shard's passages, as they are embedded, or of a group's summaries.
+
+    chosen: the ids that are wanted; all by default.
+    """
+    if "summaries" in digests:
+        table = read_table(inputs.store, digests["summaries"], LSH_SUMMARIES, columns=("node_id", "text"))
+        table = table if chosen is None else table.filter(pc.is_in(table["node_id"], chosen))
+        yield from zip(table["node_id"].to_pylist(), table["text"].to_pylist(), strict=True)
+        return
+    names = ("passage_id", "document_id", "text")
+    table = read_table(inputs.store, digests["passages"], PASSAGES, columns=names)
+    table = table if chosen is None else table.filter(pc.is_in(table["passage_id"], chosen))
+    titles = [""] * len(table)
+    if inputs.settings["title_in_passage"]:
+        documents = read_table(inputs.store, digests["documents"], DOCUMENTS, columns=("document_id", "title"))
+        at = pc.index_in(table["document_id"], documents["document_id"].combine_chunks())
+        titles = documents["title"].take(at).to_pylist()
+    for identity, title, text in zip(table["passage_id"].to_pylist(), titles, table["text"].to_pylist(), strict=True):
+        yield identity, embedded_text(title, text)
