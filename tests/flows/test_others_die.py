@@ -55,11 +55,16 @@ def the(run: Command, words: str) -> list[int]:
     return sorted(pid for pid, line in run.processes().items() if words in line)
 
 
-def ended_well(expected: Expected, run: Command) -> None:
-    """The build published what an undisturbed one does, and nothing of it is left."""
+def ended_well(expected: Expected, run: Command, *, killed: int = 0) -> None:
+    """The build published what an undisturbed one does, and nothing of it is left.
+
+    A worker may be killed between a part's receipt and its report: whoever makes the part next finds it there.
+    """
     assert run.wait() == 0, run.err
     told = run.json()
-    assert (told["published"], told["manifest"], told["parts_made"]) == (True, expected.manifest, expected.parts)
+    assert (told["published"], told["manifest"]) == (True, expected.manifest)
+    assert told["parts_made"] + told["parts_reused"] == expected.parts
+    assert told["parts_reused"] <= killed
     assert run.left_behind() == {}
 
 
@@ -118,7 +123,7 @@ def test_a_worker_killed_from_outside_is_replaced(expected: Expected, tmp_path: 
         os.kill(the(run, "spawn_main")[0], signal.SIGKILL)
         run.wait_for("split:")
         os.kill(the(run, "spawn_main")[-1], signal.SIGKILL)
-        ended_well(expected, run)
+        ended_well(expected, run, killed=2)
     assert not any("looking for" in line for line in run.lines), run.err
 
 
@@ -189,7 +194,7 @@ def test_a_worker_of_a_running_cluster_may_die(expected: Expected, tmp_path: Pat
     ):
         run.wait_for("ingest:")
         workers[0].kill()
-        ended_well(expected, run)
+        ended_well(expected, run, killed=1)
 
 
 # SIGTERM
