@@ -9,6 +9,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 __all__ = [
+    "COMMUNITIES",
+    "COMMUNITY_MEMBERS",
+    "DESCRIBED",
     "DOCUMENTS",
     "ENTITIES",
     "EXTRACTED",
@@ -18,7 +21,9 @@ __all__ = [
     "NAMES",
     "PASSAGES",
     "QUARANTINE",
+    "RELATED",
     "RELATIONS",
+    "SAME_AS",
     "SENTENCES",
     "STAND_INS",
     "SURFACES",
@@ -135,6 +140,63 @@ LSH_SUMMARIES = _schema(
     stand_in=pa.bool_(),  # made of the texts' own sentences since the model gave no summary
 )
 """Ordered by node_id."""
+
+DESCRIBED = _schema(
+    entity_id=pa.string(),
+    name=pa.string(),  # canonical
+    surface=pa.string(),  # how it is shown
+    type=pa.string(),  # the most frequent one, the smallest of equals; may be empty
+    description=pa.string(),  # what all passages say of it, put together; may be empty
+    tokens=pa.int32(),  # of the text that is embedded: see tasks.describe.entity_text
+    digest=pa.string(),  # of that text: see tasks.embed.row_key, 32 hex digits
+    pieces=pa.int32(),  # distinct descriptions that it was put together from
+    passages=pa.int32(),  # that it was extracted from
+    stand_in=pa.bool_(),  # the pieces joined since the model gave no description
+)
+"""The entities that were extracted, ordered by entity_id."""
+
+RELATED = _schema(
+    source=pa.string(),  # entity_id
+    target=pa.string(),  # entity_id
+    kind=pa.string(),  # the most frequent one, the smallest of equals; may be empty
+    description=pa.string(),  # of all relations from source to target, put together
+    digest=pa.string(),  # of the description
+    relations=pa.int32(),  # how many they are
+    stand_in=pa.bool_(),
+)
+"""Pairs of entities that a relation leads between, ordered by (source, target); in the shard of the source."""
+
+SAME_AS = _schema(
+    entity_id=pa.string(),
+    other_id=pa.string(),  # the greater id
+    cosine=pa.float32(),  # of the vectors of the two names
+    likeness=pa.float32(),  # of their letters, 0 to 1: see tasks.same_as
+)
+"""Entities whose names are nearly the same, ordered by (entity_id, other_id)."""
+
+COMMUNITIES = _schema(
+    community_id=pa.string(),
+    level=pa.int32(),  # 1 is the lowest
+    title=pa.string(),
+    text=pa.string(),  # the summary
+    findings=pa.list_(pa.struct([pa.field("summary", pa.string()), pa.field("explanation", pa.string())])),
+    rating=pa.float32(),  # how much it matters, 0 to 10
+    rating_explanation=pa.string(),
+    members=pa.int32(),
+    tokens=pa.int32(),  # of the text that is embedded
+    digest=pa.string(),  # of that text
+    made_of=pa.string(),  # of all that the report is made of: what has the same is not made again
+    stand_in=pa.bool_(),
+)
+"""Ordered by community_id."""
+
+COMMUNITY_MEMBERS = _schema(
+    community_id=pa.string(),
+    member_id=pa.string(),  # of an entity or, above the first level, of a community
+    member_digest=pa.string(),  # of the member's text
+    shard=pa.string(),  # where the member's text lies
+)
+"""Ordered by (community_id, member_id)."""
 
 QUARANTINE = _schema(
     nullable=("line", "document_id"),

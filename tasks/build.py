@@ -7,7 +7,6 @@ nor Dask, and it commits nothing: `manifest` returns what `storage.publish` may 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import shutil
 from collections import Counter
@@ -30,7 +29,7 @@ from indexmill.models.openai_llm import open_llm
 from indexmill.packs import open_pack
 from indexmill.retrieve.registry import available
 from schemas.config import Configuration
-from schemas.tables import DOCUMENTS, LSH_SEGMENTS
+from schemas.tables import DOCUMENTS
 from storage import lineage as lineages
 from storage import poison, runs, tombstones
 from storage.lineage import Lineage, LineageEntry
@@ -47,7 +46,7 @@ from tasks import (
     extract_llm,
     gates,
     lsh_axes,
-    lsh_segments,
+    lsh_build,
     lsh_summaries,
     lsh_tree,
     quality,
@@ -64,7 +63,6 @@ from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerpr
 from tasks.environment import code_digest, environment_fingerprint
 from tasks.executor import Call, Executor, timed
 from tasks.extraction import EXTRACTION
-from tasks.hierarchy import Bounds
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
 from tasks.ingest.sources import Found, batches, is_quick
@@ -74,11 +72,11 @@ from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
 from tasks.llm.prompts import prompt
 from tasks.llm.quota import Limits, NoQuota, RunQuota, Spent
-from tasks.maker import PRIORITY, Maker, NotThere, Parent, Parts, Want
+from tasks.maker import PRIORITY, WHOLE, Maker, NotThere, Parent, Parts, Want
 from tasks.quality import Measured, Quality, compare
 from tasks.report import Progress, Silent
 
-__all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "WHOLE", "Build", "is_private"]
+__all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "Build", "is_private"]
 
 _TABLES = frozenset(
     {"documents", "passages", "sentences", "mentions", *EXTRACTION, "entities", "surfaces", "summaries"}
@@ -114,16 +112,15 @@ _FAMILIES = {
 }
 """The families by name, each with an artifact and what counts it."""
 
-WHOLE = "all"
-"""The shard label of a part that is made from the whole corpus."""
-
-
 MAY_FAIL = 10
 """So many rows may be refused whatever their share: a small corpus with a few bad rows is published."""
 
 
 class Build(Maker):
     """The stages of one run, each a method; they may be called by hand, in threads, or by a flow."""
+
+    makes_parts = True
+    """Whether the parts of stages that have been called are there to be read."""
 
     def __init__(
         self,
@@ -161,7 +158,7 @@ class Build(Maker):
         self._sources = self._find_sources()
         if not self._sources.files:
             self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
-        self._summary_prompt  # noqa: B018 - raises
+        self.summary_prompt  # noqa: B018 - raises
         self.questions  # noqa: B018 - raises
         self.choice  # noqa: B018 - raises
         self.recogniser_fingerprint  # noqa: B018 - raises
@@ -178,7 +175,7 @@ class Build(Maker):
         model = self.choice.model
         if self.choice.backend == "openvino" and model is not None:
             shaping = {"model": model.digest, "name": model.name}
-            files = self._make(encoder.STAGE, [Want(WHOLE, {}, shaping, {"path": str(model.folder)})])[WHOLE].outputs
+            files = self.make(encoder.STAGE, [Want(WHOLE, {}, shaping, {"path": str(model.folder)})])[WHOLE].outputs
         opening = self.choice.opening(files)
         # A worker opens it, which has to do so anyway; this process never needs it.
         call = Call(f"{self.run_id}-fingerprint", timed, (fingerprint_of, self.store.url, opening), light=True)
@@ -243,7 +240,7 @@ class Build(Maker):
             self.scan()
             assert self.corpus is not None  # noqa: S101
             self.take(self.corpus.shards)
-        self._make(
+        self.make(
             ingest_part.STAGE,
             [
                 Want(
@@ -358,7 +355,7 @@ class Build(Maker):
         """Cut documents into passages and sentences."""
         settings = {"split": self.configuration.split.model_dump(), "tokenizer": self.choice.tokenizer}
         opening = self.choice.tokenizer_opening(self.store)
-        self._make(
+        self.make(
             split.STAGE,
             [
                 Want(
@@ -380,7 +377,7 @@ class Build(Maker):
         if self.configuration.recognise.asks_llm:
             stage = recognise_llm.STAGE
             extra = {"recogniser": self._llm_recogniser, "asking": self.asking(stage.name)}
-        self._make(stage, [Want(shard, self._texts(shard), settings, extra) for shard in self._labels])
+        self.make(stage, [Want(shard, self.texts(shard), settings, extra) for shard in self._labels])
 
     def extract(self) -> None:
         """Take passages apart into units, entities and relations, where a family needs these."""
@@ -393,10 +390,10 @@ class Build(Maker):
             extra = {"prompts": self._extractor, "asking": self.asking(stage.name)}
         mentions = self.parts["recognise"]
         wants = [
-            Want(shard, {**self._texts(shard), "mentions": mentions[shard].outputs["mentions"]}, settings, extra)
+            Want(shard, {**self.texts(shard), "mentions": mentions[shard].outputs["mentions"]}, settings, extra)
             for shard in self._labels
         ]
-        self._make(stage, wants)
+        self.make(stage, wants)
 
     def embed(self) -> None:
         """Make the vectors of passages and sentences that no earlier part holds."""
@@ -405,12 +402,12 @@ class Build(Maker):
             "sentences": self.configuration.embed.sentences,
             "title_in_passage": self.configuration.split.title_in_passage,
         }
-        self._make(
+        self.make(
             embed.STAGE,
             [
                 Want(
                     shard,
-                    self._texts(shard),
+                    self.texts(shard),
                     shaping,
                     {"opening": self.opened_encoder.opening},
                     encoder=self.opened_encoder.numbers,
@@ -425,7 +422,7 @@ class Build(Maker):
             **{f"mentions/{shard}": receipt.outputs["mentions"] for shard, receipt in self.parts["recognise"].items()},
             **{f"passages/{shard}": receipt.outputs["passages"] for shard, receipt in self.parts["split"].items()},
         }
-        self._make(resolve.STAGE, [Want(WHOLE, inputs, {"entities_per_shard": self.configuration.shards.entities})])
+        self.make(resolve.STAGE, [Want(WHOLE, inputs, {"entities_per_shard": self.configuration.shards.entities})])
 
     def embed_names(self) -> None:
         """Make the vectors of canonical names that no earlier part holds."""
@@ -440,184 +437,94 @@ class Build(Maker):
             for name, digest in sorted(self.parts["resolve"][WHOLE].outputs.items())
             if name.startswith("named/")
         ]
-        self._make(embed_names.STAGE, wants)
+        self.make(embed_names.STAGE, wants)
 
     def bm25(self) -> None:
         """Count the terms of passages for lexical retrieval."""
         setting = self.configuration.families.bm25
         if setting.enabled:
             shaping = {"title_weight": setting.title_weight if self.configuration.split.title_in_passage else 0}
-            self._make(
+            self.make(
                 bm25.STAGE,
                 [
                     Want(shard, {name: texts[name] for name in ("documents", "passages")}, shaping)
                     for shard in self._labels
-                    for texts in [self._texts(shard)]
+                    for texts in [self.texts(shard)]
                 ],
             )
 
     def tri_graph(self) -> None:
         """Build the entity / sentence / passage graph (LinearRAG)."""
         if self.configuration.families.tri_graph.enabled:
-            inputs = self._everything("passages", "sentences", "mentions", "entities")
-            self._make(tri_graph.STAGE, [Want(WHOLE, inputs, {})])
+            inputs = self.everything("passages", "sentences", "mentions", "entities")
+            self.make(tri_graph.STAGE, [Want(WHOLE, inputs, {})])
 
     def zoom_links(self) -> None:
         """Compare documents with each other (ZoomRAG)."""
         if self.configuration.families.zoom_graph.enabled:
-            self._compare("documents", self._everything("documents", "passages", "vectors"))
+            self._compare("documents", self.everything("documents", "passages", "vectors"))
 
     def zoom_entity_links(self) -> None:
         """Compare entities with each other, where the settings ask for it."""
         settings = self.configuration.families.zoom_graph
         if settings.enabled and settings.entity_links:
-            self._compare("entities", self._everything("names"))
+            self._compare("entities", self.everything("names"))
 
     def _compare(self, kind: str, inputs: Mapping[str, str]) -> None:
         settings = self.configuration.families.zoom_graph.links()
         rows = {"encoder": self.opened_encoder.numbers, "links": settings}
         extra = {"dimension": self.opened_encoder.numbers["dimension"]}
-        self._make(zoom_links.STAGE, [Want(kind, inputs, settings, extra, encoder=rows)])
+        self.make(zoom_links.STAGE, [Want(kind, inputs, settings, extra, encoder=rows)])
 
     def zoom_graph(self) -> None:
         """Build the graph of documents and entities (ZoomRAG)."""
         settings = self.configuration.families.zoom_graph
         if not settings.enabled:
             return
-        inputs = self._everything("documents", "passages", "sentences", "mentions", "entities", "names")
+        inputs = self.everything("documents", "passages", "sentences", "mentions", "entities", "names")
         for kind, receipt in self.parts["zoom_links"].items():
             inputs[f"candidates/{kind}"] = receipt.outputs["zoom_candidates"]
-        self._make(zoom_graph.STAGE, [Want(WHOLE, inputs, {"cap": settings.cap})])
+        self.make(zoom_graph.STAGE, [Want(WHOLE, inputs, {"cap": settings.cap})])
 
     def lsh_axes(self) -> None:
         """Find the directions in which the encoder tells texts apart (EraRAG; ours)."""
         if self.configuration.families.lsh_tree.enabled:
             shaping = {"encoder": self.opened_encoder.numbers, "texts": lsh_axes.TOPICS_DIGEST}
-            self._make(lsh_axes.STAGE, [Want(WHOLE, {}, shaping, {"opening": self.opened_encoder.opening})])
+            self.make(lsh_axes.STAGE, [Want(WHOLE, {}, shaping, {"opening": self.opened_encoder.opening})])
 
     def lsh_tree(self) -> None:
         """Cut the nodes of each layer into segments and summarise these, as long as there are many (EraRAG)."""
-        settings = self.configuration.families.lsh_tree
-        if not settings.enabled:
-            return
-        bounds = Bounds(settings.smallest, settings.largest, settings.layers)
-        axes = self.parts["lsh_axes"][WHOLE].outputs
-        below = self._everything("passages", "vectors")
-        tree = {**self._everything("passages"), **axes}
-        parts, table = self.parts["split"], "passages"
-        texts = {shard: self._texts(shard) for shard in parts}
-        layer = 0
-        while self._wants_layer(bounds, layer, parts, table):
-            layer += 1
-            label = lsh_segments.layer_label(layer)
-            made = self._segment(layer, {**below, **axes}, texts)
-            groups = {name.removeprefix("segments/"): made[name] for name in made if name != "codes"}
-            parts, table = self._summarise(layer, groups, texts), "summaries"
-            self._tell_segments(layer, groups, parts)
-            texts = {group: {"summaries": part.outputs["summaries"]} for group, part in parts.items()}
-            below = {
-                f"{name}/{group}": digest for group, part in parts.items() for name, digest in part.outputs.items()
-            }
-            tree |= {f"codes/{label}": made["codes"]}
-            tree |= {f"segments/{group}": digest for group, digest in groups.items()}
-            tree |= {f"summaries/{group}": part.outputs["summaries"] for group, part in parts.items()}
-        tree |= {name: digest for name, digest in below.items() if "vectors/" in name}  # of the roots
-        whole = {name: getattr(settings, name) for name in ("smallest", "largest", "layers", "seed")}
-        whole["dimension"] = self.opened_encoder.numbers["dimension"]
-        self._make(lsh_tree.STAGE, [Want(WHOLE, tree, whole)])
+        if self.configuration.families.lsh_tree.enabled:
+            lsh_build.make(self)
 
-    def _segment(
-        self, layer: int, below: Mapping[str, str], texts: Mapping[str, Mapping[str, str]]
-    ) -> Mapping[str, str]:
-        """The outputs of the part that cuts the nodes below a layer."""
-        settings = self.configuration.families.lsh_tree
-        numbers, label = self.opened_encoder.numbers, lsh_segments.layer_label(layer)
-        shaping = {name: getattr(settings, name) for name in ("smallest", "largest", "group", "seed")}
-        shaping |= {"layer": layer, "dimension": numbers["dimension"], "summariser": self.summariser_fingerprint}
-        extra = {"texts": texts, "title_in_passage": self.configuration.split.title_in_passage}
-        alike = {name: value for name, value in shaping.items() if name != "group"}  # segments in other groups
-        want = Want(label, below, shaping, extra, encoder={**alike, "encoder": numbers})
-        return self._make(lsh_segments.STAGE, [want])[label].outputs
-
-    def _wants_layer(self, bounds: Bounds, built: int, parts: Parts, table: str) -> bool:
-        """Whether a layer is built over the nodes that some parts have in a table."""
-        return bounds.want_another(built, sum(part.rows[table] for part in parts.values()))
-
-    def _summarise(self, layer: int, groups: Mapping[str, str], texts: Mapping[str, Mapping[str, str]]) -> Parts:
-        """The parts of a layer's groups, given the tables of their segments, and where the children's texts lie."""
-        summariser, numbers = self.summariser_fingerprint, self.opened_encoder.numbers
-        extra = {
-            "opening": self.opened_encoder.opening,
-            "texts": texts,
-            "title_in_passage": self.configuration.split.title_in_passage,
-            "language": self.configuration.split.language,
-            "asking": self.asking(lsh_summaries.STAGE.name),
-            "prompt": self._summary_prompt,
-            "largest": self.configuration.families.lsh_tree.largest,
-            "groups": len(groups),
-        }
-        made = self._make(
-            lsh_summaries.STAGE,
-            [
-                Want(
-                    group,
-                    {"segments": digest},
-                    {"layer": layer, "summariser": summariser, "encoder": numbers},
-                    extra,
-                    encoder={**numbers, "summariser": summariser},
-                )
-                for group, digest in groups.items()
-            ],
-        )
-        return {group: made[group] for group in groups}
-
-    def _tell_segments(self, layer: int, groups: Mapping[str, str], parts: Parts) -> None:
-        """Count in the report the segments that the parent has, too, and those that it has not."""
-        label = lsh_segments.layer_label(layer)
-        before = {
-            digest
-            for entry in (self.parent.lineage.entries if self.parent else ())
-            if (entry.stage, entry.shard) == (lsh_segments.STAGE.name, label)
-            for name, digest in entry.outputs.items()
-            if name != "codes"
-        }
-        now = set(groups.values())
-        redone = len(self._node_ids(now - before) - self._node_ids(before - now))
-        counts = self.report.stage(lsh_segments.STAGE.name).counts
-        counts[f"segments_redone_l{layer}"] = redone
-        counts[f"segments_kept_l{layer}"] = sum(part.rows["summaries"] for part in parts.values()) - redone
-
-    def _node_ids(self, tables: Iterable[str]) -> set[str]:
-        """The nodes of some tables of segments; none of one that was lost or damaged."""
-        found: set[str] = set()
-        for digest in sorted(tables):
-            with contextlib.suppress(CorruptBlob):
-                column = read_table(self.store, digest, LSH_SEGMENTS, columns=["node_id"]).column("node_id")
-                found.update(column.unique().to_pylist())
-        return found
+    def wants_layer(
+        self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
+    ) -> bool:
+        """Whether a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
+        return wants_another(sum(part.rows[table] for part in parts.values()))
 
     def check(self) -> None:
         """Hold the artifacts against each other before anything is published; raises where they disagree."""
         of_shards = {
-            shard: {**self._texts(shard), "vectors": self.parts["embed"][shard].outputs["vectors"]}
+            shard: {**self.texts(shard), "vectors": self.parts["embed"][shard].outputs["vectors"]}
             for shard in self.parts["split"]
         }
         for shard, receipt in self.parts.get(bm25.STAGE.name, {}).items():
             of_shards[shard]["bm25"] = receipt.outputs["bm25"]
         for shard, receipt in self.parts.get(extract.STAGE.name, {}).items():
             of_shards[shard] |= {name: receipt.outputs[name] for name in EXTRACTION}
-        segments = self._everything("segments")
+        segments = self.everything("segments")
         for group, receipt in self.parts.get(lsh_summaries.STAGE.name, {}).items():
             of_shards[group] = {**receipt.outputs, "segments": segments[f"segments/{group}"]}
         entities = self.parts["resolve"][WHOLE].outputs
         for shard, receipt in self.parts["embed_names"].items():
             of_shards[shard] = {"entities": entities[f"entities/{shard}"], "names": receipt.outputs["names"]}
-        checked = self._make(check.STAGE, [Want(shard, inputs, {}) for shard, inputs in of_shards.items()])
-        whole = self._everything("mentions")
+        checked = self.make(check.STAGE, [Want(shard, inputs, {}) for shard, inputs in of_shards.items()])
+        whole = self.everything("mentions")
         whole |= {f"checked/{shard}": checked[shard].outputs["checked"] for shard in of_shards}
         for family in (name for name in _FAMILIES if name in self.parts):
             whole |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
-        self._make(check.STAGE, [Want(WHOLE, whole, {})])
+        self.make(check.STAGE, [Want(WHOLE, whole, {})])
 
     def quality(self) -> None:
         """Measure the candidate's recall on the questions of the gate, and hold it against the parent's."""
@@ -642,7 +549,7 @@ class Build(Maker):
         assert self.questions is not None  # noqa: S101 - or nothing would be measured
         inputs = {"manifest": manifest, "questions": self.store.put_blob(self.questions)}
         want = Want(manifest[:12], inputs, quality.shaping(methods, self.configuration.gates.k))
-        digest = self._make(quality.STAGE, [want])[want.shard].outputs["measured"]
+        digest = self.make(quality.STAGE, [want])[want.shard].outputs["measured"]
         return Measured.from_bytes(self.store.get_blob(digest), f"{self.store.url}/{blob_path(digest)}")
 
     def _measured_parent(self) -> Measured | None:
@@ -847,10 +754,10 @@ class Build(Maker):
         """What determines summaries, beside the texts that they are of."""
         tokens = self.configuration.families.lsh_tree.summary_tokens
         language = self.configuration.split.language
-        return summarise.fingerprint(self.configuration.llm, self._summary_prompt, tokens, language)
+        return summarise.fingerprint(self.configuration.llm, self.summary_prompt, tokens, language)
 
     @cached_property
-    def _summary_prompt(self) -> tuple[str, str] | None:
+    def summary_prompt(self) -> tuple[str, str] | None:
         """The prompt for summaries; raises ConfigurationError where it cannot be read."""
         return summarise.prompt_of(self.configuration.llm)
 
@@ -870,7 +777,7 @@ class Build(Maker):
         """The shards that the stages of shards are at."""
         return [shard.label for shard in self._wave]
 
-    def _texts(self, shard: str) -> dict[str, str]:
+    def texts(self, shard: str) -> dict[str, str]:
         """The inputs of a stage that reads a shard's texts."""
         split = self.parts["split"][shard].outputs
         return {
@@ -879,7 +786,7 @@ class Build(Maker):
             "sentences": split["sentences"],
         }
 
-    def _everything(self, *names: str) -> dict[str, str]:
+    def everything(self, *names: str) -> dict[str, str]:
         """The digests of some tables and vectors, all shards, by `<name>/<shard>`."""
         return {
             f"{name}/{shard}": digest

@@ -9,7 +9,7 @@ differs passes on the cause for which it does.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -22,14 +22,12 @@ from storage.lineage import LineageEntry
 from storage.protocol import Store
 from storage.receipts import Receipt
 from storage.tables import read_table
-from tasks import lsh_segments
-from tasks.build import NEEDS, WHOLE, Build
+from tasks.build import NEEDS, Build
 from tasks.encoder import EncoderChoice, OpenedEncoder
 from tasks.executor import InlineExecutor
-from tasks.hierarchy import Bounds
 from tasks.ingest import part as ingest_part
 from tasks.ingest.spill import digest_of_documents
-from tasks.maker import Parent, Parts, Want
+from tasks.maker import WHOLE, Parent, Parts, Want
 from tasks.report import Silent
 from tasks.stage import Stage, part_key
 
@@ -84,6 +82,8 @@ class _FormerChoice(EncoderChoice):
 class Former(Build):
     """The parts that today's code wants for the parent's corpus, settings and models: `wants`, by stage and shard."""
 
+    makes_parts = False
+
     def __init__(self, store: Store, manifest: Manifest, entries: Iterable[LineageEntry]) -> None:
         configuration = Configuration.model_validate(manifest.configuration)
         super().__init__(store, configuration, InlineExecutor(), "plan", progress=Silent())
@@ -128,12 +128,11 @@ class Former(Build):
         """That of what took the parent's passages apart."""
         return dict(self._published.models["extractor"])  # type: ignore[arg-type]
 
-    def _wants_layer(self, bounds: Bounds, built: int, parts: Parts, table: str) -> bool:
+    def wants_layer(
+        self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
+    ) -> bool:
         """Whether the parent has such a layer."""
-        return lsh_segments.layer_label(built + 1) in self.parts.get(lsh_segments.STAGE.name, {})
-
-    def _tell_segments(self, layer: int, groups: Mapping[str, str], parts: Parts) -> None:
-        """Nothing is made."""
+        return label in self.parts.get(stage, {})
 
     def keeps_code(self, stage: str) -> bool:
         """Whether the stage would make the parent's parts under the keys that they have."""
@@ -149,7 +148,7 @@ class Former(Build):
         """The parent's parts of other stages than these."""
         return [part for stage, parts in self.parts.items() if stage not in stages for part in parts.values()]
 
-    def _make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
         self.stages[stage.name] = stage
         self.wants.setdefault(stage.name, {}).update({want.shard: want for want in wants})
         return self.parts.get(stage.name, {})
@@ -162,7 +161,7 @@ class Former(Build):
                     self.store, receipt.outputs["documents"], DOCUMENTS, columns=["document_id", "content_hash"]
                 )
                 pairs = (table.column(name).to_pylist() for name in ("document_id", "content_hash"))
-                self._make(ingest_part.STAGE, [Want(shard, {"documents": digest_of_documents(*pairs)}, {})])
+                self.make(ingest_part.STAGE, [Want(shard, {"documents": digest_of_documents(*pairs)}, {})])
                 return
 
 

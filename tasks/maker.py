@@ -31,9 +31,12 @@ from tasks.llm.quota import AskingEnded
 from tasks.report import Progress, Report, StageReport
 from tasks.stage import Inputs, Job, Made, Stage, make_part, part_key
 
-__all__ = ["PRIORITY", "Maker", "NotThere", "Parent", "Parts", "Want"]
+__all__ = ["PRIORITY", "WHOLE", "Maker", "NotThere", "Parent", "Parts", "Want"]
 
 Parts = dict[str, Receipt]  # by shard label
+
+WHOLE = "all"
+"""The shard label of a part that is made from the whole corpus."""
 
 PRIORITY = {
     "encoder": 60,
@@ -115,7 +118,7 @@ class Maker:
         for name in ("_parents_keys", "_parents_outputs", "_parents_shards", "_places"):
             self.__dict__.pop(name, None)
 
-    def _make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
         """Find or make the parts a stage needs; the receipts by shard, also kept in `parts`."""
         with self.report.at_work(stage.name) as report:
             try:

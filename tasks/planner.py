@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -27,18 +27,16 @@ from storage.overlay import OverlayStore, open_any
 from storage.receipts import Receipt
 from storage.runs import Run
 from storage.tables import read_table
-from tasks import lsh_tree
 from tasks.build import NEEDS, Build, is_private
 from tasks.causes import CAUSES, Cause, Former, PlannedPart, Why, causes_of
 from tasks.changes import Change, Documents, changed, document_changes
 from tasks.environment import environment_fingerprint
 from tasks.estimate import ZERO, Estimate, LlmUse, Range
 from tasks.executor import Call
-from tasks.hierarchy import Bounds
 from tasks.ingest.spill import ShardPlan
 from tasks.llm.ask import Asking
 from tasks.llm.quota import NoQuota
-from tasks.maker import Parts, Want
+from tasks.maker import WHOLE, Parts, Want
 from tasks.pace import Work, seconds_of
 from tasks.plan import (
     Plan,
@@ -70,6 +68,7 @@ def estimate_part(job: Job, expected: Mapping[str, Range]) -> Estimate:
 class Planner(Build):
     """A build that only says what it would do. Its store is an `OverlayStore`."""
 
+    makes_parts = False
     store: OverlayStore
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
@@ -137,44 +136,40 @@ class Planner(Build):
     def quality(self) -> None:
         """Not planned: the snapshot that would be measured is not made."""
 
-    def lsh_tree(self) -> None:
-        """Plan every layer that there may be."""
-        super().lsh_tree()
-        self._in_doubt = False
-
-    def _wants_layer(self, bounds: Bounds, built: int, parts: Parts, table: str) -> bool:
+    def wants_layer(
+        self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
+    ) -> bool:
         """Whether a layer may be built."""
         least = sum(
             self._rows[digest].low if digest in self._rows else part.rows[table]
             for part in parts.values()
             for digest in [part.outputs[table]]
         )
-        self._in_doubt = self._in_doubt or not bounds.want_another(built, least)
-        return super()._wants_layer(bounds, built, parts, table)
+        self._in_doubt = self._in_doubt or not wants_another(least)
+        return super().wants_layer(stage, label, wants_another, parts, table)
 
-    def _tell_segments(self, layer: int, groups: Mapping[str, str], parts: Parts) -> None:
-        """Not known: segments that are planned hold nothing yet."""
-
-    def _make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
         wanted = list(wants)
         keys = {want.shard: part_key(stage, want.settings, want.inputs) for want in wanted}
         there = {key: self._found(stage, key) for key in keys.values()}
         made = {key for key, receipt in there.items() if receipt is None or self.cold}
         if stage.estimate is None:
-            parts = super()._make(stage, wanted)
+            parts = super().make(stage, wanted)
             for want in wanted:
                 if keys[want.shard] in made:
                     self._measure(stage, want, parts[want.shard])
         else:
             known = {key: receipt for key, receipt in there.items() if receipt is not None}
             parts = self._estimate(stage, wanted, keys, known, made)
+        if any(want.shard == WHOLE for want in wanted):
+            self._in_doubt = False  # the layers end here
         seen: set[str] = set()
         for want in wanted:
             key = keys[want.shard]
             if key not in seen:  # shards that are made from the same have one part
                 seen.add(key)
-                certain = not self._in_doubt or stage.name == lsh_tree.STAGE.name
-                self.planned.append(PlannedPart(stage, want, key, key in made, parts[want.shard].outputs, certain))
+                outputs = parts[want.shard].outputs
+                self.planned.append(PlannedPart(stage, want, key, key in made, outputs, certain=not self._in_doubt))
         return parts
 
     def _estimate(

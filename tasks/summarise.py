@@ -93,7 +93,7 @@ class Extractive:
         heading = ""
         matched = _HEADING.match(text)
         if matched is not None and len(matched[0]) <= _LONGEST_HEADING and text[matched.end() :].strip():
-            heading, text = matched[0].strip(), text[matched.end() :]
+            heading, text = _SPACE.sub(" ", matched[0]).strip(), text[matched.end() :]
         found = []
         for place, (start, end) in enumerate(sentence_spans(text, self._language)):
             said = _SPACE.sub(" ", text[start:end]).strip()

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from indexmill.errors import ConfigurationError
@@ -58,6 +58,7 @@ def test_a_summary_has_about_the_tokens_asked_for(tokens: int) -> None:
 
 
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=5), st.sampled_from([16, 100]))
+@example(["0\r0\n0"], 16)
 def test_any_texts_have_a_bounded_summary_on_one_line(texts: list[str], tokens: int) -> None:
     texts = [text.encode("utf-8", "ignore").decode() for text in texts]
     summary = Extractive(tokens).summary(texts)
