@@ -65,6 +65,22 @@ class SharedQuota:
         else:
             await self._ask("settle", ticket=ticket, tokens=[int(input_tokens), int(output_tokens)])
 
+    async def hold(self, prompt: str) -> None:
+        """Wait until nobody else asks a prompt; see `Quota`."""
+        here = AT_WORK.get(self.run)
+        if here is not None:
+            await here.hold(prompt)
+        else:
+            await self._ask("hold", prompt=prompt)
+
+    async def release(self, prompt: str) -> None:
+        """Let others ask a prompt; see `Quota`."""
+        here = AT_WORK.get(self.run)
+        if here is not None:
+            await here.release(prompt)
+        else:
+            await self._ask("release", prompt=prompt)
+
     async def pause(self, seconds: float) -> None:
         """Pause all calls; see `Quota`."""
         here = AT_WORK.get(self.run)

@@ -144,6 +144,7 @@ class _Caller:
         self._writing = asyncio.Lock()
         self._asked: dict[int, asyncio.Task[None]] = {}
         self._tickets: dict[int, str] = {}  # not settled, by the number that asked for them
+        self._held: dict[str, int] = {}  # prompts, with the number that asked to hold each
 
     async def serve(self) -> None:
         """Answer until the connection ends; then what it waited for is dropped, and what it had under way is spent."""
@@ -187,6 +188,13 @@ class _Caller:
             if self._tickets.get(int(asked)) == ticket:  # or it is of an earlier connection
                 del self._tickets[int(asked)]
             return await self._quota.settle(ticket, *words["tokens"])
+        if do == "hold":
+            await self._quota.hold(words["prompt"], owner=self._owner)
+            self._held[words["prompt"]] = number
+            return None
+        if do == "release":
+            self._held.pop(words["prompt"], None)
+            return await self._quota.release(words["prompt"], owner=self._owner)
         if do == "pause":
             return await self._quota.pause(words["seconds"])
         if do == "ended":
@@ -196,8 +204,11 @@ class _Caller:
         return self._quota.end() if do == "end" else self._quota.resume()
 
     def _withdraw(self, number: int) -> None:
-        """The call that a message asked for is not wanted any more; its answer may be on its way."""
+        """The call, or the prompt, that a message asked for is not wanted any more; its answer may be on its way."""
         if number in self._asked:
             self._asked[number].cancel()
         if number in self._tickets:
             self._quota.withdraw(self._tickets.pop(number))
+        for prompt in [prompt for prompt, asked in self._held.items() if asked == number]:
+            del self._held[prompt]
+            self._quota.let_go(prompt, owner=self._owner)

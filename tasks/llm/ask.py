@@ -208,11 +208,23 @@ class _Asking:
         self.stop.set()
 
     async def _one(self, key: str, request: Request) -> Answer | Refusal:
-        again = self.asking.retry_refused
-        earlier = await asyncio.to_thread(known, self.store, key, request, retry_refused=again)
+        earlier = await self._known(key, request)
         if earlier is not None:
-            self.counts["llm_ledger"] += isinstance(earlier, Answer)
             return earlier
+        await self._unless_stopped(self.asking.quota.hold(key))  # another worker may be asking it
+        try:
+            return await self._known(key, request) or await self._paid(key, request)
+        finally:
+            with contextlib.suppress(IndexmillError):  # the quota is gone, and with it those that wait
+                await self.asking.quota.release(key)
+
+    async def _known(self, key: str, request: Request) -> Answer | Refusal | None:
+        again = self.asking.retry_refused
+        found = await asyncio.to_thread(known, self.store, key, request, retry_refused=again)
+        self.counts["llm_ledger"] += isinstance(found, Answer)
+        return found
+
+    async def _paid(self, key: str, request: Request) -> Answer | Refusal:
         bill = _Bill()
         try:
             value = await self._value(request, bill)

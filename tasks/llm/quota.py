@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tasks.llm.account import Account, AskingEnded, Limits, Spent
+from tasks.llm.at_work import PromptsAtWork
 
 __all__ = ["AskingEnded", "Limits", "LocalQuota", "NoQuota", "Quota", "RunQuota", "Spent"]
 
@@ -42,6 +43,14 @@ class Quota(Protocol):
 
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
         """Say what a reserved call, or a batch, was billed; nothing where it certainly was not."""
+        ...
+
+    async def hold(self, prompt: str) -> None:
+        """Wait until nobody else asks a prompt, named by its key; then ask it, and `release` it."""
+        ...
+
+    async def release(self, prompt: str) -> None:
+        """Let others ask a held prompt, who look into the ledger first."""
         ...
 
     async def pause(self, seconds: float) -> None:
@@ -80,6 +89,7 @@ class LocalQuota:
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[str, concurrent.futures.Future[None]] = {}
+        self._prompts = PromptsAtWork()
 
     def of(self, stage: str) -> Quota:
         """The quota as a stage's."""
@@ -116,6 +126,14 @@ class LocalQuota:
         """Settle a call; see `Quota`."""
         self._change(lambda: self._account.settle(ticket, input_tokens, output_tokens))
 
+    async def hold(self, prompt: str, *, owner: str = "") -> None:
+        """Wait until nobody else asks a prompt; see `Quota`."""
+        await self._prompts.hold(prompt, owner)
+
+    async def release(self, prompt: str, *, owner: str = "") -> None:
+        """Let others ask a prompt; see `Quota`."""
+        self.let_go(prompt, owner=owner)
+
     async def pause(self, seconds: float) -> None:
         """Pause all calls; see `Quota`."""
         self._change(lambda: self._account.pause(seconds, self._clock()))
@@ -133,6 +151,10 @@ class LocalQuota:
             with self._lock:
                 self._waiting.pop(watch, None)
 
+    def let_go(self, prompt: str, *, owner: str = "") -> None:
+        """`release`, for who does not wait."""
+        self._prompts.release(prompt, owner)
+
     def withdraw(self, ticket: str) -> None:
         """A call was given up before it was made."""
         with self._lock:
@@ -142,6 +164,7 @@ class LocalQuota:
 
     def leave(self, owner: str) -> None:
         """An owner of calls is gone: what it waited for is dropped, what it had under way is spent."""
+        self._prompts.leave(owner)
         self._change(lambda: self._account.leave(owner))
 
     def spent(self) -> dict[str, Spent]:
@@ -200,6 +223,12 @@ class _OfStage:
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
         await self.quota.settle(ticket, input_tokens, output_tokens)
 
+    async def hold(self, prompt: str) -> None:
+        await self.quota.hold(prompt)
+
+    async def release(self, prompt: str) -> None:
+        await self.quota.release(prompt)
+
     async def pause(self, seconds: float) -> None:
         await self.quota.pause(seconds)
 
@@ -221,6 +250,12 @@ class NoQuota:
         raise RuntimeError(f"{model} was to be asked where nothing may be asked")
 
     async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
+        pass
+
+    async def hold(self, prompt: str) -> None:
+        pass
+
+    async def release(self, prompt: str) -> None:
         pass
 
     async def pause(self, seconds: float) -> None:

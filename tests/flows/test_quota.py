@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import pickle
 import signal
@@ -129,6 +130,26 @@ def in_a_child(quota: Quota) -> bytes:
     return pickle.dumps(quota)
 
 
+def hold_here(quota: Quota, most: float) -> tuple[float, float, str]:
+    """When this worker began and ended its turn at a prompt."""
+    time.sleep(0.3)
+
+    async def turn() -> tuple[float, float]:
+        await quota.hold("prompt")
+        began = time.monotonic()
+        await asyncio.sleep(most)
+        ended = time.monotonic()
+        await quota.release("prompt")
+        return began, ended
+
+    return *asyncio.run(turn()), str(get_worker().address)
+
+
+def hold_and_leave(quota: Quota) -> None:
+    """An event loop that ends while it asks."""
+    asyncio.run(quota.hold("prompt"))
+
+
 def seen(folder: Path, name: str) -> None:
     """Wait until a worker has left its mark."""
     for _ in range(300):
@@ -209,6 +230,20 @@ def test_a_dead_worker_has_spent_what_it_had_under_way_and_holds_nobody_up(clien
     ((made, _, _),) = results(client, Call("dies-after", ask, (quota.of("s"), 20, 10, 10)))  # type: ignore[misc]
     assert made * 10 == 100 - 40
     client.wait_for_workers(2, timeout=60)
+
+
+def test_two_workers_ask_a_prompt_one_after_the_other(client: Client) -> None:
+    quota = on(client, "one-prompt")
+    told = results(client, *(Call(f"one-prompt-{n}", hold_here, (quota.of("s"), 0.2)) for n in range(4)))
+    assert len({worker for *_, worker in told}) == 2  # type: ignore[misc]
+    turns = sorted((began, ended) for began, ended, _ in told)  # type: ignore[misc]
+    assert all(ended <= began for (_, ended), (began, _) in itertools.pairwise(turns))
+
+
+def test_who_goes_lets_go_of_the_prompt(client: Client) -> None:
+    quota = on(client, "goes-asking")
+    results(client, Call("goes-asking", hold_and_leave, (quota.of("s"),)))
+    results(client, Call("goes-asking-after", hold_here, (quota.of("s"), 0.0)))
 
 
 def test_who_gives_up_pays_nothing(client: Client) -> None:

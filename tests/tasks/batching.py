@@ -76,6 +76,12 @@ class Purse:
         del self.open[ticket]
         self.spent += input_tokens + output_tokens
 
+    async def hold(self, prompt: str) -> None:
+        pass
+
+    async def release(self, prompt: str) -> None:
+        pass
+
     async def ended(self) -> None:
         await asyncio.Future()
 

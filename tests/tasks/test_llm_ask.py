@@ -64,6 +64,12 @@ class Free:
         assert output_tokens <= self.reserved[ticket][1]
         self.settled[ticket] = input_tokens, output_tokens
 
+    async def hold(self, prompt: str) -> None:
+        pass
+
+    async def release(self, prompt: str) -> None:
+        pass
+
     async def ended(self) -> None:
         await asyncio.Future()
 
@@ -152,6 +158,23 @@ def test_a_prompt_is_paid_for_once(store: FolderStore) -> None:
     assert all(isinstance(one, Answer) and one.from_ledger for one in again.results)
     assert sum(sum(spent) for spent in quota.settled.values()) == first.counts["llm_tokens"]
     assert CANARY.encode() not in bytes_of(store.root)
+
+
+def test_what_two_ask_at_once_is_paid_for_once(store: FolderStore) -> None:
+    wanted, quota, done = requests(12), LocalQuota(), list[Asked]()
+    with LlmServer(seconds=0.05) as server:
+        asking = Asking(settings(server), quota)
+        threads = [
+            threading.Thread(target=lambda: done.append(ask(store, asking, wanted, run_id="run-1"))) for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert server.billed.calls == 12
+    assert sum(one.counts["llm_calls"] for one in done) == 12
+    assert sum(one.counts["llm_ledger"] for one in done) == 24
+    assert values(done[0]) == values(done[1]) == values(done[2])
 
 
 def test_the_record_of_an_answer(store: FolderStore) -> None:

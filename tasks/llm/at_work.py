@@ -1,0 +1,68 @@
+"""The prompts that are being asked: whoever wants the same waits, and finds the answer in the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+__all__ = ["PromptsAtWork"]
+
+
+class _Place(NamedTuple):
+    owner: str
+    turn: concurrent.futures.Future[None]
+
+
+class PromptsAtWork:
+    """A line for every prompt; its first has the turn. Shared by threads and event loops."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lines: dict[str, deque[_Place]] = {}
+
+    async def hold(self, key: str, owner: str) -> None:
+        """Wait until nobody else asks a prompt; `release` lets the next one in."""
+        place = _Place(owner, concurrent.futures.Future())
+        with self._lock:
+            self._lines.setdefault(key, deque()).append(place)
+            self._go_on(key)
+        try:
+            await asyncio.wrap_future(place.turn)
+        except asyncio.CancelledError:
+            self._without(key, lambda other: other is not place)
+            raise
+
+    def release(self, key: str, owner: str) -> None:
+        """The owner's turn at a prompt is over; nothing where it has none."""
+        with self._lock:
+            line = self._lines.get(key)
+            if line and line[0].owner == owner and line[0].turn.done():
+                line.popleft()
+                self._go_on(key)
+
+    def leave(self, owner: str) -> None:
+        """An owner is gone, from all lines."""
+        with self._lock:
+            keys = list(self._lines)
+        for key in keys:
+            self._without(key, lambda other: other.owner != owner)
+
+    def _without(self, key: str, stays: Callable[[_Place], bool]) -> None:
+        with self._lock:
+            self._lines[key] = deque(filter(stays, self._lines.get(key, ())))
+            self._go_on(key)
+
+    def _go_on(self, key: str) -> None:
+        """Give the first of a line its turn; an empty line is forgotten. The lock is held."""
+        line = self._lines[key]
+        while line and not line[0].turn.done():
+            if line[0].turn.set_running_or_notify_cancel():
+                line[0].turn.set_result(None)
+            else:
+                line.popleft()
+        if not line:
+            del self._lines[key]
