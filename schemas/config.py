@@ -150,7 +150,7 @@ class SameAsSettings(_Settings):
         0.8,
         ge=0,
         le=1,
-        description="at least, of the letters of the words that they do not share: 1 less edits by letters",
+        description="at least, of the letters of words that they do not share: 1 less edits by letters",
     )
     neighbours: int = Field(8, ge=1, le=256, description="names that each is compared with, the nearest by vector")
 

@@ -21,7 +21,6 @@ def pairs(snapshot: Snapshot) -> dict[str, Any]:
     A pair is ``{"entities": [{"id", "surface"}, {"id", "surface"}], "cosine", "likeness"}``. Raises NotFound where the
     snapshot has no table of them.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     found = snapshot.table("same_as")
