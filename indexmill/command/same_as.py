@@ -36,10 +36,8 @@ def pairs(snapshot: Snapshot) -> dict[str, Any]:
     found = found.sort_by(order)
     ends = []
     for name in ("entity_id", "other_id"):
-        shown = (
-            surfaces.take(pc.index_in(found[name], ids).combine_chunks()) if len(found) else pa.array([], pa.string())
-        )
-        ends.append(list(zip(found[name].to_pylist(), shown.to_pylist(), strict=True)))
+        shown = surfaces.take(pc.index_in(found[name], ids).combine_chunks()).to_pylist()
+        ends.append(list(zip(found[name].to_pylist(), shown, strict=True)))
     numbers = (found[name].to_pylist() for name in ("cosine", "likeness"))
     return {
         "version": snapshot.version,
