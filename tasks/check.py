@@ -42,7 +42,9 @@ def _compute(inputs: Inputs) -> Outputs:
     elif "entities" in inputs.job.inputs:
         counts = _check_entities(inputs)
     elif "summaries" in inputs.job.inputs:
-        counts = _check_summaries(inputs)
+        counts = _check_group(inputs, _SUMMARIES)
+    elif "communities" in inputs.job.inputs:
+        counts = _check_group(inputs, _REPORTS)
     else:
         counts = _check_whole(inputs)
     return Outputs(files={"checked": json.dumps(counts, sort_keys=True).encode()})
@@ -116,25 +118,50 @@ def _check_entities(inputs: Inputs) -> dict[str, int]:
     return {"entities": len(keys)}
 
 
-def _check_summaries(inputs: Inputs) -> dict[str, int]:
-    """Hold a group's summaries against the segments that they are of, and their vectors; returns how many they are."""
+@dataclass(frozen=True)
+class _Grouped:
+    """What a group of nodes of one layer became, by names: the table of their texts, and the two that must agree.
+
+    title: whether the embedded text begins with the column `title`.
+    """
+
+    table: str
+    key: str
+    layer: str
+    vectors: str
+    made_of: str
+    letters: str
+    title: bool
+
+
+_SUMMARIES = _Grouped("summaries", "node_id", "layer", "summary_vectors", "segments", lsh_segments.LETTERS, False)
+_REPORTS = _Grouped(
+    "communities", "community_id", "level", "community_vectors", "members", community_graph.LETTERS, True
+)
+
+
+def _check_group(inputs: Inputs, what: _Grouped) -> dict[str, int]:
+    """Hold a group's texts against what they are made of, and their vectors; returns how many they are."""
     label = inputs.job.shard
-    rows = _columns(inputs, "summaries", "node_id", "layer", "text", "digest")
-    nodes, where = rows["node_id"].to_list(), f"summaries/{label}"
-    of = _columns(inputs, "segments", "node_id")["node_id"].unique(maintain_order=True).to_list()
-    _refuse_if(nodes != of, f"{where}: not one summary for each segment, in the order of their ids")
-    _refuse_if(bool((rows["layer"] != LETTERS.index(label[0]) + 1).any()), f"{where}: nodes of another layer")
-    strange = [node for node in nodes if not f"{int(node, 16):0128b}".startswith(label[1:])]
+    rows = _columns(inputs, what.table, what.key, what.layer, *(["title"] if what.title else []), "text", "digest")
+    nodes, where = rows[what.key].to_list(), f"{what.table}/{label}"
+    of = _columns(inputs, what.made_of, what.key)[what.key].unique(maintain_order=True).to_list()
+    _refuse_if(nodes != of, f"{where}: not one row for each of {what.made_of}, in the order of their ids")
+    _refuse_if(bool((rows[what.layer] != what.letters.index(label[0]) + 1).any()), f"{where}: nodes of another layer")
+    strange = [node for node in nodes if not bits_of(node).startswith(label[1:])]
     _refuse_if(bool(strange), f"{where}: {strange[:1]} belongs to another group")
-    digests = [row_key(text).hex() for text in rows["text"].to_list()]
+    texts = rows["text"].to_list()
+    if what.title:
+        texts = [community_text(*both) for both in zip(rows["title"].to_list(), texts, strict=True)]
+    digests = [row_key(text).hex() for text in texts]
     _refuse_if(digests != rows["digest"].to_list(), f"{where}: a text is not that of its digest")
-    pack, where = inputs.pack(inputs.job.inputs["summary_vectors"]), f"summary_vectors/{label}"
-    _refuse_if(len(pack["vectors"]) != len(nodes), f"{where}: {len(pack['vectors'])} rows for {len(nodes)} summaries")
+    pack, where = inputs.pack(inputs.job.inputs[what.vectors]), f"{what.vectors}/{label}"
+    _refuse_if(len(pack["vectors"]) != len(nodes), f"{where}: {len(pack['vectors'])} rows for {len(nodes)} nodes")
     _refuse_if(not np.array_equal(pack["keys"], id_hashes(nodes)), f"{where}: vectors of other nodes")
     own = [key.tobytes().hex() for key in pack["text_keys"]]
     _refuse_if(own != digests, f"{where}: vectors of other texts")
     _check_lengths(pack["vectors"], where)
-    return {"summaries": len(nodes)}
+    return {what.table: len(nodes)}
 
 
 def _check_whole(inputs: Inputs) -> dict[str, int]:
@@ -153,6 +180,9 @@ def _check_whole(inputs: Inputs) -> dict[str, int]:
         _check_zoom_graph(inputs, counts["documents"], counts["passages"], counts["entities"])
     if "lsh_tree/tree" in inputs.job.inputs:
         check_tree(inputs.pack(inputs.job.inputs["lsh_tree/tree"]), counts["passages"], summed["summaries"])
+    if "community_tree/tree" in inputs.job.inputs:
+        tree, index = (inputs.pack(inputs.job.inputs[f"community_tree/{name}"]) for name in ("tree", "index"))
+        check_communities(tree, index, counts["passages"], summed["described"], summed["communities"])
     return counts
 
 
@@ -200,6 +230,39 @@ def check_tree(pack: Mapping[str, NDArray[Any]], passages: int, summaries: int) 
     _refuse_if(not same, "lsh_tree: children and parents do not agree")
 
 
+def check_communities(
+    tree: Mapping[str, NDArray[Any]],
+    index: Mapping[str, NDArray[Any]],
+    passages: int,
+    entities: int,
+    communities: int,
+) -> None:
+    """Raise CheckError where the tree is not one over all entities, or the index is not one over the tree."""
+    most, fewest, least = tree["bounds"].tolist()
+    offsets, parents = tree["level_offsets"], tree["parents"].astype(np.int64)
+    sizes = np.diff(offsets)
+    built, rows = len(sizes) - 1, entities + communities
+    fits = offsets[0] == 0 and sizes[0] == entities and len(parents) == offsets[-1] == rows
+    _refuse_if(not fits, f"community_tree: {len(parents)} rows for {entities} entities and {communities} communities")
+    shrinks = bool((sizes[1:] < sizes[:-1]).all()) and bool((sizes[1:] > 0).all())
+    low = built > most or bool((sizes[:-1] < fewest).any())
+    _refuse_if(low or not shrinks, f"community_tree: levels of {sizes.tolist()} nodes")
+    _check_parents("community_tree", tree, sizes)
+    for name, values in (("passages", passages), ("relations", entities)):
+        indptr, indices = tree[f"{name}.indptr"], tree[f"{name}.indices"]
+        held = np.diff(indptr)
+        fits = len(held) == entities and indptr[0] == 0 and indptr[-1] == len(indices) and bool((held >= 0).all())
+        fits = fits and bool(((indices >= 0) & (indices < values)).all())
+        _refuse_if(not fits, f"community_tree: the {name} of entities do not fit each other")
+    owners = np.repeat(np.arange(entities), np.diff(tree["relations.indptr"]))
+    ends = np.stack([owners, tree["relations.indices"], tree["relations.rows"]])
+    back = ends[:, np.lexsort((ends[0], ends[1]))]
+    there = ends[:, np.lexsort((ends[1], ends[0]))]
+    same = all(
+        np.array_equal(one[np.lexsort((one_rows, one, other))], two[np.lexsort((two_rows, two, another))])
+        for one, other, one_rows, two, another, two_rows in ((there[0], there[1], there[2], back[1], back[0], back[2]),)
+    )
+    _refuse_if(not same, "community_tree: relations do not lead both ways")
 def _labels(inputs: Inputs, name: str) -> list[str]:
     return sorted(key.partition("/")[2] for key in inputs.job.inputs if key.startswith(name + "/"))
 
