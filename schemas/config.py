@@ -47,6 +47,7 @@ __all__ = [
     "BudgetSettings",
     "CommunityTreeSettings",
     "Configuration",
+    "DescriptionSettings",
     "EmbedSettings",
     "ExtractSettings",
     "FamilySettings",
@@ -56,7 +57,9 @@ __all__ = [
     "LshTreeSettings",
     "Price",
     "RecogniseSettings",
+    "ResolveSettings",
     "RunSettings",
+    "SameAsSettings",
     "ShardSettings",
     "SplitSettings",
     "TriGraphSettings",
@@ -138,6 +141,37 @@ class ExtractSettings(_Settings):
     enabled: bool = Field(
         False, description="also where no family needs it; where one does, it is done whatever this says"
     )
+
+
+class SameAsSettings(_Settings):
+    """Which entities are told to be nearly the same by their names, for families that need extraction."""
+
+    enabled: bool = True
+    cosine: float = Field(0.9, ge=-1, le=1, description="of the vectors of two names, at least")
+    likeness: float = Field(0.85, ge=0, le=1, description="of their letters, at least: 1 less the share of edits")
+    neighbours: int = Field(8, ge=1, le=256, description="names that each is compared with, the nearest by vector")
+
+
+class DescriptionSettings(_Settings):
+    """How what the passages say of an entity, or of two that are related, becomes one description."""
+
+    enabled: bool = Field(
+        False, description="also where no family needs it; where one does, it is done whatever this says"
+    )
+    most_pieces: int = Field(
+        8, ge=1, le=1024, description="so many different pieces are joined; the model of `llm` puts more into one text"
+    )
+    tokens: int = Field(200, ge=16, le=2048, description="tokens of a description, about")
+    input_tokens: int = Field(
+        2_000, ge=64, le=100_000, description="tokens of the pieces that the model reads for one description, about"
+    )
+
+
+class ResolveSettings(_Settings):
+    """How entities are put together from what is extracted of them; nothing of it counts where nothing is."""
+
+    description: DescriptionSettings = DescriptionSettings()
+    same_as: SameAsSettings = SameAsSettings()
 
 
 class EmbedSettings(_Settings):
@@ -469,6 +503,7 @@ class Configuration(_Settings):
     shards: ShardSettings = ShardSettings()
     recognise: RecogniseSettings = RecogniseSettings()
     extract: ExtractSettings = ExtractSettings()
+    resolve: ResolveSettings = ResolveSettings()
     embed: EmbedSettings = EmbedSettings()
     families: FamilySettings = FamilySettings()
     llm: LlmSettings = LlmSettings()
@@ -522,13 +557,20 @@ class Configuration(_Settings):
 
     @property
     def extracts(self) -> bool:
-        """Whether passages are taken apart: it is asked for, or a family that is made needs it."""
+        """Whether passages are taken apart: it is asked for, or what is made needs it."""
+        return self.extract.enabled or self.describes
+
+    @property
+    def describes(self) -> bool:
+        """Whether extracted entities are described: it is asked for, or a family that is made needs it."""
         families = (family for _, family in self.families if isinstance(family, _Family))
-        return self.extract.enabled or any(family.enabled and family.needs_extraction for family in families)
+        wanted = any(family.enabled and family.needs_extraction for family in families)
+        return wanted or self.resolve.description.enabled
 
     def published(self) -> dict[str, Any]:
         """The settings that shape the index, as the manifest records them."""
         sections = {"split", "shards", "recognise", "extract", "embed", "families"}
+        sections |= {"resolve"} if self.describes else set()
         shaping = self.model_dump(mode="json", include=sections)
         shaping["llm"] = self.llm.shaping()
         shaping["embed"].pop("allow_hub")

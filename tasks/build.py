@@ -35,7 +35,7 @@ from storage import lineage as lineages
 from storage import poison, runs, tombstones
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
-from storage.publish import describe
+from storage.publish import describe as artifact_of
 from storage.tables import read_table
 from tasks import (
     bm25,
@@ -43,6 +43,8 @@ from tasks import (
     community_build,
     community_reports,
     community_tree,
+    describe,
+    describe_llm,
     embed,
     embed_names,
     encoder,
@@ -58,6 +60,7 @@ from tasks import (
     recognise_llm,
     reports,
     resolve,
+    same_as,
     split,
     summarise,
     tri_graph,
@@ -84,8 +87,8 @@ from tasks.report import Progress, Silent
 __all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "Build", "is_private"]
 
 _TABLES = frozenset(
-    {"documents", "passages", "sentences", "mentions", *EXTRACTION, "entities", "surfaces", "summaries", "communities"}
-    | {"community_members"}
+    {"documents", "passages", "sentences", "mentions", *EXTRACTION, "entities", "surfaces", "summaries"}
+    | {"described", "related", "same_as", "communities", "community_members"}
 )
 NEEDS: dict[str, tuple[str, ...]] = {
     "encoder": (),
@@ -94,7 +97,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "recognise": ("split",),
     "extract": ("recognise",),
     "embed": ("encoder", "split"),
-    "resolve": ("recognise",),
+    "resolve": ("recognise", "extract"),
+    "describe": ("encoder", "resolve"),
+    "same_as": ("describe",),
     "embed_names": ("encoder", "resolve"),
     "bm25": ("split",),
     "tri_graph": ("resolve",),
@@ -104,7 +109,10 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "lsh_axes": ("encoder",),
     "lsh_tree": ("embed", "lsh_axes"),
     "community_tree": ("describe", "same_as"),
-    "check": ("extract", "embed", "embed_names", "bm25", "tri_graph", "zoom_graph", "lsh_tree", "community_tree"),
+    "check": (
+        *("extract", "embed", "embed_names", "bm25", "tri_graph", "zoom_graph"),
+        *("lsh_tree", "same_as", "community_tree"),
+    ),
     "quality": ("check",),
 }
 """The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
@@ -173,6 +181,8 @@ class Build(Maker):
         if self.configuration.extracts:
             self.extractor_fingerprint  # noqa: B018 - raises
         self.report_prompt  # noqa: B018 - raises
+        if self.configuration.describes:
+            self.describer_fingerprint  # noqa: B018 - raises
 
     # Stages, in the order of the flow of data.
 
@@ -431,7 +441,55 @@ class Build(Maker):
             **{f"mentions/{shard}": receipt.outputs["mentions"] for shard, receipt in self.parts["recognise"].items()},
             **{f"passages/{shard}": receipt.outputs["passages"] for shard, receipt in self.parts["split"].items()},
         }
-        self.make(resolve.STAGE, [Want(WHOLE, inputs, {"entities_per_shard": self.configuration.shards.entities})])
+        settings: dict[str, Any] = {"entities_per_shard": self.configuration.shards.entities}
+        if self.configuration.extracts:
+            inputs |= {f"extracted/{shard}": part.outputs["extracted"] for shard, part in self.parts["extract"].items()}
+        if self.configuration.describes:
+            inputs |= {f"relations/{shard}": part.outputs["relations"] for shard, part in self.parts["extract"].items()}
+            settings["pieces"] = True
+        self.make(resolve.STAGE, [Want(WHOLE, inputs, settings)])
+
+    def describe(self) -> None:
+        """Put together what passages say of entities and of related pairs, where a family needs it (ArchRAG)."""
+        if not self.configuration.describes:
+            return
+        setting = self.configuration.resolve
+        pieces = self.parts["resolve"][WHOLE].outputs
+        numbers = self.opened_encoder.numbers
+        shaping = {
+            "description": setting.description.model_dump(include={"most_pieces", "tokens", "input_tokens"}),
+            "describer": self.describer_fingerprint,
+            "names": setting.same_as.enabled,
+            "encoder": numbers,
+        }
+        extra = {
+            "opening": self.opened_encoder.opening,
+            "asking": self.asking(describe.STAGE.name),
+            "prompt": self.description_prompt,
+            "language": self.configuration.split.language,
+        }
+        labels = sorted(name.partition("/")[2] for name in pieces if name.startswith("pieces/"))
+        self.make(
+            describe.STAGE,
+            [
+                Want(
+                    label,
+                    {name: pieces[f"{name}/{label}"] for name in ("pieces", "relation_pieces")},
+                    shaping,
+                    extra,
+                    encoder=numbers,
+                )
+                for label in labels
+            ],
+        )
+
+    def same_as(self) -> None:
+        """Find the extracted entities whose names are nearly the same."""
+        setting = self.configuration.resolve.same_as
+        if self.configuration.describes and setting.enabled:
+            shaping = setting.model_dump(exclude={"enabled"})
+            shaping["dimension"] = self.opened_encoder.numbers["dimension"]
+            self.make(same_as.STAGE, [Want(WHOLE, self.everything("described", "name_vectors"), shaping)])
 
     def embed_names(self) -> None:
         """Make the vectors of canonical names that no earlier part holds."""
@@ -542,11 +600,16 @@ class Build(Maker):
         entities = self.parts["resolve"][WHOLE].outputs
         for shard, receipt in self.parts["embed_names"].items():
             of_shards[shard] = {"entities": entities[f"entities/{shard}"], "names": receipt.outputs["names"]}
+        for shard, receipt in self.parts.get(describe.STAGE.name, {}).items():
+            told = ("described", "related", "description_vectors")
+            of_shards[shard] |= {name: receipt.outputs[name] for name in told}
         checked = self.make(check.STAGE, [Want(shard, inputs, {}) for shard, inputs in of_shards.items()])
-        whole = self.everything("mentions")
+        whole = self.everything("mentions", "extracted", *self._descriptions)
         whole |= {f"checked/{shard}": checked[shard].outputs["checked"] for shard in of_shards}
         for family in (name for name in _FAMILIES if name in self.parts):
             whole |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
+        if same_as.STAGE.name in self.parts:
+            whole |= self.parts[same_as.STAGE.name][WHOLE].outputs
         self.make(check.STAGE, [Want(WHOLE, whole, {})])
 
     def quality(self) -> None:
@@ -680,7 +743,7 @@ class Build(Maker):
                 passages=sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith("passages/")),
                 counts={
                     table: sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith(table + "/"))
-                    for table in ("sentences", "mentions", "entities", *self._extraction)
+                    for table in ("sentences", "mentions", "entities", *self._extraction, *self._descriptions)
                 },
             ),
             configuration=self.configuration.published(),
@@ -773,10 +836,27 @@ class Build(Maker):
         settings = self.configuration.llm
         return None if settings.backend == "extractive" else extract_llm.extractor_of(settings)
 
+    @cached_property
+    def describer_fingerprint(self) -> dict[str, Any]:
+        """What determines descriptions, beside the pieces that they are made of."""
+        tokens = self.configuration.resolve.description.tokens
+        language = self.configuration.split.language
+        return describe_llm.fingerprint(self.configuration.llm, self.description_prompt, tokens, language)
+
+    @cached_property
+    def description_prompt(self) -> tuple[str, str] | None:
+        """The prompt for descriptions; raises ConfigurationError where it cannot be read."""
+        return describe_llm.prompt_of(self.configuration.llm)
+
     @property
     def _extraction(self) -> tuple[str, ...]:
         """The tables that hold what was extracted, if it was."""
         return tuple(EXTRACTION) if self.configuration.extracts else ()
+
+    @property
+    def _descriptions(self) -> tuple[str, ...]:
+        """The tables that hold what was put together of that, if it was."""
+        return ("described", "related") if self.configuration.describes else ()
 
     @cached_property
     def summariser_fingerprint(self) -> dict[str, Any]:
@@ -818,6 +898,8 @@ class Build(Maker):
             models["reports"] = self.report_fingerprint
         if self.configuration.extracts:
             models["extractor"] = self.extractor_fingerprint
+        if self.configuration.describes:
+            models["describer"] = self.describer_fingerprint
         return models
 
     @property
@@ -861,7 +943,7 @@ class Build(Maker):
                         continue
                     kind: Literal["table", "arrays", "file"]
                     kind = "table" if name.split("/")[0] in _TABLES else "file" if stage == "encoder" else "arrays"
-                    yield describe(self.store, name, kind, digest)
+                    yield artifact_of(self.store, name, kind, digest)
 
     @cached_property
     def _makers(self) -> dict[str, str]:
@@ -905,6 +987,11 @@ def is_private(stage: str, label: str, output: str) -> bool:
         return (label, output) != ("documents", "zoom_vectors")
     private = (
         ("resolve", "named"),
+        ("resolve", "pieces"),
+        ("resolve", "relation_pieces"),
+        ("describe", "consolidated"),
+        ("describe", "description_vectors"),
+        ("describe", "name_vectors"),
         ("recognise", recognise_llm.BY_RULES),
         ("extract", extract_llm.BY_SENTENCES),
         ("community_levels", "community_relations"),
@@ -919,6 +1006,6 @@ def _artifact_name(stage: str, label: str, output: str) -> str:
     """Where an output stands in the snapshot: `<table>/<shard>`, `<family>/<name>` or `encoder/<file>`."""
     if stage == "zoom_links":
         return "zoom_graph/vectors"
-    if stage in ("community_levels", "resolve"):
+    if stage in ("community_levels", "resolve", "same_as"):
         return output
     return f"{output}/{label}" if label != WHOLE else f"{stage}/{output}"

@@ -40,7 +40,7 @@ libraries, the settings that a stage reads, documents, or a part of the parent t
 CAUSES: tuple[Cause, ...] = ("first", "cold", "model", "code", "settings", "corpus", "lost")
 """Where a part has several causes, the first of these stands for it: it alone would be enough."""
 
-_MODELS = frozenset({"encoder", "extractor", "fingerprint", "summariser", "tokenizer"})
+_MODELS = frozenset({"describer", "encoder", "extractor", "fingerprint", "summariser", "tokenizer"})
 """The settings of a stage that say which model it uses."""
 
 
@@ -132,6 +132,11 @@ class Former(Build):
     def extractor_fingerprint(self) -> dict[str, Any]:
         """That of what took the parent's passages apart."""
         return dict(self._published.models["extractor"])  # type: ignore[arg-type]
+
+    @cached_property
+    def describer_fingerprint(self) -> dict[str, Any]:
+        """That of what described the parent's entities."""
+        return dict(self._published.models["describer"])  # type: ignore[arg-type]
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str

@@ -148,15 +148,15 @@ def _groups(build: Build, level: int, inputs: Mapping[str, str]) -> Mapping[str,
     """The tables that say what the communities of a level are made of, by name and group."""
     settings, label = build.configuration.families.community_tree, community_graph.level_label(level)
     asks = build.report_prompt is not None
-    kept = {name: digest for name, digest in inputs.items() if asks or not name.startswith(("extracted/", "community_s"))}
+    kept = {
+        name: digest for name, digest in inputs.items() if asks or not name.startswith(("extracted/", "community_s"))
+    }
     shaping = {"level": level, "group": settings.group, "largest": settings.largest, "asks": asks}
     rows = {"level": level, "summariser": build.report_fingerprint}
     return build.make(community_levels.STAGE, [Want(label, kept, shaping, encoder=rows)])[label].outputs
 
 
-def _reports(
-    build: Build, level: int, made: Mapping[str, str], texts: Mapping[str, Mapping[str, str]]
-) -> Parts:
+def _reports(build: Build, level: int, made: Mapping[str, str], texts: Mapping[str, Mapping[str, str]]) -> Parts:
     """The parts of a level's groups."""
     summariser, numbers = build.report_fingerprint, build.opened_encoder.numbers
     extra = {

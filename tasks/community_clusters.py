@@ -166,7 +166,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     sizes = {"clusters": Range(0, size(rows.high, rows.high))}
     if "start" in inputs.job.inputs:
         sizes["start"] = Range(0, pack_size({"labels": (np.int32, (rows.high,))}))
-    return Estimate(bytes=sizes, rows={name: rows for name in sizes})
+    return Estimate(bytes=sizes, rows=dict.fromkeys(sizes, rows))
 
 
 STAGE = Stage(

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from indexmill.packs import pack_size
 from schemas.tables import COMMUNITIES, DESCRIBED, RELATED, SAME_AS
@@ -69,7 +70,11 @@ def _compute(inputs: Inputs) -> Outputs:
     graph = graph_of(ids.to_pylist(), vectors_below(inputs, settings["dimension"]), _links(inputs, ids))
     edges = _augment(settings)(graph)
     made = weighted(graph, edges)
-    pack = {"ids": id_bytes(graph.ids), "edges": edges.astype(np.int32), "weights": made.weights}
+    pack: dict[str, NDArray[Any]] = {
+        "ids": id_bytes(graph.ids),
+        "edges": edges.astype(np.int32),
+        "weights": made.weights,
+    }
     return Outputs(packs={"graph": pack}, counts={f"links_l{settings['level']}": len(edges)})
 
 

@@ -11,11 +11,10 @@ part. Of each group there are up to three tables, so that a part's key tells all
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from indexmill.errors import IndexmillError
 from schemas.tables import (
@@ -53,7 +52,8 @@ def _compute(inputs: Inputs) -> Outputs:
     nodes = nodes_below(inputs)
     if nodes["id"].to_pylist() != hex_ids(clusters.nodes):
         raise IndexmillError(
-            f"level {settings['level']}: the nodes are not those that were clustered; build with --cold to make both again"
+            f"level {settings['level']}: the nodes are not those that were clustered; `indexmill build --cold` makes "
+            "both again"
         )
     communities = hex_ids(clusters.communities)
     members = pl.DataFrame(
@@ -75,12 +75,12 @@ def _compute(inputs: Inputs) -> Outputs:
         arrow = conform(table.to_arrow(), _TABLES[name])
         ids = table["community_id"]
         for label, rows in groups.items():  # the ids of a leaf of the trie stand together
-            low, high = (int(ids.search_sorted(communities[rows[end]], side)) for end, side in _ENDS)
+            low, high = (ids.search_sorted(communities[rows[end]], side) for end, side in _ENDS)
             made[f"{name}/{label}"] = arrow.slice(low, high - low)
     return Outputs(tables=made)
 
 
-_ENDS = ((0, "left"), (-1, "right"))
+_ENDS: tuple[tuple[int, Literal["left", "right"]], ...] = ((0, "left"), (-1, "right"))
 
 
 def _relations(inputs: Inputs, members: pl.DataFrame) -> pl.DataFrame:

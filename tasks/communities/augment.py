@@ -82,8 +82,8 @@ def _nearest(graph: Graph, k: int, threshold: float, exact: int) -> Edges:
     if k and size > exact:
         lists = Lists(graph.grid, hash_order(id_hashes(graph.ids)), ListSettings(exact=0))
         near = lists.nearest(graph.grid, k, alone=True)
-        rows, places = ((near.rows >= 0) & (near.products >= reach)).nonzero()
-        found.append(np.stack([rows, near.rows[rows, places].astype(np.int64)], axis=1))
+        ones, places = ((near.rows >= 0) & (near.products >= reach)).nonzero()
+        found.append(np.stack([ones, near.rows[ones, places].astype(np.int64)], axis=1))
     elif k and size > 1:
         rows = max(1, _TILE // size)
         for low in range(0, size, rows):
