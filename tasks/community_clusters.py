@@ -75,7 +75,7 @@ def clusters_of(level: int, nodes: Ids, labels: Labels) -> Clusters:
 
 
 def start_of(names: Ids, before: Clusters) -> NDArray[np.int64]:
-    """Where nodes of these names start, (n,): those of one earlier community have one number; ALONE for unknown names."""
+    """Where nodes of these names start, (n,): those of one earlier community have one number, unknown ones ALONE."""
     place, known = _places(names, before.nodes)
     start = np.full(len(names), ALONE)
     if known.any():

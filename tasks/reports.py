@@ -1,8 +1,8 @@
 """The report on one community: what it is made of, and how it is written (ArchRAG, Algorithm 1, line 7).
 
-A report has a title, a summary, findings, and a rating with a reason. It is made of the texts of the community's members
-and of the relations between them, as far as `input_tokens` go; which of them, `chosen` says. `extractive` needs no
-model. With one, `request` is what it is asked, and `said` the report in its answer.
+A report has a title, a summary, findings, and a rating with a reason. It is made of the texts of the community's
+members and of the relations between them, as far as `input_tokens` go; which of them, `chosen` says. `extractive`
+needs no model. With one, `request` is what it is asked, and `said` the report in its answer.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def extractive(made: Made, writer: Extractive) -> Report:
     members the rating is 10 n / (n + c).
     """
     names = list(dict.fromkeys(one.name.partition(", ")[0] if made.above else one.name for one in made.members))
-    texts = [one.text for one in made.members]
+    texts = [one.body if made.above else one.text for one in made.members]
     if made.above:
         held = sum(one.size for one in made.members)
         findings = [Finding(one.name, plain(one.body, _FINDING_TOKENS)) for one in made.members]
