@@ -34,6 +34,7 @@ from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
 from indexmill.errors import ConfigurationError
 from indexmill.models.secrets import redacted
 from indexmill.retrieve.bm25 import Bm25Parameters
+from indexmill.retrieve.community_tree import CommunityTreeParameters
 from indexmill.retrieve.fused import FusedParameters
 from indexmill.retrieve.lsh_tree import LshTreeParameters
 from indexmill.retrieve.registry import METHODS
@@ -44,6 +45,7 @@ from schemas.corpus import CorpusSettings, as_tuple
 __all__ = [
     "Bm25Settings",
     "BudgetSettings",
+    "CommunityTreeSettings",
     "Configuration",
     "DescriptionSettings",
     "EmbedSettings",
@@ -284,6 +286,37 @@ class LshTreeSettings(_Family):
         return self
 
 
+class CommunityTreeSettings(_Family):
+    """Settings of the community_tree family that shape its artifacts (ArchRAG, section 3.1)."""
+
+    needs_extraction: ClassVar[bool] = True
+
+    enabled: bool = Field(False, description="it needs the extraction, and is worth most with a language model")
+    augmentation: Literal["codicil", "knn", "none"] = Field(
+        "codicil", description="how links by content are added: nearest neighbours, of all links the best or all"
+    )
+    clustering: Literal["leiden", "spectral", "scan", "node2vec"] = Field(
+        "leiden", description="leiden alone goes on from the communities of the version before"
+    )
+    levels: int = Field(4, ge=1, le=8, description="levels of communities at most")
+    fewest: int = Field(5, ge=2, le=1_000_000, description="nodes of a level that another is built over")
+    grain: int = Field(400, ge=0, description="nodes for each step of Leiden's resolution; 0: plain modularity")
+    largest: int = Field(50, ge=0, description="members of a community at most; 0: no bound")
+    neighbours: int = Field(10, ge=0, le=256, description="nearest nodes that each is linked to by content (k)")
+    threshold: float = Field(0.6, ge=-1, le=1, description="cosine that a link by content reaches, with knn")
+    alpha: float = Field(0.5, ge=0, le=1, description="weight of shared neighbours beside content, with codicil")
+    seed: int = Field(0, ge=0, lt=2**31, description="of the clustering")
+    report_tokens: int = Field(300, ge=16, le=4096, description="tokens of a report's summary, about")
+    input_tokens: int = Field(
+        3_000, ge=200, le=200_000, description="tokens of the members and relations that a report is made of, about"
+    )
+    group: int = Field(512, ge=1, le=65_536, description="communities whose reports make one part, at most")
+    m: int = Field(16, ge=1, le=128, description="links of a node in its level of C-HNSW at least (M); twice at most")
+    parameters: Annotated[_Values, _known("community_tree", CommunityTreeParameters)] = Field(
+        default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
+    )
+
+
 class FamilySettings(_Settings):
     """The index families of a snapshot, and how they are combined."""
 
@@ -292,6 +325,7 @@ class FamilySettings(_Settings):
     tri_graph: TriGraphSettings = TriGraphSettings()
     zoom_graph: ZoomGraphSettings = ZoomGraphSettings()
     lsh_tree: LshTreeSettings = LshTreeSettings()
+    community_tree: CommunityTreeSettings = CommunityTreeSettings()
 
 
 class GateSettings(_Settings):

@@ -11,6 +11,8 @@ import pyarrow as pa
 __all__ = [
     "COMMUNITIES",
     "COMMUNITY_MEMBERS",
+    "COMMUNITY_RELATIONS",
+    "COMMUNITY_SOURCES",
     "CONSOLIDATED",
     "DESCRIBED",
     "DOCUMENTS",
@@ -225,6 +227,21 @@ COMMUNITY_MEMBERS = _schema(
     shard=pa.string(),  # where the member's text lies
 )
 """Ordered by (community_id, member_id)."""
+
+COMMUNITY_RELATIONS = _schema(
+    community_id=pa.string(),  # of the first level: that of both ends
+    source=pa.string(),  # entity_id
+    target=pa.string(),  # entity_id
+    digest=pa.string(),  # of the description
+    shard=pa.string(),  # where the description lies
+)
+"""Ordered by (community_id, source, target); read by the stage that writes the reports alone."""
+
+COMMUNITY_SOURCES = _schema(
+    community_id=pa.string(),
+    source_id=pa.string(),  # of a passage, or the `made_of` of a report that a model was asked for
+)
+"""What a report is about, ordered by (community_id, source_id); read by the stages of communities alone."""
 
 QUARANTINE = _schema(
     nullable=("line", "document_id"),

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, ModelUnavailable
@@ -39,6 +40,9 @@ from storage.tables import read_table
 from tasks import (
     bm25,
     check,
+    community_build,
+    community_reports,
+    community_tree,
     describe,
     describe_llm,
     embed,
@@ -54,6 +58,7 @@ from tasks import (
     quality,
     recognise,
     recognise_llm,
+    reports,
     resolve,
     same_as,
     split,
@@ -83,7 +88,7 @@ __all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "Build", "is_private"]
 
 _TABLES = frozenset(
     {"documents", "passages", "sentences", "mentions", *EXTRACTION, "entities", "surfaces", "summaries"}
-    | {"described", "related", "same_as"}
+    | {"described", "related", "same_as", "communities", "community_members"}
 )
 NEEDS: dict[str, tuple[str, ...]] = {
     "encoder": (),
@@ -103,7 +108,11 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "zoom_graph": ("zoom_links", "zoom_entity_links"),
     "lsh_axes": ("encoder",),
     "lsh_tree": ("embed", "lsh_axes"),
-    "check": ("extract", "embed", "embed_names", "bm25", "tri_graph", "zoom_graph", "lsh_tree", "same_as"),
+    "community_tree": ("describe", "same_as"),
+    "check": (
+        *("extract", "embed", "embed_names", "bm25", "tri_graph", "zoom_graph"),
+        *("lsh_tree", "same_as", "community_tree"),
+    ),
     "quality": ("check",),
 }
 """The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
@@ -115,6 +124,7 @@ _FAMILIES = {
     "tri_graph": ("matrices", tri_graph.counts),
     "zoom_graph": ("matrices", zoom_graph.counts),
     "lsh_tree": ("tree", lsh_tree.counts),
+    "community_tree": ("tree", community_tree.counts),
 }
 """The families by name, each with an artifact and what counts it."""
 
@@ -170,6 +180,7 @@ class Build(Maker):
         self.recogniser_fingerprint  # noqa: B018 - raises
         if self.configuration.extracts:
             self.extractor_fingerprint  # noqa: B018 - raises
+        self.report_prompt  # noqa: B018 - raises
         if self.configuration.describes:
             self.describer_fingerprint  # noqa: B018 - raises
 
@@ -553,11 +564,23 @@ class Build(Maker):
         if self.configuration.families.lsh_tree.enabled:
             lsh_build.make(self)
 
+    def community_tree(self) -> None:
+        """Find communities of what the passages tell of, level by level, and report on them (ArchRAG)."""
+        if self.configuration.families.community_tree.enabled:
+            community_build.make(self)
+
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
         """Whether a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
         return wants_another(sum(part.rows[table] for part in parts.values()))
+
+    def is_in_doubt(self) -> None:
+        """Whether the last layer is one cannot be told: only for a plan, where nothing is made."""
+
+    def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
+        """The arrays of a pack; None where it is not there: it is planned, or was lost."""
+        return None if self.store.blob_size(digest) is None else open_pack(self.store.open_local(digest))
 
     def check(self) -> None:
         """Hold the artifacts against each other before anything is published; raises where they disagree."""
@@ -569,7 +592,9 @@ class Build(Maker):
             of_shards[shard]["bm25"] = receipt.outputs["bm25"]
         for shard, receipt in self.parts.get(extract.STAGE.name, {}).items():
             of_shards[shard] |= {name: receipt.outputs[name] for name in EXTRACTION}
-        segments = self.everything("segments")
+        segments, members = self.everything("segments"), self.everything("community_members")
+        for group, receipt in self.parts.get(community_reports.STAGE.name, {}).items():
+            of_shards[group] = {**receipt.outputs, "members": members[f"community_members/{group}"]}
         for group, receipt in self.parts.get(lsh_summaries.STAGE.name, {}).items():
             of_shards[group] = {**receipt.outputs, "segments": segments[f"segments/{group}"]}
         entities = self.parts["resolve"][WHOLE].outputs
@@ -701,6 +726,7 @@ class Build(Maker):
                 families[name] = Family(
                     parameters=dict(getattr(self.configuration.families, name).parameters),
                     counts=counted(open_pack(self.store.open_local(self.parts[name][WHOLE].outputs[artifact]))),
+                    history_dependent=name == "community_tree" and self._goes_on_from_before,
                 )
         lineage = Lineage(
             entries=tuple(
@@ -774,6 +800,11 @@ class Build(Maker):
             self.report.stage(stage).asked(spent.get(stage, Spent()), price)
 
     @property
+    def _goes_on_from_before(self) -> bool:
+        """Whether communities are found from those of the version before."""
+        return self.configuration.families.community_tree.clustering == "leiden"
+
+    @property
     def opened_encoder(self) -> OpenedEncoder:
         """The encoder of this run; the stage `encoder` has opened it."""
         if self._encoder is None:
@@ -839,6 +870,23 @@ class Build(Maker):
         """The prompt for summaries; raises ConfigurationError where it cannot be read."""
         return summarise.prompt_of(self.configuration.llm)
 
+    @cached_property
+    def report_fingerprint(self) -> dict[str, Any]:
+        """What determines the reports on communities, beside what they are made of."""
+        settings = self.configuration.families.community_tree
+        return reports.fingerprint(
+            self.configuration.llm,
+            self.report_prompt,
+            tokens=settings.report_tokens,
+            input_tokens=settings.input_tokens,
+            language=self.configuration.split.language,
+        )
+
+    @cached_property
+    def report_prompt(self) -> tuple[str, str] | None:
+        """The prompt for reports; raises ConfigurationError where it cannot be read."""
+        return reports.prompt_of(self.configuration.llm)
+
     @property
     def models(self) -> dict[str, Any]:
         """The fingerprints of the models of this run, as a manifest states them."""
@@ -846,6 +894,8 @@ class Build(Maker):
         models = {"encoder": dict(self.opened_encoder.fingerprint), "recogniser": named}
         if self.configuration.families.lsh_tree.enabled:
             models["llm"] = self.summariser_fingerprint
+        if self.configuration.families.community_tree.enabled:
+            models["reports"] = self.report_fingerprint
         if self.configuration.extracts:
             models["extractor"] = self.extractor_fingerprint
         if self.configuration.describes:
@@ -944,14 +994,18 @@ def is_private(stage: str, label: str, output: str) -> bool:
         ("describe", "name_vectors"),
         ("recognise", recognise_llm.BY_RULES),
         ("extract", extract_llm.BY_SENTENCES),
+        ("community_levels", "community_relations"),
+        ("community_levels", "community_sources"),
+        ("community_reports", "community_vectors"),
     )
-    return stage in ("check", "lsh_axes", "lsh_segments") or (stage, output.split("/")[0]) in private
+    private_stages = ("check", "community_clusters", "community_graph", "lsh_axes", "lsh_segments")
+    return stage in private_stages or (stage, output.split("/")[0]) in private
 
 
 def _artifact_name(stage: str, label: str, output: str) -> str:
     """Where an output stands in the snapshot: `<table>/<shard>`, `<family>/<name>` or `encoder/<file>`."""
     if stage == "zoom_links":
         return "zoom_graph/vectors"
-    if label != WHOLE:
-        return f"{output}/{label}"
-    return output if stage in ("resolve", "same_as") else f"{stage}/{output}"
+    if stage in ("community_levels", "resolve", "same_as"):
+        return output
+    return f"{output}/{label}" if label != WHOLE else f"{stage}/{output}"

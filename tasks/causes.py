@@ -118,6 +118,11 @@ class Former(Build):
         """That of what wrote the parent's summaries."""
         return dict(self._published.models["llm"])  # type: ignore[arg-type]
 
+    @cached_property
+    def report_fingerprint(self) -> dict[str, Any]:
+        """That of what wrote the parent's reports."""
+        return dict(self._published.models["reports"])  # type: ignore[arg-type]
+
     @property
     def recogniser_fingerprint(self) -> str:
         """That of the parent's recogniser."""
@@ -138,6 +143,11 @@ class Former(Build):
     ) -> bool:
         """Whether the parent has such a layer."""
         return label in self.parts.get(stage, {})
+
+    def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
+        """The parent's part itself: it was made from what it says."""
+        part = self.parts.get(stage, {}).get(shard)
+        return None if part is None else LineageEntry.of(part)
 
     def keeps_code(self, stage: str) -> bool:
         """Whether the stage would make the parent's parts under the keys that they have."""
