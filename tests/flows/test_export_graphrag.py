@@ -1,0 +1,157 @@
+"""Handing a snapshot over as GraphRAG's tables: whole or absent, the same bytes again, and recorded as what it is."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import indexmill
+from flows.export import export_snapshot
+from indexmill.command import main
+from indexmill.errors import BadInput, CorruptBlob, FamilyNotFound, StoreNotWritable
+from indexmill.handover import graphrag
+from indexmill.layout import blob_path
+from storage import exports, faults, runs
+from storage.folder import FolderStore, open_store
+from tasks.report import Silent
+from tests.flows.disturbed import export_and_die
+from tests.indexmill.small_knowledge import KNOWLEDGE, publish_knowledge, random_knowledge
+from tests.storage import children
+from tests.storage.quick import quick_folder
+
+TABLES = ("communities", "community_reports", "documents", "entities", "relationships", "text_units")
+
+
+@pytest.fixture
+def store() -> Iterator[FolderStore]:
+    """Version 1 holds communities."""
+    with quick_folder() as folder:
+        publish_knowledge(folder / "store", random_knowledge(5))
+        yield open_store(folder / "store")
+
+
+@pytest.fixture(autouse=True)
+def no_faults() -> Iterator[None]:
+    yield
+    faults.install(None)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def beside(store: FolderStore, name: str = "out") -> Path:
+    return store.root.parent / name
+
+
+def test_the_folder_holds_six_tables_of_the_declared_columns(store: FolderStore) -> None:
+    made = export_snapshot(store, 1, beside(store), form="graphrag", progress=Silent())
+    found = files(beside(store))
+    assert found.keys() == {f"{name}.parquet" for name in TABLES}
+    assert (made.form, made.files, made.bytes) == ("graphrag", 6, sum(map(len, found.values())))
+    with indexmill.open(store.root) as snapshot:
+        counts = {
+            "documents": snapshot.manifest.corpus.documents,
+            "text_units": snapshot.manifest.corpus.passages,
+            "entities": snapshot.table("described").num_rows,
+            "relationships": snapshot.table("related").num_rows,
+            "communities": snapshot.manifest.families["community_tree"].counts["communities"],
+        }
+    counts["community_reports"] = counts["communities"]
+    for name in TABLES:
+        table = pq.read_table(beside(store) / f"{name}.parquet")
+        assert table.schema.equals(graphrag.SCHEMAS[name])
+        assert table.num_rows == counts[name] > 0
+        assert table["human_readable_id"].to_pylist() == list(range(counts[name]))
+
+
+def test_a_snapshot_that_is_exported_twice_has_the_same_bytes(store: FolderStore) -> None:
+    for name in ("one", "two"):
+        export_snapshot(store, 1, beside(store, name), form="graphrag", progress=Silent())
+    assert files(beside(store, "one")) == files(beside(store, "two"))
+
+
+def test_the_record_says_what_the_copy_is(store: FolderStore) -> None:
+    made = export_snapshot(store, 1, beside(store), form="graphrag", progress=Silent())
+    export_snapshot(store, 1, beside(store, "plain"), progress=Silent())
+    one, other = exports.exports(store)
+    assert (one.number, one.version, one.form, one.path) == (made.record, 1, "graphrag", str(beside(store)))
+    assert other.form == "snapshot"
+    older = one.model_dump(mode="json", exclude={"form"})
+    assert exports.Export.from_bytes(json.dumps(older).encode(), "an older record").form == "snapshot"
+    assert runs.read_run(store, made.run).state == "done"
+
+
+def test_what_the_snapshot_lacks_is_said_before_anything_is_written() -> None:
+    with quick_folder() as folder:
+        publish_knowledge(folder / "store", KNOWLEDGE)
+        store = open_store(folder / "store")
+        with pytest.raises(FamilyNotFound, match=r"version 1 of .*community_tree.*enabled: true"):
+            export_snapshot(store, 1, beside(store), form="graphrag", progress=Silent())
+        assert not beside(store).exists()
+        assert exports.exports(store) == []
+
+
+def test_a_full_disk_or_a_damaged_blob_leaves_nothing(store: FolderStore) -> None:
+    def hook(name: str) -> None:
+        if name == "write" and list(beside(store).parent.glob(".out.*")):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    faults.install(hook)
+    with pytest.raises(StoreNotWritable, match=r"\.parquet cannot be written.*export to another disk"):
+        export_snapshot(store, 1, beside(store), form="graphrag", progress=Silent())
+    faults.install(None)
+    with indexmill.open(store.root) as snapshot:
+        digest = snapshot.shards("communities")[-1].digest
+    path = store.root / blob_path(digest)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+    with pytest.raises(CorruptBlob, match=digest):
+        export_snapshot(store, 1, beside(store), form="graphrag", progress=Silent())
+    assert [one.name for one in store.root.parent.iterdir()] == ["store"]
+
+
+def test_an_export_that_dies_leaves_no_folder_and_the_next_one_cleans_up(store: FolderStore) -> None:
+    crossed: list[str] = []
+    faults.install(crossed.append)
+    export_snapshot(store, 1, beside(store, "whole"), form="graphrag", progress=Silent())
+    faults.install(None)
+    whole = files(beside(store, "whole"))
+    last = crossed.index("exported") + 1
+    for at in (last // 2, last):
+        target = beside(store, f"out{at}")
+        code = children.run(export_and_die, store.root, 1, target, at, "kill", "graphrag")
+        assert code == -signal.SIGKILL
+        assert not target.exists()
+        export_snapshot(store, 1, target, form="graphrag", progress=Silent())
+        assert files(target) == whole
+        assert list(store.root.parent.glob(".out*")) == []
+
+
+def test_a_folder_that_holds_anything_is_refused(store: FolderStore) -> None:
+    beside(store).mkdir()
+    (beside(store) / "mine").write_text("x")
+    with pytest.raises(BadInput, match="not empty"):
+        export_snapshot(store, 1, beside(store), form="graphrag", progress=Silent())
+
+
+def test_the_command_writes_the_tables_and_says_so(store: FolderStore, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["--store", str(store.root), "--tables", "graphrag"]
+    assert main(["export", "1", str(beside(store)), *common, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["version"], told["form"], told["files"]) == (1, "graphrag", 6)
+    assert main(["export", str(beside(store, "again")), *common]) == 0
+    assert "exported version 1 as graphrag to" in capsys.readouterr().out
+    assert files(beside(store)) == files(beside(store, "again"))
+    assert main(["export", str(beside(store, "other")), "--store", str(store.root), "--tables", "csv"]) == 2
+    assert "'csv' is not 'graphrag'" in capsys.readouterr().err
+    assert not beside(store, "other").exists()
