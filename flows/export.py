@@ -16,7 +16,8 @@ from pydantic import JsonValue
 import indexmill
 from flows.operation import recorded
 from indexmill.errors import BadInput, SnapshotNotFound, StoreNotWritable
-from indexmill.handover import graphrag
+from indexmill.handover import graphml, graphrag
+from indexmill.handover.entity_graph import check_extraction
 from indexmill.layout import blob_path
 from indexmill.manifest import Manifest, Ref
 from storage import exports, refs, runs
@@ -117,6 +118,14 @@ def _as_graphrag(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path,
     return _ended(folder, progress)
 
 
+def _as_graphml(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
+    progress.begin("export", 1)
+    with indexmill.open(store.root, ref.version) as snapshot:
+        exports.write_file(folder / "graph.graphml", graphml.document(*graphml.graph(snapshot)))
+    progress.advance("export")
+    return _ended(folder, progress)
+
+
 def _ended(folder: Path, progress: Progress) -> int:
     """Sync a folder of finished files; returns their bytes."""
     sync_folder(folder)
@@ -132,6 +141,7 @@ _Write = Callable[[FolderStore, Ref, Manifest, Path, Progress], int]
 FORMS: Mapping[str, tuple[_Check, _Write]] = {
     "snapshot": (lambda manifest, where: None, _as_it_is),
     "graphrag": (graphrag.check, _as_graphrag),
+    "graphml": (check_extraction, _as_graphml),
 }
 """What a snapshot can be exported as: what has to be there, and what writes it and returns the bytes."""
 

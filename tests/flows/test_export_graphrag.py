@@ -1,4 +1,4 @@
-"""Handing a snapshot over as GraphRAG's tables: whole or absent, the same bytes again, and recorded as what it is."""
+"""Handing a snapshot over as GraphRAG's tables, or as a graph: whole or absent, the same bytes again, and recorded as what it is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,3 +156,16 @@ def test_the_command_writes_the_tables_and_says_so(store: FolderStore, capsys: p
     assert main(["export", str(beside(store, "other")), "--store", str(store.root), "--tables", "csv"]) == 2
     assert "'csv' is not 'graphrag'" in capsys.readouterr().err
     assert not beside(store, "other").exists()
+
+
+def test_the_command_writes_a_graph(store: FolderStore, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["--store", str(store.root), "--graphml"]
+    assert main(["export", str(beside(store)), *common, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["form"] == exports.exports(store)[0].form == "graphml"
+    (path,) = beside(store).iterdir()
+    root = ElementTree.parse(path).getroot()  # noqa: S314 - we wrote it
+    with indexmill.open(store.root) as snapshot:
+        expected = {"node": snapshot.table("described").num_rows, "edge": snapshot.table("related").num_rows}
+    assert {name: len(list(root.iter(f"{{*}}{name}"))) for name in expected} == expected
+    assert main(["export", str(beside(store, "both")), *common, "--tables", "graphrag"]) == 2
+    assert "give one of them" in capsys.readouterr().err
