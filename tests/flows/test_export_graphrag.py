@@ -1,4 +1,4 @@
-"""Handing a snapshot over as GraphRAG's tables, or as a graph: whole or absent, the same bytes again, and recorded as what it is."""
+"""Handing a snapshot over as GraphRAG's tables, or as a graph: whole or absent, with the same bytes, and recorded."""
 
 from __future__ import annotations
 
@@ -166,6 +166,6 @@ def test_the_command_writes_a_graph(store: FolderStore, capsys: pytest.CaptureFi
     root = ElementTree.parse(path).getroot()  # noqa: S314 - we wrote it
     with indexmill.open(store.root) as snapshot:
         expected = {"node": snapshot.table("described").num_rows, "edge": snapshot.table("related").num_rows}
-    assert {name: len(list(root.iter(f"{{*}}{name}"))) for name in expected} == expected
+    assert {name: len(root.findall(f".//{{*}}{name}")) for name in expected} == expected
     assert main(["export", str(beside(store, "both")), *common, "--tables", "graphrag"]) == 2
     assert "give one of them" in capsys.readouterr().err
