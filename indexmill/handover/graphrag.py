@@ -235,16 +235,14 @@ def _relationships(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]
 
 
 def _communities(graph: EntityGraph, hierarchy: Hierarchy) -> Iterator[pa.Table]:
-    """Entities are those below a community, relationships those within it, text units those of the relationships."""
+    """Entities are those below a community, relationships those that both ends are of."""
     for level in range(hierarchy.depth):
         begin, end = hierarchy.span(level)
         of = hierarchy.of_entities(level)
         entities, _ = _held(of, np.arange(len(graph)), begin, end, len(graph))
         same = np.where(of[graph.sources] == of[graph.targets], of[graph.sources], -1)
         relations, _ = _held(same, np.arange(len(same)), begin, end, len(same))
-        inside = np.flatnonzero(same >= 0)
-        which, passages, _ = graph.relation_passages.links(inside)
-        units, _ = _held(same[inside][which], passages, begin, end, len(graph.passage_ids))
+        units = _evidence(graph, of, same, begin, end)
         for first, last in _spans(0, end - begin, entities, relations, units):
             numbers = np.arange(begin + first, begin + last)
             yield _table(
@@ -296,6 +294,24 @@ def _place(hierarchy: Hierarchy, numbers: Rows) -> dict[str, Any]:
         "period": _all(PERIOD, len(numbers)),
         "size": hierarchy.sizes[numbers],
     }
+
+
+def _evidence(graph: EntityGraph, of: Rows, same: Rows, begin: int, end: int) -> Sparse:
+    """The text units of the communities of a level, given the community of each entity and of each relation.
+
+    As in GraphRAG those that its relationships were extracted from. GraphRAG drops a community without any; here, where
+    entities come together by what is said of them, it has the text units of its entities.
+    """
+    related = np.flatnonzero(same >= 0)
+    which, passages, _ = graph.relation_passages.links(related)
+    alone = np.ones(end - begin, bool)
+    alone[same[related] - begin] = False
+    entities = np.flatnonzero(of >= 0)
+    entities = entities[alone[of[entities] - begin]]
+    whose, others, _ = graph.entity_passages.links(entities)
+    owners = np.concatenate([same[related][which], of[entities][whose]])
+    units, _ = _held(owners, np.concatenate([passages, others]), begin, end, len(graph.passage_ids))
+    return units
 
 
 def _held(of: Rows, members: Integers, begin: int, end: int, width: int) -> tuple[Sparse, Sparse]:

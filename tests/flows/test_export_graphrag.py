@@ -22,7 +22,10 @@ from indexmill.layout import blob_path
 from storage import exports, faults, runs
 from storage.folder import FolderStore, open_store
 from tasks.report import Silent
+from tests.corpora import documents, write_corpus
+from tests.flows.children import build, settings
 from tests.flows.disturbed import export_and_die
+from tests.indexmill.graphrag_tables import check_references
 from tests.indexmill.small_knowledge import KNOWLEDGE, publish_knowledge, random_knowledge
 from tests.storage import children
 from tests.storage.quick import quick_folder
@@ -36,6 +39,16 @@ def store() -> Iterator[FolderStore]:
     with quick_folder() as folder:
         publish_knowledge(folder / "store", random_knowledge(5))
         yield open_store(folder / "store")
+
+
+@pytest.fixture(scope="module")
+def built() -> Iterator[Path]:
+    """A store that a build has made of a small corpus, with the communities of its entities."""
+    with quick_folder() as folder:
+        corpus = write_corpus(folder / "corpus.jsonl", documents(24, words=110))
+        families = {"community_tree": {"enabled": True, "fewest": 2}}
+        assert build(settings(folder / "store", corpus, families=families)).published
+        yield folder / "store"
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +84,42 @@ def test_the_folder_holds_six_tables_of_the_declared_columns(store: FolderStore)
         assert table.schema.equals(graphrag.SCHEMAS[name])
         assert table.num_rows == counts[name] > 0
         assert table["human_readable_id"].to_pylist() == list(range(counts[name]))
+
+
+def test_the_tables_of_a_build_tell_what_it_found(built: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        assert main(["export", str(tmp_path / name), "--store", str(built), "--tables", "graphrag"]) == 0
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    found = {name: pq.read_table(tmp_path / "one" / f"{name}.parquet").to_pylist() for name in TABLES}
+    check_references(found)
+    with indexmill.open(built) as snapshot:
+        tree = snapshot.arrays("community_tree/tree")
+        described, communities = (snapshot.table(name).to_pylist() for name in ("described", "communities"))
+        relations, corpus = snapshot.table("relations").num_rows, snapshot.manifest.corpus
+    assert (len(found["documents"]), len(found["text_units"])) == (corpus.documents, corpus.passages)
+    assert sum(row["weight"] for row in found["relationships"]) == relations
+    assert [row["id"] for row in found["entities"]] == [row["entity_id"] for row in described]
+    assert [row["frequency"] for row in found["entities"]] == [row["passages"] for row in described]
+    units = [row["id"] for row in found["text_units"]]
+    indptr, indices = tree["passages.indptr"].tolist(), tree["passages.indices"].tolist()
+    for row, first, last in zip(found["entities"], indptr, indptr[1:], strict=False):
+        assert row["text_unit_ids"] == [units[one] for one in indices[first:last]]
+    # Our level 1 is the lowest, theirs 0 the highest; here every entity is below the one root.
+    place = {row["id"]: row for row in found["communities"]}
+    levels = max(row["level"] for row in communities)
+    assert levels > 1
+    assert {row["community_id"]: levels - row["level"] for row in communities} == {
+        key: row["level"] for key, row in place.items()
+    }
+    ids = [row["id"] for row in found["entities"]] + [row["community_id"] for row in communities]
+    for child, parent in zip(ids, tree["parents"].tolist(), strict=True):
+        if parent >= 0:
+            held = place[ids[parent]]["entity_ids"]
+            assert set(place[child]["entity_ids"] if child in place else [child]) <= set(held)
+    reports = {row["id"]: row for row in found["community_reports"]}
+    for row in communities:
+        report = reports[f"{row['community_id']}-report"]
+        assert (report["title"], report["summary"], report["findings"]) == (row["title"], row["text"], row["findings"])
 
 
 def test_a_snapshot_that_is_exported_twice_has_the_same_bytes(store: FolderStore) -> None:
