@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from indexmill.manifest import Manifest
     from indexmill.snapshot import Snapshot
 
-__all__ = ["ENABLE", "EntityGraph", "check_extraction", "pieces", "unique_titles", "whole"]
+__all__ = ["ENABLE", "EntityGraph", "check_extraction", "paired", "pieces", "unique_titles", "whole"]
 
 ENABLE = "set `families: {community_tree: {enabled: true}}` in indexmill.yaml, build, and take the new version"
 """What to do about a snapshot that lacks what is handed over."""
@@ -50,6 +50,17 @@ def pieces(snapshot: Snapshot, name: str, columns: Sequence[str]) -> Iterator[tu
         table = read_table(snapshot.file(artifact.name), artifact.name, columns)
         yield row, table
         row += len(table)
+
+
+def paired(
+    snapshot: Snapshot, name: str, columns: Sequence[str], other: str, others: Sequence[str]
+) -> Iterator[tuple[int, pa.Table, pa.Table]]:
+    """As `pieces`, with the same shard of another table beside each. Raises NotFound where there is none."""
+    from indexmill.snapshot import read_table
+
+    labels = [artifact.name.removeprefix(name) for artifact in snapshot.shards(name)]
+    for label, (row, table) in zip(labels, pieces(snapshot, name, columns), strict=True):
+        yield row, table, read_table(snapshot.file(other + label), other + label, others)
 
 
 def whole(snapshot: Snapshot, name: str, *columns: str) -> dict[str, pa.Array]:
@@ -98,7 +109,7 @@ class EntityGraph:
             raise self._broken("'described' has an entity twice")
         self.titles: pa.Array = unique_titles(shown["surface"], shown["name"])
         self.passage_ids: pa.Array = whole(snapshot, "passages", "passage_id")["passage_id"]
-        ends = [(self.rows(one["source"]), self.rows(one["target"])) for _, one in self._pieces("related", *_ENDS)]
+        ends = [(self.rows(one["source"]), self.rows(one["target"])) for _, one in pieces(snapshot, "related", _ENDS)]
         self.sources: Rows = np.concatenate([np.empty(0, np.int64), *(source for source, _ in ends)])
         self.targets: Rows = np.concatenate([np.empty(0, np.int64), *(target for _, target in ends)])
 
@@ -164,16 +175,13 @@ class EntityGraph:
         """The transpose of relation_passages."""
         return self._evidence[1]
 
-    def _pieces(self, name: str, *columns: str) -> Iterator[tuple[int, pa.Table]]:
-        return pieces(self._snapshot, name, columns)
-
     def _broken(self, what: str) -> CorruptBlob:
         return CorruptBlob(f"{self._snapshot.path}: {what}; check it with `indexmill verify`, or build again")
 
     def _by_passage(self, name: str, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
         """By shard, what passages hold, and the row of the passage of each."""
-        tables = self._pieces(name, "passage_id", *columns)
-        for (first, passages), (_, table) in zip(self._pieces("passages", "passage_id"), tables, strict=True):
+        given = paired(self._snapshot, "passages", ["passage_id"], name, ["passage_id", *columns])
+        for first, passages, table in given:
             row = pc.index_in(table["passage_id"], passages["passage_id"].combine_chunks())
             if row.null_count:
                 raise self._broken(f"{name!r} has passages that 'passages' lacks")

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob
-from indexmill.handover.entity_graph import EntityGraph, check_extraction, pieces
+from indexmill.handover.entity_graph import EntityGraph, check_extraction, paired, pieces
 from indexmill.handover.hierarchy import Hierarchy, check_communities
 from indexmill.retrieve.matrices import Integers, Rows, Sparse, both_ways
 
@@ -160,9 +160,8 @@ def tables(snapshot: Snapshot) -> Iterator[TableOf]:
 
 def _documents(snapshot: Snapshot) -> Iterator[pa.Table]:
     """A document without a title is shown by its id; raw_data is its metadata as JSON."""
-    owners = pieces(snapshot, "passages", ["passage_id", "document_id"])
-    shards = pieces(snapshot, "documents", ["document_id", "title", "text", "metadata"])
-    for (first, table), (_, passages) in zip(shards, owners, strict=True):
+    columns = ["document_id", "title", "text", "metadata"]
+    for first, table, passages in paired(snapshot, "documents", columns, "passages", ["passage_id", "document_id"]):
         ids, titles = table["document_id"], table["title"]
         owner = pc.index_in(passages["document_id"], ids.combine_chunks())
         if owner.null_count:
