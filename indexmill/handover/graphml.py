@@ -117,7 +117,7 @@ def document(nodes: Elements, edges: Elements) -> Iterator[bytes]:
 def _declared(element: str, schema: pa.Schema, identifying: int) -> Iterator[str]:
     for name in schema.names[:identifying]:
         if not pa.types.is_string(schema.field(name).type):
-            raise ValueError(f"the column {name!r} of a {element} is {schema.field(name).type}; expected string")
+            raise ValueError(f"the column {name!r} of {element}s is {schema.field(name).type}; expected string")
     for field in list(schema)[identifying:]:
         key, name = quoteattr(f"{element}.{field.name}"), quoteattr(field.name)
         yield f'<key id={key} for="{element}" attr.name={name} attr.type="{_type(field)}"/>'

@@ -138,8 +138,8 @@ def held(value: Any) -> Any:
 def test_columns_that_graphml_cannot_hold_are_refused() -> None:
     good = pa.schema({"id": pa.string()})
     for nodes, edges, message in (
-        (pa.schema({"id": pa.int64()}), EDGES, "'id' of a node is int64; expected string"),
-        (good, pa.schema({"source": pa.string(), "target": pa.int32()}), "'target' of a edge"),
+        (pa.schema({"id": pa.int64()}), EDGES, "'id' of nodes is int64; expected string"),
+        (good, pa.schema({"source": pa.string(), "target": pa.int32()}), "'target' of edges"),
         (pa.schema({"id": pa.string(), "many": pa.list_(pa.string())}), EDGES, "'many' is list"),
     ):
         with pytest.raises(ValueError, match=message):

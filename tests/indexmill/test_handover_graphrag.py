@@ -20,7 +20,7 @@ from indexmill.handover.entity_graph import unique_titles
 from indexmill.names import entity_id
 from schemas.tables import DESCRIBED, RELATED
 from tests.indexmill.graphrag_tables import Tables, by, check_references
-from tests.indexmill.small_knowledge import KNOWLEDGE, Group, Knowledge, publish_knowledge, random_knowledge
+from tests.indexmill.small_knowledge import KNOWLEDGE, Group, Knowledge, Said, publish_knowledge, random_knowledge
 from tests.indexmill.small_snapshot import SnapshotWriter
 from tests.storage.quick import quick_folder
 
@@ -214,6 +214,15 @@ def test_the_lists_of_a_piece_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         len(piece) == 1 or sum(map(len, piece["text_unit_ids"].to_pylist())) <= 2 for piece in pieces["relationships"]
     )
     assert len(pieces["communities"]) > 1
+
+
+@pytest.mark.parametrize("said", [KNOWLEDGE.said, [Said([])] * 4])
+def test_a_graph_may_be_empty_and_so_may_the_tree(said: list[Said]) -> None:
+    found = exported(dataclasses.replace(KNOWLEDGE, said=said, levels=[[]]))
+    assert {row["id"] for row in found["entities"]} == {entity_id(name) for one in said for name in one.names}
+    assert found["communities"] == found["community_reports"] == []
+    assert len(found["text_units"]) == 4
+    assert [row["entity_ids"] for row in found["text_units"]] == [sorted(map(entity_id, one.names)) for one in said]
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
