@@ -1,4 +1,4 @@
-"""Handing a snapshot over as a plain folder."""
+"""Handing a snapshot over as a plain folder: as it is, or in a form that other tools read."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import JsonValue
 
+import indexmill
 from flows.operation import recorded
 from indexmill.errors import BadInput, SnapshotNotFound, StoreNotWritable
+from indexmill.handover import graphml, graphrag
+from indexmill.handover.entity_graph import check_extraction
 from indexmill.layout import blob_path
-from indexmill.manifest import Manifest
+from indexmill.manifest import Manifest, Ref
 from storage import exports, refs, runs
 from storage.clock import Clock, timestamp
+from storage.faults import fault_point
 from storage.folder import FolderStore, sync_folder
 from storage.processes import alive, this_user
 from storage.publish import check_whole
 from tasks.report import Progress
 
-__all__ = ["PARTIAL", "Exported", "export_snapshot", "sweep_partial"]
+__all__ = ["FORMS", "PARTIAL", "Exported", "export_snapshot", "sweep_partial"]
 
 PARTIAL = ".partial"
 """How the name of what is not whole yet ends."""
@@ -35,6 +39,7 @@ class Exported:
     """How an export ended: what scripts read from `export --json`."""
 
     version: int
+    form: str
     manifest: str
     path: str
     files: int
@@ -45,46 +50,100 @@ class Exported:
 
 
 def export_snapshot(
-    store: FolderStore, version: int, folder: Path, *, progress: Progress, clock: Clock = time.time
+    store: FolderStore,
+    version: int,
+    folder: Path,
+    *,
+    form: str = "snapshot",
+    progress: Progress,
+    clock: Clock = time.time,
 ) -> Exported:
-    """Lay a version out as a plain folder, which appears under its name once it is whole.
+    """Lay a version out as a plain folder, which appears under its name once it is whole; form: one of `FORMS`.
 
-    Needs no lease: a build may be at work. Raises BadInput for a folder that holds anything, CorruptBlob for a snapshot
-    that is not whole, StoreNotWritable where the folder or the store's record of the export cannot be written.
+    Needs no lease: a build may be at work. Raises BadInput for a folder that holds anything, FamilyNotFound for a form
+    that the snapshot lacks the artifacts for, CorruptBlob for a snapshot that is not whole, StoreNotWritable where the
+    folder or the store's record of the export cannot be written.
     """
+    check, write = FORMS[form]
     folder = folder.absolute()
     _check_target(store, folder)
-    details: dict[str, JsonValue] = {"version": version, "path": str(folder)}
+    details: dict[str, JsonValue] = {"version": version, "path": str(folder), "form": form}
     with recorded(store, "export", details=details, clock=clock) as run:
         ref = refs.read(store, version)
         refs.check_there(store, version)
         where = f"{store.url}/{blob_path(ref.manifest)}, the manifest of version {version}"
         manifest = Manifest.from_bytes(store.get_blob(ref.manifest), where)
+        check(manifest, f"version {version} of {store.url}")
         check_whole(store, manifest)
         made = exports.record(
             store,
             version=version,
             manifest=ref.manifest,
             path=str(folder),
+            form=form,
             run_id=run.run_id,
             by=this_user(),
             created=timestamp(clock()),
         )
-        progress.begin("export", len(manifest.artifacts))
         with _arriving(store, folder, run.run_id) as partial:
-            exports.lay_out(store, manifest, partial, lambda artifact: progress.advance("export"))
-        size = sum(artifact.bytes for artifact in manifest.artifacts)
-        progress.end("export", f"{len(manifest.artifacts)} artifacts, {size:,} bytes")
+            size = write(store, ref, manifest, partial, progress)
+            files = sum(path.is_file() for path in partial.rglob("*"))
         run.done, run.version, run.manifest = True, version, ref.manifest
         return Exported(
             version=version,
+            form=form,
             manifest=ref.manifest,
             path=str(folder),
-            files=len(manifest.artifacts) + 1,
+            files=files,
             bytes=size,
             run=run.run_id,
             record=made.number,
         )
+
+
+def _as_it_is(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
+    progress.begin("export", len(manifest.artifacts))
+    exports.lay_out(store, manifest, folder, lambda artifact: progress.advance("export"))
+    size = sum(artifact.bytes for artifact in manifest.artifacts)
+    progress.end("export", f"{len(manifest.artifacts)} artifacts, {size:,} bytes")
+    return size
+
+
+def _as_graphrag(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
+    progress.begin("export", len(graphrag.SCHEMAS))
+    with indexmill.open(store.root, ref.version) as snapshot:
+        for table in graphrag.tables(snapshot):
+            exports.write_table(folder / f"{table.name}.parquet", table.schema, table.pieces)
+            progress.advance("export")
+    return _ended(folder, progress)
+
+
+def _as_graphml(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
+    progress.begin("export", 1)
+    with indexmill.open(store.root, ref.version) as snapshot:
+        exports.write_file(folder / "graph.graphml", graphml.document(*graphml.graph(snapshot)))
+    progress.advance("export")
+    return _ended(folder, progress)
+
+
+def _ended(folder: Path, progress: Progress) -> int:
+    """Sync a folder of finished files; returns their bytes."""
+    sync_folder(folder)
+    fault_point("exported")
+    sizes = [path.stat().st_size for path in folder.iterdir()]
+    progress.end("export", f"{len(sizes)} files, {sum(sizes):,} bytes")
+    return sum(sizes)
+
+
+_Check = Callable[[Manifest, object], None]
+_Write = Callable[[FolderStore, Ref, Manifest, Path, Progress], int]
+
+FORMS: Mapping[str, tuple[_Check, _Write]] = {
+    "snapshot": (lambda manifest, where: None, _as_it_is),
+    "graphrag": (graphrag.check, _as_graphrag),
+    "graphml": (check_extraction, _as_graphml),
+}
+"""What a snapshot can be exported as: what has to be there, and what writes it and returns the bytes."""
 
 
 def _check_target(store: FolderStore, folder: Path) -> None:

@@ -94,7 +94,14 @@ def export_ledger(store: FolderStore, path: Path, *, progress: Progress, clock: 
     with recorded(store, _EXPORT, details={"path": str(path)}, clock=clock) as run:
         created = timestamp(clock())
         made = exports.record(
-            store, version=None, manifest=None, path=str(path), run_id=run.run_id, by=this_user(), created=created
+            store,
+            version=None,
+            manifest=None,
+            path=str(path),
+            form="ledger",
+            run_id=run.run_id,
+            by=this_user(),
+            created=created,
         )
         answers = damaged = 0
         progress.begin("export", len(ledger_prefixes()))

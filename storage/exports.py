@@ -10,26 +10,30 @@ is still there, nor that it was ever finished: its run tells the latter.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
+import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import pyarrow as pa
 from pydantic import Field
 
-from indexmill.errors import CorruptBlob, StoreError, StoreNotWritable
+from indexmill.errors import CorruptBlob
 from indexmill.exported import MANIFEST_FILE, exported_name
 from indexmill.layout import blob_path, export_name, export_prefix, number_of
 from indexmill.manifest import Artifact, Digest, Manifest, Record, Timestamp, Word
 from storage.faults import fault_point, write_all
 from storage.folder import FolderStore, sync_folder
 from storage.protocol import Store
+from storage.tables import ROWS_PER_GROUP, writer
+from storage.writing import writing
 
-__all__ = ["Export", "exports", "lay_out", "record"]
+__all__ = ["Export", "exports", "lay_out", "record", "write_file", "write_table"]
 
 _PIECE = 1 << 20
+_GROUP_BYTES = 32 << 20
 
 
 class Export(Record):
@@ -40,13 +44,23 @@ class Export(Record):
     manifest: Digest | None
     path: str
     """Where the copy was put, absolute, on the host of `by`."""
+    form: Word = "snapshot"
+    """What the copy is: `snapshot`, a form that other tools read, or `ledger`."""
     run_id: Word
     by: str
     created: Timestamp
 
 
 def record(
-    store: Store, *, version: int | None, manifest: str | None, path: str, run_id: str, by: str, created: str
+    store: Store,
+    *,
+    version: int | None,
+    manifest: str | None,
+    path: str,
+    run_id: str,
+    by: str,
+    created: str,
+    form: str = "snapshot",
 ) -> Export:
     """Record that a snapshot, or the ledger, is about to be copied to a path; any number of processes may do so."""
     while True:
@@ -55,6 +69,7 @@ def record(
             version=version,
             manifest=manifest,
             path=path,
+            form=form,
             run_id=run_id,
             by=by,
             created=created,
@@ -88,13 +103,57 @@ def lay_out(store: FolderStore, manifest: Manifest, folder: Path, copied: Callab
         folders.update(path.parents[: len(path.relative_to(folder).parts)])
         _copy(store.root / blob_path(artifact.digest), path, artifact)
         copied(artifact)
-    path = folder / MANIFEST_FILE
-    with _writing(path), _new_file(path) as descriptor:
-        write_all(descriptor, manifest.to_bytes())
-        os.fsync(descriptor)
+    write_file(folder / MANIFEST_FILE, [manifest.to_bytes()])
     for made in sorted(folders):
         sync_folder(made)
     fault_point("exported")
+
+
+def write_file(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a new file, and sync it. Raises StoreNotWritable where there is no space or no permission."""
+    with _writing(path), _new_file(path) as descriptor:
+        for piece in pieces:
+            write_all(descriptor, piece)
+        os.fsync(descriptor)
+
+
+def write_table(path: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> None:
+    """Write a table that comes in pieces as a new Parquet file, and sync it; the rows and pieces determine its bytes.
+
+    Raises StoreNotWritable where there is no space or no permission, ValueError for a piece of another schema.
+    """
+    with _writing(path), _new_file(path) as descriptor:
+        with writer(_Sink(descriptor), schema) as parquet:
+            for group in _groups(pieces):
+                parquet.write_table(group, row_group_size=ROWS_PER_GROUP)
+        os.fsync(descriptor)
+
+
+def _groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Small pieces put together, so that a row group has many rows, or much of them."""
+    held: list[pa.Table] = []
+    for piece in pieces:
+        held.append(piece)
+        if sum(map(len, held)) >= ROWS_PER_GROUP or sum(one.nbytes for one in held) >= _GROUP_BYTES:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
+
+
+class _Sink(io.RawIOBase):
+    """A file that is written through `write_all`."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        write_all(self._descriptor, view)
+        return len(view)
 
 
 def _copy(blob: Path, path: Path, artifact: Artifact) -> None:
@@ -126,18 +185,10 @@ def _new_file(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _writing(path: Path) -> contextlib.AbstractContextManager[None]:
     """Say what a failed write means for the user."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StoreNotWritable(
-                f"{path} cannot be written: {error.strerror}; free some space or export to another disk"
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise StoreNotWritable(
-                f"{path} cannot be written: {error.strerror}; export to a folder that this user may write to"
-            ) from error
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
+    return writing(
+        path,
+        full="free some space or export to another disk",
+        forbidden="export to a folder that this user may write to",
+    )

@@ -20,7 +20,6 @@ from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import (
     ConfigurationError,
     CorruptBlob,
-    IndexmillError,
     SnapshotNotFound,
     StoreError,
     StoreNotWritable,
@@ -30,10 +29,10 @@ from indexmill.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, c
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
 from storage.protocol import Kept, Names
+from storage.writing import writing
 
 __all__ = ["FolderStore", "check_free", "init_store", "open_store", "sync_folder"]
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
 _PIECE = 1 << 20
 _OLD = 24 * 3600.0  # seconds after which a temporary file of another machine is nobody's
@@ -415,23 +414,13 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _writing(path: Path) -> contextlib.AbstractContextManager[None]:
     """Say what a failed write means for the user."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, IndexmillError):  # some are builtins, too
-            raise
-        if error.errno in _NO_SPACE:
-            raise StoreNotWritable(
-                f"{path} cannot be written: {error.strerror}; free some space and run again, nothing is lost"
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            raise StoreNotWritable(
-                f"{path} cannot be written: {error.strerror}; give a store that this user may write to"
-            ) from error
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
+    return writing(
+        path,
+        full="free some space and run again, nothing is lost",
+        forbidden="give a store that this user may write to",
+    )
 
 
 def _unless_gone(error: OSError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +12,7 @@ from indexmill.errors import StoreError
 from schemas.tables import conform
 from storage.protocol import Store
 
-__all__ = ["ROWS_PER_GROUP", "put_table", "read_table", "table_bytes"]
+__all__ = ["ROWS_PER_GROUP", "put_table", "read_table", "table_bytes", "writer"]
 
 ROWS_PER_GROUP = 65_536
 
@@ -25,10 +26,17 @@ def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
         table = conform(table, schema)
     plain = table.replace_schema_metadata(None).combine_chunks()
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        plain,
+    with writer(sink, plain.schema) as parquet:
+        parquet.write_table(plain, row_group_size=ROWS_PER_GROUP)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    """Where a table is written to a file-like object, all settings fixed."""
+    return pq.ParquetWriter(
         sink,
-        row_group_size=ROWS_PER_GROUP,
+        schema,
         version="2.6",
         data_page_version="1.0",
         compression="zstd",
@@ -37,8 +45,6 @@ def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
         write_statistics=True,
         store_schema=True,
     )
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
 
 
 def put_table(store: Store, table: pa.Table, schema: pa.Schema | None = None) -> tuple[str, int]:

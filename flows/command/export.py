@@ -16,8 +16,14 @@ __all__ = ["command"]
 @click.command("export")
 @click.argument("arguments", metavar="[N] DIR", nargs=-1, required=True)
 @click.option("--alias", metavar="NAME", help="Export the version that this alias points to.")
+@click.option(
+    "--tables",
+    type=click.Choice(["graphrag"]),
+    help="Write the six Parquet tables of GraphRAG 3 instead; needs the community tree.",
+)
+@click.option("--graphml", is_flag=True, help="Write the entities and their relations as one GraphML file instead.")
 @common
-def command(options: Options, arguments: tuple[str, ...], alias: str | None) -> None:
+def command(options: Options, arguments: tuple[str, ...], alias: str | None, tables: str | None, graphml: bool) -> None:
     """Copy snapshot N, the newest by default, into the new folder DIR.
 
     DIR holds `tables/**/*.parquet`, `families/<name>/*`, the vectors and `manifest.json`: any tool can read it, and
@@ -27,6 +33,10 @@ def command(options: Options, arguments: tuple[str, ...], alias: str | None) -> 
     Every byte is checked against its digest while it is copied, and DIR appears under its name once it is whole. A
     folder that holds anything is refused. The store keeps a record of every export, so that it can be told which copies
     a later removal does not reach: a store that cannot be written to cannot be exported. A build may be at work.
+
+    `--tables graphrag` writes what tools made for GraphRAG read: documents, text_units, entities, relationships,
+    communities and community_reports, in its columns. `--graphml` writes `graph.graphml` for Gephi and the like: it
+    needs described entities, and has their communities where there are any. indexmill opens neither.
     """
     from flows.export import export_snapshot
     from indexmill.command.versions import version_of
@@ -35,12 +45,16 @@ def command(options: Options, arguments: tuple[str, ...], alias: str | None) -> 
 
     if len(arguments) > 2 or (alias is not None and len(arguments) > 1):
         raise click.UsageError("give a version and a folder, `indexmill export 7 DIR`, or --alias and a folder")
+    if tables is not None and graphml:
+        raise click.UsageError("--tables and --graphml are two exports: give one of them")
     *word, folder = arguments
     store = open_store(options.store_path())
     reader = FolderReader(store.root)
     version = reader.resolve(alias=alias).version if alias is not None else version_of(reader, *word or ["newest"])
-    made = export_snapshot(store, version, Path(folder), progress=progress_of())
+    form = "graphml" if graphml else tables or "snapshot"
+    made = export_snapshot(store, version, Path(folder), form=form, progress=progress_of())
     if options.json:
         options.print_json(dataclasses.asdict(made))
     else:
-        click.echo(f"exported version {made.version} to {made.path}: {made.files} files, {made.bytes:,} bytes")
+        what = "" if made.form == "snapshot" else f" as {made.form}"
+        click.echo(f"exported version {made.version}{what} to {made.path}: {made.files} files, {made.bytes:,} bytes")

@@ -16,6 +16,7 @@ __all__ = [
     "Scores",
     "Sparse",
     "TooManyLinks",
+    "both_ways",
     "build_matrices",
     "link_matrices",
     "sentence_links",
@@ -150,7 +151,7 @@ def link_matrices(
         passage, sentence, entity, title, sentence_passage=sentence_passage, entities=entities
     )
     occurrences = np.where(sentence >= 0, 1, title_occurrences).astype(np.int32)
-    contents, contained_in = _both_ways(passage, entity, occurrences, passages, entities)
+    contents, contained_in = both_ways(passage, entity, occurrences, passages, entities)
     strengths = np.bincount(entity, weights=occurrences, minlength=entities).astype(np.int64)
     documents = None
     if passage_document is not None:
@@ -177,7 +178,7 @@ def sentence_links(
     first = np.searchsorted(sentence_passage, passage[title], side="left")
     lengths = np.searchsorted(sentence_passage, passage[title], side="right") - first
     places = np.arange(int(lengths.sum())) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
-    return _both_ways(
+    return both_ways(
         np.concatenate([sentence[in_text], places.astype(sentence.dtype)]),
         np.concatenate([entity[in_text], np.repeat(entity[title], lengths)]),
         None,
@@ -186,7 +187,7 @@ def sentence_links(
     )
 
 
-def _both_ways(
+def both_ways(
     rows: Integers, columns: Integers, counts: Integers | None, height: int, width: int
 ) -> tuple[Sparse, Sparse]:
     """A sparse matrix from links, repeated ones added up, by rows and by columns."""

@@ -24,10 +24,10 @@ def roll_back_and_die(root: Path, version: int, at: int, mode: str) -> None:
         os._exit(error.exit_code)
 
 
-def export_and_die(root: Path, version: int, folder: Path, at: int, mode: str) -> None:
+def export_and_die(root: Path, version: int, folder: Path, at: int, mode: str, form: str = "snapshot") -> None:
     """Export; the crossing `at` fails as `storage.faults` describes."""
     faults.arm(at, mode)
     try:
-        export_snapshot(open_store(root), version, folder, progress=Silent())
+        export_snapshot(open_store(root), version, folder, form=form, progress=Silent())
     except IndexmillError as error:
         os._exit(error.exit_code)

@@ -1,0 +1,1 @@
+"""A snapshot's knowledge graph in the shapes that other tools read."""
