@@ -174,8 +174,6 @@ def few(items: Sequence[Any]) -> list[Any]:
 
 _UNSHOWN = frozenset({"entity_id", "community_id", "source_id", "target_id", "sentence"})
 """Ids are for scripts; a sentence gets a line of its own."""
-    {"entity_id", "community_id", "source_id", "target_id", "sentence"}
-)  # ids are for scripts; a sentence gets a line of its own
 
 
 def _value(key: str, value: Any) -> str:
