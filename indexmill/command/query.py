@@ -172,7 +172,7 @@ def few(items: Sequence[Any]) -> list[Any]:
     return list(items) if more <= 0 else [*items[:MOST_LISTED], f"{more:,} more"]
 
 
-_UNSHOWN = frozenset({"entity_id", "community_id", "source_id", "target_id", "sentence"})
+_UNSHOWN = frozenset({"entity_id", "community_id", "sentence"})
 """Ids are for scripts; a sentence gets a line of its own."""
 
 

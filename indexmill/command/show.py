@@ -106,12 +106,16 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
         lines.append(f"{name:<9} {_value(model)}")
     for name, family in sorted(shown["families"].items()):
         length = sum(one["bytes"] for one in shown["artifacts"] if one["name"].partition("/")[0] == name)
-        told = [_counted(family["counts"]), size(length) if length else ""]
+        levels = shown.get("communities", {}) if name == "community_tree" else {}
+        counts = {
+            what: number for what, number in family["counts"].items() if what.removeprefix("level_") not in levels
+        }
+        told = [_counted(counts), size(length) if length else ""]
         lines += ["", "  ".join([name, *(part for part in told if part)])]
         if family["history_dependent"]:
             lines.append("  depends on the snapshot before it")
-        if name == "community_tree" and "communities" in shown:
-            lines += [f"  {line}" for line in communities_table(shown["communities"]).splitlines()]
+        if levels:
+            lines += [f"  {line}" for line in communities_table(levels).splitlines()]
         lines += [f"  {parameter} = {_value(value)}" for parameter, value in sorted(family["parameters"].items())]
     rows = [
         [

@@ -155,15 +155,14 @@ class Communities:
             "target": target.title,
             "kind": str(self._related.value(relation, "kind")),
             "description": str(self._related.value(relation, "description")),
-            "source_id": source.id,
-            "target_id": target.id,
+            "entity_id": two.id,
         }
 
     def _of_community(self, row: int) -> dict[str, Any]:
         explanation: dict[str, Any] = {
             "level": self.tree.level(row),
             "rating": self.rating(row),
-            "entities": int(self.tree.sizes[row]),
+            "size": int(self.tree.sizes[row]),
             "members": [self.told(member).id for member in self.tree.members(row).tolist()],
         }
         if self._communities.value(row - self.tree.entities, "stand_in"):

@@ -51,9 +51,9 @@ class CommunityTreeReader(PassageRetriever):
     """The nearest entities and communities of every level, and the passages that they were made from, as one list.
 
     The explanation of an entity is ``{"type", "relations"}``, its relations with the entities before it among the hits:
-    ``{"source", "target", "kind", "description", "source_id", "target_id"}`` each. That of a community is ``{"level",
-    "rating", "entities", "members"}``: how many entities are under it, and the ids of its members. Either has
-    ``"stand_in"``, true, where the language model would not write its text. That of a passage is ``{"entities",
+    ``{"source", "target", "kind", "description", "entity_id"}`` each, the last of the other one. That of a community is
+    ``{"level", "rating", "size", "members"}``: how many entities are under it, and the ids of its members. Either
+    has ``"stand_in"``, true, where the language model would not write its text. That of a passage is ``{"entities",
     "communities"}``: those found that it is under, each with what it ``added`` to the score, the most first.
     """
 
