@@ -15,10 +15,10 @@ from indexmill.retrieve.community_tree import (
     CommunityTree,
     CommunityTreeParameters,
     LevelNodes,
-    evidence,
     flat,
     nodes_of,
 )
+from indexmill.retrieve.community_tree_ranking import evidence
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.matrices import Sparse
 from tasks.chnsw import Level, build_chnsw
