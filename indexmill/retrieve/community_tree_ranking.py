@@ -3,12 +3,13 @@
 With b_l the cosine of the least near node found on level l, and b that of the entities:
 
     score(p) = b + similarity_weight (cos(q, p) - b)
-               + sum over the nodes v found of  c_v (cos(q, v) - b_l) n(v, p) / n(v)^spread
+               + sum over the entities e found of        (cos(q, e) - b_0) [e was extracted from p] / n(e)^spread
+               + sum over the communities c found of  w  (cos(q, c) - b_l) n(c, p) / n(c)
 
-where n(v, p) is how many entities of v (v itself, or those under the community) were extracted from p, n(v) the sum of
-it over all passages, and c_v is 1 for an entity, ``community_weight`` for a community. So a passage that is all there
-is of an entity is about as near as that entity, and the scores of nodes and passages may stand in one list. Nodes with
-n(v) above ``widest`` tell too little of any one passage to be asked.
+where n(e) is the number of passages that e was extracted from, n(c) the sum of that over the entities under c, n(c, p)
+how many of these were extracted from p, and w ``community_weight``. So a passage that is all there is of an entity is
+about as near as that entity, and the scores of nodes and passages may stand in one list. ``reach`` entities are asked,
+and ``community_reach`` communities of each level; nodes with n above ``widest`` tell too little of any one passage.
 """
 
 from __future__ import annotations
@@ -63,13 +64,17 @@ def ranked(
 ) -> Iterator[RankedPassages]:
     """At most k passages of every question.
 
-    vectors: of the passages, ``(n, d) float32`` arrays one after the other. levels: the nodes found, entities first.
+    vectors: of the passages, ``(n, d) float32`` arrays one after the other. levels: the nodes found, entities first,
+    ``farthest`` of each level at least, or all that it has.
     """
     near = nearest_passages(vectors, asked, k) if k else []
     for first in range(0, len(asked.vectors), _TOGETHER):
         tile = slice(first, first + _TOGETHER)
         questions = asked.vectors[tile]
-        found = [level.of(tile) for level in levels]
+        found = [
+            level.of(tile).first(setting.community_reach if number else setting.reach)
+            for number, level in enumerate(levels)
+        ]
         told = evidence(tree, found, setting)
         if asked.allowed is not None:
             told = told.of(asked.allowed[parts(told.pairs)[1]])
@@ -95,14 +100,14 @@ def evidence(tree: CommunityTree, levels: Sequence[LevelNodes], setting: Communi
     """What the nodes found say for the passages under them, by question and passage, then by node."""
     askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
     for number, level in enumerate(levels):
-        weight = setting.community_weight if number else 1.0
+        weight, spread = (setting.community_weight, 1.0) if number else (1.0, setting.spread)
         beyond = level.scores.astype(np.float64) - level.least[:, None]
         told = (level.rows >= 0) & (beyond > 0) & (tree.extractions[level.rows] <= setting.widest)
         asker, place = told.nonzero() if weight else (askers[0], nodes[0])
         rows = level.rows[asker, place]
         askers.append(asker)
         nodes.append(rows)
-        amounts.append(weight * beyond[asker, place] / np.maximum(tree.extractions[rows], 1) ** setting.spread)
+        amounts.append(weight * beyond[asker, place] / np.maximum(tree.extractions[rows], 1) ** spread)
     asker, node, amount = np.concatenate(askers), np.concatenate(nodes), np.concatenate(amounts)
     each = distinct(node)
     owners, entities = tree.entities_under(each)
