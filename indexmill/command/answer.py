@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from indexmill.command.options import Options, anchored, candidate, common, filtered, opened, pinned, printable
-from indexmill.command.query import few, wrapped
+from indexmill.command.query import few, titled, wrapped
 from indexmill.errors import BadInput
 from indexmill.models.openai_llm import OpenAiLlm, open_llm
 
@@ -82,8 +82,7 @@ def command(
     if explain and found.reasoning:
         click.echo("\n".join(wrapped(found.reasoning, "    ")))
     for rank, hit in enumerate(found.hits, start=1):
-        title = "(summary)" if hit.kind == "summary" else hit.title or "(no title)"
-        click.echo(printable(f"{rank:>2}. {title}  [{', '.join(few(hit.document_ids))}]"))
+        click.echo(printable(f"{rank:>2}. {titled(hit)}  [{', '.join(few(hit.document_ids))}]"))
         if explain:
             click.echo("\n".join(wrapped(hit.text, "    ")))
 
