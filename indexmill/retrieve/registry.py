@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from indexmill.errors import BadInput, FamilyNotFound
@@ -22,7 +23,7 @@ __all__ = ["METHODS", "Method", "answering", "available", "make"]
 class Method:
     """Where a method's retriever is (``module:class``, called with a snapshot), and the family that it reads.
 
-    answering: its way of answering with a language model (``module:class``, called without arguments).
+    answering: its way of answering with a language model (``module:class``, called as ``Answering`` says).
     """
 
     retriever: str
@@ -56,9 +57,12 @@ def make(name: str, snapshot: Snapshot) -> Retriever:
     return cast("Callable[[Snapshot], Retriever]", _named(METHODS[name].retriever))(snapshot)
 
 
-def answering(name: str) -> Answering:
-    """The way in which a method answers."""
-    return cast("Callable[[], Answering]", _named(METHODS[name].answering))()
+def answering(name: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
+    """The way in which a method answers, made as ``Answering`` says; raises BadInput for an unknown name."""
+    if name not in METHODS:
+        raise BadInput(f"there is no method {name!r}; there are {', '.join(METHODS)}")
+    made = cast("Callable[[Mapping[str, object] | None, Path | None], Answering]", _named(METHODS[name].answering))
+    return made(settings, prompts)
 
 
 def _named(place: str) -> object:
