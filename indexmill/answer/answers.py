@@ -17,6 +17,7 @@ from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmError, LlmForbidden
+from indexmill.retrieve.base import check_k
 from indexmill.retrieve.lsh_tree import fitting
 from indexmill.retrieve.registry import answering
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from indexmill.filters import Where
     from indexmill.snapshot import Snapshot
 
-__all__ = ["NOTHING_FOUND", "answers", "run_to_its_end", "within"]
+__all__ = ["NOTHING_FOUND", "answers", "contexts_of", "run_to_its_end", "within"]
 
 NOTHING_FOUND = "Nothing was found."
 """The answer to a question that no hit was found for."""
@@ -63,17 +64,7 @@ def answers(
     way: Answering | None = None
     if llm is not None:
         way = answering(method, settings, None if prompts is None else Path(prompts))
-    found = snapshot.retrieve_batch(
-        questions,
-        method=method,
-        k=k,
-        vectors=vectors,
-        explain=way is not None and way.uses_explanations,
-        where=where,
-        parameters=parameters,
-        names=names,
-    )
-    contexts = [within(hits, token_budget) for hits in found]
+    contexts = contexts_of(snapshot, questions, way, method, k, token_budget, where, parameters, vectors, names)
     model = None if llm is None else str(llm.fingerprint.get("model", ""))
     patience = Patience(deadline_seconds=deadline_seconds)
 
@@ -114,6 +105,37 @@ def answers(
         return await asyncio.gather(*(one(question.strip(), hits, turns) for question, hits in pairs))
 
     return run_to_its_end(all_of_them())
+
+
+def contexts_of(
+    snapshot: Snapshot,
+    questions: Sequence[str],
+    way: Answering | None,
+    method: str,
+    k: int,
+    token_budget: int | None = None,
+    where: Where | None = None,
+    parameters: Mapping[str, object] | None = None,
+    vectors: npt.ArrayLike | None = None,
+    names: Sequence[Sequence[str]] | None = None,
+) -> list[list[Hit]]:
+    """The hits that each question is answered from, best first; way: of answering, None for a quotation.
+
+    Raises as ``Snapshot.retrieve_batch`` does, and BadInput for a budget into which no hit fits.
+    """
+    if way is not None:
+        k, parameters = way.retrieval(check_k(k), parameters or {})
+    found = snapshot.retrieve_batch(
+        questions,
+        method=method,
+        k=k,
+        vectors=vectors,
+        explain=way is not None and way.uses_explanations,
+        where=where,
+        parameters=parameters,
+        names=names,
+    )
+    return [within(hits, token_budget) for hits in found]
 
 
 def within(hits: Sequence[Hit], token_budget: int | None) -> list[Hit]:

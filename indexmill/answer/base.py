@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -31,8 +31,8 @@ class Answer:
     hits: what was read, best first. context_tokens: of these (``context_tokens``). input_tokens, output_tokens: of all
     calls for this question, as the endpoint counts them; those of a call whose answer was lost are not known. version:
     the snapshot's, as in a hit. model: the model that was asked, None where none was. reasoning: what the answer was
-    concluded from. error: why there is no answer, in a batch; alone, it is raised. calls: to the model, repairs and those
-    that failed included. cautions: what could not be read, and why, where the rest was enough.
+    concluded from. error: why there is no answer, in a batch; alone, it is raised. calls: to the model, repairs and
+    those that failed included. cautions: what could not be read, and why, where the rest was enough.
     """
 
     text: str
@@ -100,6 +100,10 @@ class Answering(Protocol):
     @property
     def uses_explanations(self) -> bool:
         """Whether the hits are to say why they were found."""
+        ...
+
+    def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+        """How many hits are retrieved, and by which parameters, where k are wanted and some parameters are given."""
         ...
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:

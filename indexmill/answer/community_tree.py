@@ -4,9 +4,9 @@ ArchRAG, section 3.2.2, and figure 10 in our words. What was found on level i, `
 its own, which asks for points that matter to the question, each with a score from 0 to 100 (equation 3). The points of
 all levels, the highest score first, go into the prompt that asks for the answer (equation 4), as many as fit.
 
-``R_0`` holds the entities that were found and the relations between them, as in the paper. Ours: passages under them are
-a level of their own; points of score 0 are left out, and where none is left nobody is asked for an answer: the paper's
-model may then answer from memory, which is no answer from the collection.
+``R_0`` holds the entities that were found and the relations between them, as in the paper. Ours: passages under them
+are a level of their own; points of score 0 are left out, and where none is left nobody is asked for an answer: the
+paper's model may then answer from memory, which is no answer from the collection.
 """
 
 from __future__ import annotations
@@ -72,13 +72,15 @@ _LEAST = 64  # tokens of texts that a prompt has to have room for
 
 _PASSAGES, _ENTITIES = -1, 0
 
+_MOST_LEVELS = 10  # eight of communities, entities, and passages
+
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
     """The settings of adaptive filtering, which ``answering=`` of ``Snapshot.answer`` replaces.
 
-    level_tokens: of the prompt about one level, all of it but the question; what does not fit is left out, the best hits
-    first. merge_tokens: of the prompt for the answer, likewise. Both are counted as ``text_tokens`` estimates them.
+    level_tokens: of the prompt about one level, all of it but the question; the best hits that fit are in it.
+    merge_tokens: of the prompt for the answer, likewise, of points. Both are counted as ``text_tokens`` estimates them.
     least_score: a point with less is left out. filtered: False for one prompt with all hits, as other methods ask (the
     paper's variant "direct prompt").
     """
@@ -130,6 +132,11 @@ class AdaptiveFiltering:
     def uses_explanations(self) -> bool:
         """See ``Answering``: levels and relations are told there."""
         return self._direct is None
+
+    def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+        """See ``Answering``: k hits of every level, and k passages, unless parameters say otherwise."""
+        each = {"k_level": k, "passages": k, **parameters}
+        return k * _MOST_LEVELS, each
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
         """See ``Answering``."""
@@ -208,7 +215,7 @@ def levels_of(hits: Sequence[Hit]) -> list[Level]:
 
 
 def points_of(said: Mapping[str, Any]) -> list[Point]:
-    """The points of a filter's answer (``POINTS``) in its order, on a line each, the score brought between 0 and 100."""
+    """The points of a filter's answer (``POINTS``) in its order, on a line each, scores between 0 and 100."""
     return [
         Point(text, min(max(one["score"], 0), 100))
         for one in said["points"]
@@ -257,7 +264,7 @@ def _reports(hits: tuple[Hit, ...], room: int) -> tuple[list[str], tuple[Hit, ..
 
 def _graph(hits: tuple[Hit, ...], room: int) -> tuple[list[str], tuple[Hit, ...]]:
     """Two texts, entities and the relations between those that are shown, one a line; and the hits that are shown."""
-    lines = [_line(shown(hit)) for hit in hits]
+    lines = [_entity(hit) for hit in hits]
     room -= 2 * _MARKS
     counted = [_tokens(hit, line) + 1 for hit, line in zip(hits, lines, strict=True)]
     chosen = _within(lines, counted, room)
@@ -274,14 +281,24 @@ _TEXTS: Mapping[int, _Texts] = {_ENTITIES: _graph}
 
 def _relations(hits: Sequence[Hit]) -> list[str]:
     """The relations between entities, each once, in the order in which their hits tell them."""
-    shown_ids = {hit.id for hit in hits}
+    ids = {hit.id for hit in hits}
     lines = [
-        _line(f"{one['source']} -> {one['target']}: {one['description']}")
+        _line(f"{one['source']} -> {one['target']}{_kind(one['kind'])}: {one['description']}")
         for hit in hits
         for one in (hit.explanation or {}).get("relations", ())
-        if one.get("entity_id", hit.id) in shown_ids
+        if {one["source_id"], one["target_id"]} <= ids
     ]
     return list(dict.fromkeys(lines))
+
+
+def _entity(hit: Hit) -> str:
+    """An entity on a line: its name, its type and its description, those that it has."""
+    name = f"{hit.title}{_kind((hit.explanation or {}).get('type', ''))}"
+    return _line(name if hit.text == hit.title else f"{name}: {hit.text}")
+
+
+def _kind(kind: str) -> str:
+    return f" ({kind})" if kind else ""
 
 
 def _told(number: int) -> str:
@@ -301,12 +318,11 @@ def _within(texts: Sequence[str], tokens: Sequence[int], room: int) -> list[tupl
 
 
 def _cut(text: str, part: float) -> str:
-    """The start of a text, about such a part of it, to the end of a word where there is one."""
-    start = text.encode("utf-8", "replace")[: int(part * len(text.encode("utf-8", "replace")))].decode(
-        "utf-8", "ignore"
-    )
-    head, space, _ = start.rpartition(" ")
-    return (head if space else start) + " …"
+    """The start of a text, about such a part of it, to the end of a word where one ends near there."""
+    data = text.encode("utf-8", "replace")
+    start = data[: int(part * len(data))].decode("utf-8", "ignore")
+    head = start.rpartition(" ")[0]
+    return (head if len(head) > len(start) * 0.8 else start) + " …"
 
 
 def _tokens(hit: Hit, text: str) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indexmill.answer.answers import within
+from indexmill.answer.answers import contexts_of
 from indexmill.answer.base import Answer, Bill
 from indexmill.answer.scores import Scores, scores_of
 from indexmill.errors import BadInput
@@ -47,9 +47,8 @@ class Asking:
 class AnswerResult:
     """How one method's answers did.
 
-    scores: means over the questions that have a right answer, ``scored`` of them; a question without an answer counts 0.
-    None where no question has a right answer. unanswered: those that the model did not answer. context_tokens: of the
-    hits that were read; input_tokens, output_tokens: billed; calls: all of all questions together.
+    answers: in the order of the questions. each: their scores, None for a question that has no right answer. Tokens and
+    calls are those of all questions together.
     """
 
     answers: tuple[Answer, ...]
@@ -62,7 +61,7 @@ class AnswerResult:
 
     @property
     def scores(self) -> Scores | None:
-        """The means; see the class."""
+        """The means over those questions, where one that was not answered counts 0; None where there are none."""
         rows = [one for one in self.each if one is not None]
         return Scores(*(sum(column) / len(rows) for column in zip(*rows, strict=True))) if rows else None
 
@@ -194,18 +193,12 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[st
         way = answering(name, asking.settings.get(name), asking.prompts)
         total = Bill(0, 0, 0)
         for batch in _batches(len(questions)):
-            hits = snapshot.retrieve_batch(
-                [questions[i].question for i in batch],
-                method=name,
-                k=asking.k,
-                vectors=vectors_of(name, batch),
-                explain=way.uses_explanations,
-                where=asking.where,
-            )
+            texts = [questions[i].question for i in batch]
+            vectors = vectors_of(name, batch)
+            hits = contexts_of(snapshot, texts, way, name, asking.k, asking.token_budget, asking.where, vectors=vectors)
             for i, found in zip(batch, hits, strict=True):
                 if found:
-                    kept = within(found, asking.token_budget)
-                    one = way.bill(questions[i].question.strip(), kept, asking.max_output_tokens)
+                    one = way.bill(questions[i].question.strip(), found, asking.max_output_tokens)
                     total = Bill(*map(sum, zip(total, one, strict=True)))
         bills[name] = total
     return bills
@@ -221,9 +214,11 @@ def _prepared(
         raise BadInput("there is no method to evaluate")
     uses = {name: snapshot.retriever(name).uses_vectors for name in methods}
     vectors = snapshot.encode([question.question for question in questions]) if any(uses.values()) else None
-    return list(
-        uses
-    ), lambda name, batch: vectors[batch.start : batch.stop] if uses[name] and vectors is not None else None
+
+    def vectors_of(name: str, batch: range) -> Vectors | None:
+        return vectors[batch.start : batch.stop] if uses[name] and vectors is not None else None
+
+    return list(uses), vectors_of
 
 
 def _batches(count: int) -> Iterator[range]:

@@ -1,9 +1,9 @@
 """Which of two answers is the better one, by a language model (ArchRAG, figure 9 in our words).
 
 For questions that have no right answer, such as those about the theme of a collection. Two answers are compared by the
-paper's criteria, and an overall winner is named. Ours: the criterion of directness, which the paper's prompt explains and
-its form of answer leaves out, is answered too; and each pair is judged twice, either answer once the first, since
-models favour a place. A criterion is won where both verdicts name the same answer, else it is a tie.
+paper's criteria, and an overall winner is named. Ours: directness, which the paper's prompt explains and its form of
+answer leaves out, is answered too; and each pair is judged twice, either answer once the first, since models favour a
+place. A criterion is won where both verdicts name the same answer, else it is a tie.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Verdict:
     """The comparison of two methods' answers to one question.
 
     winners: by criterion; empty where there is none: an answer is missing, or the model would not judge (``error``).
-    explanations: by criterion, of the two verdicts, the first with the first answer in front; empty where none was asked
-    for, since the answers are the same. calls, input_tokens, output_tokens: of the judging alone.
+    explanations: by criterion, of the two verdicts, that with the first answer in front before the other; empty where
+    nobody was asked, since the answers are the same. calls, input_tokens, output_tokens: of the judging alone.
     """
 
     winners: Mapping[str, Winner]
@@ -147,7 +147,7 @@ def judge(
 
 
 def judged(there: Mapping[str, Any], back: Mapping[str, Any]) -> tuple[dict[str, Winner], dict[str, tuple[str, str]]]:
-    """The winner by each criterion, and why, from the verdict with the first answer in front and the one with it last."""
+    """The winner by each criterion, and why, from the verdicts with the first answer in front and behind."""
     winners: dict[str, Winner] = {}
     for criterion in CRITERIA:
         places = (there[criterion]["winner"], back[criterion]["winner"])

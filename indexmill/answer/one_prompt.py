@@ -39,10 +39,14 @@ class OnePrompt:
     def __init__(self, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> None:
         if settings:
             raise BadInput(
-                f"answering= names {', '.join(map(repr, settings))}, and this method answers by one prompt, which has no "
-                "settings; community_tree has some"
+                f"answering= names {', '.join(map(repr, settings))}, and this method answers by one prompt, which "
+                "has no settings; community_tree has some"
             )
         self._instructions, self._version = prompt("answer", prompts)
+
+    def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+        """See ``Answering``: as it is asked for."""
+        return k, parameters
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
         """See ``Answering``."""

@@ -27,9 +27,9 @@ _UNSPACED = re.compile(f"([{UNSPACED}])")
 class Scores(NamedTuple):
     """Of one answer, 0 to 1 each, the best over the right answers.
 
-    accuracy: whether the right answer stands in it. recall: the part of the right answer's words that are in it, 0 where
-    either has the word "yes" or "no" (as ArchRAG counts). exact_match: whether it is the right answer. f1: of its words, 0
-    where one is "yes" or "no" and the other is not the same.
+    accuracy: whether the right answer stands in it. recall: the part of the right answer's words that are in it, 0
+    where either has the word "yes" or "no" (as ArchRAG counts). exact_match: whether it is the right answer. f1: of the
+    words of both, 0 where one is "yes" or "no" and the other is not the same.
     """
 
     accuracy: float
