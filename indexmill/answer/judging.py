@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 from indexmill.answer.answers import run_to_its_end
 from indexmill.answer.asking import Ask, Patience
-from indexmill.answer.base import Answer
+from indexmill.answer.base import Answer, Bill, prompt_tokens, text_tokens
 from indexmill.answer.prompts import prompt
 from indexmill.evaluate import Question
 from indexmill.models.llm import LLM, Request, data_block
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 
-__all__ = ["CRITERIA", "VERDICT", "Judgement", "Verdict", "judge", "judged"]
+__all__ = ["CRITERIA", "VERDICT", "Judgement", "Verdict", "bill_of_judging", "judge", "judged"]
 
 CRITERIA = ("comprehensiveness", "diversity", "empowerment", "directness", "overall")
 """What answers are compared by; the last is of all the others."""
@@ -144,6 +144,14 @@ def judge(
         return await asyncio.gather(*(one(question, pair, turns) for question, pair in pairs))
 
     return Judgement(first[0], second[0], tuple(questions), tuple(run_to_its_end(all_of_them())))
+
+
+def bill_of_judging(questions: Sequence[Question], max_output_tokens: int = 1024, prompts: Path | None = None) -> Bill:
+    """What the comparison of two methods takes at most, but for repairs and calls that are lost."""
+    asked = prompt("judge", prompts)
+    empty = prompt_tokens(_request(asked, "", ("", ""), max_output_tokens)) + 2 * max_output_tokens
+    read = sum(empty + text_tokens(question.question) for question in questions)
+    return Bill(2 * len(questions), 2 * read, 2 * len(questions) * max_output_tokens)
 
 
 def judged(there: Mapping[str, Any], back: Mapping[str, Any]) -> tuple[dict[str, Winner], dict[str, tuple[str, str]]]:
