@@ -67,5 +67,5 @@ def _scores(said: list[str], right: list[str]) -> Scores:
     if not same and ({*said} <= _YES_NO or {*right} <= _YES_NO):
         f1 = 0.0
     contained = any(said[at : at + len(right)] == right for at in range(len(said) - len(right) + 1))
-    recall = 0.0 if _YES_NO.intersection(said, right) else shared / len(right)
+    recall = shared / len(right) if _YES_NO.isdisjoint([*said, *right]) else 0.0
     return Scores(float(contained), recall, float(same), f1)
