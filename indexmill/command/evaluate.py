@@ -95,11 +95,13 @@ def command(
         from indexmill.command.evaluate_answers import evaluate_answers_of
 
         snapshot = opened(options, version, alias, run)
-        evaluate_answers_of(options, snapshot, run, questions, method, judge, ks or "5", where, **answering)
+        evaluate_answers_of(
+            options, snapshot, run, questions, method, judge, "5" if ks is None else ks, where, **answering
+        )
         return
     if named := sorted(f"--{name.replace('_', '-')}" for name, value in answering.items() if value):
         raise BadInput(f"{', '.join(named)}: without --answer or --judge no question is answered")
-    ks = ks or "5,10"
+    ks = "5,10" if ks is None else ks
     if fit:
         _fit(options, questions, ks, version, alias, run)
         return
