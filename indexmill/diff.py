@@ -81,7 +81,7 @@ class Difference:
     summaries_added: int
     summaries_removed: int
     extracted: Mapping[str, tuple[int, int]]
-    """Units and relations that came and went, by the name of their table."""
+    """Units, relations and communities that came and went, by the name of their table."""
     entities: Entities
     bytes: Sizes
     bytes_of: Mapping[str, Sizes]
@@ -195,7 +195,8 @@ def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref]
         summaries_added=summaries_added,
         summaries_removed=summaries_removed,
         extracted={
-            name: _counted(a, b, name, key) for name, key in (("units", "unit_id"), ("relations", "relation_id"))
+            name: _counted(a, b, name, key)
+            for name, key in (("units", "unit_id"), ("relations", "relation_id"), ("communities", "community_id"))
         },
         entities=_entities(a, b, names),
         bytes=_sizes(a.manifest.artifacts, b.manifest.artifacts),

@@ -4,8 +4,9 @@ Evidence recall@k of a question is the part of its gold documents among the firs
 returns; several passages of one document count once. A set's recall is the mean over its questions, as the papers
 of the index families report it.
 
-A summary is no evidence: it names every document below it, up to all of the corpus, and may tell nothing of most. So
-the documents of passages alone are found, and a summary between them counts by its tokens, which are read all the same.
+A summary is no evidence: it names every document below it, up to all of the corpus, and may tell nothing of most. Nor
+is the description of an entity, or a community's. So the documents of passages alone are found, and what stands between
+them counts by its tokens, which are read all the same.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,9 @@ __all__ = [
 ]
 
 _Retrieve = Callable[[Sequence[int], int], list[list[Hit]]]
+
+NO_EVIDENCE = frozenset({"summary", "entity", "community"})
+"""Kinds of hits whose documents do not count as found."""
 
 BATCH = 256
 """Questions retrieved at once, so that the memory of an evaluation does not grow with the set."""
@@ -88,21 +92,26 @@ class MethodResult:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The results of all methods. unknown_gold_ids: gold documents that the snapshot lacks, which count as missed."""
+    """The results of all methods. unknown_gold_ids: gold documents that the snapshot lacks, which count as missed.
+
+    communities: of each level of community_tree, how many there are, and how good (``communities.quality``).
+    """
 
     version: int | None
     methods: dict[str, MethodResult]
     gold_ids: int
     unknown_gold_ids: int
+    communities: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The evaluation as ``evaluate --json`` prints it."""
-        return {
+        """The evaluation as ``evaluate --json`` prints it; ``communities`` only where there are any."""
+        fields = {
             "version": self.version,
             "methods": {name: result.to_dict() for name, result in self.methods.items()},
             "gold_ids": self.gold_ids,
             "unknown_gold_ids": self.unknown_gold_ids,
         }
+        return {**fields, "communities": self.communities} if self.communities else fields
 
 
 def read_questions(path: str | Path, evidence: bool = True) -> list[Question]:
@@ -181,6 +190,7 @@ def evaluate(
     for no questions or a k below 1, FamilyNotFound for a method that the snapshot does not hold.
     """
     from indexmill.retrieve.base import check_k
+    from indexmill.retrieve.communities import quality
 
     if not questions:
         raise BadInput("there are no questions to evaluate")
@@ -203,6 +213,7 @@ def evaluate(
         methods={name: _measure(snapshot, questions, name, ks, vectors, encoded_in, clock, where) for name in names},
         gold_ids=len(gold),
         unknown_gold_ids=len(gold - known),
+        communities=quality(snapshot),
     )
 
 
@@ -315,7 +326,7 @@ def _documents(hits: Sequence[Hit]) -> list[str]:
 
 
 def _evidence(hit: Hit) -> tuple[str, ...]:
-    return () if hit.kind == "summary" else hit.document_ids
+    return () if hit.kind in NO_EVIDENCE else hit.document_ids
 
 
 def _mean(values: Sequence[float]) -> float:

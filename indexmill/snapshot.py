@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from indexmill.folder import FolderReader
     from indexmill.models.embedder import Embedder
     from indexmill.models.llm import LLM
+    from indexmill.retrieve.communities import Communities
     from indexmill.retrieve.passages import Passages
     from indexmill.retrieve.summaries import Summaries
 
@@ -342,6 +343,16 @@ class Snapshot:
         from indexmill.retrieve.summaries import Summaries
 
         return self._once("summaries", lambda: Summaries(self))
+
+    @property
+    def communities(self) -> Communities:
+        """The entities and communities of community_tree by their row in its tree.
+
+        Raises FamilyNotFound where there are none, CorruptBlob where tree, index and tables do not fit each other.
+        """
+        from indexmill.retrieve.communities import Communities
+
+        return self._once("communities", lambda: Communities(self))
 
     def _find_dimensions(self) -> tuple[int | None]:
         shards = self.vectors("vectors", "passages")

@@ -34,6 +34,7 @@ from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
 from indexmill.errors import ConfigurationError
 from indexmill.models.secrets import redacted
 from indexmill.retrieve.bm25 import Bm25Parameters
+from indexmill.retrieve.community_tree import CommunityTreeParameters
 from indexmill.retrieve.fused import FusedParameters
 from indexmill.retrieve.lsh_tree import LshTreeParameters
 from indexmill.retrieve.registry import METHODS
@@ -44,7 +45,9 @@ from schemas.corpus import CorpusSettings, as_tuple
 __all__ = [
     "Bm25Settings",
     "BudgetSettings",
+    "CommunityTreeSettings",
     "Configuration",
+    "DescriptionSettings",
     "EmbedSettings",
     "ExtractSettings",
     "FamilySettings",
@@ -54,7 +57,9 @@ __all__ = [
     "LshTreeSettings",
     "Price",
     "RecogniseSettings",
+    "ResolveSettings",
     "RunSettings",
+    "SameAsSettings",
     "ShardSettings",
     "SplitSettings",
     "TriGraphSettings",
@@ -136,6 +141,37 @@ class ExtractSettings(_Settings):
     enabled: bool = Field(
         False, description="also where no family needs it; where one does, it is done whatever this says"
     )
+
+
+class SameAsSettings(_Settings):
+    """Which entities are told to be nearly the same by their names, for families that need extraction."""
+
+    enabled: bool = True
+    cosine: float = Field(0.9, ge=-1, le=1, description="of the vectors of two names, at least")
+    likeness: float = Field(0.85, ge=0, le=1, description="of their letters, at least: 1 less the share of edits")
+    neighbours: int = Field(8, ge=1, le=256, description="names that each is compared with, the nearest by vector")
+
+
+class DescriptionSettings(_Settings):
+    """How what the passages say of an entity, or of two that are related, becomes one description."""
+
+    enabled: bool = Field(
+        False, description="also where no family needs it; where one does, it is done whatever this says"
+    )
+    most_pieces: int = Field(
+        8, ge=1, le=1024, description="so many different pieces are joined; the model of `llm` puts more into one text"
+    )
+    tokens: int = Field(200, ge=16, le=2048, description="tokens of a description, about")
+    input_tokens: int = Field(
+        2_000, ge=64, le=100_000, description="tokens of the pieces that the model reads for one description, about"
+    )
+
+
+class ResolveSettings(_Settings):
+    """How entities are put together from what is extracted of them; nothing of it counts where nothing is."""
+
+    description: DescriptionSettings = DescriptionSettings()
+    same_as: SameAsSettings = SameAsSettings()
 
 
 class EmbedSettings(_Settings):
@@ -245,6 +281,37 @@ class LshTreeSettings(_Family):
         return self
 
 
+class CommunityTreeSettings(_Family):
+    """Settings of the community_tree family that shape its artifacts (ArchRAG, section 3.1)."""
+
+    needs_extraction: ClassVar[bool] = True
+
+    enabled: bool = Field(False, description="it needs the extraction, and is worth most with a language model")
+    augmentation: Literal["codicil", "knn", "none"] = Field(
+        "codicil", description="how links by content are added: nearest neighbours, of all links the best or all"
+    )
+    clustering: Literal["leiden", "spectral", "scan", "node2vec"] = Field(
+        "leiden", description="leiden alone goes on from the communities of the version before"
+    )
+    levels: int = Field(4, ge=1, le=8, description="levels of communities at most")
+    fewest: int = Field(5, ge=2, le=1_000_000, description="nodes of a level that another is built over")
+    grain: int = Field(400, ge=0, description="nodes for each step of Leiden's resolution; 0: plain modularity")
+    largest: int = Field(50, ge=0, description="members of a community at most; 0: no bound")
+    neighbours: int = Field(10, ge=0, le=256, description="nearest nodes that each is linked to by content (k)")
+    threshold: float = Field(0.6, ge=-1, le=1, description="cosine that a link by content reaches, with knn")
+    alpha: float = Field(0.5, ge=0, le=1, description="weight of shared neighbours beside content, with codicil")
+    seed: int = Field(0, ge=0, lt=2**31, description="of the clustering")
+    report_tokens: int = Field(300, ge=16, le=4096, description="tokens of a report's summary, about")
+    input_tokens: int = Field(
+        3_000, ge=200, le=200_000, description="tokens of the members and relations that a report is made of, about"
+    )
+    group: int = Field(512, ge=1, le=65_536, description="communities whose reports make one part, at most")
+    m: int = Field(16, ge=1, le=128, description="links of a node in its level of C-HNSW at least (M); twice at most")
+    parameters: Annotated[_Values, _known("community_tree", CommunityTreeParameters)] = Field(
+        default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
+    )
+
+
 class FamilySettings(_Settings):
     """The index families of a snapshot, and how they are combined."""
 
@@ -253,6 +320,7 @@ class FamilySettings(_Settings):
     tri_graph: TriGraphSettings = TriGraphSettings()
     zoom_graph: ZoomGraphSettings = ZoomGraphSettings()
     lsh_tree: LshTreeSettings = LshTreeSettings()
+    community_tree: CommunityTreeSettings = CommunityTreeSettings()
 
 
 class GateSettings(_Settings):
@@ -435,6 +503,7 @@ class Configuration(_Settings):
     shards: ShardSettings = ShardSettings()
     recognise: RecogniseSettings = RecogniseSettings()
     extract: ExtractSettings = ExtractSettings()
+    resolve: ResolveSettings = ResolveSettings()
     embed: EmbedSettings = EmbedSettings()
     families: FamilySettings = FamilySettings()
     llm: LlmSettings = LlmSettings()
@@ -488,13 +557,20 @@ class Configuration(_Settings):
 
     @property
     def extracts(self) -> bool:
-        """Whether passages are taken apart: it is asked for, or a family that is made needs it."""
+        """Whether passages are taken apart: it is asked for, or what is made needs it."""
+        return self.extract.enabled or self.describes
+
+    @property
+    def describes(self) -> bool:
+        """Whether extracted entities are described: it is asked for, or a family that is made needs it."""
         families = (family for _, family in self.families if isinstance(family, _Family))
-        return self.extract.enabled or any(family.enabled and family.needs_extraction for family in families)
+        wanted = any(family.enabled and family.needs_extraction for family in families)
+        return wanted or self.resolve.description.enabled
 
     def published(self) -> dict[str, Any]:
         """The settings that shape the index, as the manifest records them."""
         sections = {"split", "shards", "recognise", "extract", "embed", "families"}
+        sections |= {"resolve"} if self.describes else set()
         shaping = self.model_dump(mode="json", include=sections)
         shaping["llm"] = self.llm.shaping()
         shaping["embed"].pop("allow_hub")

@@ -11,6 +11,9 @@ import pyarrow as pa
 __all__ = [
     "COMMUNITIES",
     "COMMUNITY_MEMBERS",
+    "COMMUNITY_RELATIONS",
+    "COMMUNITY_SOURCES",
+    "CONSOLIDATED",
     "DESCRIBED",
     "DOCUMENTS",
     "ENTITIES",
@@ -20,9 +23,11 @@ __all__ = [
     "MENTIONS",
     "NAMES",
     "PASSAGES",
+    "PIECES",
     "QUARANTINE",
     "RELATED",
     "RELATIONS",
+    "RELATION_PIECES",
     "SAME_AS",
     "SENTENCES",
     "STAND_INS",
@@ -141,6 +146,31 @@ LSH_SUMMARIES = _schema(
 )
 """Ordered by node_id."""
 
+PIECES = _schema(
+    entity_id=pa.string(),
+    part=pa.string(),  # "name" (canonical), "surface" (how it is shown), "type" or "description"
+    text=pa.string(),
+    passages=pa.int32(),  # that say so; beside name and surface: that it was extracted from
+    passage_id=pa.string(),  # the least of these
+)
+"""What there is to be told of extracted entities, ordered by (entity_id, part, text); read by one stage alone."""
+
+RELATION_PIECES = _schema(
+    source=pa.string(),  # entity_id
+    target=pa.string(),  # entity_id
+    part=pa.string(),  # "source", "target" (how that end is shown), "kind", "description" or, for lack of it, "wording"
+    text=pa.string(),
+    relations=pa.int32(),  # that say so; beside the ends: how many there are
+    passage_id=pa.string(),  # the least of those that they stand in
+)
+"""The same of relations, ordered by (source, target, part, text); in the shard of the source."""
+
+CONSOLIDATED = _schema(
+    made_of=pa.string(),  # of all that a description was made of: what has the same is not made again, 32 hex digits
+    text=pa.string(),
+)
+"""Descriptions that are more than pieces joined, ordered by made_of; read by the stage that makes them alone."""
+
 DESCRIBED = _schema(
     entity_id=pa.string(),
     name=pa.string(),  # canonical
@@ -197,6 +227,21 @@ COMMUNITY_MEMBERS = _schema(
     shard=pa.string(),  # where the member's text lies
 )
 """Ordered by (community_id, member_id)."""
+
+COMMUNITY_RELATIONS = _schema(
+    community_id=pa.string(),  # of the first level: that of both ends
+    source=pa.string(),  # entity_id
+    target=pa.string(),  # entity_id
+    digest=pa.string(),  # of the description
+    shard=pa.string(),  # where the description lies
+)
+"""Ordered by (community_id, source, target); read by the stage that writes the reports alone."""
+
+COMMUNITY_SOURCES = _schema(
+    community_id=pa.string(),
+    source_id=pa.string(),  # of a passage, or the `made_of` of a report that a model was asked for
+)
+"""What a report is about, ordered by (community_id, source_id); read by the stages of communities alone."""
 
 QUARANTINE = _schema(
     nullable=("line", "document_id"),

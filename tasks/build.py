@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, ModelUnavailable
@@ -34,11 +35,16 @@ from storage import lineage as lineages
 from storage import poison, runs, tombstones
 from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
-from storage.publish import describe
+from storage.publish import describe as artifact_of
 from storage.tables import read_table
 from tasks import (
     bm25,
     check,
+    community_build,
+    community_reports,
+    community_tree,
+    describe,
+    describe_llm,
     embed,
     embed_names,
     encoder,
@@ -52,7 +58,9 @@ from tasks import (
     quality,
     recognise,
     recognise_llm,
+    reports,
     resolve,
+    same_as,
     split,
     summarise,
     tri_graph,
@@ -80,6 +88,7 @@ __all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "Build", "is_private"]
 
 _TABLES = frozenset(
     {"documents", "passages", "sentences", "mentions", *EXTRACTION, "entities", "surfaces", "summaries"}
+    | {"described", "related", "same_as", "communities", "community_members"}
 )
 NEEDS: dict[str, tuple[str, ...]] = {
     "encoder": (),
@@ -88,7 +97,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "recognise": ("split",),
     "extract": ("recognise",),
     "embed": ("encoder", "split"),
-    "resolve": ("recognise",),
+    "resolve": ("recognise", "extract"),
+    "describe": ("encoder", "resolve"),
+    "same_as": ("describe",),
     "embed_names": ("encoder", "resolve"),
     "bm25": ("split",),
     "tri_graph": ("resolve",),
@@ -97,7 +108,11 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "zoom_graph": ("zoom_links", "zoom_entity_links"),
     "lsh_axes": ("encoder",),
     "lsh_tree": ("embed", "lsh_axes"),
-    "check": ("extract", "embed", "embed_names", "bm25", "tri_graph", "zoom_graph", "lsh_tree"),
+    "community_tree": ("describe", "same_as"),
+    "check": (
+        *("extract", "embed", "embed_names", "bm25", "tri_graph", "zoom_graph"),
+        *("lsh_tree", "same_as", "community_tree"),
+    ),
     "quality": ("check",),
 }
 """The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
@@ -109,6 +124,7 @@ _FAMILIES = {
     "tri_graph": ("matrices", tri_graph.counts),
     "zoom_graph": ("matrices", zoom_graph.counts),
     "lsh_tree": ("tree", lsh_tree.counts),
+    "community_tree": ("tree", community_tree.counts),
 }
 """The families by name, each with an artifact and what counts it."""
 
@@ -164,6 +180,9 @@ class Build(Maker):
         self.recogniser_fingerprint  # noqa: B018 - raises
         if self.configuration.extracts:
             self.extractor_fingerprint  # noqa: B018 - raises
+        self.report_prompt  # noqa: B018 - raises
+        if self.configuration.describes:
+            self.describer_fingerprint  # noqa: B018 - raises
 
     # Stages, in the order of the flow of data.
 
@@ -422,7 +441,55 @@ class Build(Maker):
             **{f"mentions/{shard}": receipt.outputs["mentions"] for shard, receipt in self.parts["recognise"].items()},
             **{f"passages/{shard}": receipt.outputs["passages"] for shard, receipt in self.parts["split"].items()},
         }
-        self.make(resolve.STAGE, [Want(WHOLE, inputs, {"entities_per_shard": self.configuration.shards.entities})])
+        settings: dict[str, Any] = {"entities_per_shard": self.configuration.shards.entities}
+        if self.configuration.extracts:
+            inputs |= {f"extracted/{shard}": part.outputs["extracted"] for shard, part in self.parts["extract"].items()}
+        if self.configuration.describes:
+            inputs |= {f"relations/{shard}": part.outputs["relations"] for shard, part in self.parts["extract"].items()}
+            settings["pieces"] = True
+        self.make(resolve.STAGE, [Want(WHOLE, inputs, settings)])
+
+    def describe(self) -> None:
+        """Put together what passages say of entities and of related pairs, where a family needs it (ArchRAG)."""
+        if not self.configuration.describes:
+            return
+        setting = self.configuration.resolve
+        pieces = self.parts["resolve"][WHOLE].outputs
+        numbers = self.opened_encoder.numbers
+        shaping = {
+            "description": setting.description.model_dump(include={"most_pieces", "tokens", "input_tokens"}),
+            "describer": self.describer_fingerprint,
+            "names": setting.same_as.enabled,
+            "encoder": numbers,
+        }
+        extra = {
+            "opening": self.opened_encoder.opening,
+            "asking": self.asking(describe.STAGE.name),
+            "prompt": self.description_prompt,
+            "language": self.configuration.split.language,
+        }
+        labels = sorted(name.partition("/")[2] for name in pieces if name.startswith("pieces/"))
+        self.make(
+            describe.STAGE,
+            [
+                Want(
+                    label,
+                    {name: pieces[f"{name}/{label}"] for name in ("pieces", "relation_pieces")},
+                    shaping,
+                    extra,
+                    encoder=numbers,
+                )
+                for label in labels
+            ],
+        )
+
+    def same_as(self) -> None:
+        """Find the extracted entities whose names are nearly the same."""
+        setting = self.configuration.resolve.same_as
+        if self.configuration.describes and setting.enabled:
+            shaping = setting.model_dump(exclude={"enabled"})
+            shaping["dimension"] = self.opened_encoder.numbers["dimension"]
+            self.make(same_as.STAGE, [Want(WHOLE, self.everything("described", "name_vectors"), shaping)])
 
     def embed_names(self) -> None:
         """Make the vectors of canonical names that no earlier part holds."""
@@ -497,11 +564,23 @@ class Build(Maker):
         if self.configuration.families.lsh_tree.enabled:
             lsh_build.make(self)
 
+    def community_tree(self) -> None:
+        """Find communities of what the passages tell of, level by level, and report on them (ArchRAG)."""
+        if self.configuration.families.community_tree.enabled:
+            community_build.make(self)
+
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
         """Whether a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
         return wants_another(sum(part.rows[table] for part in parts.values()))
+
+    def is_in_doubt(self) -> None:
+        """Whether the last layer is one cannot be told: only for a plan, where nothing is made."""
+
+    def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
+        """The arrays of a pack; None where it is not there: it is planned, or was lost."""
+        return None if self.store.blob_size(digest) is None else open_pack(self.store.open_local(digest))
 
     def check(self) -> None:
         """Hold the artifacts against each other before anything is published; raises where they disagree."""
@@ -513,17 +592,24 @@ class Build(Maker):
             of_shards[shard]["bm25"] = receipt.outputs["bm25"]
         for shard, receipt in self.parts.get(extract.STAGE.name, {}).items():
             of_shards[shard] |= {name: receipt.outputs[name] for name in EXTRACTION}
-        segments = self.everything("segments")
+        segments, members = self.everything("segments"), self.everything("community_members")
+        for group, receipt in self.parts.get(community_reports.STAGE.name, {}).items():
+            of_shards[group] = {**receipt.outputs, "members": members[f"community_members/{group}"]}
         for group, receipt in self.parts.get(lsh_summaries.STAGE.name, {}).items():
             of_shards[group] = {**receipt.outputs, "segments": segments[f"segments/{group}"]}
         entities = self.parts["resolve"][WHOLE].outputs
         for shard, receipt in self.parts["embed_names"].items():
             of_shards[shard] = {"entities": entities[f"entities/{shard}"], "names": receipt.outputs["names"]}
+        for shard, receipt in self.parts.get(describe.STAGE.name, {}).items():
+            told = ("described", "related", "description_vectors")
+            of_shards[shard] |= {name: receipt.outputs[name] for name in told}
         checked = self.make(check.STAGE, [Want(shard, inputs, {}) for shard, inputs in of_shards.items()])
-        whole = self.everything("mentions")
+        whole = self.everything("mentions", "extracted", *self._descriptions)
         whole |= {f"checked/{shard}": checked[shard].outputs["checked"] for shard in of_shards}
         for family in (name for name in _FAMILIES if name in self.parts):
             whole |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
+        if same_as.STAGE.name in self.parts:
+            whole |= self.parts[same_as.STAGE.name][WHOLE].outputs
         self.make(check.STAGE, [Want(WHOLE, whole, {})])
 
     def quality(self) -> None:
@@ -640,6 +726,7 @@ class Build(Maker):
                 families[name] = Family(
                     parameters=dict(getattr(self.configuration.families, name).parameters),
                     counts=counted(open_pack(self.store.open_local(self.parts[name][WHOLE].outputs[artifact]))),
+                    history_dependent=name == "community_tree" and self._goes_on_from_before,
                 )
         lineage = Lineage(
             entries=tuple(
@@ -656,7 +743,7 @@ class Build(Maker):
                 passages=sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith("passages/")),
                 counts={
                     table: sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith(table + "/"))
-                    for table in ("sentences", "mentions", "entities", *self._extraction)
+                    for table in ("sentences", "mentions", "entities", *self._extraction, *self._descriptions)
                 },
             ),
             configuration=self.configuration.published(),
@@ -713,6 +800,11 @@ class Build(Maker):
             self.report.stage(stage).asked(spent.get(stage, Spent()), price)
 
     @property
+    def _goes_on_from_before(self) -> bool:
+        """Whether communities are found from those of the version before."""
+        return self.configuration.families.community_tree.clustering == "leiden"
+
+    @property
     def opened_encoder(self) -> OpenedEncoder:
         """The encoder of this run; the stage `encoder` has opened it."""
         if self._encoder is None:
@@ -744,10 +836,27 @@ class Build(Maker):
         settings = self.configuration.llm
         return None if settings.backend == "extractive" else extract_llm.extractor_of(settings)
 
+    @cached_property
+    def describer_fingerprint(self) -> dict[str, Any]:
+        """What determines descriptions, beside the pieces that they are made of."""
+        tokens = self.configuration.resolve.description.tokens
+        language = self.configuration.split.language
+        return describe_llm.fingerprint(self.configuration.llm, self.description_prompt, tokens, language)
+
+    @cached_property
+    def description_prompt(self) -> tuple[str, str] | None:
+        """The prompt for descriptions; raises ConfigurationError where it cannot be read."""
+        return describe_llm.prompt_of(self.configuration.llm)
+
     @property
     def _extraction(self) -> tuple[str, ...]:
         """The tables that hold what was extracted, if it was."""
         return tuple(EXTRACTION) if self.configuration.extracts else ()
+
+    @property
+    def _descriptions(self) -> tuple[str, ...]:
+        """The tables that hold what was put together of that, if it was."""
+        return ("described", "related") if self.configuration.describes else ()
 
     @cached_property
     def summariser_fingerprint(self) -> dict[str, Any]:
@@ -761,6 +870,23 @@ class Build(Maker):
         """The prompt for summaries; raises ConfigurationError where it cannot be read."""
         return summarise.prompt_of(self.configuration.llm)
 
+    @cached_property
+    def report_fingerprint(self) -> dict[str, Any]:
+        """What determines the reports on communities, beside what they are made of."""
+        settings = self.configuration.families.community_tree
+        return reports.fingerprint(
+            self.configuration.llm,
+            self.report_prompt,
+            tokens=settings.report_tokens,
+            input_tokens=settings.input_tokens,
+            language=self.configuration.split.language,
+        )
+
+    @cached_property
+    def report_prompt(self) -> tuple[str, str] | None:
+        """The prompt for reports; raises ConfigurationError where it cannot be read."""
+        return reports.prompt_of(self.configuration.llm)
+
     @property
     def models(self) -> dict[str, Any]:
         """The fingerprints of the models of this run, as a manifest states them."""
@@ -768,8 +894,12 @@ class Build(Maker):
         models = {"encoder": dict(self.opened_encoder.fingerprint), "recogniser": named}
         if self.configuration.families.lsh_tree.enabled:
             models["llm"] = self.summariser_fingerprint
+        if self.configuration.families.community_tree.enabled:
+            models["reports"] = self.report_fingerprint
         if self.configuration.extracts:
             models["extractor"] = self.extractor_fingerprint
+        if self.configuration.describes:
+            models["describer"] = self.describer_fingerprint
         return models
 
     @property
@@ -813,7 +943,7 @@ class Build(Maker):
                         continue
                     kind: Literal["table", "arrays", "file"]
                     kind = "table" if name.split("/")[0] in _TABLES else "file" if stage == "encoder" else "arrays"
-                    yield describe(self.store, name, kind, digest)
+                    yield artifact_of(self.store, name, kind, digest)
 
     @cached_property
     def _makers(self) -> dict[str, str]:
@@ -857,16 +987,25 @@ def is_private(stage: str, label: str, output: str) -> bool:
         return (label, output) != ("documents", "zoom_vectors")
     private = (
         ("resolve", "named"),
+        ("resolve", "pieces"),
+        ("resolve", "relation_pieces"),
+        ("describe", "consolidated"),
+        ("describe", "description_vectors"),
+        ("describe", "name_vectors"),
         ("recognise", recognise_llm.BY_RULES),
         ("extract", extract_llm.BY_SENTENCES),
+        ("community_levels", "community_relations"),
+        ("community_levels", "community_sources"),
+        ("community_reports", "community_vectors"),
     )
-    return stage in ("check", "lsh_axes", "lsh_segments") or (stage, output.split("/")[0]) in private
+    private_stages = ("check", "community_clusters", "community_graph", "lsh_axes", "lsh_segments")
+    return stage in private_stages or (stage, output.split("/")[0]) in private
 
 
 def _artifact_name(stage: str, label: str, output: str) -> str:
     """Where an output stands in the snapshot: `<table>/<shard>`, `<family>/<name>` or `encoder/<file>`."""
     if stage == "zoom_links":
         return "zoom_graph/vectors"
-    if label != WHOLE:
-        return f"{output}/{label}"
-    return output if stage == "resolve" else f"{stage}/{output}"
+    if stage in ("community_levels", "resolve", "same_as"):
+        return output
+    return f"{output}/{label}" if label != WHOLE else f"{stage}/{output}"

@@ -40,7 +40,7 @@ libraries, the settings that a stage reads, documents, or a part of the parent t
 CAUSES: tuple[Cause, ...] = ("first", "cold", "model", "code", "settings", "corpus", "lost")
 """Where a part has several causes, the first of these stands for it: it alone would be enough."""
 
-_MODELS = frozenset({"encoder", "extractor", "fingerprint", "summariser", "tokenizer"})
+_MODELS = frozenset({"describer", "encoder", "extractor", "fingerprint", "summariser", "tokenizer"})
 """The settings of a stage that say which model it uses."""
 
 
@@ -118,6 +118,11 @@ class Former(Build):
         """That of what wrote the parent's summaries."""
         return dict(self._published.models["llm"])  # type: ignore[arg-type]
 
+    @cached_property
+    def report_fingerprint(self) -> dict[str, Any]:
+        """That of what wrote the parent's reports."""
+        return dict(self._published.models["reports"])  # type: ignore[arg-type]
+
     @property
     def recogniser_fingerprint(self) -> str:
         """That of the parent's recogniser."""
@@ -128,11 +133,21 @@ class Former(Build):
         """That of what took the parent's passages apart."""
         return dict(self._published.models["extractor"])  # type: ignore[arg-type]
 
+    @cached_property
+    def describer_fingerprint(self) -> dict[str, Any]:
+        """That of what described the parent's entities."""
+        return dict(self._published.models["describer"])  # type: ignore[arg-type]
+
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
         """Whether the parent has such a layer."""
         return label in self.parts.get(stage, {})
+
+    def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
+        """The parent's part itself: it was made from what it says."""
+        part = self.parts.get(stage, {}).get(shard)
+        return None if part is None else LineageEntry.of(part)
 
     def keeps_code(self, stage: str) -> bool:
         """Whether the stage would make the parent's parts under the keys that they have."""

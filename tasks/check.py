@@ -16,24 +16,33 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.errors import IndexmillError
 from indexmill.names import NameIndex
+from schemas.tables import DESCRIBED, RELATED, SAME_AS
+from tasks.check_rules import CheckError
+from tasks.check_rules import check_lengths as _check_lengths
+from tasks.check_rules import columns as _columns
+from tasks.check_rules import refuse_if as _refuse_if
+from tasks.check_trees import REPORTS, SUMMARIES, check_communities, check_group, check_tree
+from tasks.describe import entity_text
 from tasks.embed import row_key
 from tasks.estimate import Estimate, Range
 from tasks.extraction import EXTRACTION
 from tasks.ingest.shards import id_hash, id_hashes
-from tasks.lsh_segments import LETTERS
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["STAGE", "CheckError", "check_extraction", "check_postings", "check_tree", "estimate"]
-
-_UNIT = 1e-3  # how far from 1 the length of a published vector may be
-
-
-class CheckError(IndexmillError):
-    """An invariant of the snapshot does not hold; nothing was published."""
+__all__ = [
+    "STAGE",
+    "CheckError",
+    "check_descriptions",
+    "check_extraction",
+    "check_postings",
+    "check_same_as",
+    "estimate",
+]
 
 
 def _compute(inputs: Inputs) -> Outputs:
@@ -42,7 +51,9 @@ def _compute(inputs: Inputs) -> Outputs:
     elif "entities" in inputs.job.inputs:
         counts = _check_entities(inputs)
     elif "summaries" in inputs.job.inputs:
-        counts = _check_summaries(inputs)
+        counts = check_group(inputs, SUMMARIES)
+    elif "communities" in inputs.job.inputs:
+        counts = check_group(inputs, REPORTS)
     else:
         counts = _check_whole(inputs)
     return Outputs(files={"checked": json.dumps(counts, sort_keys=True).encode()})
@@ -72,6 +83,7 @@ def _check_documents(inputs: Inputs) -> dict[str, int]:
     if "units" in inputs.job.inputs:
         tables = {name: _columns(inputs, name, *schema.names) for name, schema in EXTRACTION.items()}
         check_extraction(tables, passages["passage_id"], label)
+        counts["extracted_relations"] = tables["relations"].height
     return counts
 
 
@@ -113,28 +125,50 @@ def _check_entities(inputs: Inputs) -> dict[str, int]:
     unknown = np.setdiff1d(pack["entity_keys"], keys)
     _refuse_if(len(unknown) > 0, f"names/{label}: {len(unknown)} vectors of entities that are not there")
     _check_lengths(pack["vectors"], f"names/{label}")
-    return {"entities": len(keys)}
+    counts = {"entities": len(keys)}
+    if "described" in inputs.job.inputs:
+        described = _columns(inputs, "described", *DESCRIBED.names)
+        related = _columns(inputs, "related", *RELATED.names)
+        vectors = inputs.pack(inputs.job.inputs["description_vectors"])
+        counts |= check_descriptions(described, related, vectors, keys, label)
+    return counts
 
 
-def _check_summaries(inputs: Inputs) -> dict[str, int]:
-    """Hold a group's summaries against the segments that they are of, and their vectors; returns how many they are."""
-    label = inputs.job.shard
-    rows = _columns(inputs, "summaries", "node_id", "layer", "text", "digest")
-    nodes, where = rows["node_id"].to_list(), f"summaries/{label}"
-    of = _columns(inputs, "segments", "node_id")["node_id"].unique(maintain_order=True).to_list()
-    _refuse_if(nodes != of, f"{where}: not one summary for each segment, in the order of their ids")
-    _refuse_if(bool((rows["layer"] != LETTERS.index(label[0]) + 1).any()), f"{where}: nodes of another layer")
-    strange = [node for node in nodes if not f"{int(node, 16):0128b}".startswith(label[1:])]
-    _refuse_if(bool(strange), f"{where}: {strange[:1]} belongs to another group")
-    digests = [row_key(text).hex() for text in rows["text"].to_list()]
-    _refuse_if(digests != rows["digest"].to_list(), f"{where}: a text is not that of its digest")
-    pack, where = inputs.pack(inputs.job.inputs["summary_vectors"]), f"summary_vectors/{label}"
-    _refuse_if(len(pack["vectors"]) != len(nodes), f"{where}: {len(pack['vectors'])} rows for {len(nodes)} summaries")
-    _refuse_if(not np.array_equal(pack["keys"], id_hashes(nodes)), f"{where}: vectors of other nodes")
-    own = [key.tobytes().hex() for key in pack["text_keys"]]
+def check_descriptions(
+    described: pl.DataFrame,
+    related: pl.DataFrame,
+    vectors: Mapping[str, NDArray[Any]],
+    entities: NDArray[np.uint64],
+    label: str,
+) -> dict[str, int]:
+    """Raise CheckError where an entity shard's descriptions (schemas DESCRIBED, RELATED) and vectors do not agree.
+
+    entities: the keys of all entities of the shard. Returns how many are described, and how many relations.
+    """
+    where = f"described/{label}"
+    ids = described["entity_id"].to_list()
+    _refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: not in the order of their ids")
+    unknown = np.setdiff1d(NameIndex.keys(ids), entities)
+    _refuse_if(len(unknown) > 0, f"{where}: {len(unknown)} descriptions of entities that are not there")
+    texts = [entity_text(*row) for row in described.select("surface", "type", "description").iter_rows()]
+    digests = [row_key(text).hex() for text in texts]
+    _refuse_if(digests != described["digest"].to_list(), f"{where}: a text is not that of its digest")
+    _refuse_if(bool((described["passages"] < 1).any()), f"{where}: an entity that no passage tells of")
+    where = f"description_vectors/{label}"
+    _refuse_if(len(vectors["vectors"]) != len(ids), f"{where}: {len(vectors['vectors'])} rows for {len(ids)} entities")
+    _refuse_if(not np.array_equal(vectors["keys"], id_hashes(ids)), f"{where}: vectors of other entities")
+    own = [key.tobytes().hex() for key in vectors["text_keys"]]
     _refuse_if(own != digests, f"{where}: vectors of other texts")
-    _check_lengths(pack["vectors"], where)
-    return {"summaries": len(nodes)}
+    _check_lengths(vectors["vectors"], where)
+    where = f"related/{label}"
+    pairs = list(related.select("source", "target").iter_rows())
+    _refuse_if(any(one >= other for one, other in pairwise(pairs)), f"{where}: not in the order of their ends")
+    _refuse_if(any(one == other for one, other in pairs), f"{where}: an entity is related to itself")
+    strange = related.filter(~pl.col("source").is_in(described["entity_id"].implode())).height
+    _refuse_if(strange > 0, f"{where}: {strange} relations of entities that are not described there")
+    digests = [row_key(text).hex() for text in related["description"].to_list()]
+    _refuse_if(digests != related["digest"].to_list(), f"{where}: a text is not that of its digest")
+    return {"described": len(ids), "related": len(pairs), "relations": int(related["relations"].sum())}
 
 
 def _check_whole(inputs: Inputs) -> dict[str, int]:
@@ -146,14 +180,56 @@ def _check_whole(inputs: Inputs) -> dict[str, int]:
     for label in labels:
         summed.update(json.loads(inputs.path(inputs.job.inputs[f"checked/{label}"]).read_bytes()))
     counts = {name: summed[name] for name in ("documents", "entities", "passages", "sentences")}
-    mentions = [inputs.path(inputs.job.inputs[f"mentions/{label}"]) for label in _labels(inputs, "mentions")]
-    mentioned = pl.scan_parquet(mentions).select(pl.col("entity_id").n_unique()).collect().item() if mentions else 0
-    _refuse_if(mentioned != counts["entities"], f"{counts['entities']} entities for {mentioned} mentioned ids")
+    mentioned = _distinct(inputs, "entity_id", "mentions", "extracted")
+    _refuse_if(
+        mentioned != counts["entities"], f"{counts['entities']} entities for {mentioned} ids mentioned or extracted"
+    )
+    if "described" in summed:
+        _check_descriptions(inputs, summed)
     if "zoom_graph/matrices" in inputs.job.inputs:
         _check_zoom_graph(inputs, counts["documents"], counts["passages"], counts["entities"])
     if "lsh_tree/tree" in inputs.job.inputs:
         check_tree(inputs.pack(inputs.job.inputs["lsh_tree/tree"]), counts["passages"], summed["summaries"])
+    if "community_tree/tree" in inputs.job.inputs:
+        tree, index = (inputs.pack(inputs.job.inputs[f"community_tree/{name}"]) for name in ("tree", "index"))
+        sizes = {name: summed[name] for name in ("passages", "communities", "related")}
+        check_communities(tree, index, entities=summed["described"], **sizes)
     return counts
+
+
+def _distinct(inputs: Inputs, column: str, *tables: str) -> int:
+    """How many different values a column has in all tables `<name>/<shard>` of some names."""
+    paths = [path for name in tables for path in inputs.paths(name)]
+    if not paths:
+        return 0
+    whole = pl.concat([pl.scan_parquet(path).select(column) for path in paths])
+    return int(whole.select(pl.col(column).n_unique()).collect(engine="streaming").item())
+
+
+def _check_descriptions(inputs: Inputs, summed: Mapping[str, int]) -> None:
+    """Hold what is described against what was extracted."""
+    extracted = _distinct(inputs, "entity_id", "extracted")
+    _refuse_if(
+        summed["described"] != extracted, f"{summed['described']} described entities for {extracted} extracted ones"
+    )
+    told, there = summed["relations"], summed["extracted_relations"]
+    _refuse_if(told != there, f"related pairs have {told} relations, of {there} extracted ones")
+    ids = inputs.tables("described", DESCRIBED, "entity_id").column("entity_id").combine_chunks()
+    related = inputs.tables("related", RELATED, "target").column("target")
+    strange = len(related) - int(pc.sum(pc.is_in(related, ids)).as_py() or 0)
+    _refuse_if(strange > 0, f"related: {strange} pairs lead to entities that are not described")
+    if "same_as" in inputs.job.inputs:
+        check_same_as(inputs.table("same_as", SAME_AS), ids)
+
+
+def check_same_as(pairs: pa.Table, ids: pa.Array) -> None:
+    """Raise CheckError where the pairs (schema SAME_AS) are not each one of two described entities, once, in order."""
+    rows = list(zip(*(pairs.column(name).to_pylist() for name in ("entity_id", "other_id")), strict=True))
+    _refuse_if(any(one >= other for one, other in pairwise(rows)), "same_as: not in the order of the ids")
+    _refuse_if(any(one >= other for one, other in rows), "same_as: a pair is not in the order of its ids")
+    for name in ("entity_id", "other_id"):
+        known = pc.all(pc.is_in(pairs.column(name), ids)).as_py()
+        _refuse_if(known is False, f"same_as: a pair names an entity that is not described ({name})")
 
 
 def _check_zoom_graph(inputs: Inputs, documents: int, passages: int, entities: int) -> None:
@@ -170,53 +246,12 @@ def _check_zoom_graph(inputs: Inputs, documents: int, passages: int, entities: i
         _refuse_if(bool((owners == indices).any()), f"zoom_graph: some of {name} are linked to themselves")
 
 
-def check_tree(pack: Mapping[str, NDArray[Any]], passages: int, summaries: int) -> None:
-    """Raise CheckError where the tree is not one over all passages, within its bounds.
-
-    Each row below the uppermost layer has its parent in the next, which makes each reachable from one root.
-    """
-    smallest, largest, layers, _ = pack["bounds"].tolist()
-    offsets, parents = pack["layer_offsets"], pack["parents"].astype(np.int64)
-    sizes = np.diff(offsets)
-    built, rows = len(sizes) - 1, passages + summaries
-    fits = offsets[0] == 0 and sizes[0] == passages and len(parents) == len(pack["codes"]) == offsets[-1] == rows
-    _refuse_if(not fits, f"lsh_tree: {len(parents)} rows for {passages} passages and {summaries} summaries")
-    _refuse_if(built > layers or bool((sizes[:-1] <= largest).any()), f"lsh_tree: layers of {sizes.tolist()} nodes")
-    _refuse_if(built < layers and bool(sizes[-1] > largest), f"lsh_tree: {sizes[-1]} roots, and no layer over them")
-    layer = np.repeat(np.arange(built + 1), sizes)
-    _refuse_if(bool((parents[layer == built] != -1).any()), "lsh_tree: a root has a parent")
-    below = np.flatnonzero(layer < built)
-    above = parents[below]
-    inside = bool(((above >= passages) & (above < rows)).all()) and bool((layer[above] == layer[below] + 1).all())
-    _refuse_if(not inside, "lsh_tree: a node's parent is not in the layer above it")
-    held = np.diff(pack["children.indptr"])
-    _refuse_if(len(held) != summaries or pack["children.indptr"][0] != 0, "lsh_tree: not every summary has children")
-    broken = (held < smallest) | (held > largest)
-    _refuse_if(bool(broken.any()), f"lsh_tree: {np.count_nonzero(broken)} segments are not of {smallest} to {largest}")
-    owners = np.repeat(np.arange(passages, rows), held)
-    same = len(owners) == len(pack["children.indices"]) == len(below)
-    same = same and np.array_equal(np.sort(pack["children.indices"]), below)
-    same = same and np.array_equal(parents[pack["children.indices"]], owners)
-    _refuse_if(not same, "lsh_tree: children and parents do not agree")
-
-
 def _labels(inputs: Inputs, name: str) -> list[str]:
     return sorted(key.partition("/")[2] for key in inputs.job.inputs if key.startswith(name + "/"))
 
 
-def _columns(inputs: Inputs, name: str, *columns: str) -> pl.DataFrame:
-    """Some columns of an input table."""
-    return pl.scan_parquet(inputs.path(inputs.job.inputs[name])).select(*columns).collect()
-
-
 def _bits(hashed: bytes) -> str:
     return f"{int.from_bytes(hashed):0256b}"
-
-
-def _check_lengths(vectors: NDArray[Any], where: str) -> None:
-    for first in range(0, len(vectors), 65_536):
-        lengths = np.linalg.norm(vectors[first : first + 65_536], axis=1)
-        _refuse_if(bool((np.abs(lengths - 1) > _UNIT).any()), f"{where}: a vector is not of unit length")
 
 
 def check_postings(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> None:
@@ -235,16 +270,9 @@ def check_postings(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> N
     _refuse_if(bool((words != pack["lengths"]).any()), f"{where}: occurrences do not add up to the passages' lengths")
 
 
-def _refuse_if(broken: bool, message: str) -> None:
-    if broken:
-        raise CheckError(
-            f"{message}; nothing was published. `indexmill build --cold` makes every part again; please report this"
-        )
-
-
 def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     """A few words."""
     return Estimate(bytes={"checked": Range(0, 200)})
 
 
-STAGE = Stage("check", version=4, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)
+STAGE = Stage("check", version=6, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)

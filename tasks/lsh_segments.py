@@ -9,7 +9,6 @@ that were cut, in the order of their rows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -23,9 +22,9 @@ from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES, conform
 from storage.tables import read_table
 from tasks.embed import row_key
 from tasks.estimate import ZERO, Estimate, Range, Rows
+from tasks.groups import assigned, expected_labels, shares
 from tasks.hierarchy import Bounds, Nodes, layer_over
 from tasks.hyperplanes import Hyperplanes
-from tasks.ingest.shards import assign
 from tasks.node_texts import is_table, texts_of
 from tasks.stage import Inputs, Outputs, Stage
 
@@ -107,8 +106,7 @@ def _compute(inputs: Inputs) -> Outputs:
     layer = layer_over(number, below, planes, bounds, digest_of(canonical_json(settings["summariser"])))
     place = dict(zip(below.ids, shards, strict=True))
     made = sorted(layer.children())
-    hashes, ones = _hashes([node for node, _ in made]), np.ones(len(made), dtype=np.int64)
-    groups = assign(hashes, ones, settings["group"], letter=LETTERS[number - 1])
+    groups = assigned([node for node, _ in made], settings["group"], LETTERS[number - 1])
     tables = {
         f"segments/{label}": _table([made[row] for row in rows.tolist()], place) for label, rows in groups.items()
     }
@@ -119,13 +117,6 @@ def planes_of(inputs: Inputs) -> Hyperplanes:
     """The hyperplanes of the settings and of the input `axes`."""
     settings = inputs.settings
     return Hyperplanes(settings["seed"], settings["dimension"], inputs.pack(inputs.job.inputs["axes"])["axes"])
-
-
-def _hashes(nodes: Sequence[str]) -> NDArray[np.uint8]:
-    """Node ids, which are hashes, as paths in a trie: (n, 32) uint8."""
-    hashes = np.zeros((len(nodes), 32), dtype=np.uint8)
-    hashes[:, :16] = np.frombuffer(bytes.fromhex("".join(nodes)), np.uint8).reshape(-1, 16)
-    return hashes
 
 
 def _table(made: Sequence[tuple[str, list[tuple[str, str]]]], place: Mapping[str, str]) -> pa.Table:
@@ -167,22 +158,6 @@ def rows_below(inputs: Inputs, expected: Mapping[str, Range]) -> Rows:
     return Rows(low, high, Range(fresh_low, fresh_high))
 
 
-def shares(rows: Rows, groups: int) -> list[Rows]:
-    """Rows spread evenly over some groups: bounds that add up to the whole's."""
-
-    def share(number: int, group: int) -> int:
-        return number // groups + (group < number % groups)
-
-    return [
-        Rows(
-            share(rows.low, group),
-            max(share(rows.low, group), share(rows.high, group)),
-            Range(share(rows.fresh.low, group), max(share(rows.fresh.low, group), share(rows.fresh.high, group))),
-        )
-        for group in range(groups)
-    ]
-
-
 def _changes(inputs: Inputs) -> Range:
     """Passages that are new, and at most so many that are new or gone."""
     before: set[tuple[str, str]] = set()
@@ -203,11 +178,7 @@ def _expected_groups(inputs: Inputs, made: Range) -> list[str]:
     for digest in inputs.job.reuse:
         if is_table(inputs, digest):
             nodes.update(read_table(inputs.store, digest, LSH_SEGMENTS, columns=("node_id",))["node_id"].to_pylist())
-    limit, letter = inputs.settings["group"], LETTERS[inputs.settings["layer"] - 1]
-    if nodes:
-        return list(assign(_hashes(sorted(nodes)), np.ones(len(nodes), dtype=np.int64), limit, letter=letter))
-    bits = max(0, math.ceil(math.log2(max(made.low + made.high, 1) / 2 / limit)))
-    return [letter + f"{group:0{bits}b}" for group in range(2**bits)] if bits else [letter]
+    return expected_labels(nodes, made, inputs.settings["group"], LETTERS[inputs.settings["layer"] - 1])
 
 
 STAGE = Stage("lsh_segments", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)

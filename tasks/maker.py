@@ -18,7 +18,7 @@ from indexmill.errors import BudgetReached
 from indexmill.manifest import Manifest
 from schemas.tables import DOCUMENTS
 from storage import poison, refs, runs
-from storage.lineage import Lineage
+from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
 from storage.receipts import Receipt, candidates, find, find_incomplete, overlap, scan
 from storage.tables import read_table
@@ -113,9 +113,13 @@ class Maker:
         """What a record of poison at a stage holds for: with other settings, code or libraries, it is tried again."""
         raise NotImplementedError
 
+    def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
+        """The parent's part of a stage for a shard, if it has one; its blobs or receipt may be missing."""
+        return self._parents_parts.get((stage, shard))
+
     def _forget_parent(self) -> None:
         """Another version is the parent now."""
-        for name in ("_parents_keys", "_parents_outputs", "_parents_shards", "_places"):
+        for name in ("_parents_keys", "_parents_outputs", "_parents_parts", "_parents_shards", "_places"):
             self.__dict__.pop(name, None)
 
     def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
@@ -365,6 +369,11 @@ class Maker:
     def _parents_outputs(self) -> dict[tuple[str, str], dict[str, str]]:
         """What the parent's parts hold, by stage and key: their blobs or receipts may be missing."""
         return {(entry.stage, entry.key): entry.outputs for entry in self.parent.lineage.entries} if self.parent else {}
+
+    @cached_property
+    def _parents_parts(self) -> dict[tuple[str, str], LineageEntry]:
+        entries = self.parent.lineage.entries if self.parent else ()
+        return {(entry.stage, entry.shard): entry for entry in entries}
 
     @cached_property
     def _parents_keys(self) -> frozenset[tuple[str, str, str]]:

@@ -148,6 +148,10 @@ class Planner(Build):
         self._in_doubt = self._in_doubt or not wants_another(least)
         return super().wants_layer(stage, label, wants_another, parts, table)
 
+    def is_in_doubt(self) -> None:
+        """What follows may turn out not to be needed, up to the next part of the whole."""
+        self._in_doubt = True
+
     def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
         wanted = list(wants)
         keys = {want.shard: part_key(stage, want.settings, want.inputs) for want in wanted}

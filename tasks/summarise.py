@@ -19,7 +19,7 @@ from tasks.ingest.shards import estimate_tokens
 from tasks.llm.prompts import Prompt, prompt
 from tasks.sentences import sentence_spans
 
-__all__ = ["Extractive", "fingerprint", "most_output", "prompt_of", "request", "said"]
+__all__ = ["Extractive", "fingerprint", "most_output", "plain", "prompt_of", "request", "said"]
 
 _VERSION = 1
 """Of `Extractive`: raise it whenever a summary changes."""
@@ -138,8 +138,13 @@ def request(texts: Sequence[str], tokens: int, asked: Prompt, *, about: Sequence
 
 def said(value: Mapping[str, Any], tokens: int) -> str:
     """The summary in a valid answer as plain text on one line; empty where it says nothing."""
-    text = str(value["summary"]).encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")
-    return _cut(_SPACE.sub(" ", text).strip(), 4 * tokens)
+    return plain(str(value["summary"]), 4 * tokens)
+
+
+def plain(text: str, tokens: int) -> str:
+    """A text on one line, its beginning where it has more than twice so many tokens."""
+    clean = text.encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")
+    return _cut(_SPACE.sub(" ", clean).strip(), tokens)
 
 
 def _cut(text: str, tokens: int) -> str:

@@ -6,7 +6,7 @@ import click
 
 from indexmill.command.model import asking, filtering, filtering_of, model_of, prompts_of
 from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, printable
-from indexmill.command.query import few, wrapped
+from indexmill.command.query import few, titled, wrapped
 from indexmill.errors import BadInput
 
 __all__ = ["command"]
@@ -88,7 +88,6 @@ def command(
     if explain and found.reasoning:
         click.echo("\n".join(wrapped(found.reasoning, "    ")))
     for rank, hit in enumerate(found.hits, start=1):
-        title = "(summary)" if hit.kind == "summary" else hit.title or "(no title)"
-        click.echo(printable(f"{rank:>2}. {title}  [{', '.join(few(hit.document_ids))}]"))
+        click.echo(printable(f"{rank:>2}. {titled(hit)}  [{', '.join(few(hit.document_ids))}]"))
         if explain:
             click.echo("\n".join(wrapped(hit.text, "    ")))

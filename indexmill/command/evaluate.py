@@ -12,7 +12,7 @@ from indexmill.command.model import asking, filtering
 from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, table
 from indexmill.errors import BadInput, ConfigurationError
 
-__all__ = ["command", "numbers", "record_weights"]
+__all__ = ["command", "communities_table", "numbers", "record_weights"]
 
 
 @click.command("evaluate")
@@ -129,8 +129,24 @@ def command(
     which = unnumbered if found.version is None else f"version {found.version}"
     click.echo(f"{len(asked)} questions, {which}\n")
     click.echo(table(["method", *(f"recall@{k}" for k in depths), "tokens", "ms", "ms to encode"], rows))
+    if found.communities:
+        click.echo("\n" + communities_table(found.communities))
     if found.unknown_gold_ids:
         click.echo(f"{found.unknown_gold_ids} of {found.gold_ids} gold documents are not in the snapshot", err=True)
+
+
+def communities_table(levels: Mapping[str, Mapping[str, Any]]) -> str:
+    """How many communities each level has, and how good they are, as people read it."""
+    rows = [
+        [
+            level,
+            f"{one['communities']:,}",
+            "-" if one["chi"] is None else f"{one['chi']:.3f}",
+            "-" if one["sim"] is None else f"{one['sim']:.4f}",
+        ]
+        for level, one in levels.items()
+    ]
+    return table(["level", "communities", "CHI", "Sim"], rows)
 
 
 def _fit(options: Options, questions: Path, ks: str, version: int | None, alias: str | None, run: str | None) -> None:

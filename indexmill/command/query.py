@@ -1,4 +1,4 @@
-"""``indexmill query``: passages, and summaries of them, that answer a question."""
+"""``indexmill query``: passages, and what is told of many of them, that answer a question."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ from indexmill.command.options import Options, candidate, common, filtered, open
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 
-__all__ = ["command", "few", "wrapped"]
+__all__ = ["command", "few", "titled", "wrapped"]
 
 WIDTH = 100
 
 MOST_LISTED = 12
 """Documents or ids of one hit that are shown; ``--json`` has them all."""
+
+
+_TAKEN = {
+    "lsh_tree": {"pattern", "ratio", "token_budget"},
+    "community_tree": {"token_budget", "k_level", "levels", "passages"},
+}
+"""The options of one retrieval that a method takes."""
 
 
 @click.command("query")
@@ -39,7 +46,19 @@ MOST_LISTED = 12
     "--token-budget",
     metavar="T",
     type=click.IntRange(min=1),
-    help="Of lsh_tree: hits of T tokens at most; what does not fit is left out.",
+    help="Of lsh_tree and community_tree: hits of T tokens at most; what does not fit is left out.",
+)
+@click.option(
+    "--k-level", metavar="K", type=click.IntRange(1, 1000), help="Of community_tree: nodes found on every level."
+)
+@click.option(
+    "--levels",
+    metavar="L",
+    type=click.IntRange(min=0),
+    help="Of community_tree: levels of communities that are searched, from the lowest up; 0 for entities alone.",
+)
+@click.option(
+    "--passages", metavar="P", type=click.IntRange(min=0), help="Of community_tree: passages among the hits at most."
 )
 @filtered
 @candidate
@@ -54,6 +73,9 @@ def command(
     pattern: str | None,
     ratio: float | None,
     token_budget: int | None,
+    k_level: int | None,
+    levels: int | None,
+    passages: int | None,
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
@@ -65,14 +87,23 @@ def command(
 
     --method lsh_tree finds summaries, too. `--pattern detailed --ratio 0.8 -k 5` gives the 4 nearest passages and the
     nearest summary, `--pattern summarised` 4 summaries and a passage.
+
+    --method community_tree finds entities and communities of them, too: `--passages 0 -k 25` gives the 5 nearest of
+    each of 5 levels.
     """
-    given = {"pattern": pattern, "ratio": ratio, "token_budget": token_budget}
+    given = {
+        "pattern": pattern,
+        "ratio": ratio,
+        "token_budget": token_budget,
+        "k_level": k_level,
+        "levels": levels,
+        "passages": passages,
+    }
     parameters = {name: value for name, value in given.items() if value is not None}
     with opened(options, version, alias, run) as snapshot:
         method = method or snapshot.default_method
-        if parameters and method != "lsh_tree":
-            named = ", ".join(f"--{name.replace('_', '-')}" for name in parameters)
-            raise BadInput(f"{named}: {method} does not take that; add --method lsh_tree")
+        if not set(parameters) <= _TAKEN.get(method, set()):
+            raise BadInput(_refused(method, list(parameters)))
         hits = snapshot.retrieve(question, method=method, k=k, where=where or None, parameters=parameters)
         if options.json:
             options.print_json(
@@ -92,9 +123,23 @@ def command(
             click.echo(_shown(rank, hit, explain))
 
 
+def _refused(method: str, names: Sequence[str]) -> str:
+    """That a method does not take some parameters, and which one would."""
+    named = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+    others = [other for other, taken in _TAKEN.items() if taken.issuperset(names)]
+    instead = f"; add --method {' or '.join(others)}" if others else ", and no method takes all of them"
+    return f"{named}: {method} does not take that{instead}"
+
+
+def titled(hit: Hit) -> str:
+    """What stands in the heading of a hit: its title, and its kind where it is no passage."""
+    if hit.kind == "passage":
+        return hit.title or "(no title)"
+    return f"{hit.title} ({hit.kind})" if hit.title else f"({hit.kind})"
+
+
 def _shown(rank: int, hit: Hit, explain: bool) -> str:
-    title = "(summary)" if hit.kind == "summary" else hit.title or "(no title)"
-    heading = f"{rank:>2}. {hit.score:.4f}  {title}  [{', '.join(few(hit.document_ids))}]"
+    heading = f"{rank:>2}. {hit.score:.4f}  {titled(hit)}  [{', '.join(few(hit.document_ids))}]"
     lines = [printable(heading)]
     lines += wrapped(hit.text, "    ")
     if explain:
@@ -127,13 +172,14 @@ def few(items: Sequence[Any]) -> list[Any]:
     return list(items) if more <= 0 else [*items[:MOST_LISTED], f"{more:,} more"]
 
 
-_UNSHOWN = frozenset({"entity_id", "sentence"})  # ids are for scripts; a sentence gets a line of its own
+_UNSHOWN = frozenset({"entity_id", "community_id", "sentence"})
+"""Ids are for scripts; a sentence gets a line of its own."""
 
 
 def _value(key: str, value: Any) -> str:
     if value is None:
         return ""
-    if key in ("surface", "name", "term", "text"):
+    if key in ("surface", "name", "term", "text", "title", "description"):
         return str(value)
     return f"{key.replace('_', ' ')} {f'{value:.3f}' if isinstance(value, float) else value}"
 

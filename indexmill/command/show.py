@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from indexmill.command import communities as of_communities
+from indexmill.command import tree as of_summaries
+from indexmill.command.evaluate import communities_table
 from indexmill.command.options import Options, candidate, common, opened, printable, table
-from indexmill.command.tree import drawing, outline
+from indexmill.errors import BadInput
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -20,6 +23,7 @@ __all__ = ["command", "size", "summary"]
 @click.argument("version", metavar="[N]", required=False, type=click.IntRange(min=1))
 @click.option("--alias", metavar="NAME", help="Show the version that this alias points to.")
 @click.option("--tree", is_flag=True, help="Draw the summaries of lsh_tree, from the roots down.")
+@click.option("--communities", is_flag=True, help="Draw the communities of community_tree, from the roots down.")
 @click.option(
     "--depth", metavar="LAYERS", type=click.IntRange(min=1), default=2, show_default=True, help="How far down to draw."
 )
@@ -29,23 +33,34 @@ __all__ = ["command", "size", "summary"]
     type=click.IntRange(min=1),
     default=12,
     show_default=True,
-    help="How many roots, and how many children of a summary, to draw; the others are counted.",
+    help="How many roots, and how many children of a node, to draw; the others are counted.",
 )
 @candidate
 @common
 def command(
-    options: Options, version: int | None, alias: str | None, run: str | None, tree: bool, depth: int, width: int
+    options: Options,
+    version: int | None,
+    alias: str | None,
+    run: str | None,
+    tree: bool,
+    communities: bool,
+    depth: int,
+    width: int,
 ) -> None:
     """Show snapshot N, the newest by default: its families with counts and parameters, its artifacts.
 
     With --tree, the hierarchy of lsh_tree instead: every summary with the number of passages under it and its first
-    words.
+    words. With --communities, that of community_tree: every community with its title, its rating and the number of
+    entities under it.
     """
+    if tree and communities:
+        raise BadInput("--tree and --communities are given; expected one of them")
     unnumbered = "exported snapshot" if run is None else f"candidate of run {run}, not published"
     with opened(options, version, alias, run) as snapshot:
-        if tree:
-            told = outline(snapshot, depth, width)
-            options.print_json(told) if options.json else click.echo(drawing(told, unnumbered))
+        if tree or communities:
+            drawn = of_summaries if tree else of_communities
+            told = drawn.outline(snapshot, depth, width)
+            options.print_json(told) if options.json else click.echo(drawn.drawing(told, unnumbered))
             return
         shown = summary(snapshot)
     if options.json:
@@ -55,9 +70,14 @@ def command(
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:
-    """The snapshot as ``show --json`` prints it: the manifest's fields, under the ref that published it."""
-    from indexmill.canonical import digest_of
+    """The snapshot as ``show --json`` prints it: the manifest's fields, under the ref that published it.
 
+    ``communities`` has the levels of community_tree and how good they are, where the snapshot holds it.
+    """
+    from indexmill.canonical import digest_of
+    from indexmill.retrieve.communities import quality
+
+    levels = quality(snapshot)
     manifest, ref = snapshot.manifest, snapshot.ref
     record = manifest.model_dump(mode="json", by_alias=True)
     return {
@@ -66,6 +86,7 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
         "published": None if ref is None else ref.model_dump(mode="json", exclude={"version", "manifest"}),
         "methods": list(snapshot.methods),
         **record,
+        **({"communities": levels} if levels else {}),
     }
 
 
@@ -85,10 +106,16 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
         lines.append(f"{name:<9} {_value(model)}")
     for name, family in sorted(shown["families"].items()):
         length = sum(one["bytes"] for one in shown["artifacts"] if one["name"].partition("/")[0] == name)
-        told = [_counted(family["counts"]), size(length) if length else ""]
+        levels = shown.get("communities", {}) if name == "community_tree" else {}
+        counts = {
+            what: number for what, number in family["counts"].items() if what.removeprefix("level_") not in levels
+        }
+        told = [_counted(counts), size(length) if length else ""]
         lines += ["", "  ".join([name, *(part for part in told if part)])]
         if family["history_dependent"]:
             lines.append("  depends on the snapshot before it")
+        if levels:
+            lines += [f"  {line}" for line in communities_table(levels).splitlines()]
         lines += [f"  {parameter} = {_value(value)}" for parameter, value in sorted(family["parameters"].items())]
     rows = [
         [

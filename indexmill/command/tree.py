@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from indexmill.command.options import printable
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from indexmill.snapshot import Snapshot
 
-__all__ = ["MOST", "drawing", "outline"]
+__all__ = ["MOST", "drawing", "fitted", "largest", "outline", "under"]
 
 MOST = 1000
 """Nodes of one outline at most, the upper layers first."""
@@ -36,7 +37,7 @@ def outline(snapshot: Snapshot, depth: int, width: int) -> dict[str, Any]:
     sizes = tree.sizes()
     roots = tree.roots()
     told: list[dict[str, Any]] = []
-    tier = [(told, row) for row in _largest(roots, sizes, width)]
+    tier = [(told, row) for row in largest(roots, sizes, width)]
     left = MOST
     for level in range(depth, 0, -1):
         tier = tier[:left]
@@ -49,7 +50,7 @@ def outline(snapshot: Snapshot, depth: int, width: int) -> dict[str, Any]:
                 children = tree.children(np.array([row]))
                 node |= {"below": len(children), "children": []}
                 if level > 1:
-                    below += [(node["children"], child) for child in _largest(children, sizes, width)]
+                    below += [(node["children"], child) for child in largest(children, sizes, width)]
         tier = below
     return {
         "version": snapshot.version,
@@ -59,8 +60,8 @@ def outline(snapshot: Snapshot, depth: int, width: int) -> dict[str, Any]:
     }
 
 
-def _largest(rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], count: int) -> list[int]:
-    """The first of some nodes, those with more passages under them before the others, then by row."""
+def largest(rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], count: int) -> list[int]:
+    """The first of some nodes, those with more under them before the others, then by row."""
     order = (-sizes[rows]).argsort(kind="stable")
     found: list[int] = rows[order[:count]].tolist()
     return found
@@ -93,13 +94,14 @@ def drawing(told: dict[str, Any], unnumbered: str) -> str:
         lines.append("  no summaries: there are not more passages than one segment holds")
     lines.append("")
     for node in told["tree"]:
-        lines += [_line(node, ""), *_below(node, "")]
+        lines += [fitted(_line(node), ""), *under(node, "", _line, "passages")]
     if more := told["roots"] - len(told["tree"]):
         lines.append(f"{more:,} more")
     return "\n".join(lines)
 
 
-def _below(node: dict[str, Any], indent: str) -> list[str]:
+def under(node: dict[str, Any], indent: str, line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
+    """The lines of all that is told under a node, one for each; ``unit`` is what nodes count."""
     children = node.get("children")
     if not children:
         return []
@@ -107,19 +109,23 @@ def _below(node: dict[str, Any], indent: str) -> list[str]:
     lines = []
     for number, child in enumerate(children, start=1):
         last = number == len(children) and not more
-        lines.append(_line(child, indent + ("└─ " if last else "├─ ")))
-        lines += _below(child, indent + ("   " if last else "│  "))
+        lines.append(fitted(line(child), indent + ("└─ " if last else "├─ ")))
+        lines += under(child, indent + ("   " if last else "│  "), line, unit)
     if more:
-        hidden = node["passages"] - sum(child["passages"] for child in children)
-        lines.append(f"{indent}└─ {more:,} more, {hidden:,} passages")
+        hidden = node[unit] - sum(child[unit] for child in children)
+        lines.append(f"{indent}└─ {more:,} more, {hidden:,} {unit}")
     return lines
 
 
-def _line(node: dict[str, Any], indent: str) -> str:
-    counted = ""
-    if node["kind"] == "summary":
-        grouped = f" in {node['below']:,}" if node["layer"] > 1 else ""
-        counted = f"{node['passages']:,} passages{grouped}: "
-    text = " ".join(printable(f"{counted}{node['text']}").split())
+def fitted(line: str, indent: str) -> str:
+    """A text as one line of the drawing."""
+    text = " ".join(printable(line).split())
     room = max(WIDTH - len(indent), 40)
     return indent + (text if len(text) <= room else text[: room - 1].rstrip() + "…")
+
+
+def _line(node: dict[str, Any]) -> str:
+    if node["kind"] != "summary":
+        return str(node["text"])
+    grouped = f" in {node['below']:,}" if node["layer"] > 1 else ""
+    return f"{node['passages']:,} passages{grouped}: {node['text']}"

@@ -36,6 +36,11 @@ METHODS: dict[str, Method] = {
     "tri_graph": Method("indexmill.retrieve.tri_graph_reader:TriGraphReader", family="tri_graph"),
     "zoom_graph": Method("indexmill.retrieve.zoom_graph_reader:ZoomGraphReader", family="zoom_graph"),
     "lsh_tree": Method("indexmill.retrieve.lsh_tree_reader:LshTreeReader", family="lsh_tree"),
+    "community_tree": Method(
+        "indexmill.retrieve.community_tree_reader:CommunityTreeReader",
+        family="community_tree",
+        answering="indexmill.answer.community_tree:AdaptiveFiltering",
+    ),
     "dense": Method("indexmill.retrieve.dense:Dense"),
     "bm25": Method("indexmill.retrieve.bm25:Bm25", family="bm25"),
 }

@@ -14,6 +14,9 @@
 
 Algorithm 1 writes the weight as 1 - cos, which is a distance; every clustering here takes it as affinity, so the weight
 is cos, but at least FLOOR: links between unlike nodes stay links.
+
+Up to EXACT_NODES nodes are compared all with all. Of more, each is compared with those in the inverted lists near it
+(tasks.neighbours): nearly the same links, and as much a function of the nodes and their ids.
 """
 
 from __future__ import annotations
@@ -23,31 +26,29 @@ from numpy.typing import NDArray
 
 from indexmill.retrieve.grid import UNIT
 from tasks.communities.graph import Edges, Floats, Graph, Weighted, joined, shared_neighbours
+from tasks.ingest.shards import hash_order, id_hashes
+from tasks.neighbours import Lists, ListSettings
 
-__all__ = ["EXACT_NODES", "FLOOR", "TooManyNodes", "codicil", "knn", "none", "weighted"]
+__all__ = ["EXACT_NODES", "FLOOR", "codicil", "knn", "none", "weighted"]
 
 FLOOR = 0.01
 """The least weight of a link."""
 
-EXACT_NODES = 300_000
+EXACT_NODES = 100_000
 """Most nodes whose neighbours are found by comparing all with all, unless the caller says otherwise."""
 
 _TILE = 2**23  # products held at once
 
 
-class TooManyNodes(ValueError):
-    """More nodes than may be compared all with all."""
+def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int = EXACT_NODES) -> Edges:
+    """The graph's links, and those to the k nearest nodes that reach the threshold."""
+    return joined(len(graph.ids), graph.edges, _nearest(graph, k, threshold, exact))
 
 
-def knn(graph: Graph, k: int = 10, threshold: float = 0.6, most: int = EXACT_NODES) -> Edges:
-    """The graph's links, and those to the k nearest nodes that reach the threshold; raises TooManyNodes."""
-    return joined(len(graph.ids), graph.edges, _nearest(graph, k, threshold, most))
-
-
-def codicil(graph: Graph, k: int = 10, alpha: float = 0.5, most: int = EXACT_NODES) -> Edges:
-    """The links that some node keeps, of the graph's and those to its k nearest nodes; raises TooManyNodes."""
+def codicil(graph: Graph, k: int = 10, alpha: float = 0.5, exact: int = EXACT_NODES) -> Edges:
+    """The links that some node keeps, of the graph's and those to its k nearest nodes."""
     size = len(graph.ids)
-    union = joined(size, graph.edges, _nearest(graph, k, 0.0, most))
+    union = joined(size, graph.edges, _nearest(graph, k, 0.0, exact))
     shared, degrees = shared_neighbours(size, union)
     overlap, cosine = shared / (degrees[union].sum(axis=1) - shared), graph.cosines(union)
     owner, other = np.concatenate([union, union[:, ::-1]]).T
@@ -70,17 +71,20 @@ def weighted(graph: Graph, edges: Edges) -> Weighted:
     return Weighted(len(graph.ids), edges, np.maximum(graph.cosines(edges), FLOOR))
 
 
-def _nearest(graph: Graph, k: int, threshold: float, most: int) -> Edges:
+def _nearest(graph: Graph, k: int, threshold: float, exact: int) -> Edges:
     """Links (m, 2) from each node to its k nearest others whose cosine reaches the threshold; ties to the smaller row.
 
-    All nodes are compared with all, in tiles of rows; products on the grid are exact, so tiles leave no trace.
+    Nodes are compared in tiles of rows; products on the grid are exact, so tiles leave no trace.
     """
     size = len(graph.ids)
-    if size > most:
-        raise TooManyNodes(f"{size:,} nodes to compare all with all, of at most {most:,}: raise the bound, or use none")
     found = [np.empty((0, 2), dtype=np.int64)]
-    if k and size > 1:
-        reach = np.float32(np.ceil(threshold * UNIT))
+    reach = np.float32(np.ceil(threshold * UNIT))
+    if k and size > exact:
+        lists = Lists(graph.grid, hash_order(id_hashes(graph.ids)), ListSettings(exact=0))
+        near = lists.nearest(graph.grid, k, alone=True)
+        ones, places = ((near.rows >= 0) & (near.products >= reach)).nonzero()
+        found.append(np.stack([ones, near.rows[ones, places].astype(np.int64)], axis=1))
+    elif k and size > 1:
         rows = max(1, _TILE // size)
         for low in range(0, size, rows):
             found.append(_nearest_of(graph.grid, low, min(low + rows, size), min(k, size - 1), reach))

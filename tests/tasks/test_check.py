@@ -12,7 +12,8 @@ from indexmill.manifest import Manifest
 from storage import lineage, refs
 from storage.folder import open_store
 from tasks.bm25 import postings
-from tasks.check import STAGE, CheckError, check_postings
+from tasks.check import STAGE, check_postings
+from tasks.check_rules import CheckError
 from tasks.stage import Inputs, Job
 from tests.corpora import documents, write_corpus
 from tests.flows import children

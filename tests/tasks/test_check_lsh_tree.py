@@ -17,7 +17,9 @@ from storage import lineage, refs
 from storage.arrays import put_pack
 from storage.folder import FolderStore, open_store
 from storage.tables import put_table, read_table
-from tasks.check import STAGE, CheckError, check_tree
+from tasks.check import STAGE
+from tasks.check_rules import CheckError
+from tasks.check_trees import check_tree
 from tasks.stage import Inputs, Job
 from tests.corpora import documents, write_corpus
 from tests.flows import children
@@ -119,7 +121,7 @@ def test_summaries_that_do_not_fit_their_segments_are_refused(built: tuple[Folde
     def with_column(name: str, values: Any) -> Job:
         return with_table(table.set_column(table.schema.get_field_index(name), table.schema.field(name), values))
 
-    with pytest.raises(CheckError, match="not one summary for each segment"):
+    with pytest.raises(CheckError, match="not one row for each of segments"):
         check(with_table(table.slice(1)))
     with pytest.raises(CheckError, match="another layer"):
         check(with_column("layer", pc.add(table["layer"], pa.scalar(1, pa.int32()))))

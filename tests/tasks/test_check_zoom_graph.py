@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.check import CheckError, _check_zoom_graph
+from tasks.check import _check_zoom_graph
+from tasks.check_rules import CheckError
 
 SOUND: dict[str, Any] = {
     "passage_document": np.array([0, 0, 1, 2]),

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from indexmill.models.recogniser import RulesRecogniser, WordListRecogniser
 from indexmill.names import entity_id
 from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
-from tasks.check import CheckError, check_extraction
+from tasks.check import check_extraction
+from tasks.check_rules import CheckError
 from tasks.extract import extract_all
 from tasks.extraction import EXTRACTION, Entity, Extraction, Relation, Texts, Unit, tables_of
 from tasks.recognise import recognise

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.communities import augment
-from tasks.communities.augment import FLOOR, TooManyNodes, codicil, knn, none, weighted
+from tasks.communities.augment import FLOOR, codicil, knn, none, weighted
 from tasks.communities.graph import Graph, graph_of
-from tests.tasks.communities.graphs import vectors_of
+from tests.tasks.communities.graphs import vector_of, vectors_of
 
 NONE = np.empty((0, 2), dtype=np.int64)
 
@@ -62,9 +62,16 @@ def test_knn_is_what_comparing_one_by_one_finds(size: int, k: int, threshold: fl
         assert {tuple(edge) for edge in knn(graph, k, threshold).tolist()} == wanted
 
 
-def test_more_nodes_than_may_be_compared_are_refused() -> None:
-    with pytest.raises(TooManyNodes, match="3 nodes to compare all with all, of at most 2"):
-        knn(at_angles(0, 1, 2), most=2)
+def test_more_nodes_than_are_compared_with_all_are_compared_with_those_in_near_lists() -> None:
+    """Eight clusters of 50: what lists find is nearly what comparing all finds, whatever the order of the nodes."""
+    ids = [f"{row:03}" for row in range(400)]
+    vectors = np.stack([vector_of(name, int(name) % 8) for name in ids])
+    graph = graph_of(ids, vectors, NONE)
+    exact, listed = ({tuple(link) for link in knn(graph, 5, 0.0, exact=most).tolist()} for most in (400, 399))
+    assert len(exact & listed) > 0.95 * len(exact | listed)
+    other = graph_of(ids[::-1], vectors[::-1], NONE)
+    assert {tuple(link) for link in knn(other, 5, 0.0, exact=0).tolist()} == listed
+    assert knn(graph, 5, 0.99, exact=0).tolist() == knn(graph, 5, 0.99).tolist()
 
 
 def test_codicil_by_hand() -> None:

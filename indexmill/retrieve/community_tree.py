@@ -1,0 +1,302 @@
+"""Attributed communities over entities, and what a question is given of them (ArchRAG, section 3.2).
+
+A question finds the nodes nearest to it on every level: entities (level 0), then communities, level by level, by one
+search of the C-HNSW index (Algorithm 2). A community of one member has that member's text: it is never given, and the
+next nearest takes its place.
+
+Passages, which the paper leaves out, are ranked by their own cosine and by the nodes found that they are under:
+
+    score(p) = (1 - weight) cos(q, p) + weight * sum over nodes v found of  c_v max(cos(q, v), 0) n(v, p) / n(v)^spread
+
+where n(v, p) is how many entities of v (v itself, or those under the community) were extracted from p, n(v) the sum of
+it over all passages, and c_v is 1 for an entity, ``community_weight`` for a community. Nodes with n(v) above ``widest``
+tell too little of any one passage to be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from indexmill.retrieve.base import Allowed, Vectors
+from indexmill.retrieve.chnsw import Beam, Chnsw
+from indexmill.retrieve.columns import Pairs, distinct, paired, parts
+from indexmill.retrieve.grid import UNIT, on_grid
+from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
+
+__all__ = ["CommunityTree", "CommunityTreeParameters", "Evidence", "LevelNodes", "evidence", "flat", "nodes_of"]
+
+_TILE = 8192  # vectors compared at once where a level is looked through
+
+_Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class CommunityTreeParameters:
+    """The settings of retrieval, of the snapshot or of one call.
+
+    k_level: nodes of each level that are found. levels: of communities that are searched, from the lowest up; None for
+    all, 0 for entities alone. ef: nodes that a search of a level holds at least. level_weight: a node's score is its
+    cosine times this for each level that it is above the entities. passages: among the hits of a question at most; None
+    for no bound but k, 0 for none, as in the paper. token_budget: the tokens that all hits of a question hold at most,
+    as the embedder counts them; None for no bound.
+
+    reach: nodes of each level that passages are ranked by. weight, community_weight, spread, widest: how, as the module
+    says.
+    """
+
+    k_level: Annotated[int, Field(ge=1, le=1000)] = 5
+    levels: Annotated[int, Field(ge=0)] | None = None
+    ef: Annotated[int, Field(ge=1, le=10_000)] = 64
+    level_weight: _Weight = 1.0
+    passages: Annotated[int, Field(ge=0)] | None = None
+    token_budget: Annotated[int, Field(ge=1)] | None = None
+    reach: Annotated[int, Field(ge=1, le=1000)] = 20
+    weight: Annotated[float, Field(ge=0, le=1)] = 0.3
+    community_weight: _Weight = 0.2
+    spread: Annotated[float, Field(ge=0, le=1)] = 0.5
+    widest: Annotated[int, Field(ge=1)] = 1000
+
+
+class LevelNodes(NamedTuple):
+    """The nodes of one level that each question found, nearest first, ties by row of the index.
+
+    rows: ``(n_questions, k) int64`` of the tree, -1 where the level has fewer. scores: ``(n_questions, k) float32``,
+    cosines.
+    """
+
+    rows: Rows
+    scores: npt.NDArray[np.float32]
+
+    def of(self, questions: slice) -> LevelNodes:
+        """Those of some questions."""
+        return LevelNodes(self.rows[questions], self.scores[questions])
+
+    def first(self, k: int) -> LevelNodes:
+        """The k nearest of each question."""
+        return LevelNodes(self.rows[:, :k], self.scores[:, :k])
+
+
+class Evidence(NamedTuple):
+    """What nodes say for passages, each for each.
+
+    pairs: of a question and a passage, ascending, repeated where several nodes speak for a passage. nodes: their rows
+    in the tree. amounts: what they add to the score.
+    """
+
+    pairs: Pairs
+    nodes: Rows
+    amounts: Scores
+
+    def of(self, chosen: slice | Allowed) -> Evidence:
+        """Some of it."""
+        return Evidence(self.pairs[chosen], self.nodes[chosen], self.amounts[chosen])
+
+
+@dataclass(frozen=True)
+class CommunityTree:
+    """The nodes by row, level after level: entities, then communities, as the pack ``community_tree/tree`` holds them.
+
+    offsets: ``(n_levels + 2,)``, where each level begins, and the number of all nodes. children: communities x nodes,
+    the members of each. parents: ``(n_nodes,)``, the community that a node is in, -1 for a root. passages: entities x
+    passages, those that an entity was extracted from. relations: entities x entities, those that a relation leads to or
+    from; relation_rows: parallel to its indices, the row of the relation. quality: ``(n_levels, 2)``, CHI and Sim of
+    each level of communities (eqs. 5, 6). index: over all nodes. index_rows: ``(n_nodes,)``, which node each of its
+    rows is.
+    """
+
+    offsets: Integers
+    children: Sparse
+    parents: Integers
+    passages: Sparse
+    relations: Sparse
+    relation_rows: Integers
+    quality: npt.NDArray[np.float64]
+    index: Chnsw
+    index_rows: Integers
+
+    @property
+    def entities(self) -> int:
+        """How many of the nodes are entities: the rows of level 0."""
+        return int(self.offsets[1])
+
+    @property
+    def levels(self) -> int:
+        """How many levels of communities there are."""
+        return len(self.offsets) - 2
+
+    def rows(self, level: int) -> range:
+        """The rows of a level."""
+        return range(int(self.offsets[level]), int(self.offsets[level + 1]))
+
+    def level(self, row: int) -> int:
+        """The level of a node, 0 of an entity."""
+        return int(self.offsets.searchsorted(row, side="right")) - 1
+
+    def roots(self) -> Rows:
+        """The nodes that are in no community."""
+        (rows,) = (self.parents < 0).nonzero()
+        return rows
+
+    def members(self, row: int) -> Rows:
+        """The members of a community, ascending."""
+        return self.children.links(np.array([row - self.entities]))[1]
+
+    def entities_under(self, rows: Rows) -> tuple[Rows, Rows]:
+        """For some nodes, in any order: the position in ``rows`` of every entity under them, and the entity."""
+        owners, entities = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        levels = self.offsets.searchsorted(rows, side="right") - 1
+        for level in range(self.levels + 1):
+            (places,) = (levels == level).nonzero()
+            current = rows[places]
+            for _ in range(level):
+                whose, current, _ = self.children.links(current - self.entities)
+                places = places[whose]
+            owners.append(places)
+            entities.append(current)
+        return np.concatenate(owners), np.concatenate(entities)
+
+    def passages_under(self, row: int) -> Rows:
+        """The passages that the entities of a node were extracted from, ascending."""
+        _, entities = self.entities_under(np.array([row], dtype=np.int64))
+        return distinct(self.passages.links(entities)[1])
+
+    def above(self, row: int) -> list[int]:
+        """The communities that a node is in, from the nearest to the root."""
+        found: list[int] = []
+        while (row := int(self.parents[row])) >= 0:
+            found.append(row)
+        return found
+
+    def summed(self, of_entities: npt.NDArray[np.integer]) -> Rows:
+        """A number of every entity, summed over those under each node: ``(n_nodes,) int64``."""
+        found = np.zeros(len(self.parents), dtype=np.int64)
+        found[: self.entities] = of_entities
+        for level in range(self.levels):
+            below = slice(*self.offsets[level : level + 2])
+            parents = self.parents[below]
+            inside = parents >= 0
+            np.add.at(found, parents[inside], found[below][inside])
+        return found
+
+    @cached_property
+    def sizes(self) -> Rows:
+        """How many entities are under every node, 1 for an entity: ``(n_nodes,)``."""
+        return self.summed(np.ones(self.entities, dtype=np.int64))
+
+    @cached_property
+    def extractions(self) -> Rows:
+        """Of every node, n(v): in how many passages each entity under it is, summed: ``(n_nodes,)``."""
+        return self.summed(np.diff(self.passages.indptr))
+
+    @cached_property
+    def single(self) -> npt.NDArray[np.bool_]:
+        """Which nodes are communities of one member: ``(n_nodes,)``."""
+        found = np.zeros(len(self.parents), dtype=np.bool_)
+        found[self.entities :] = np.diff(self.children.indptr) == 1
+        return found
+
+    def allowed(self, passages: Allowed) -> Allowed:
+        """Which nodes may be shown where some passages may not: those of allowed passages alone, of one at least.
+
+        A description or a summary tells what its passages say, so one forbidden passage forbids it. Nor does a relation
+        between two entities that may be shown tell of another: each passage that states it, both are extracted from.
+        """
+        lengths = np.diff(self.passages.indptr)
+        held = np.concatenate([[0], np.cumsum(np.asarray(passages, np.int64)[self.passages.indices])])
+        found = np.ones(len(self.parents), dtype=np.bool_)
+        found[: self.entities] = (np.diff(held[self.passages.indptr]) == lengths) & (lengths > 0)
+        for level in range(self.levels):
+            below = slice(*self.offsets[level : level + 2])
+            parents = self.parents[below]
+            found[parents[~found[below] & (parents >= 0)]] = False
+        return found
+
+
+def nodes_of(
+    tree: CommunityTree, vectors: Vectors, k: int, setting: CommunityTreeParameters, shown: Allowed
+) -> list[LevelNodes]:
+    """The k nodes of every level searched that are nearest to each question, entities first (Algorithm 2).
+
+    vectors: ``(n_questions, d) float32``, unit. shown: ``(n_nodes,)``, which nodes may be found. Where a search finds
+    too few of them, the question is compared with every one of the level.
+    """
+    if not len(tree.parents):
+        return []
+    wide = max(setting.ef, k)
+    levels = tree.levels if setting.levels is None else min(setting.levels, tree.levels)
+    found = []
+    for number, hits in enumerate(tree.index.search(vectors, wide, Beam(ef=wide))[: levels + 1]):
+        rows = np.where(hits.rows >= 0, tree.index_rows[hits.rows], -1).astype(np.int64)
+        kept = (rows >= 0) & shown[rows]
+        order = (~kept).argsort(axis=1, kind="stable")[:, :k]
+        rows = np.take_along_axis(np.where(kept, rows, -1), order, axis=1)
+        scores = np.take_along_axis(hits.scores, order, axis=1)
+        (short,) = (rows[:, -1] < 0).nonzero()
+        if len(short):
+            (places,) = shown[tree.index_rows[tree.index.level(number)]].nonzero()
+            short = short[(rows[short] >= 0).sum(axis=1) < len(places)]
+            rows[short], scores[short] = _looked_through(tree, number, vectors[short], places, k)
+        found.append(LevelNodes(rows, np.where(rows >= 0, scores, 0).astype(np.float32)))
+    return found
+
+
+def _looked_through(
+    tree: CommunityTree, level: int, vectors: Vectors, places: Rows, k: int
+) -> tuple[Rows, npt.NDArray[np.float32]]:
+    """The k nearest of some nodes of a level, ascending places in it; products are exact, as the index has them."""
+    asked, first = on_grid(vectors), tree.index.level(level).start
+    rows, best = np.full((len(asked), k), -1, np.int64), np.full((len(asked), k), -np.inf, np.float32)
+    for low in range(0, len(places), _TILE):
+        tile = places[low : low + _TILE] + first
+        products = asked @ np.asarray(tree.index.vectors[tile], dtype=np.float32).T
+        both = np.concatenate([best, products], axis=1)
+        those = np.concatenate([rows, np.broadcast_to(tree.index_rows[tile], products.shape)], axis=1)
+        order = (-both).argsort(axis=1, kind="stable")[:, :k]
+        best, rows = np.take_along_axis(both, order, axis=1), np.take_along_axis(those, order, axis=1)
+    return rows, (best / np.float32(UNIT)).astype(np.float32)
+
+
+def flat(levels: Sequence[LevelNodes], question: int, level_weight: float) -> tuple[Rows, Scores]:
+    """The nodes of one question as one list by falling score, ties by row: each level's cosines times its weight."""
+    rows = np.concatenate([np.empty(0, np.int64), *(level.rows[question] for level in levels)])
+    scores = np.concatenate(
+        [np.empty(0), *(level.scores[question] * level_weight**number for number, level in enumerate(levels))]
+    )
+    order = np.lexsort((rows, -scores))
+    order = order[rows[order] >= 0]
+    return rows[order], scores[order]
+
+
+def evidence(tree: CommunityTree, levels: Sequence[LevelNodes], setting: CommunityTreeParameters) -> Evidence:
+    """What the nodes found say for the passages under them, by question and passage, then by node."""
+    askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
+    for number, level in enumerate(levels):
+        weight = setting.weight * (setting.community_weight if number else 1.0)
+        told = (level.rows >= 0) & (level.scores > 0) & (tree.extractions[level.rows] <= setting.widest)
+        asker, place = told.nonzero() if weight else (askers[0], nodes[0])
+        rows = level.rows[asker, place]
+        askers.append(asker)
+        nodes.append(rows)
+        cosines = level.scores[asker, place].astype(np.float64)
+        amounts.append(weight * cosines / np.maximum(tree.extractions[rows], 1) ** setting.spread)
+    asker, node, amount = np.concatenate(askers), np.concatenate(nodes), np.concatenate(amounts)
+    each = distinct(node)
+    owners, entities = tree.entities_under(each)
+    whose, passages, _ = tree.passages.links(entities)
+    # Of every node found by any question, the passages under it with how many entities of it are in each.
+    ties, counts = np.unique(paired(owners[whose], passages), return_counts=True)
+    below = Sparse(
+        ties.searchsorted(paired(np.arange(len(each) + 1), np.zeros(len(each) + 1, np.int64))),
+        parts(ties)[1],
+    )
+    owner, passage, at = below.links(each.searchsorted(node))
+    pairs = paired(asker[owner], passage)
+    order = np.lexsort((node[owner], pairs))
+    return Evidence(pairs[order], node[owner][order], (amount[owner] * counts[at])[order])

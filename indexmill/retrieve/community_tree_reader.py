@@ -1,0 +1,169 @@
+"""community_tree over a snapshot: its nodes and passages searched, and made into hits."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from indexmill.hits import Hit
+from indexmill.retrieve.base import (
+    Allowed,
+    Asked,
+    Explanations,
+    Found,
+    PassageRetriever,
+    parameters_of,
+    settled,
+)
+from indexmill.retrieve.columns import changes, distinct, first_of_each, paired, parts, products, sums
+from indexmill.retrieve.community_tree import (
+    CommunityTreeParameters,
+    Evidence,
+    LevelNodes,
+    evidence,
+    flat,
+    nodes_of,
+)
+from indexmill.retrieve.dense import nearest_passages
+from indexmill.retrieve.lsh_tree import fitting
+from indexmill.retrieve.matrices import Rows, Scores
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["CommunityTreeReader"]
+
+_TOGETHER = 64  # questions whose passages are ranked at once
+
+
+class _Ranked(NamedTuple):
+    """The passages of one question, best first, ties by row, and what speaks for them."""
+
+    rows: Rows
+    scores: Scores
+    told: Evidence
+
+
+class CommunityTreeReader(PassageRetriever):
+    """The nearest entities and communities of every level, and the passages that they were made from, as one list.
+
+    The explanation of an entity is ``{"type", "relations"}``, its relations with the entities before it among the hits:
+    ``{"source", "target", "kind", "description", "entity_id"}`` each, the last of the other one. That of a community is
+    ``{"level", "rating", "size", "members"}``: how many entities are under it, and the ids of its members. Either
+    has ``"stand_in"``, true, where the language model would not write its text. That of a passage is ``{"entities",
+    "communities"}``: those found that it is under, each with what it ``added`` to the score, the most first.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._setting = parameters_of(snapshot, "community_tree", CommunityTreeParameters)
+        self._communities = snapshot.communities
+        self._tree = self._communities.tree
+        self._vectors = snapshot.vectors("vectors", "passages")
+
+    def having(self, parameters: Mapping[str, object]) -> Self:
+        """The same with other settings: see ``PassageRetriever``."""
+        if not parameters:
+            return self
+        other = copy.copy(self)
+        other._setting = settled(self._setting, parameters)
+        return other
+
+    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+        """Passages by their cosine and by what the nodes found say for them: see ``PassageRetriever``."""
+        setting = self._setting
+        levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, ~self._tree.single)
+        may = None if asked.allowed is None or not asked.explain else self._tree.allowed(asked.allowed)
+        for one in self._ranked(asked, levels, k):
+            yield Found(one.rows, one.scores, answer=(one.told, may))
+
+    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+        """Through which entities and communities: see ``PassageRetriever``."""
+        return [
+            self._through(one.answer[0], one.rows[list(its)], one.answer[1])
+            for one, its in zip(found, places, strict=True)
+        ]
+
+    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
+        """Nodes and passages of each question: see ``Retriever``. A token budget may leave fewer than k."""
+        setting, shown = self._setting, ~self._tree.single
+        levels = nodes_of(self._tree, asked.vectors, max(setting.reach, setting.k_level), setting, shown)
+        most = k if setting.passages is None else min(k, setting.passages)
+        ranked = self._ranked(asked, [level.first(setting.reach) for level in levels], most)
+        may = None
+        if asked.allowed is not None:
+            may = self._tree.allowed(asked.allowed)
+            levels = nodes_of(self._tree, asked.vectors, setting.k_level, setting, shown & may)
+        levels = [level.first(setting.k_level) for level in levels]
+        return [
+            self._merged(*flat(levels, number, setting.level_weight), one, k, may, asked.explain)
+            for number, one in enumerate(ranked)
+        ]
+
+    def _ranked(self, asked: Asked, levels: Sequence[LevelNodes], k: int) -> Iterator[_Ranked]:
+        """At most k passages of every question."""
+        near = nearest_passages(self._vectors, asked, k) if k else []
+        for first in range(0, len(asked.vectors), _TOGETHER):
+            tile = slice(first, first + _TOGETHER)
+            vectors = asked.vectors[tile]
+            told = evidence(self._tree, [level.of(tile) for level in levels], self._setting)
+            if asked.allowed is not None:
+                told = told.of(asked.allowed[parts(told.pairs)[1]])
+            spoken = told.pairs[changes(told.pairs)]
+            nearest = [paired(np.full(len(rows), number), rows) for number, (rows, _) in enumerate(near[tile])]
+            pairs = distinct(np.concatenate([spoken, *nearest]))
+            scores = (1 - self._setting.weight) * products(self._vectors, vectors, pairs).astype(np.float64)
+            scores[pairs.searchsorted(spoken)] += sums(spoken.searchsorted(told.pairs), told.amounts, len(spoken))
+            best = first_of_each(parts(pairs)[0], scores, k)
+            asking, rows = parts(pairs[best])
+            bounds = np.arange(len(vectors) + 1)
+            cuts = asking.searchsorted(bounds).tolist()
+            ends = told.pairs.searchsorted(paired(bounds, np.zeros_like(bounds))).tolist()
+            for number in range(len(vectors)):
+                its = slice(cuts[number], cuts[number + 1])
+                yield _Ranked(rows[its], scores[best][its], told.of(slice(ends[number], ends[number + 1])))
+
+    def _merged(
+        self, nodes: Rows, scores: Scores, passages: _Ranked, k: int, may: Allowed | None, explain: bool
+    ) -> list[Hit]:
+        """Nodes and passages as one list by score, a node before a passage where they are equal."""
+        both, own = np.concatenate([nodes, passages.rows]), len(nodes)
+        value = np.concatenate([scores, passages.scores])
+        order = (-value).argsort(kind="stable")[:k]
+        if self._setting.token_budget is not None:
+            tokens = (
+                self._communities.tokens(int(both[at])) if at < own else self.passages.tokens(int(both[at]))
+                for at in order.tolist()
+            )
+            order = order[fitting(tokens, self._setting.token_budget)]
+        is_node = order < own
+        chosen, others = both[order[is_node]], both[order[~is_node]]
+        of_nodes = iter(self._communities.hits(chosen.tolist(), value[order[is_node]].tolist(), explain))
+        reasons = self._through(passages.told, others, may) if explain else None
+        of_passages = iter(self.passages.hits(others, value[order[~is_node]], reasons))
+        return [next(of_nodes if node else of_passages) for node in is_node.tolist()]
+
+    def _through(self, told: Evidence, passages: Rows, may: Allowed | None) -> list[dict[str, Any]]:
+        """Of one question, the explanation of each of some passages; only nodes that may be shown are named."""
+        first = self._tree.entities
+        rows = parts(told.pairs)[1]
+        explanations = []
+        for passage in passages.tolist():
+            its = slice(rows.searchsorted(passage), rows.searchsorted(passage, side="right"))
+            nodes, amounts = told.nodes[its], told.amounts[its]
+            entities, communities = [], []
+            for at in np.lexsort((nodes, -amounts)).tolist():
+                row, added = int(nodes[at]), float(amounts[at])
+                if may is not None and not may[row]:
+                    continue
+                named = self._communities.told(row)
+                if row < first:
+                    entities.append({"entity_id": named.id, "surface": named.title, "added": added})
+                else:
+                    level = self._tree.level(row)
+                    communities.append({"community_id": named.id, "title": named.title, "level": level, "added": added})
+            explanations.append({"entities": entities, "communities": communities})
+        return explanations

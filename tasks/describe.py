@@ -1,0 +1,429 @@
+"""Stage `describe`: what the passages say of an entity, and of two that are related, put together into one text.
+
+ArchRAG, section 3.1.1: entities and relations that appear repeatedly are "consolidated by the LLM to generate a
+complete description". Few pieces are joined (ours): they say all there is, and nobody is asked. Of more, the model of
+`llm` makes one text, or, where there is none, their central sentences do. A part is made of the pieces of one entity
+shard; what an earlier part made of the same pieces is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from indexmill.canonical import canonical_json, digest_of
+from indexmill.models.llm import Request
+from indexmill.packs import pack_size
+from schemas.tables import CONSOLIDATED, DESCRIBED, PIECES, RELATED, RELATION_PIECES, conform
+from storage.ledger import key_of
+from storage.tables import read_table
+from tasks import describe_llm
+from tasks.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
+from tasks.encoder import encoder_of
+from tasks.estimate import Estimate, LlmUse, Range, Rows
+from tasks.ingest.shards import estimate_tokens, id_hashes
+from tasks.llm.ask import Answer, ask, known
+from tasks.node_texts import is_table
+from tasks.stage import Inputs, Outputs, Stage
+from tasks.summarise import Extractive, plain
+
+__all__ = ["STAGE", "capped", "entity_text", "estimate", "joined", "related_text"]
+
+_MENTIONED_AS = frozenset({"alias", "name", "part", "title"})
+"""Types that extraction without a model gives and that tell nothing of a thing: how it is mentioned."""
+
+_BETWEEN = " -> "
+
+
+def entity_text(surface: str, type: str, description: str) -> str:  # noqa: A002 - the column's name
+    """The text of an entity: what is embedded, and shown to whoever summarises it. A surface is never empty."""
+    head = surface if not type or type in _MENTIONED_AS else f"{surface} ({type})"
+    return f"{head}: {description}" if description else head
+
+
+def related_text(source: str, target: str, description: str) -> str:
+    """The text of a relation between two entities that are shown so."""
+    return f"{source}{_BETWEEN}{target}: {description}"
+
+
+def joined(pieces: Sequence[str], tokens: int) -> str:
+    """Pieces one after the other, as many of the first as have about so many tokens; none that stands in another."""
+    room = tokens
+    chosen: list[str] = []
+    for piece in pieces:
+        size = estimate_tokens(len(piece.encode("utf-8")))
+        if any(piece in other for other in chosen) or (chosen and size > room):
+            continue
+        chosen.append(piece)
+        room -= size
+    whole = [one for one in chosen if not any(one != other and one in other for other in chosen)]
+    return plain(" ".join(whole), tokens)
+
+
+def capped(pieces: Sequence[str], tokens: int) -> list[int]:
+    """The rows of the pieces that are read where there are many: those with the least hashes, of about so many tokens.
+
+    So a piece that comes or goes seldom changes which of the others are read (ours).
+    """
+    chosen: list[int] = []
+    for row in sorted(range(len(pieces)), key=lambda row: (row_key(pieces[row]), row)):
+        tokens -= estimate_tokens(len(pieces[row].encode("utf-8")))
+        if chosen and tokens < 0:
+            break
+        chosen.append(row)
+    return chosen
+
+
+@dataclass(frozen=True)
+class _Many:
+    """Pieces that are too many to be joined: what makes one text of them reads these.
+
+    row: of the table that the text is for. all: every piece, in the order in which they would be joined.
+    """
+
+    row: int
+    named: str
+    all: Sequence[str]
+    texts: Sequence[str]
+    about: tuple[str, ...]
+    made_of: str
+
+
+@dataclass
+class _Told:
+    """The rows of a table, with the descriptions that are joined, and the pieces of the others."""
+
+    rows: pl.DataFrame
+    texts: list[str]
+    stand_ins: list[bool]
+    many: list[_Many] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame, settings: Mapping[str, Any]) -> _Told:
+        """rows: with the columns `named`, `texts` and `passages`: the pieces of each, and a passage of each piece."""
+        setting = settings["description"]
+        by = {"description": dict(setting), "describer": settings["describer"]}
+        told = cls(rows, [""] * len(rows), [False] * len(rows))
+        for row, (named, pieces, passages) in enumerate(rows.select("named", "texts", "passage_ids").iter_rows()):
+            if not pieces:
+                continue
+            if len(pieces) <= setting["most_pieces"]:
+                told.texts[row] = joined(pieces, setting["tokens"])
+                continue
+            read = capped(pieces, setting["input_tokens"])
+            texts = [pieces[one] for one in read]
+            about = tuple(sorted({passages[one] for one in read}))
+            made_of = digest_of(canonical_json([named, texts, by]))[: 2 * KEY_BYTES]
+            told.many.append(_Many(row, named, pieces, texts, about, made_of))
+        return told
+
+
+def _entities(inputs: Inputs, settings: Mapping[str, Any]) -> _Told:
+    """The entities of a shard, ordered by id."""
+    pieces = _frame(inputs.table("pieces", PIECES))
+
+    def part(name: str) -> pl.DataFrame:
+        return pieces.filter(pl.col("part") == name).drop("part")
+
+    types = (
+        part("type")
+        .sort("entity_id", "passages", "text", descending=[False, True, False])
+        .group_by("entity_id", maintain_order=True)
+        .agg(type=pl.col("text").first())
+    )
+    texts = (
+        part("description")
+        .sort("entity_id", "passages", "text", descending=[False, True, False])
+        .group_by("entity_id", maintain_order=True)
+        .agg(texts=pl.col("text"), passage_ids=pl.col("passage_id"))
+    )
+    surfaces = part("surface").select("entity_id", surface="text")
+    rows = (
+        part("name")
+        .select("entity_id", "passages", name="text")
+        .join(surfaces, on="entity_id", how="left")
+        .join(types, on="entity_id", how="left")
+        .join(texts, on="entity_id", how="left")
+        .with_columns(pl.col("type").fill_null(""), named=pl.col("surface"), pieces=pl.col("texts").list.len())
+        .with_columns(pl.col("pieces").fill_null(0))
+        .sort("entity_id")
+    )
+    return _Told.of(rows, settings)
+
+
+def _relations(inputs: Inputs, settings: Mapping[str, Any]) -> _Told:
+    """The related pairs of a shard, ordered by their ids. A wording is told between its two ends."""
+    pieces = _frame(inputs.table("relation_pieces", RELATION_PIECES))
+    pair = ["source", "target"]
+
+    def part(name: str) -> pl.DataFrame:
+        return pieces.filter(pl.col("part") == name).drop("part")
+
+    kinds = (
+        part("kind")
+        .sort(*pair, "relations", "text", descending=[False, False, True, False])
+        .group_by(pair, maintain_order=True)
+        .agg(kind=pl.col("text").first())
+    )
+    ends = part("source").rename({"text": "shown"}).drop("passage_id")
+    ends = ends.join(part("target").select(*pair, other="text"), on=pair)
+    wordings = part("wording").join(ends.drop("relations"), on=pair)
+    wordings = wordings.with_columns(text=pl.concat_str("shown", "text", "other", separator=" "))
+    texts = (
+        pl.concat([part("description"), wordings.drop("shown", "other")])
+        .group_by(*pair, "text")
+        .agg(pl.col("relations").sum(), pl.col("passage_id").min())
+        .sort(*pair, "relations", "text", descending=[False, False, True, False])
+        .group_by(pair, maintain_order=True)
+        .agg(texts=pl.col("text"), passage_ids=pl.col("passage_id"))
+    )
+    rows = (
+        ends.join(kinds, on=pair, how="left")
+        .join(texts, on=pair, how="left")
+        .with_columns(pl.col("kind").fill_null(""), named=pl.concat_str("shown", "other", separator=_BETWEEN))
+        .sort(pair)
+    )
+    return _Told.of(rows, settings)
+
+
+def _frame(table: pa.Table) -> pl.DataFrame:
+    return pl.DataFrame(pl.from_arrow(table))
+
+
+class _Known:
+    """What earlier parts hold: texts by what they are made of, token counts by digest, vectors by text."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.texts: dict[str, str] = {}
+        self.tokens: dict[str, int] = {}
+        packs = []
+        for digest in inputs.job.reuse:
+            if not is_table(inputs, digest):
+                packs.append(inputs.pack(digest))
+                continue
+            names = pq.read_schema(inputs.path(digest)).names
+            if names == CONSOLIDATED.names:
+                table = read_table(inputs.store, digest, CONSOLIDATED)
+                self.texts |= dict(zip(*(table[name].to_pylist() for name in CONSOLIDATED.names), strict=True))
+            elif names == DESCRIBED.names:
+                table = read_table(inputs.store, digest, DESCRIBED, columns=("digest", "tokens"))
+                self.tokens |= dict(zip(table["digest"].to_pylist(), table["tokens"].to_pylist(), strict=True))
+        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
+
+
+@dataclass
+class _Shard:
+    """What a part is made of, as far as it is known without asking anybody."""
+
+    entities: _Told
+    relations: _Told
+    known: _Known
+
+    @classmethod
+    def of(cls, inputs: Inputs) -> _Shard:
+        return cls(_entities(inputs, inputs.settings), _relations(inputs, inputs.settings), _Known(inputs))
+
+    def all(self) -> Iterator[tuple[_Told, _Many]]:
+        """The pieces that are too many, each with the rows that they belong to."""
+        for told in (self.entities, self.relations):
+            for one in told.many:
+                yield told, one
+
+    def missing(self) -> list[_Many]:
+        """Those of which no earlier part holds the text; of equal ones the first."""
+        found = {one.made_of: one for _, one in reversed([*self.all()]) if one.made_of not in self.known.texts}
+        return [one for _, one in self.all() if found.pop(one.made_of, None) is not None]
+
+    def fill(self, made: Mapping[str, tuple[str, bool]]) -> dict[str, str]:
+        """Put the texts in their rows, made ones with whether they are stand-ins; returns those worth keeping."""
+        kept: dict[str, str] = {}
+        for told, one in self.all():
+            text, stand_in = made.get(one.made_of) or (self.known.texts[one.made_of], False)
+            told.texts[one.row], told.stand_ins[one.row] = text, stand_in
+            if not stand_in:
+                kept[one.made_of] = text
+        return kept
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    settings = inputs.settings
+    shard = _Shard.of(inputs)
+    missing = shard.missing()
+    made, asked = _made(inputs, missing) if missing else ({}, {})
+    kept = shard.fill(made)
+    dimension = settings["encoder"]["dimension"]
+    texts = _texts(shard.entities)
+    vectors, keys, computed = embed_texts(
+        texts, lambda some: encoder_of(inputs).encode(some), shard.known.vectors, dimension
+    )
+    hashes = id_hashes(shard.entities.rows["entity_id"].to_list())
+    packs: dict[str, dict[str, NDArray[Any]]] = {}
+    packs["description_vectors"] = {"keys": hashes, "text_keys": keys_array(keys), "vectors": vectors}
+    if settings["names"]:
+        own, own_keys, more = embed_texts(
+            shard.entities.rows["name"].to_list(),
+            lambda some: encoder_of(inputs).encode(some),
+            shard.known.vectors,
+            dimension,
+        )
+        packs["name_vectors"] = {"keys": hashes, "text_keys": keys_array(own_keys), "vectors": own}
+        computed += more
+    stand_ins = sum(shard.entities.stand_ins) + sum(shard.relations.stand_ins)
+    return Outputs(
+        tables={
+            "described": _described(inputs, shard, texts, [key.hex() for key in keys]),
+            "related": _related(shard.relations),
+            "consolidated": _consolidated(kept),
+        },
+        packs=packs,
+        counts={
+            "entities_described": len(texts),
+            "relations_described": len(shard.relations.texts),
+            "descriptions_made": len(missing),
+            "descriptions_reused": len({one.made_of for _, one in shard.all()}) - len(missing),
+            "stand_ins": stand_ins,
+            "vectors_made": computed,
+            "vectors_reused": len(texts) * (1 + settings["names"]) - computed,
+            **asked,
+        },
+        failed=stand_ins,
+    )
+
+
+def _texts(entities: _Told) -> list[str]:
+    columns = (entities.rows[name].to_list() for name in ("surface", "type"))
+    return [entity_text(*one) for one in zip(*columns, entities.texts, strict=True)]
+
+
+def _described(inputs: Inputs, shard: _Shard, texts: Sequence[str], digests: Sequence[str]) -> pa.Table:
+    tokens = [shard.known.tokens.get(digest) for digest in digests]
+    new = [row for row, count in enumerate(tokens) if count is None]
+    counted = encoder_of(inputs).count_tokens([texts[row] for row in new]).tolist() if new else []
+    for row, count in zip(new, counted, strict=True):
+        tokens[row] = count
+    rows = shard.entities.rows.select("entity_id", "name", "surface", "type", "pieces", "passages").with_columns(
+        description=pl.Series(shard.entities.texts, dtype=pl.String),
+        tokens=pl.Series(tokens, dtype=pl.Int32),
+        digest=pl.Series(digests, dtype=pl.String),
+        stand_in=pl.Series(shard.entities.stand_ins, dtype=pl.Boolean),
+    )
+    return conform(rows.to_arrow(), DESCRIBED)
+
+
+def _related(relations: _Told) -> pa.Table:
+    rows = relations.rows.select("source", "target", "kind", "relations").with_columns(
+        description=pl.Series(relations.texts, dtype=pl.String),
+        digest=pl.Series([row_key(text).hex() for text in relations.texts], dtype=pl.String),
+        stand_in=pl.Series(relations.stand_ins, dtype=pl.Boolean),
+    )
+    return conform(rows.to_arrow(), RELATED)
+
+
+def _consolidated(kept: Mapping[str, str]) -> pa.Table:
+    rows = [{"made_of": made_of, "text": text} for made_of, text in sorted(kept.items())]
+    return conform(pa.Table.from_pylist(rows, CONSOLIDATED), CONSOLIDATED)
+
+
+def _made(inputs: Inputs, missing: Sequence[_Many]) -> tuple[dict[str, tuple[str, bool]], Mapping[str, int]]:
+    """By what it is made of, the text of each, and whether it is a stand-in; counts of what a model was asked."""
+    settings = inputs.settings
+    tokens: int = settings["description"]["tokens"]
+    if settings["prompt"] is None:
+        extractive = Extractive(tokens, settings["language"])
+        return {one.made_of: (extractive.summary(one.texts), False) for one in missing}, {}
+    asked = ask(inputs.store, settings["asking"], _questions(settings, missing), run_id=inputs.job.run_id)
+    texts = [describe_llm.said(one.value, tokens) if isinstance(one, Answer) else "" for one in asked.results]
+    return {
+        one.made_of: (text or joined(one.all, tokens), not text) for one, text in zip(missing, texts, strict=True)
+    }, asked.counts
+
+
+def _questions(settings: Mapping[str, Any], missing: Sequence[_Many]) -> list[Request]:
+    tokens: int = settings["description"]["tokens"]
+    return [
+        describe_llm.request(one.named, one.texts, tokens, settings["prompt"], about=one.about, makes=one.made_of)
+        for one in missing
+    ]
+
+
+def _requests(inputs: Inputs) -> list[Request]:
+    """What the part will ask a model for: the descriptions that no earlier part holds."""
+    return [] if inputs.settings["prompt"] is None else _questions(inputs.settings, _Shard.of(inputs).missing())
+
+
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """What has to be embedded, and asked where the ledger has no answer, from the pieces, which are known."""
+    settings = inputs.settings
+    shard = _Shard.of(inputs)
+    missing = shard.missing()
+    new = {one.made_of: ("", False) for one in missing}
+    shard.fill(new)
+    entities, count = shard.entities, len(shard.entities.texts)
+    unknown = {one.row for one in entities.many if one.made_of in new}
+    texts = _texts(entities)
+    keys = [row_key(text) for row, text in enumerate(texts) if row not in unknown]
+    fresh = len(unknown) + sum(key.hex() not in shard.known.tokens for key in keys)
+    made = len(unknown) + len(missing_texts(keys, shard.known.vectors.holds(keys)))
+    total = count
+    if settings["names"]:
+        names = [row_key(name) for name in entities.rows["name"].to_list()]
+        made += len(missing_texts(names, shard.known.vectors.holds(names)))
+        total += count
+    size = pack_size(
+        {
+            "keys": (np.uint8, (count, 32)),
+            "text_keys": (np.uint8, (count, KEY_BYTES)),
+            "vectors": (np.float32, (count, settings["encoder"]["dimension"])),
+        }
+    )
+    most = 8 * settings["description"]["tokens"] * len([*shard.all()])
+    text_bytes = sum(len(text.encode("utf-8")) for text in [*texts, *shard.relations.texts])
+    tables = Range(0, most + 2 * text_bytes + 512 * (count + len(shard.relations.texts)) + 16_384)
+    sizes = dict.fromkeys(("described", "related", "consolidated"), tables)
+    sizes |= {name: Range.exactly(size) for name in ("description_vectors", "name_vectors")[: 1 + settings["names"]]}
+    rows = Rows(count, count, Range(fresh - len(unknown), fresh))
+    pairs = len(shard.relations.texts)
+    return Estimate(
+        bytes=sizes,
+        rows={"described": rows, "description_vectors": rows, "related": Range.exactly(pairs)},
+        counts={"vectors_made": made, "vectors_reused": total - made},
+        llm=(_llm_use(inputs, missing),) if settings["prompt"] is not None else (),
+    )
+
+
+def _llm_use(inputs: Inputs, missing: Sequence[_Many]) -> LlmUse:
+    """What is asked for some descriptions, those that the ledger has left out. An answer may need a repair."""
+    asking = inputs.settings["asking"]
+    unknown = {}
+    for request in _questions(inputs.settings, missing):
+        key = key_of(asking.settings.shaping(), request)
+        if known(inputs.store, key, request, retry_refused=asking.retry_refused) is None:
+            unknown[key] = request
+    sizes = [
+        len(one.instructions.encode()) + len(one.content.encode()) + len(canonical_json(one.schema))
+        for one in unknown.values()
+    ]
+    most = sum(one.max_output_tokens for one in unknown.values())
+    return LlmUse(
+        model=str(asking.settings.model),
+        calls=Range(len(sizes), 2 * len(sizes)),
+        input_tokens=Range(sum(size // 6 for size in sizes), sum(size for size in sizes) + most),
+        output_tokens=Range(len(sizes), 2 * most),
+    )
+
+
+STAGE = Stage(
+    "describe",
+    version=1,
+    compute=_compute,
+    libraries=("numpy", "polars", "sentencex"),
+    estimate=estimate,
+    requests=_requests,
+)

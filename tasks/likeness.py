@@ -1,0 +1,145 @@
+"""How alike two canonical names are by their letters, and what tells names apart that are nearly the same.
+
+Some names are alike and never the same: those that differ in what tells one of a series from the next. `marks` are a
+name's numbers, in whatever way they are written, its single letters, months and days, and words such as "north" or
+"junior"; two names with other marks are two things.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["likenesses", "marks", "plain_name"]
+
+_TILE = 65_536  # pairs of names whose letters are compared at once
+
+_ROMAN = re.compile(r"(?=[mdclxvi])m{0,3}(?:cm|cd|d?c{0,3})(?:xc|xl|l?x{0,3})(?:ix|iv|v?i{0,3})")
+_ROMAN_DIGITS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
+_DIGITS = re.compile(r"\d+")
+
+_NUMBERS = {
+    word: number
+    for number, words in enumerate(
+        (
+            "zero",
+            "one first",
+            "two second",
+            "three third",
+            "four fourth",
+            "five fifth",
+            "six sixth",
+            "seven seventh",
+            "eight eighth",
+            "nine ninth",
+            "ten tenth",
+            "eleven eleventh",
+            "twelve twelfth",
+            "thirteen thirteenth",
+            "fourteen fourteenth",
+            "fifteen fifteenth",
+            "sixteen sixteenth",
+            "seventeen seventeenth",
+            "eighteen eighteenth",
+            "nineteen nineteenth",
+            "twenty twentieth",
+        )
+    )
+    for word in words.split()
+}
+_MONTHS = tuple(
+    "january february march april may june july august september october november december".split()  # noqa: SIM905
+)
+_SHORT_MONTHS = {month[:3]: month for month in _MONTHS} | {"sept": "september"}
+_TELLING = frozenset(
+    " ".join(
+        (
+            *_MONTHS,
+            "monday tuesday wednesday thursday friday saturday sunday",
+            "north south east west northern southern eastern western northeast northwest southeast southwest",
+            "northeastern northwestern southeastern southwestern upper lower inner outer left right front back",
+            "old new early late ancient modern former greater lesser major minor big little",
+            "senior junior sr jr elder younger",
+            "male female man woman men women mens womens boy girl boys girls his her he she mr mrs ms",
+            "king queen prince princess duke duchess count countess emperor empress lord lady baron baroness",
+            "father mother son daughter brother sister husband wife uncle aunt nephew niece actor actress hero heroine",
+            "thirty forty fifty sixty seventy eighty ninety hundred thousand million billion",
+            "spring summer autumn fall winter morning evening day night before after pre post anti non not without",
+            "alpha beta gamma delta epsilon omega",
+        )
+    ).split()
+)
+
+
+def plain_name(name: str) -> str:
+    """A canonical name with its numbers in figures: Roman ones, those in words, and those of other scripts."""
+    return " ".join(_plain_word(word) for word in name.split())
+
+
+def _plain_word(word: str) -> str:
+    if word in _NUMBERS:
+        return str(_NUMBERS[word])
+    if _ROMAN.fullmatch(word):
+        values = [_ROMAN_DIGITS[letter] for letter in word]
+        following = [*values[1:], 0]
+        return str(sum(-one if one < next_one else one for one, next_one in zip(values, following, strict=True)))
+    return word
+
+
+def marks(plain: str) -> tuple[str, ...]:
+    """What tells a name (`plain_name`) from others that are nearly the same; names with other marks never match.
+
+    Every run of digits without leading zeros and every other sign for a number, in their order; then the words of one
+    letter, and those of a list.
+    """
+    ordered = [str(int(run)) for run in _DIGITS.findall(plain)]
+    ordered += [sign for sign in plain if not sign.isdecimal() and unicodedata.numeric(sign, None) is not None]
+    words = [_SHORT_MONTHS.get(word, word) if ordered else word for word in plain.split()]
+    telling = sorted(word for word in words if word in _TELLING)
+    letters = sorted(word for word in words if len(word) == 1 and word.isalpha() and word.isascii())
+    return (*ordered, "", *telling, "", *letters)
+
+
+def likenesses(pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+    """How alike the letters of two names are, (n,) float32 from 0 to 1: 1 less edits by letters of the longer one.
+
+    An edit puts in, takes out or replaces a letter (Levenshtein, 1966). The words are compared in their order and in
+    that of the alphabet, and the better counts; spaces are no letters.
+    """
+    found = [np.empty(0, dtype=np.float32)]
+    for first in range(0, len(pairs), _TILE):
+        some = pairs[first : first + _TILE]
+        in_order = [tuple(name.replace(" ", "") for name in pair) for pair in some]
+        by_word = [tuple("".join(sorted(name.split())) for name in pair) for pair in some]
+        found.append(np.maximum(_likenesses(in_order), _likenesses(by_word)))
+    return np.concatenate(found)
+
+
+def _likenesses(pairs: Sequence[Sequence[str]]) -> NDArray[np.float32]:
+    ones, twos = (_letters([pair[side] for pair in pairs]) for side in (0, 1))
+    lengths = [np.array([len(pair[side]) for pair in pairs]) for side in (0, 1)]
+    # Row by row of the table of prefixes, all pairs at once; what is put in is a running minimum along the row.
+    column = np.arange(twos.shape[1] + 1, dtype=np.int32)
+    row = np.broadcast_to(column, (len(pairs), len(column))).copy()
+    edits = np.where(lengths[0] == 0, lengths[1], 0)
+    for number in range(ones.shape[1]):
+        replaced = row[:, :-1] + (twos != ones[:, number, None])
+        row[:, 1:] = np.minimum(row[:, 1:] + 1, replaced)
+        row[:, 0] = number + 1
+        row = np.minimum.accumulate(row - column, axis=1) + column
+        ended = np.flatnonzero(lengths[0] == number + 1)
+        edits[ended] = row[ended, lengths[1][ended]]
+    longer = np.maximum(np.maximum(*lengths), 1)
+    likeness: NDArray[np.float32] = (1 - edits / longer).astype(np.float32)
+    return likeness
+
+
+def _letters(names: Sequence[str]) -> NDArray[np.uint32]:
+    """The letters of some names, (n, longest) uint32, zeros after their ends."""
+    longest = max(map(len, names), default=0)
+    joined = "".join(name.ljust(longest, "\0") for name in names)
+    return np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).reshape(len(names), longest)
