@@ -286,7 +286,7 @@ def _relations(hits: Sequence[Hit]) -> list[str]:
         _line(f"{one['source']} -> {one['target']}{_kind(one['kind'])}: {one['description']}")
         for hit in hits
         for one in (hit.explanation or {}).get("relations", ())
-        if {one["source_id"], one["target_id"]} <= ids
+        if one["entity_id"] in ids
     ]
     return list(dict.fromkeys(lines))
 

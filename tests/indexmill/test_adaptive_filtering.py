@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import indexmill
-from indexmill import BadInput, ConfigurationError
+from indexmill import BadInput, ConfigurationError, Snapshot
+from indexmill.answer.answers import NOTHING_FOUND
 from indexmill.answer.asking import Ask, Patience
-from indexmill.answer.base import Said, prompt_tokens, text_tokens
+from indexmill.answer.base import Said, context_tokens, prompt_tokens, text_tokens
 from indexmill.answer.community_tree import (
     NOT_TOLD,
     POINTS,
@@ -27,10 +28,14 @@ from indexmill.answer.community_tree import (
     points_of,
     ranked,
 )
+from indexmill.answer.evaluation import Asking, bill, evaluate_answers
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
+from indexmill.evaluate import Question
 from indexmill.hits import Hit
 from indexmill.models import openai_llm
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
+from tests.indexmill.test_command_reader import Run
+from tests.indexmill.test_community_tree_reader import written
 from tests.llm_rules import texts_of
 from tests.llm_server import CANARY, Faults, LlmServer, Received, schema_of
 
@@ -60,8 +65,7 @@ def entity(name: str, text: str = "", *related: tuple[str, str], kind: str = "pe
             "target": other,
             "kind": "",
             "description": told,
-            "source_id": f"e-{name}",
-            "target_id": f"e-{other}",
+            "entity_id": f"e-{other}",
         }
         for other, told in related
     ]
@@ -70,7 +74,7 @@ def entity(name: str, text: str = "", *related: tuple[str, str], kind: str = "pe
 
 
 def community(level: int, title: str, text: str, tokens: int = 20) -> Hit:
-    explanation = {"level": level, "rating": 5.0, "entities": 3, "members": ["e-1", "e-2"]}
+    explanation = {"level": level, "rating": 5.0, "size": 3, "members": ["e-1", "e-2"]}
     return Hit("community", f"c-{level}-{title}", 0.7, text, title, ("bridge", "venn"), tokens, 1, explanation)
 
 
@@ -468,6 +472,145 @@ def test_a_text_that_gives_orders_stays_between_its_delimiters_and_changes_nothi
     assert all(line.startswith("- ") for text in texts_of(entities) for line in text.splitlines())
     assert [line.split(":")[0] for line in lines(merge)] == ["- 90", "- 10"]  # it makes no point of its own
     assert said.text == "Ada Venn"
+
+
+# --- over a snapshot
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("communities") / "store"
+    written(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def snapshot(store: Path) -> Iterator[Snapshot]:
+    with indexmill.open(store) as opened:
+        yield opened
+
+
+def echoed(chat: Mapping[str, Any]) -> dict[str, Any]:
+    """Each level tells its first text, and the answer is the question."""
+    if is_filter(chat):
+        return filtered((texts_of(chat)[0], 50))
+    return {**SAID, "answer": chat["messages"][1]["content"].rpartition("Question: ")[2]}
+
+
+def llm_of(server: LlmServer) -> Any:
+    return indexmill.open_llm("small", base_url=server.base_url, timeout_seconds=20.0)
+
+
+def test_a_question_is_answered_from_k_hits_of_every_level(snapshot: Snapshot) -> None:
+    with LlmServer(echoed) as server:
+        answer = snapshot.answer("Ada Venn and her bridge", method="community_tree", k=2, llm=llm_of(server))
+        sent = chats(server, filters=True)
+        assert (answer.input_tokens, answer.output_tokens) == (server.billed.input_tokens, server.billed.output_tokens)
+        assert answer.calls == len(server.chats) == 5
+    assert (answer.text, answer.found, answer.method) == ("Ada Venn and her bridge", True, "community_tree")
+    kinds = [(hit.kind, (hit.explanation or {}).get("level")) for hit in answer.hits]
+    assert kinds.count(("passage", None)) == kinds.count(("entity", None)) == kinds.count(("community", 1)) == 2
+    assert kinds.count(("community", 2)) == 1  # the other has one member, whose text it would repeat
+    assert answer.context_tokens == sum(map(context_tokens, answer.hits))
+    entities = next(texts_of(chat) for chat in sent if texts_of(chat)[0].startswith("- "))
+    assert "- Ada Venn (person): a clockmaker who paid for stone a" in entities[0].splitlines()
+    assert entities[1:] == ["- Ada Venn -> Marrow Bridge (paid for): Ada Venn paid for the bridge"]
+    reports = [text for chat in sent for text in texts_of(chat) if text.startswith("Builders\n\n")]
+    assert reports == ["Builders\n\nAda Venn and her bridge"]
+
+
+def test_questions_share_the_line_and_each_gets_what_it_gets_alone(snapshot: Snapshot) -> None:
+    questions = [*(f"Who knows {word} of the river?" for word in ("Ada", "Ilse", "stone", "lamps", "hills")), ""]
+    with LlmServer(echoed, seconds=0.03) as server:
+        llm = llm_of(server)
+        together = snapshot.answer_batch(questions, method="community_tree", k=2, llm=llm, concurrency=6)
+        assert server.most_in_flight == 6
+        billed = (server.billed.input_tokens, server.billed.output_tokens, len(server.chats))
+        alone = [snapshot.answer(question, method="community_tree", k=2, llm=llm) for question in questions]
+    assert together == alone
+    assert [answer.text for answer in together] == [*questions[:-1], NOTHING_FOUND]
+    sums = [sum(getattr(one, name) for one in together) for name in ("input_tokens", "output_tokens", "calls")]
+    assert tuple(sums) == billed
+
+
+def test_faults_of_every_kind_are_lived_through(snapshot: Snapshot) -> None:
+    kinds = ("429-seconds", "503", "drop", "drop-midway", "not-json", "wrong-schema", "fenced", "no-usage")
+    questions = [f"Who knows number {number}?" for number in range(8)]
+    with LlmServer(echoed, Faults(rates=dict.fromkeys(kinds, 0.07), seed=5)) as server:
+        answers = snapshot.answer_batch(questions, method="community_tree", k=2, llm=llm_of(server))
+        assert sum(server.faulted[kind] for kind in kinds) > 8
+    assert [answer.text for answer in answers] == questions
+    assert not any(answer.cautions for answer in answers)
+
+
+def test_parameters_of_retrieval_stand_before_what_k_would_be(snapshot: Snapshot) -> None:
+    with LlmServer(echoed) as server:
+        given = {"passages": 0, "levels": 1}
+        answer = snapshot.answer("the river", method="community_tree", k=3, llm=llm_of(server), parameters=given)
+    assert {(hit.kind, (hit.explanation or {}).get("level")) for hit in answer.hits} == {
+        ("entity", None),
+        ("community", 1),
+    }
+    assert answer.calls == 3
+
+
+def test_a_budget_takes_the_best_hits_of_all_levels(snapshot: Snapshot) -> None:
+    with LlmServer(echoed) as server:
+        answer = snapshot.answer("the cold river", method="community_tree", llm=llm_of(server), token_budget=12)
+    assert 0 < answer.context_tokens <= 12
+
+
+def test_unfiltered_a_question_takes_one_call(snapshot: Snapshot) -> None:
+    with LlmServer(echoed) as server:
+        filtering = snapshot.answer("the river", method="community_tree", k=2, llm=llm_of(server))
+        direct = snapshot.answer(
+            "the river", method="community_tree", k=2, llm=llm_of(server), answering={"filtered": False}
+        )
+        assert len(texts_of(server.chats[-1].json())) == len(direct.hits)
+    assert (direct.calls, filtering.calls) == (1, 5)
+    assert [hit.id for hit in direct.hits] == [hit.id for hit in filtering.hits]
+
+
+def test_without_a_model_a_sentence_is_quoted(snapshot: Snapshot) -> None:
+    answer = snapshot.answer("Who is the clockmaker?", method="community_tree")
+    assert answer.text == "a clockmaker who paid for stone a"
+    assert (answer.model, answer.calls, len(answer.hits)) == (None, 0, 5)
+
+
+def test_the_command_tells_calls_and_cautions(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Run(capsys)
+    fails = Faults(
+        rule=lambda received: "refusal" if b"The valley" in received.body and is_filter(received.json()) else None
+    )
+    with LlmServer(echoed, fails) as server:
+        asked = ("answer", "the river", "-m", "community_tree", "-k", 2, "--store", store)
+        asked = (*asked, "--model", "small", "--base-url", server.base_url)
+        assert run(*asked) == 0
+        assert run.out.startswith("the river\n\nby small; version 1, community_tree; ")
+        assert " written in 5 calls\n" in run.out
+        assert run.err == "caution: the communities of level 2 could not be read: the model's answer is a refusal\n"
+        assert run(*asked, "--direct", "--json") == 0
+        assert json.loads(run.out)["calls"] == 1
+        assert run(*asked, "--level-tokens", 20) == 2
+        assert "level_tokens is 20, and the prompt around the texts has about" in run.err
+        assert run(*asked[:2], "-m", "dense", *asked[4:], "--direct") == 2
+        assert "--direct: dense does not take that; add --method community_tree" in run.err
+
+
+def test_evaluation_counts_the_calls_of_all_levels(snapshot: Snapshot) -> None:
+    questions = [Question("1", "Who paid for the bridge?", (), None, ("Ada Venn",)), Question("2", "the river", ())]
+    with LlmServer(answering(one_point)) as server:
+        for settings, calls in (({}, 5), ({"filtered": False}, 1)):
+            given = Asking(llm_of(server), k=2, settings={"community_tree": settings})
+            told = bill(snapshot, questions, ["community_tree"], given)["community_tree"]
+            result = evaluate_answers(snapshot, questions, ["community_tree"], given).methods["community_tree"]
+            assert told.calls == result.calls == 2 * calls
+            assert result.input_tokens <= told.input_tokens
+            assert result.scores is not None
+            assert result.scores.exact_match == 1
 
 
 # --- the direct prompt, prompts of one's own, the bill
