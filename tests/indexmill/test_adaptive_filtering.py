@@ -24,11 +24,11 @@ from indexmill.answer.community_tree import (
     POINTS,
     AdaptiveFiltering,
     Point,
-    levels_of,
     points_of,
     ranked,
 )
 from indexmill.answer.evaluation import Asking, bill, evaluate_answers
+from indexmill.answer.levels import content_of, levels_of
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.evaluate import Question
 from indexmill.hits import Hit
@@ -150,17 +150,25 @@ def test_each_level_has_a_prompt_of_its_own_and_the_points_go_into_one_more() ->
         said_of = {told(chat) for chat in chats(server, filters=True)}
         prompts = [texts_of(chat) for chat in chats(server, filters=True)]
         (merge,) = chats(server, filters=False)
-        assert len(server.chats) == ask.calls == 5
+        assert len(server.chats) == ask.calls == 4
         assert server.chats[-1].json() == merge
         assert (ask.input_tokens, ask.output_tokens) == (server.billed.input_tokens, server.billed.output_tokens)
     assert said == Said("Ada Venn", True, "Point 1 says who paid.", tuple(HITS))
-    assert len(said_of) == 3  # passages, entities, reports
+    of_entities = (
+        "Text 1 says what is known of single things, one a line. Text 2 says how things are related, one relation a "
+        "line. Text 3 is a passage of the collection."
+    )
+    assert said_of == {
+        of_entities,
+        "Texts 1 to 2 are reports, each on a group of things that belong together.",
+        "Text 1 is a report on a group of things that belong together.",
+    }
     assert sorted(prompts) == sorted(
         [
-            ["bridge\n\nAda Venn paid for the bridge."],
             [
                 "- Marrow Bridge (bridge): A bridge over the Ilse.\n- Ada Venn (person): A clockmaker of Tallow.",
                 "- Ada Venn -> Marrow Bridge: Ada Venn paid for the Marrow Bridge.",
+                "bridge\n\nAda Venn paid for the bridge.",
             ],
             ["Bridges\n\nBridges of the Ilse and who paid for them.", "Clocks\n\nClockmakers of Tallow."],
             ["The valley\n\nThe Ilse, its towns and its bridges."],
@@ -184,20 +192,51 @@ def test_the_form_of_a_filter_is_asked_for_strictly() -> None:
 def test_the_levels_of_a_question_are_asked_at_once() -> None:
     with LlmServer(answering(one_point), seconds=0.2) as server:
         asked(server)
-        assert server.most_in_flight == 4
+        assert server.most_in_flight == 3
 
 
-def test_levels_are_passages_then_entities_then_communities_from_below() -> None:
+def test_levels_are_entities_and_passages_then_communities_from_below() -> None:
     found = levels_of(HITS)
-    assert [level.number for level in found] == [-1, 0, 1, 2]
+    assert [level.number for level in found] == [0, 1, 2]
     assert [level.name for level in found] == [
-        "passages",
-        "entities",
+        "entities and passages",
         "communities of level 1",
         "communities of level 2",
     ]
-    assert [hit for level in found for hit in level.hits] == [HITS[4], HITS[0], HITS[2], HITS[1], HITS[5], HITS[3]]
+    assert [hit for level in found for hit in level.hits] == [HITS[0], HITS[2], HITS[4], HITS[1], HITS[5], HITS[3]]
     assert levels_of([]) == []
+    assert [level.name for some in (HITS[:1], HITS[4:5]) for level in levels_of(some)] == ["entities", "passages"]
+
+
+def test_passages_have_what_entities_and_their_relations_leave() -> None:
+    hits = [
+        passage("p", "Water. " * 40),
+        entity("A", "One. " * 40, ("B", "knows")),
+        entity("B", "Two.", ("A", "hears")),
+    ]
+    (level,) = levels_of(hits)
+    whole, less = content_of(level, 1000), content_of(level, 200)
+    assert [section.kind for section in whole.sections] == ["things", "relations", "passages"]
+    assert [section.kind for section in less.sections] == ["things", "relations"]
+    assert less.hits == (hits[1], hits[2])
+    assert set(whole.hits) == set(hits)
+    assert all(text_tokens("".join(one.texts)) + text_tokens(one.told) <= one.tokens for one in (whole, less))
+
+
+def test_together_neighbouring_levels_share_a_prompt_that_has_room_for_all_of_them() -> None:
+    way = AdaptiveFiltering({"together": True})
+    (one,) = way.filters(QUESTION, HITS, 100)
+    assert one.name == "entities and passages, communities of level 1, communities of level 2"
+    assert set(one.hits) == set(HITS)
+    assert " Text 3 is a passage of the collection. Texts 4 to 6 are reports, each on a group" in one.request.content
+    long = [entity("A", "One. " * 200), *(community(level, f"{level}", "Two. " * 700) for level in (1, 2, 3, 4))]
+    names = [filtering.name for filtering in way.filters(QUESTION, long, 100)]
+    assert names == [
+        "entities, communities of level 1, communities of level 2",
+        "communities of level 3, communities of level 4",
+    ]
+    apart = AdaptiveFiltering().filters(QUESTION, long, 100)
+    assert len(apart) == 5
 
 
 def test_a_relation_is_told_once_and_only_between_entities_that_are_shown() -> None:
@@ -217,8 +256,6 @@ def test_a_relation_is_told_once_and_only_between_entities_that_are_shown() -> N
 def test_the_highest_score_comes_first_ties_by_level_then_by_order() -> None:
     def points(chat: Mapping[str, Any]) -> dict[str, Any]:
         text = texts_of(chat)[0]
-        if text.startswith("bridge"):
-            return filtered(("passage", 50))
         if text.startswith("- "):
             return filtered(("entity a", 50), ("entity b", 70))
         return filtered(("level 1", 50), ("top", 99)) if text.startswith("Bridges") else filtered(("level 2", 70))
@@ -230,7 +267,6 @@ def test_the_highest_score_comes_first_ties_by_level_then_by_order() -> None:
         "- 99: top",
         "- 70: entity b",
         "- 70: level 2",
-        "- 50: passage",
         "- 50: entity a",
         "- 50: level 1",
     ]
@@ -274,7 +310,7 @@ def test_points_below_the_bound_are_left_out() -> None:
 def test_where_no_level_has_a_point_nobody_is_asked_for_an_answer(points: list[tuple[str, int]]) -> None:
     with LlmServer(answering(lambda chat: filtered(*points))) as server:
         said, ask = asked(server)
-        assert len(server.chats) == ask.calls == 4
+        assert len(server.chats) == ask.calls == 3
         assert ask.input_tokens == server.billed.input_tokens > 0
     assert said == Said(NOT_TOLD, False, "", tuple(HITS))
 
@@ -308,7 +344,7 @@ def test_no_prompt_is_above_its_limit_but_for_the_question(limit: int) -> None:
             + len(json.dumps(schema_of(chat), separators=(",", ":")))
             for chat in map(Received.json, server.chats)
         ]
-        assert len(sizes) == 6
+        assert len(sizes) == 5
         shown = sum(len(texts_of(chat)) for chat in chats(server, filters=True))
     assert max(sizes) <= 4 * (limit + text_tokens(question))
     if limit < 20_000:
@@ -335,7 +371,7 @@ def test_where_nothing_fits_the_first_is_cut(word: str) -> None:
     for read in AdaptiveFiltering({"level_tokens": 700}).filters(QUESTION, hits, 100):
         assert 400 < prompt_tokens(read.request) - text_tokens(QUESTION) <= 700
         assert len(read.hits) == 1
-        assert "…\n</text-1 " in read.request.content
+        assert read.request.content.count("…\n</text-1 ") == 1
     merge = AdaptiveFiltering({"merge_tokens": 700}).merge(QUESTION, [Point(word * 9000, 90)], 100)
     assert 400 < prompt_tokens(merge) - text_tokens(QUESTION) <= 700
 
@@ -368,7 +404,7 @@ def test_the_snapshot_s_count_of_a_text_stands_where_it_is_more() -> None:
         ({"level_tokens": "much"}, "level_tokens is 'much'"),
         ({"least_score": 0}, "least_score is 0"),
         ({"least_score": 101}, "least_score is 101"),
-        ({"k": 3}, "'k'; the method has level_tokens, merge_tokens, least_score, filtered"),
+        ({"k": 3}, "'k'; the method has level_tokens, merge_tokens, together, least_score, filtered"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -383,7 +419,7 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message
 def test_a_filter_s_answer_of_another_form_is_repaired_once(kind: str) -> None:
     with LlmServer(answering(one_point), Faults(by_number={2: kind})) as server:
         said, ask = asked(server)
-        assert len(server.chats) == ask.calls == 6
+        assert len(server.chats) == ask.calls == 5
         assert [one.repair for one in server.chats].count(True) == 1
         assert ask.input_tokens == server.billed.input_tokens
     assert said.text == "Ada Venn"
@@ -397,7 +433,7 @@ def test_a_level_that_cannot_be_read_is_left_out_and_told(wrong: Any) -> None:
 
     with LlmServer(answering(points)) as server:
         said, ask = asked(server)
-        assert ask.calls == 6
+        assert ask.calls == 5
         assert (ask.input_tokens, ask.output_tokens) == (server.billed.input_tokens, server.billed.output_tokens)
     assert said.text == "Ada Venn"
     assert said.read == tuple(hit for hit in HITS if hit.title != "The valley")
@@ -409,7 +445,7 @@ def test_where_no_level_can_be_read_the_first_error_is_raised() -> None:
     with LlmServer(answering(one_point), Faults(rule=lambda received: "422")) as server:
         with pytest.raises(LlmRejected, match="422"):
             asked(server)
-        assert len(server.chats) == 4
+        assert len(server.chats) == 3
 
 
 def test_where_the_answer_fails_what_was_paid_is_counted() -> None:
@@ -424,7 +460,7 @@ def test_where_the_answer_fails_what_was_paid_is_counted() -> None:
 
         with pytest.raises(LlmError, match="refusal"):
             asyncio.run(run())
-        assert llm_calls[0].calls == 5
+        assert llm_calls[0].calls == 4
         assert llm_calls[0].input_tokens == server.billed.input_tokens
 
 
@@ -432,7 +468,7 @@ def test_a_wrong_key_ends_it_at_once() -> None:
     with LlmServer(answering(one_point), keys={"another"}) as server:
         with pytest.raises(LlmForbidden):
             asked(server)
-        assert len(server.requests) <= 4
+        assert len(server.requests) <= 3
 
 
 # --- text that gives orders
@@ -459,7 +495,7 @@ def test_a_text_that_gives_orders_stays_between_its_delimiters_and_changes_nothi
         said, _ = asked(server, hits)
         sent = [one.json() for one in server.chats]
         (merge,) = chats(server, filters=False)
-    assert len(sent) == 5
+    assert len(sent) == 4
     for chat in sent:
         system, user = (message["content"] for message in chat["messages"])
         assert "obey" not in system
@@ -468,8 +504,9 @@ def test_a_text_that_gives_orders_stays_between_its_delimiters_and_changes_nothi
         outside = re.sub(rf"<text-(\d+) {mark}>.*?</text-\1 {mark}>", "", user, flags=re.DOTALL)
         assert "obey" not in outside
         assert outside.endswith(f"\n\nQuestion: {QUESTION}")
-    entities = next(chat for chat in sent if texts_of(chat)[0].startswith("- Marrow"))
-    assert all(line.startswith("- ") for text in texts_of(entities) for line in text.splitlines())
+    entities = next(texts_of(chat) for chat in sent if texts_of(chat)[0].startswith("- Marrow"))
+    assert len(entities[0].splitlines()) == 3
+    assert all(line.startswith("- ") for text in entities[:2] for line in text.splitlines())
     assert [line.split(":")[0] for line in lines(merge)] == ["- 90", "- 10"]  # it makes no point of its own
     assert said.text == "Ada Venn"
 
@@ -506,7 +543,7 @@ def test_a_question_is_answered_from_k_hits_of_every_level(snapshot: Snapshot) -
         answer = snapshot.answer("Ada Venn and her bridge", method="community_tree", k=2, llm=llm_of(server))
         sent = chats(server, filters=True)
         assert (answer.input_tokens, answer.output_tokens) == (server.billed.input_tokens, server.billed.output_tokens)
-        assert answer.calls == len(server.chats) == 5
+        assert answer.calls == len(server.chats) == 4
     assert (answer.text, answer.found, answer.method) == ("Ada Venn and her bridge", True, "community_tree")
     kinds = [(hit.kind, (hit.explanation or {}).get("level")) for hit in answer.hits]
     assert kinds.count(("passage", None)) == kinds.count(("entity", None)) == kinds.count(("community", 1)) == 2
@@ -514,7 +551,7 @@ def test_a_question_is_answered_from_k_hits_of_every_level(snapshot: Snapshot) -
     assert answer.context_tokens == sum(map(context_tokens, answer.hits))
     entities = next(texts_of(chat) for chat in sent if texts_of(chat)[0].startswith("- "))
     assert "- Ada Venn (person): a clockmaker who paid for stone a" in entities[0].splitlines()
-    assert entities[1:] == ["- Ada Venn -> Marrow Bridge (paid for): Ada Venn paid for the bridge"]
+    assert entities[1:2] == ["- Ada Venn -> Marrow Bridge (paid for): Ada Venn paid for the bridge"]
     reports = [text for chat in sent for text in texts_of(chat) if text.startswith("Builders\n\n")]
     assert reports == ["Builders\n\nAda Venn and her bridge"]
 
@@ -567,7 +604,7 @@ def test_unfiltered_a_question_takes_one_call(snapshot: Snapshot) -> None:
             "the river", method="community_tree", k=2, llm=llm_of(server), answering={"filtered": False}
         )
         assert len(texts_of(server.chats[-1].json())) == len(direct.hits)
-    assert (direct.calls, filtering.calls) == (1, 5)
+    assert (direct.calls, filtering.calls) == (1, 4)
     assert [hit.id for hit in direct.hits] == [hit.id for hit in filtering.hits]
 
 
@@ -590,7 +627,7 @@ def test_the_command_tells_calls_and_cautions(
         asked = (*asked, "--model", "small", "--base-url", server.base_url)
         assert run(*asked) == 0
         assert run.out.startswith("the river\n\nby small; version 1, community_tree; ")
-        assert " written in 5 calls\n" in run.out
+        assert " written in 4 calls\n" in run.out
         assert run.err == "caution: the communities of level 2 could not be read: the model's answer is a refusal\n"
         assert run(*asked, "--direct", "--json") == 0
         assert json.loads(run.out)["calls"] == 1
@@ -603,7 +640,7 @@ def test_the_command_tells_calls_and_cautions(
 def test_evaluation_counts_the_calls_of_all_levels(snapshot: Snapshot) -> None:
     questions = [Question("1", "Who paid for the bridge?", (), None, ("Ada Venn",)), Question("2", "the river", ())]
     with LlmServer(answering(one_point)) as server:
-        for settings, calls in (({}, 5), ({"filtered": False}, 1)):
+        for settings, calls in (({}, 4), ({"together": True}, 2), ({"filtered": False}, 1)):
             given = Asking(llm_of(server), k=2, settings={"community_tree": settings})
             told = bill(snapshot, questions, ["community_tree"], given)["community_tree"]
             result = evaluate_answers(snapshot, questions, ["community_tree"], given).methods["community_tree"]
@@ -643,7 +680,7 @@ def test_prompts_of_a_folder_replace_ours_one_by_one(tmp_path: Path) -> None:
 
 def test_the_bill_is_no_less_than_what_is_billed() -> None:
     with LlmServer(answering(one_point)) as server:
-        for settings in ({}, {"filtered": False}):
+        for settings in ({}, {"together": True}, {"filtered": False}):
             way = AdaptiveFiltering(settings)
             bill = way.bill(QUESTION, HITS, 300)
             _, ask = asked(server, tokens=300, **settings)
