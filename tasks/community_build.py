@@ -149,7 +149,9 @@ def _groups(build: Build, level: int, inputs: Mapping[str, str]) -> Mapping[str,
     settings, label = build.configuration.families.community_tree, community_graph.level_label(level)
     asks = build.report_prompt is not None
     kept = {
-        name: digest for name, digest in inputs.items() if asks or not name.startswith(("extracted/", "community_s"))
+        name: digest
+        for name, digest in inputs.items()
+        if asks or not name.startswith(("extracted/", "community_sources/"))
     }
     shaping = {"level": level, "group": settings.group, "largest": settings.largest, "asks": asks}
     rows = {"level": level, "summariser": build.report_fingerprint}

@@ -56,6 +56,11 @@ class LlmUse:
     input_tokens: Range
     output_tokens: Range
 
+    def guessed(self, times: int) -> LlmUse:
+        """The same where what is asked about is not known: from nothing to so many times as much."""
+        most = (Range(0, times * one.high) for one in (self.calls, self.input_tokens, self.output_tokens))
+        return LlmUse(self.model, *most)
+
     def __add__(self, other: LlmUse) -> LlmUse:
         return LlmUse(
             self.model,

@@ -363,7 +363,8 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
 
     Where every question has an answer, or is refused, the part is made of them; else its size is between nothing and
-    all that the answers may hold. An answer may need a repair, then a second question, and that one a repair.
+    all that the answers may hold, and what extraction without a model finds stands in for the answers, so that what
+    follows can be estimated. An answer may need a repair, then a second question, and that one a repair.
     """
     settings = inputs.settings
     llm: LlmSettings = settings["asking"].settings
@@ -382,17 +383,19 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     tables, _, made = _found(inputs, look_up)
     use = _use(str(llm.model), list(unknown.values()))
     counts = {"documents_made": made}
-    if unknown:
-        most = sum(8 * request.max_output_tokens for request in unknown.values())
-        sizes = {name: put_table(inputs.store, table)[1] for name, table in tables.items()}
-        bounds = {name: Range(0, 2 * size + most) for name, size in sizes.items()}
-        return Estimate(bytes=bounds, counts=counts, llm=(use,))
+    if unknown:  # not to be taken for what the model, or the rules, would extract
+        tables = {
+            name: table.append_column("planned", pa.array([inputs.job.key] * len(table), pa.string()))
+            for name, table in tables.items()
+        }
     kept = {name: put_table(inputs.store, table) for name, table in tables.items()}
+    most = sum(8 * request.max_output_tokens for request in unknown.values())
     return Estimate(
-        bytes={name: Range.exactly(size) for name, (_, size) in kept.items()},
+        bytes={name: Range(0, 2 * size + most) if unknown else Range.exactly(size) for name, (_, size) in kept.items()},
         counts=counts,
         llm=(use,),
         stand_ins={name: digest for name, (digest, _) in kept.items()},
+        guessed=bool(unknown),
     )
 
 

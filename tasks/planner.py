@@ -5,15 +5,15 @@ without an `estimate` (ingest, split, recognise, resolve, the encoder's conversi
 the others the inputs tell what would be made. What such a part holds is not known, so a stage that reads it makes its
 own part again: a digest that stands for it is in no receipt.
 
-A language model is never asked. Where it is the recogniser, what the rules find stands in for what it will: the parts
-that follow are then a guess, and the bounds of their sizes are wide.
+A language model is never asked. Where it is the recogniser, what the rules find stands in for what it will, and where it
+extracts, what is extracted without it: the parts that follow are then a guess, and the bounds of their sizes are wide.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,7 @@ from storage.overlay import OverlayStore, open_any
 from storage.receipts import Receipt
 from storage.runs import Run
 from storage.tables import read_table
-from tasks.build import NEEDS, Build, is_private
+from tasks.build import NEEDS, OF_SHARDS, Build, is_private
 from tasks.causes import CAUSES, Cause, Former, PlannedPart, Why, causes_of
 from tasks.changes import Change, Documents, changed, document_changes
 from tasks.environment import environment_fingerprint
@@ -196,7 +196,7 @@ class Planner(Build):
         for call, estimate in self.executor.run(calls):
             key = call.arguments[0].key
             report.counts.update(estimate.counts)
-            self._llm += estimate.llm
+            self._llm += self._guess(stage, first[key], estimate.llm)
             receipts[key] = self._expected(stage, first[key], key, estimate, known.get(key))
             self.progress.advance(stage.name)
         parts = self.parts.get(stage.name, {}) | {want.shard: receipts[keys[want.shard]] for want in wants}
@@ -243,6 +243,14 @@ class Planner(Build):
 
     def _is_guessed(self, want: Want) -> bool:
         return not self._guessed.isdisjoint(want.inputs.values())
+
+    def _guess(self, stage: Stage, want: Want, uses: Sequence[LlmUse]) -> Iterable[LlmUse]:
+        """What a part asks of models: with wide bounds where what it asks about is itself guessed.
+
+        A stage of documents asks about each, whatever else it reads.
+        """
+        guessed = stage.name not in OF_SHARDS and self._is_guessed(want)
+        return [use.guessed(_GUESS) for use in uses] if guessed else uses
 
     def _measure(self, stage: Stage, want: Want, receipt: Receipt) -> None:
         guessed = self._is_guessed(want)

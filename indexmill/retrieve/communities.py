@@ -96,7 +96,7 @@ class Communities:
 
     def rating(self, row: int) -> float:
         """How much a community matters, 0 to 10."""
-        return float(self._communities.value(row - self.tree.entities, "rating"))
+        return round(float(self._communities.value(row - self.tree.entities, "rating")), 3)  # a float32
 
     def tokens(self, row: int) -> int:
         """The tokens of one node's text, its name or title included."""

@@ -4,13 +4,16 @@ A question finds the nodes nearest to it on every level: entities (level 0), the
 search of the C-HNSW index (Algorithm 2). A community of one member has that member's text: it is never given, and the
 next nearest takes its place.
 
-Passages, which the paper leaves out, are ranked by their own cosine and by the nodes found that they are under:
+Passages, which the paper leaves out, are those that the nodes found were made from. With b_l the cosine of the least
+near node found on level l, and b that of the entities:
 
-    score(p) = (1 - weight) cos(q, p) + weight * sum over nodes v found of  c_v max(cos(q, v), 0) n(v, p) / n(v)^spread
+    score(p) = b + similarity_weight (cos(q, p) - b)
+               + sum over the nodes v found of  c_v (cos(q, v) - b_l) n(v, p) / n(v)^spread
 
 where n(v, p) is how many entities of v (v itself, or those under the community) were extracted from p, n(v) the sum of
-it over all passages, and c_v is 1 for an entity, ``community_weight`` for a community. Nodes with n(v) above ``widest``
-tell too little of any one passage to be asked.
+it over all passages, and c_v is 1 for an entity, ``community_weight`` for a community. So a passage that is all there
+is of an entity is about as near as that entity, and the scores of nodes and passages may stand in one list. Nodes with
+n(v) above ``widest`` tell too little of any one passage to be asked.
 """
 
 from __future__ import annotations
@@ -47,8 +50,8 @@ class CommunityTreeParameters:
     for no bound but k, 0 for none, as in the paper. token_budget: the tokens that all hits of a question hold at most,
     as the embedder counts them; None for no bound.
 
-    reach: nodes of each level that passages are ranked by. weight, community_weight, spread, widest: how, as the module
-    says.
+    reach: nodes of each level that passages are ranked by. similarity_weight, community_weight, spread, widest: how, as
+    the module says.
     """
 
     k_level: Annotated[int, Field(ge=1, le=1000)] = 5
@@ -58,8 +61,8 @@ class CommunityTreeParameters:
     passages: Annotated[int, Field(ge=0)] | None = None
     token_budget: Annotated[int, Field(ge=1)] | None = None
     reach: Annotated[int, Field(ge=1, le=1000)] = 20
-    weight: Annotated[float, Field(ge=0, le=1)] = 0.3
-    community_weight: _Weight = 0.2
+    similarity_weight: Annotated[float, Field(ge=0, le=1)] = 0.05
+    community_weight: _Weight = 0.1
     spread: Annotated[float, Field(ge=0, le=1)] = 0.5
     widest: Annotated[int, Field(ge=1)] = 1000
 
@@ -73,6 +76,13 @@ class LevelNodes(NamedTuple):
 
     rows: Rows
     scores: npt.NDArray[np.float32]
+
+    @property
+    def least(self) -> Scores:
+        """The cosine of the least near one of each question, 0 where none was found: ``(n_questions,)``."""
+        last = np.maximum((self.rows >= 0).sum(axis=1) - 1, 0)
+        least: Scores = self.scores[np.arange(len(last)), last].astype(np.float64)
+        return least
 
     def of(self, questions: slice) -> LevelNodes:
         """Those of some questions."""
@@ -278,14 +288,14 @@ def evidence(tree: CommunityTree, levels: Sequence[LevelNodes], setting: Communi
     """What the nodes found say for the passages under them, by question and passage, then by node."""
     askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
     for number, level in enumerate(levels):
-        weight = setting.weight * (setting.community_weight if number else 1.0)
-        told = (level.rows >= 0) & (level.scores > 0) & (tree.extractions[level.rows] <= setting.widest)
+        weight = setting.community_weight if number else 1.0
+        beyond = level.scores.astype(np.float64) - level.least[:, None]
+        told = (level.rows >= 0) & (beyond > 0) & (tree.extractions[level.rows] <= setting.widest)
         asker, place = told.nonzero() if weight else (askers[0], nodes[0])
         rows = level.rows[asker, place]
         askers.append(asker)
         nodes.append(rows)
-        cosines = level.scores[asker, place].astype(np.float64)
-        amounts.append(weight * cosines / np.maximum(tree.extractions[rows], 1) ** setting.spread)
+        amounts.append(weight * beyond[asker, place] / np.maximum(tree.extractions[rows], 1) ** setting.spread)
     asker, node, amount = np.concatenate(askers), np.concatenate(nodes), np.concatenate(amounts)
     each = distinct(node)
     owners, entities = tree.entities_under(each)

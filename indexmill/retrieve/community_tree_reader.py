@@ -73,7 +73,7 @@ class CommunityTreeReader(PassageRetriever):
         return other
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
-        """Passages by their cosine and by what the nodes found say for them: see ``PassageRetriever``."""
+        """Passages by what the nodes found say for them, and by their cosine: see ``PassageRetriever``."""
         setting = self._setting
         levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, ~self._tree.single)
         may = None if asked.allowed is None or not asked.explain else self._tree.allowed(asked.allowed)
@@ -106,6 +106,7 @@ class CommunityTreeReader(PassageRetriever):
     def _ranked(self, asked: Asked, levels: Sequence[LevelNodes], k: int) -> Iterator[_Ranked]:
         """At most k passages of every question."""
         near = nearest_passages(self._vectors, asked, k) if k else []
+        weight = self._setting.similarity_weight
         for first in range(0, len(asked.vectors), _TOGETHER):
             tile = slice(first, first + _TOGETHER)
             vectors = asked.vectors[tile]
@@ -115,7 +116,8 @@ class CommunityTreeReader(PassageRetriever):
             spoken = told.pairs[changes(told.pairs)]
             nearest = [paired(np.full(len(rows), number), rows) for number, (rows, _) in enumerate(near[tile])]
             pairs = distinct(np.concatenate([spoken, *nearest]))
-            scores = (1 - self._setting.weight) * products(self._vectors, vectors, pairs).astype(np.float64)
+            base = levels[0].of(tile).least[parts(pairs)[0]] if levels else 0.0
+            scores: Scores = base + weight * (products(self._vectors, vectors, pairs).astype(np.float64) - base)
             scores[pairs.searchsorted(spoken)] += sums(spoken.searchsorted(told.pairs), told.amounts, len(spoken))
             best = first_of_each(parts(pairs)[0], scores, k)
             asking, rows = parts(pairs[best])

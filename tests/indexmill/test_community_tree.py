@@ -135,32 +135,38 @@ def test_what_is_under_a_node_is_what_it_is_above_of(data: st.DataObject) -> Non
 
 def test_the_score_of_a_passage_by_hand() -> None:
     # Entity 0 is in passages 0 and 1, entity 1 in 1; community 5 has three extractions: 0 once, 1 twice.
-    setting = CommunityTreeParameters(weight=0.5, community_weight=0.4, spread=1.0)
-    told = evidence(a_tree(), found([(0, 0.8), (1, 0.5)], [(5, 0.6)], []), setting)
+    setting = CommunityTreeParameters(community_weight=0.4, spread=1.0)
+    levels = found([(0, 0.8), (1, 0.5), (2, 0.2), (-1, 0.0)], [(5, 0.6), (6, 0.1)], [(8, 0.9)])
+    told = evidence(a_tree(), levels, setting)
     assert told.pairs.tolist() == [0, 0, 1, 1, 1]
-    assert told.nodes.tolist() == [0, 5, 0, 1, 5]
-    expected = [0.5 * 0.8 / 2, 0.5 * 0.4 * 0.6 / 3, 0.5 * 0.8 / 2, 0.5 * 0.5, 0.5 * 0.4 * 0.6 * 2 / 3]
-    assert told.amounts == pytest.approx(expected)
+    assert told.nodes.tolist() == [0, 5, 0, 1, 5]  # the least near of each level says nothing
+    assert told.amounts == pytest.approx([0.6 / 2, 0.4 * 0.5 / 3, 0.6 / 2, 0.3, 0.4 * 0.5 * 2 / 3])
 
 
 def test_spread_zero_counts_every_extraction_alike() -> None:
-    setting = CommunityTreeParameters(weight=1.0, community_weight=1.0, spread=0.0)
-    told = evidence(a_tree(), found([(3, 0.5)], [(6, 0.25)]), setting)
+    setting = CommunityTreeParameters(community_weight=1.0, spread=0.0)
+    told = evidence(a_tree(), found([(3, 0.5), (0, 0.25)], [(6, 0.25), (5, 0.125)]), setting)
     assert list(zip(told.pairs.tolist(), told.nodes.tolist(), told.amounts.tolist(), strict=True)) == [
-        (2, 3, 0.5),
-        (2, 6, 0.5),
-        (3, 3, 0.5),
-        (3, 6, 0.25),
+        (2, 3, 0.25),
+        (2, 6, 0.25),
+        (3, 3, 0.25),
+        (3, 6, 0.125),
     ]
 
 
-def test_wide_and_unlike_nodes_and_those_without_weight_say_nothing() -> None:
-    levels = found([(0, -0.1), (1, 0.0), (-1, 0.0)], [(5, 0.5), (7, 0.5)])
-    setting = CommunityTreeParameters(weight=0.5, widest=2)
-    assert evidence(a_tree(), levels, setting).nodes.tolist() == [7]
-    assert not len(evidence(a_tree(), levels, replace(setting, community_weight=0)).nodes)
-    assert not len(evidence(a_tree(), levels, replace(setting, weight=0)).nodes)
+def test_wide_nodes_and_those_without_weight_say_nothing() -> None:
+    levels = found([(0, 0.5), (1, 0.25)], [(5, 0.75), (7, 0.5), (6, 0.25)])
+    setting = CommunityTreeParameters(widest=2)
+    assert evidence(a_tree(), levels, setting).nodes.tolist() == [0, 0, 7]
+    assert evidence(a_tree(), levels, replace(setting, community_weight=0)).nodes.tolist() == [0, 0]
+    assert evidence(a_tree(), levels, replace(setting, widest=1)).nodes.tolist() == [7]
     assert not len(evidence(a_tree(), [], setting).nodes)
+
+
+def test_the_least_near_node_is_the_last_that_was_found() -> None:
+    scores = np.array([[0.5, 0.25], [-0.5, 0.0], [0.0, 0.0]], np.float32)
+    level = LevelNodes(np.array([[4, 2], [1, -1], [-1, -1]]), scores)
+    assert level.least.tolist() == [0.25, -0.5, 0.0]
 
 
 @settings(max_examples=60, deadline=None)

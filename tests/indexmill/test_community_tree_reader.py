@@ -113,7 +113,7 @@ def test_a_community_of_one_member_is_never_given(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         hits = ask(snapshot, "Lone lamp alone", EVERY)
         assert [(hit.kind, hit.title) for hit in hits if hit.title == "Lone"] == [("entity", "Lone")]
-        assert hits[0].title == "Lone"
+        assert of_kind(hits, "entity")[0].title == "Lone"
         assert set(titles(of_kind(hits, "community"))) == {"Builders", "Places", "The valley"}
 
 
@@ -174,24 +174,25 @@ def test_a_community_tells_its_level_its_rating_and_its_members(store: Path) -> 
 
 def test_a_passage_tells_through_which_nodes_it_was_found(store: Path) -> None:
     with indexmill.open(store) as snapshot:
-        setting = {"weight": 0.5, "community_weight": 0.4, "spread": 1.0}
-        hits = ask(snapshot, "Ada Venn and her bridge", EVERY, **setting)
-        cosine = {hit.title: hit.score for hit in hits if hit.kind != "passage"}
+        setting = {"similarity_weight": 0.5, "community_weight": 0.4, "spread": 1.0}
+        hits = ask(snapshot, "Ada Venn and her bridge", EVERY, k_level=9, **setting)
+        entity = {hit.title: hit.score for hit in of_kind(hits, "entity")}
+        level = {hit.title: hit.score for hit in of_kind(hits, "community")}
+        least = min(entity.values())
         hit = next(hit for hit in hits if hit.document_ids == ("d1",) and hit.kind == "passage")
         assert hit.explanation is not None
         entities = {one["surface"]: one["added"] for one in hit.explanation["entities"]}
         assert entities == {
-            "Ada Venn": pytest.approx(0.5 * cosine["Ada Venn"] / 2),
-            "Marrow Bridge": pytest.approx(0.5 * cosine["Marrow Bridge"]),
+            "Ada Venn": pytest.approx((entity["Ada Venn"] - least) / 2),
+            "Marrow Bridge": pytest.approx(entity["Marrow Bridge"] - least),
         }
         communities = {one["title"]: (one["level"], one["added"]) for one in hit.explanation["communities"]}
-        assert communities == {
-            "Builders": (1, pytest.approx(0.5 * 0.4 * cosine["Builders"] * 2 / 3)),  # both of its entities are there
-            "The valley": (2, pytest.approx(0.5 * 0.4 * cosine["The valley"] * 2 / 9)),
+        assert communities == {  # both of its entities are there; above there is but one community of several members
+            "Builders": (1, pytest.approx(0.4 * (level["Builders"] - level["Places"]) * 2 / 3)),
         }
         added = [one["added"] for kind in hit.explanation.values() for one in kind]
         (dense,) = [one for one in snapshot.retrieve("Ada Venn and her bridge", "dense", 99) if one.id == hit.id]
-        assert hit.score == pytest.approx(0.5 * dense.score + sum(added))
+        assert hit.score == pytest.approx(least + 0.5 * (dense.score - least) + sum(added))
         assert [one["added"] for one in hit.explanation["entities"]] == sorted(entities.values(), reverse=True)
         bare = snapshot.retrieve("Ada Venn", method="community_tree", k=EVERY, explain=False)
         assert [one.explanation for one in bare] == [None] * len(bare)
@@ -241,12 +242,14 @@ def test_a_budget_leaves_out_what_does_not_fit(store: Path) -> None:
             assert [hit.id for hit in hits] == expected
 
 
-def test_without_weight_passages_rank_as_dense_ranks_them(store: Path) -> None:
+def test_passages_that_no_node_speaks_for_rank_as_dense_ranks_them(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         for question in (one for one in QUESTIONS if one):
             dense = snapshot.retrieve(question, method="dense", k=EVERY)
-            plain = of_kind(ask(snapshot, question, EVERY, weight=0), "passage")
-            assert [(hit.id, hit.score) for hit in plain] == [(hit.id, pytest.approx(hit.score)) for hit in dense]
+            plain = of_kind(ask(snapshot, question, EVERY, reach=1), "passage")  # one node is the least near
+            assert [hit.id for hit in plain] == [hit.id for hit in dense]
+            alone = of_kind(ask(snapshot, question, EVERY, reach=1, similarity_weight=1.0), "passage")
+            assert [hit.score for hit in alone] == pytest.approx([hit.score for hit in dense])
 
 
 def test_the_settings_of_the_snapshot_hold_where_a_call_names_none(tmp_path: Path) -> None:
@@ -269,7 +272,7 @@ def test_the_settings_of_the_snapshot_hold_where_a_call_names_none(tmp_path: Pat
         ({"pattern": "detailed"}, "names 'pattern'; the method has k_level, levels"),
         ({"k_level": 0}, "k_level is 0"),
         ({"levels": -1}, "levels is -1"),
-        ({"weight": 1.5}, "weight is 1.5"),
+        ({"similarity_weight": 1.5}, "similarity_weight is 1.5"),
         ({"spread": float("nan")}, "spread is nan"),
         ({"passages": -1}, "passages is -1"),
         ({"token_budget": 0}, "token_budget is 0"),

@@ -12,6 +12,7 @@ import indexmill
 from flows.run import build_inline
 from indexmill.errors import FamilyNotFound
 from indexmill.evaluate import Question, evaluate
+from indexmill.retrieve.community_tree import CommunityTreeParameters
 from indexmill.retrieve.registry import METHODS
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
@@ -40,7 +41,7 @@ def built(folder: Path, **families: object) -> Path:
         "embed": {"model": "hash"},
         "split": {"tokens": 48},
         "shards": {"document_tokens": 1_000, "entities": 64},
-        "families": families,
+        "families": {"community_tree": {"enabled": True}, **families},
     }
     build_inline(Configuration.model_validate(settings), progress=Silent())
     return folder / "store"
@@ -50,6 +51,18 @@ def built(folder: Path, **families: object) -> Path:
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
     with indexmill.open(built(tmp_path_factory.mktemp("methods"))) as opened:
         yield opened
+
+
+def findable(snapshot: Snapshot, method: str) -> int:
+    """How many hits a method has at most."""
+    passages = snapshot.manifest.corpus.passages
+    if method == "lsh_tree":
+        return passages + len(snapshot.summaries)
+    if method == "community_tree":
+        tree = snapshot.communities.tree
+        given = [int((~tree.single[list(tree.rows(level))]).sum()) for level in range(tree.levels + 1)]
+        return passages + sum(min(number, CommunityTreeParameters().k_level) for number in given)
+    return passages
 
 
 def questions(snapshot: Snapshot) -> list[str]:
@@ -80,7 +93,7 @@ def test_a_batch_gives_each_question_what_it_gets_alone(snapshot: Snapshot, meth
 @METHOD
 def test_hits_are_distinct_and_best_first_and_fewer_are_the_first_of_more(snapshot: Snapshot, method: str) -> None:
     asked = questions(snapshot)
-    found = snapshot.manifest.corpus.passages + (len(snapshot.summaries) if method == "lsh_tree" else 0)
+    found = findable(snapshot, method)
     for few, many in zip(
         snapshot.retrieve_batch(asked, method=method, k=6, explain=False),
         snapshot.retrieve_batch(asked, method=method, k=found + 10, explain=False),
@@ -117,7 +130,7 @@ def test_vectors_made_elsewhere_are_enough(snapshot: Snapshot, method: str) -> N
         assert np.isfinite([hit.score for hit in one]).all()
 
 
-@pytest.mark.parametrize("absent", ["bm25", "lsh_tree", "tri_graph", "zoom_graph"])
+@pytest.mark.parametrize("absent", ["bm25", "community_tree", "lsh_tree", "tri_graph", "zoom_graph"])
 def test_a_snapshot_without_a_family_says_so_and_still_fuses_the_others(absent: str, tmp_path: Path) -> None:
     with indexmill.open(built(tmp_path, **{absent: {"enabled": False}})) as snapshot:
         assert set(snapshot.methods) == set(METHODS) - {absent}

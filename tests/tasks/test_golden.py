@@ -291,6 +291,7 @@ def settings_of(name: str, folder: Path) -> dict[str, Any]:
     plain["corpus"] = {"paths": [str(SAMPLE)]}
     if name == "nothing extracted":
         return plain | {"resolve": {}}
+    plain["families"] = {"community_tree": {"enabled": True, "grain": 50, "largest": 12, "group": 16}}
     if name == "sample":
         return plain
     return plain | {
@@ -351,8 +352,9 @@ def test_no_stage_changed_its_output_under_the_same_version(made: dict[str, dict
 
 def test_every_stage_of_a_build_is_held_to_its_digest(made: dict[str, dict[str, object]]) -> None:
     # The deterministic encoder is not converted, entities are not compared unless the settings ask for it, and quality
-    # is measured of a snapshot, not for it. The method `lsh_tree` goes through two stages for each layer.
+    # is measured of a snapshot, not for it. The methods of trees go through several stages for each layer.
     layers = {"lsh_segments", "lsh_summaries"}
+    layers |= {"community_graph", "community_clusters", "community_levels", "community_reports"}
     assert {*made, "encoder", "zoom_entity_links", "quality"} == {*NEEDS, *layers}
     for stage, held in made.items():
         assert set(held) == {"odd", "sample", "version", *({"nothing extracted"} if stage == "resolve" else ())}

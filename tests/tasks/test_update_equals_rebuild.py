@@ -77,32 +77,47 @@ class Corpus:
         self.documents[f"made-{number:04d}"] = title, f"Zq{word}x met Quorra Vex{word} at Krait{word} Hall. {text}"
 
 
-def build(store: Path, documents: Documents) -> Outcome:
+def build(store: Path, documents: Documents, *, clustering: str = "spectral", cold: bool = False) -> Outcome:
+    """clustering: of community_tree; Leiden goes on from the communities of the night before."""
     corpus = write_corpus(store.parent / f"{store.name}.jsonl", documents)
     families = {
         "zoom_graph": {"threshold": 0.5, "cap": 4, "entity_links": True},
         "lsh_tree": {"smallest": 2, "largest": 3, "group": 4, "summary_tokens": 400},
+        "community_tree": {
+            **{"enabled": True, "clustering": clustering, "fewest": 3, "largest": 4, "group": 4},
+            **{"report_tokens": 4_000, "input_tokens": 8_000},
+        },
     }
     chosen = Configuration.model_validate(
         children.settings(store, corpus, families=families, extract={"enabled": True})
     )
-    return run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True)
+    return run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True, cold=cold)
 
 
-def check_nights(folder: Path, first: int, nights: list[list[tuple[str, int]]]) -> None:
+def check_nights(folder: Path, first: int, nights: list[list[tuple[str, int]]], clustering: str = "spectral") -> None:
+    """With Leiden, what equals the build of an empty store is a cold one; a warm one leaves no traces either."""
     corpus = Corpus(first)
     random.Random(first).shuffle(nights)  # noqa: S311
-    build(folder / "store", corpus.documents)
+    build(folder / "store", corpus.documents, clustering=clustering)
     for night in nights:
         for what, chance in night:
             corpus.change(what, chance)
-        outcome = build(folder / "store", corpus.documents)
+        outcome = build(folder / "store", corpus.documents, clustering=clustering)
     if not corpus.documents:
         assert outcome.documents == 0
         return
-    assert outcome.manifest == build(folder / "fresh", corpus.documents).manifest
+    fresh = build(folder / "fresh", corpus.documents, clustering=clustering).manifest
+    if clustering == "leiden":
+        check_traces(folder / "store", corpus)
+        assert not build(folder / "store", corpus.documents, clustering=clustering).published
+        outcome = build(folder / "store", corpus.documents, clustering=clustering, cold=True)
+    assert outcome.manifest == fresh
+    check_traces(folder / "store", corpus)
+
+
+def check_traces(store: Path, corpus: Corpus) -> None:
     here = " ".join(text for _, text in corpus.documents.values())
-    with indexmill.open(folder / "store") as snapshot:
+    with indexmill.open(store) as snapshot:
         for name, (_, text) in corpus.gone.items():
             canary = text.split()[0]
             if canary not in here:
@@ -146,6 +161,9 @@ def test_a_document_that_is_there_leaves_the_traces_that_are_looked_for(tmp_path
                 "units",
                 "extracted",
                 "relations",
+                "described",
+                "related",
+                "communities",
             }
             assert traces(snapshot, name, text) == tables | {"bm25", "tri_graph", "zoom_graph"}
 
@@ -177,6 +195,15 @@ def test_after_any_nights_the_snapshot_is_that_of_an_empty_store(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check_nights(Path(folder), first, nights)
+
+
+@bounded(3)
+@given(first=st.integers(min_value=6, max_value=14), nights=_NIGHTS)
+def test_after_any_nights_a_cold_build_finds_the_communities_of_an_empty_store(
+    first: int, nights: list[list[tuple[str, int]]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check_nights(Path(folder), first, nights, "leiden")
 
 
 @pytest.mark.slow

@@ -151,12 +151,15 @@ def test_an_unchanged_graph_keeps_its_communities_on_all_levels(seed: int) -> No
 @settings(deadline=None, max_examples=40)
 @given(st.integers(1, 60), st.integers(0, 200), st.sampled_from([0, 5]), st.integers(0, 10**6))
 def test_leiden_from_its_own_result_stays_there(size: int, links: int, largest: int, seed: int) -> None:
+    """Unless going on from there is worth more than `patience`: a bound on sizes may leave that much undone."""
     generator = np.random.default_rng(seed)
     ids = names(*range(size))
     graph = graph_of(ids, vectors_of(ids), generator.integers(size, size=(links, 2)))
     weights = weighted(graph, graph.edges)
     cold = leiden(weights, largest=largest)
-    assert np.array_equal(leiden(weights, cold, largest=largest), cold)
+    warm = leiden(weights, cold, largest=largest)
+    reached, before = modularity(weights, warm), modularity(weights, cold)
+    assert np.array_equal(warm, cold) or (largest > 0 and reached * (1 - 0.015) > before)
 
 
 def test_a_small_change_leaves_most_communities() -> None:
