@@ -224,7 +224,7 @@ def test_passages_have_what_entities_and_their_relations_leave() -> None:
 
 
 def test_together_neighbouring_levels_share_a_prompt_that_has_room_for_all_of_them() -> None:
-    way = AdaptiveFiltering({"together": True})
+    way = AdaptiveFiltering({"together": True, "level_tokens": 3000})
     (one,) = way.filters(QUESTION, HITS, 100)
     assert one.name == "entities and passages, communities of level 1, communities of level 2"
     assert set(one.hits) == set(HITS)
