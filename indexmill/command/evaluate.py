@@ -38,6 +38,11 @@ __all__ = ["command", "communities_table", "numbers", "record_weights"]
     metavar="A,B",
     help="Have a language model answer the questions by two methods, and say which answers are better.",
 )
+@click.option(
+    "--make-questions",
+    metavar="DESCRIPTION",
+    help="Have a language model write questions for --judge into QUESTIONS, about a collection that is so described.",
+)
 @click.option("--judge-model", metavar="NAME", help="The model that says so; by default the one that answers.")
 @asking
 @click.option(
@@ -68,6 +73,7 @@ def command(
     fit: bool,
     answer: bool,
     judge: str | None,
+    make_questions: str | None,
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
@@ -87,10 +93,15 @@ def command(
     its words that do (recall), exact match and F1. Each question is paid for each time: see --dry-run first.
 
     With --judge A,B, the model answers by both methods and says which answer covers more, is richer, helps more, and is
-    clearer. Neither gold_ids nor "answer" is needed.
+    clearer. Neither gold_ids nor "answer" is needed, and --make-questions writes such questions.
     """
-    if sum([fit, answer, judge is not None]) > 1:
-        raise BadInput("--fit, --answer and --judge each do something else: give one of them")
+    if sum([fit, answer, judge is not None, make_questions is not None]) > 1:
+        raise BadInput("--fit, --answer, --judge and --make-questions each do something else: give one of them")
+    if make_questions is not None:
+        from indexmill.command.evaluate_answers import make_questions_of
+
+        make_questions_of(options, make_questions, questions, **answering)
+        return
     if answer or judge is not None:
         from indexmill.command.evaluate_answers import evaluate_answers_of
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from indexmill.answer.abstract import abstract_questions
 from indexmill.answer.base import Bill
 from indexmill.answer.evaluation import AnswerEvaluation, Asking, bill, evaluate_answers
 from indexmill.answer.judging import CRITERIA, Judgement, bill_of_judging, judge
@@ -17,11 +19,18 @@ from indexmill.command.options import Options, table
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.evaluate import read_questions
 from indexmill.models.llm import LLM
+from indexmill.models.llm_errors import LlmUnusable
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["Price", "evaluate_answers_of"]
+__all__ = ["Price", "evaluate_answers_of", "make_questions_of"]
+
+
+_NO_MODEL = (
+    "there is no language model to answer: set llm.backend to openai and llm.model in the configuration file, or give "
+    "--model"
+)
 
 
 class Price(NamedTuple):
@@ -73,10 +82,7 @@ def evaluate_answers_of(
         questions = read_questions(file, evidence=False)[:max_questions]
         llm = model_of(options, model, base_url, api_key_env)
         if llm is None:
-            raise BadInput(
-                "there is no language model to answer: set llm.backend to openai and llm.model in the configuration "
-                "file, or give --model"
-            )
+            raise BadInput(_NO_MODEL)
         judging: LLM | None = None
         if judged is not None:
             judging = llm if judge_model is None else model_of(options, judge_model, base_url, api_key_env)
@@ -120,6 +126,47 @@ def evaluate_answers_of(
     click.echo(_shown(found, run, prices))
     if judgement is not None and judging is not None:
         click.echo(f"\n{_shown_judgement(judgement, _name(judging), prices)}")
+
+
+def make_questions_of(
+    options: Options,
+    description: str,
+    file: Path,
+    *,
+    model: str | None,
+    base_url: str | None,
+    api_key_env: str | None,
+    max_questions: int | None,
+    **others: object,
+) -> None:
+    """Have questions written into a file that is not there yet. The rest are the options of the command."""
+    if named := sorted(f"--{name.replace('_', '-')}" for name, value in others.items() if value):
+        raise BadInput(f"{', '.join(named)}: with --make-questions no question is answered")
+    if file.exists():
+        raise BadInput(f"{file}: is there already; name a file that the questions are to be written to")
+    if not file.parent.is_dir():
+        raise BadInput(f"{file}: cannot be written: {file.parent} is not a folder")
+    llm = model_of(options, model, base_url, api_key_env)
+    if llm is None:
+        raise BadInput(_NO_MODEL)
+    prices = {_name(llm): _price(options, _name(llm))}
+    found = abstract_questions(description, llm, prompts=prompts_of(options))
+    kept = found.questions[:max_questions]
+    if not kept:
+        raise LlmUnusable("the model wrote no question")
+    lines = ({"id": one.id, "question": one.question, "type": one.type} for one in kept)
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be written: {error.strerror or error}") from error
+    spent = (found.input_tokens, found.output_tokens)
+    if options.json:
+        told = {"file": str(file), "questions": len(kept), "model": _name(llm), "calls": found.calls}
+        tokens = dict(zip(("input_tokens", "output_tokens"), spent, strict=True))
+        options.print_json({**told, **tokens, **_cost(prices[_name(llm)], *spent)})
+        return
+    click.echo(f"{file}: {len(kept):,} questions by {_name(llm)}, {sum(spent):,} tokens")
 
 
 def _price(options: Options, model: str) -> Price | None:

@@ -12,6 +12,7 @@ import pytest
 
 import indexmill
 from indexmill import BadInput, FamilyNotFound, Snapshot
+from indexmill.answer.abstract import USERS, abstract_questions, questions_of
 from indexmill.answer.evaluation import BATCH, Asking, bill, evaluate_answers
 from indexmill.answer.judging import CRITERIA, VERDICT, bill_of_judging, judge
 from indexmill.evaluate import Question
@@ -259,6 +260,37 @@ def test_an_answer_that_gives_orders_stays_between_its_delimiters(snapshot: Snap
     assert {question_of(chat) for chat in sent} == {QUESTIONS[0].question}
 
 
+# --- questions about the whole
+
+
+def users(*questions: str) -> dict[str, Any]:
+    return {"users": [{"user": "a historian", "tasks": [{"task": "compare", "questions": list(questions)}]}]}
+
+
+def test_questions_about_the_whole_are_each_once_and_named_by_their_place() -> None:
+    answer = users("Which themes\nrecur?", " ", "What changed?", "which themes recur?")
+    answer["users"] += users("What is missing?")["users"]
+    assert questions_of(answer) == [
+        Question("1-1-1", "Which themes recur?", (), "abstract"),
+        Question("1-1-3", "What changed?", (), "abstract"),
+        Question("2-1-1", "What is missing?", (), "abstract"),
+    ]
+
+
+def test_the_model_is_told_what_the_collection_is_as_data() -> None:
+    with LlmServer(lambda chat: users("Which themes recur?")) as server:
+        written = abstract_questions(" News of 2023. ", asking(server).llm)
+        (chat,) = [one.json() for one in server.chats]
+        assert (written.calls, written.input_tokens) == (1, server.billed.input_tokens)
+    assert texts_of(chat) == ["News of 2023."]
+    assert schema_of(chat) == USERS
+    assert chat["response_format"]["json_schema"]["strict"] is True
+    assert "News" not in chat["messages"][0]["content"]
+    assert [one.question for one in written.questions] == ["Which themes recur?"]
+    with pytest.raises(BadInput, match="description of the collection is empty"):
+        abstract_questions(" ", asking(server).llm)
+
+
 # --- the command
 
 
@@ -357,6 +389,8 @@ def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
         (("--judge", "dense,bm25"), "there is no language model to answer"),
         (("--answer", "--judge", "dense,bm25"), "give one of them"),
         (("--answer", "--fit"), "give one of them"),
+        (("--answer", "--make-questions", "x"), "give one of them"),
+        (("--make-questions", "x"), "q.jsonl: is there already"),
         (("--judge", "dense"), "expected two methods"),
         (("--judge", "dense,dense"), "expected two methods"),
         (("--judge", "dense,bm25", "-m", "dense"), "leave --method out"),
@@ -389,6 +423,35 @@ def test_a_price_that_is_none_is_refused(run: Run, here: Path) -> None:
         assert run("evaluate", "q.jsonl", "--answer", "-m", "dense") == 2
         assert server.chats == []
     assert "prices.small is" in run.err
+
+
+def test_make_questions_writes_a_file_that_judge_reads(run: Run, here: Path) -> None:
+    def reply(chat: Mapping[str, Any]) -> dict[str, Any]:
+        asked_for = schema_of(chat)["properties"]
+        if "users" in asked_for:
+            return users("Où ?", "Why?")
+        return verdict() if "overall" in asked_for else said(chat["messages"][1]["content"][-40:])
+
+    with LlmServer(reply) as server:
+        configure(here, server, prices=PRICES)
+        told = run.json("evaluate", "new.jsonl", "--make-questions", "Tales of a valley.")
+        assert run("evaluate", "new.jsonl", "--make-questions", "Tales of a valley.") == 2
+        assert "new.jsonl: is there already" in run.err
+        assert run("evaluate", "one.jsonl", "--make-questions", "Tales.", "--max-questions", 1) == 0
+        assert run.out.startswith("one.jsonl: 1 questions by small, ")
+        assert run.json("evaluate", "new.jsonl", "--judge", "dense,bm25")["judge"]["judged"] == 2
+        asked = len(server.chats)
+        assert run("evaluate", "two.jsonl", "--make-questions", "Tales.", "--dry-run") == 2
+        assert "--dry-run: with --make-questions" in run.err
+        assert run("evaluate", here / "no" / "q.jsonl", "--make-questions", "Tales.") == 2
+        assert run.err.endswith("no is not a folder\n")
+        assert len(server.chats) == asked
+    assert (told["questions"], told["calls"], told["currency"]) == (2, 1, "EUR")
+    assert told["cost"] > 0
+    assert [json.loads(line) for line in (here / "new.jsonl").read_text(encoding="utf-8").splitlines()] == [
+        {"id": "1-1-1", "question": "Où ?", "type": "abstract"},
+        {"id": "1-1-2", "question": "Why?", "type": "abstract"},
+    ]
 
 
 def test_where_nothing_is_answered_the_error_is_told(run: Run, here: Path) -> None:
