@@ -41,6 +41,7 @@ WAYS: Sequence[tuple[str, str, dict[str, Any]]] = (
     ("community_tree, levels together", "community_tree", {"together": True, "level_tokens": 3000}),
     ("community_tree, 3,000 tokens a level", "community_tree", {"level_tokens": 3000}),
     ("community_tree, 2,000 tokens of hits", "community_tree", {"token_budget": 2000}),
+    ("community_tree, three of a level", "community_tree", {"k": 3}),
 )
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -96,8 +97,8 @@ def print_table(snapshot: Snapshot, questions: Sequence[Question], llm: Any, k: 
     print(f"{'':38} {'calls':>6} {'context':>8} {'read':>7} {'written':>8} {'all':>7} {'billed at most':>15}", end="")
     print(f" {'accuracy':>9} {'F1':>7}")
     for name, method, settings in ways:
-        own = {key: value for key, value in settings.items() if key != "token_budget"}
-        asking = Asking(llm, k=k, token_budget=settings.get("token_budget"), settings={method: own} if own else {})
+        own = dict(settings)
+        asking = Asking(llm, k=own.pop("k", k), token_budget=own.pop("token_budget", None), settings={method: own})
         before = bill(snapshot, questions, [method], asking)[method]
         found = evaluate_answers(snapshot, questions, [method], asking).methods[method]
         count = len(questions)

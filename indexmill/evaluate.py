@@ -162,11 +162,12 @@ def _question(where: str, line: bytes, evidence: bool) -> Question:
 
 
 def _answers(where: str, given: object) -> tuple[str, ...]:
-    """The answer of a line, a text or a number, or a list of those that are right."""
+    """The answer of a line: a text, a number, true for yes or false for no, or a list of those that are right."""
     several = given if isinstance(given, list) else [] if given is None else [given]
-    if not all(isinstance(one, (str, int, float)) and not isinstance(one, bool) for one in several):
+    if not all(isinstance(one, (str, int, float)) for one in several):
         raise BadInput(f'{where}: "answer" is {given!r}; expected a text, or a list of texts any of which is right')
-    return tuple(dict.fromkeys(text for one in several if (text := str(one).strip())))
+    texts = ("yes" if one is True else "no" if one is False else str(one).strip() for one in several)
+    return tuple(dict.fromkeys(text for text in texts if text))
 
 
 def recall(gold_ids: Sequence[str], documents: Sequence[str], k: int) -> float:

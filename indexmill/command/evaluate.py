@@ -18,7 +18,10 @@ __all__ = ["command", "communities_table", "numbers", "record_weights"]
 @click.command("evaluate")
 @click.argument("questions", type=click.Path(path_type=Path))
 @click.option(
-    "--method", "-m", metavar="NAMES", help="Methods, separated by commas; all that the snapshot holds by default."
+    "--method",
+    "-m",
+    metavar="NAMES",
+    help="Methods, separated by commas; all that the snapshot holds by default, with --answer the best of them.",
 )
 @click.option(
     "-k",

@@ -42,10 +42,13 @@ def test_a_question_file_is_read(tmp_path: Path) -> None:
 
 
 def test_an_answer_is_a_text_a_number_or_a_list_of_those_that_are_right(tmp_path: Path) -> None:
-    given: list[object] = ["Ada", " ", 1907, ["Ada Venn", "A. Venn", "Ada Venn", ""], [], None]
+    given: list[object] = ["Ada", " ", 1907, True, ["Ada Venn", "A. Venn", "Ada Venn", False], [], None]
     records = [{"question": "Who?", "gold_ids": ["b"], "answer": one} for one in given]
     read = read_questions(write(tmp_path / "questions.jsonl", *records))
-    assert [one.answers for one in read] == [("Ada",), (), ("1907",), ("Ada Venn", "A. Venn"), (), ()]
+    assert [one.answers for one in read] == [
+        *(("Ada",), (), ("1907",), ("yes",)),
+        *(("Ada Venn", "A. Venn", "no"), (), ()),
+    ]
 
 
 def test_where_answers_are_evaluated_no_evidence_has_to_be_named(tmp_path: Path) -> None:
@@ -70,7 +73,7 @@ def test_where_answers_are_evaluated_no_evidence_has_to_be_named(tmp_path: Path)
         (b'{"question": "a", "gold_ids": []}', "at least one"),
         (b'{"question": "a", "gold_ids": [1]}', '"gold_ids" is'),
         (b'{"question": "a", "gold_ids": ["b"], "type": 3}', '"type" is 3'),
-        (b'{"question": "a", "gold_ids": ["b"], "answer": true}', '"answer" is True'),
+        (b'{"question": "a", "gold_ids": ["b"], "answer": {"a": 1}}', '"answer" is {'),
         (b'{"question": "a", "gold_ids": ["b"], "answer": [["c"]]}', '"answer" is '),
     ],
 )
