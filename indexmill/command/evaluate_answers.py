@@ -72,10 +72,8 @@ def evaluate_answers_of(
             raise BadInput("--judge-model is of --judge: name the two methods that are compared")
         if judged is not None and method is not None:
             raise BadInput("--judge names the methods: leave --method out")
-        named = method if judged is None else judged
-        methods = (
-            [snapshot.default_method] if named is None else [one.strip() for one in named.split(",") if one.strip()]
-        )
+        named = judged or method or snapshot.default_method
+        methods = [one.strip() for one in named.split(",") if one.strip()]
         if judged is not None and len(set(methods)) != 2:
             raise BadInput(f"--judge is {judged!r}; expected two methods separated by a comma, such as dense,fused")
         depths = numbers(ks)
