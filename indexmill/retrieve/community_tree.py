@@ -3,17 +3,6 @@
 A question finds the nodes nearest to it on every level: entities (level 0), then communities, level by level, by one
 search of the C-HNSW index (Algorithm 2). A community of one member has that member's text: it is never given, and the
 next nearest takes its place.
-
-Passages, which the paper leaves out, are those that the nodes found were made from. With b_l the cosine of the least
-near node found on level l, and b that of the entities:
-
-    score(p) = b + similarity_weight (cos(q, p) - b)
-               + sum over the nodes v found of  c_v (cos(q, v) - b_l) n(v, p) / n(v)^spread
-
-where n(v, p) is how many entities of v (v itself, or those under the community) were extracted from p, n(v) the sum of
-it over all passages, and c_v is 1 for an entity, ``community_weight`` for a community. So a passage that is all there
-is of an entity is about as near as that entity, and the scores of nodes and passages may stand in one list. Nodes with
-n(v) above ``widest`` tell too little of any one passage to be asked.
 """
 
 from __future__ import annotations
@@ -29,11 +18,11 @@ from pydantic import Field
 
 from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.chnsw import Beam, Chnsw
-from indexmill.retrieve.columns import Pairs, distinct, paired, parts
+from indexmill.retrieve.columns import distinct
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 
-__all__ = ["CommunityTree", "CommunityTreeParameters", "Evidence", "LevelNodes", "evidence", "flat", "nodes_of"]
+__all__ = ["CommunityTree", "CommunityTreeParameters", "LevelNodes", "flat", "nodes_of"]
 
 _TILE = 8192  # vectors compared at once where a level is looked through
 
@@ -50,8 +39,8 @@ class CommunityTreeParameters:
     for no bound but k, 0 for none, as in the paper. token_budget: the tokens that all hits of a question hold at most,
     as the embedder counts them; None for no bound.
 
-    reach: nodes of each level that passages are ranked by. similarity_weight, community_weight, spread, widest: how, as
-    the module says.
+    reach, community_reach: entities, and communities of each level, that passages are ranked by. similarity_weight,
+    community_weight, spread, widest: how, as ``community_tree_ranking`` says.
     """
 
     k_level: Annotated[int, Field(ge=1, le=1000)] = 5
@@ -61,10 +50,16 @@ class CommunityTreeParameters:
     passages: Annotated[int, Field(ge=0)] | None = None
     token_budget: Annotated[int, Field(ge=1)] | None = None
     reach: Annotated[int, Field(ge=1, le=1000)] = 20
-    similarity_weight: Annotated[float, Field(ge=0, le=1)] = 0.05
-    community_weight: _Weight = 0.1
-    spread: Annotated[float, Field(ge=0, le=1)] = 0.5
+    community_reach: Annotated[int, Field(ge=1, le=1000)] = 5
+    similarity_weight: Annotated[float, Field(ge=0, le=1)] = 0.1
+    community_weight: _Weight = 1.0
+    spread: Annotated[float, Field(ge=0, le=1)] = 0.25
     widest: Annotated[int, Field(ge=1)] = 1000
+
+    @property
+    def farthest(self) -> int:
+        """Nodes of a level that passages are ranked by, at most."""
+        return max(self.reach, self.community_reach)
 
 
 class LevelNodes(NamedTuple):
@@ -91,22 +86,6 @@ class LevelNodes(NamedTuple):
     def first(self, k: int) -> LevelNodes:
         """The k nearest of each question."""
         return LevelNodes(self.rows[:, :k], self.scores[:, :k])
-
-
-class Evidence(NamedTuple):
-    """What nodes say for passages, each for each.
-
-    pairs: of a question and a passage, ascending, repeated where several nodes speak for a passage. nodes: their rows
-    in the tree. amounts: what they add to the score.
-    """
-
-    pairs: Pairs
-    nodes: Rows
-    amounts: Scores
-
-    def of(self, chosen: slice | Allowed) -> Evidence:
-        """Some of it."""
-        return Evidence(self.pairs[chosen], self.nodes[chosen], self.amounts[chosen])
 
 
 @dataclass(frozen=True)
@@ -282,31 +261,3 @@ def flat(levels: Sequence[LevelNodes], question: int, level_weight: float) -> tu
     order = np.lexsort((rows, -scores))
     order = order[rows[order] >= 0]
     return rows[order], scores[order]
-
-
-def evidence(tree: CommunityTree, levels: Sequence[LevelNodes], setting: CommunityTreeParameters) -> Evidence:
-    """What the nodes found say for the passages under them, by question and passage, then by node."""
-    askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
-    for number, level in enumerate(levels):
-        weight = setting.community_weight if number else 1.0
-        beyond = level.scores.astype(np.float64) - level.least[:, None]
-        told = (level.rows >= 0) & (beyond > 0) & (tree.extractions[level.rows] <= setting.widest)
-        asker, place = told.nonzero() if weight else (askers[0], nodes[0])
-        rows = level.rows[asker, place]
-        askers.append(asker)
-        nodes.append(rows)
-        amounts.append(weight * beyond[asker, place] / np.maximum(tree.extractions[rows], 1) ** setting.spread)
-    asker, node, amount = np.concatenate(askers), np.concatenate(nodes), np.concatenate(amounts)
-    each = distinct(node)
-    owners, entities = tree.entities_under(each)
-    whose, passages, _ = tree.passages.links(entities)
-    # Of every node found by any question, the passages under it with how many entities of it are in each.
-    ties, counts = np.unique(paired(owners[whose], passages), return_counts=True)
-    below = Sparse(
-        ties.searchsorted(paired(np.arange(len(each) + 1), np.zeros(len(each) + 1, np.int64))),
-        parts(ties)[1],
-    )
-    owner, passage, at = below.links(each.searchsorted(node))
-    pairs = paired(asker[owner], passage)
-    order = np.lexsort((node[owner], pairs))
-    return Evidence(pairs[order], node[owner][order], (amount[owner] * counts[at])[order])

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from indexmill.hits import Hit
-from indexmill.retrieve.base import (
-    Allowed,
-    Asked,
-    Explanations,
-    Found,
-    PassageRetriever,
-    parameters_of,
-    settled,
-)
-from indexmill.retrieve.columns import changes, distinct, first_of_each, paired, parts, products, sums
-from indexmill.retrieve.community_tree import (
-    CommunityTreeParameters,
-    Evidence,
-    LevelNodes,
-    evidence,
-    flat,
-    nodes_of,
-)
-from indexmill.retrieve.dense import nearest_passages
+from indexmill.retrieve.base import Allowed, Asked, Explanations, Found, PassageRetriever, parameters_of, settled
+from indexmill.retrieve.columns import parts
+from indexmill.retrieve.community_tree import CommunityTreeParameters, flat, nodes_of
+from indexmill.retrieve.community_tree_ranking import Evidence, RankedPassages, ranked
 from indexmill.retrieve.lsh_tree import fitting
 from indexmill.retrieve.matrices import Rows, Scores
 
@@ -35,16 +20,6 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
 __all__ = ["CommunityTreeReader"]
-
-_TOGETHER = 64  # questions whose passages are ranked at once
-
-
-class _Ranked(NamedTuple):
-    """The passages of one question, best first, ties by row, and what speaks for them."""
-
-    rows: Rows
-    scores: Scores
-    told: Evidence
 
 
 class CommunityTreeReader(PassageRetriever):
@@ -75,9 +50,9 @@ class CommunityTreeReader(PassageRetriever):
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """Passages by what the nodes found say for them, and by their cosine: see ``PassageRetriever``."""
         setting = self._setting
-        levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, ~self._tree.single)
+        levels = nodes_of(self._tree, asked.vectors, setting.farthest, setting, ~self._tree.single)
         may = None if asked.allowed is None or not asked.explain else self._tree.allowed(asked.allowed)
-        for one in self._ranked(asked, levels, k):
+        for one in ranked(self._tree, self._vectors, asked, levels, setting, k):
             yield Found(one.rows, one.scores, answer=(one.told, may))
 
     def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
@@ -90,9 +65,9 @@ class CommunityTreeReader(PassageRetriever):
     def search(self, asked: Asked, k: int) -> list[list[Hit]]:
         """Nodes and passages of each question: see ``Retriever``. A token budget may leave fewer than k."""
         setting, shown = self._setting, ~self._tree.single
-        levels = nodes_of(self._tree, asked.vectors, max(setting.reach, setting.k_level), setting, shown)
+        levels = nodes_of(self._tree, asked.vectors, max(setting.farthest, setting.k_level), setting, shown)
         most = k if setting.passages is None else min(k, setting.passages)
-        ranked = self._ranked(asked, [level.first(setting.reach) for level in levels], most)
+        passages = ranked(self._tree, self._vectors, asked, levels, setting, most)
         may = None
         if asked.allowed is not None:
             may = self._tree.allowed(asked.allowed)
@@ -100,36 +75,11 @@ class CommunityTreeReader(PassageRetriever):
         levels = [level.first(setting.k_level) for level in levels]
         return [
             self._merged(*flat(levels, number, setting.level_weight), one, k, may, asked.explain)
-            for number, one in enumerate(ranked)
+            for number, one in enumerate(passages)
         ]
 
-    def _ranked(self, asked: Asked, levels: Sequence[LevelNodes], k: int) -> Iterator[_Ranked]:
-        """At most k passages of every question."""
-        near = nearest_passages(self._vectors, asked, k) if k else []
-        weight = self._setting.similarity_weight
-        for first in range(0, len(asked.vectors), _TOGETHER):
-            tile = slice(first, first + _TOGETHER)
-            vectors = asked.vectors[tile]
-            told = evidence(self._tree, [level.of(tile) for level in levels], self._setting)
-            if asked.allowed is not None:
-                told = told.of(asked.allowed[parts(told.pairs)[1]])
-            spoken = told.pairs[changes(told.pairs)]
-            nearest = [paired(np.full(len(rows), number), rows) for number, (rows, _) in enumerate(near[tile])]
-            pairs = distinct(np.concatenate([spoken, *nearest]))
-            base = levels[0].of(tile).least[parts(pairs)[0]] if levels else 0.0
-            scores: Scores = base + weight * (products(self._vectors, vectors, pairs).astype(np.float64) - base)
-            scores[pairs.searchsorted(spoken)] += sums(spoken.searchsorted(told.pairs), told.amounts, len(spoken))
-            best = first_of_each(parts(pairs)[0], scores, k)
-            asking, rows = parts(pairs[best])
-            bounds = np.arange(len(vectors) + 1)
-            cuts = asking.searchsorted(bounds).tolist()
-            ends = told.pairs.searchsorted(paired(bounds, np.zeros_like(bounds))).tolist()
-            for number in range(len(vectors)):
-                its = slice(cuts[number], cuts[number + 1])
-                yield _Ranked(rows[its], scores[best][its], told.of(slice(ends[number], ends[number + 1])))
-
     def _merged(
-        self, nodes: Rows, scores: Scores, passages: _Ranked, k: int, may: Allowed | None, explain: bool
+        self, nodes: Rows, scores: Scores, passages: RankedPassages, k: int, may: Allowed | None, explain: bool
     ) -> list[Hit]:
         """Nodes and passages as one list by score, a node before a passage where they are equal."""
         both, own = np.concatenate([nodes, passages.rows]), len(nodes)
@@ -151,7 +101,7 @@ class CommunityTreeReader(PassageRetriever):
     def _through(self, told: Evidence, passages: Rows, may: Allowed | None) -> list[dict[str, Any]]:
         """Of one question, the explanation of each of some passages; only nodes that may be shown are named."""
         first = self._tree.entities
-        rows = parts(told.pairs)[1]
+        rows = parts(told.pairs)[1]  # ascending
         explanations = []
         for passage in passages.tolist():
             its = slice(rows.searchsorted(passage), rows.searchsorted(passage, side="right"))

@@ -15,10 +15,10 @@ from indexmill.retrieve.community_tree import (
     CommunityTree,
     CommunityTreeParameters,
     LevelNodes,
-    evidence,
     flat,
     nodes_of,
 )
+from indexmill.retrieve.community_tree_ranking import evidence
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.matrices import Sparse
 from tasks.chnsw import Level, build_chnsw
@@ -143,12 +143,12 @@ def test_the_score_of_a_passage_by_hand() -> None:
     assert told.amounts == pytest.approx([0.6 / 2, 0.4 * 0.5 / 3, 0.6 / 2, 0.3, 0.4 * 0.5 * 2 / 3])
 
 
-def test_spread_zero_counts_every_extraction_alike() -> None:
-    setting = CommunityTreeParameters(community_weight=1.0, spread=0.0)
+def test_spread_zero_counts_every_extraction_of_an_entity_alike() -> None:
+    setting = CommunityTreeParameters(community_weight=3.0, spread=0.0)
     told = evidence(a_tree(), found([(3, 0.5), (0, 0.25)], [(6, 0.25), (5, 0.125)]), setting)
     assert list(zip(told.pairs.tolist(), told.nodes.tolist(), told.amounts.tolist(), strict=True)) == [
         (2, 3, 0.25),
-        (2, 6, 0.25),
+        (2, 6, 0.25),  # two of three extractions
         (3, 3, 0.25),
         (3, 6, 0.125),
     ]

@@ -84,8 +84,13 @@ def build(store: Path, documents: Documents, *, clustering: str = "spectral", co
         "zoom_graph": {"threshold": 0.5, "cap": 4, "entity_links": True},
         "lsh_tree": {"smallest": 2, "largest": 3, "group": 4, "summary_tokens": 400},
         "community_tree": {
-            **{"enabled": True, "clustering": clustering, "fewest": 3, "largest": 4, "group": 4},
-            **{"report_tokens": 4_000, "input_tokens": 8_000},
+            "enabled": True,
+            "clustering": clustering,
+            "fewest": 3,
+            "largest": 4,
+            "group": 4,
+            "report_tokens": 4_000,
+            "input_tokens": 8_000,
         },
     }
     chosen = Configuration.model_validate(

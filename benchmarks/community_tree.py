@@ -1,0 +1,291 @@
+"""What the community tree brings to retrieval, and the variants of ArchRAG's table 4 without a language model.
+
+    python -m benchmarks.community_tree STORE QUESTIONS.jsonl [--other NAME=STORE ...] [--grain 400] [--largest 50]
+
+The store holds community_tree; others are of the same corpus with other settings (`clustering`, `augmentation`). It
+prints:
+
+- how good the levels are, CHI and Sim (eqs. 5 and 6), of the store, of the others, and of communities that are found
+  here: attributed and plain Leiden, spectral, without links by content, at random. The vector of such a community is
+  the mean of its members' vectors, which stands in for its summary's;
+- evidence recall at 5 and 10 of passages for each of them, with all levels, one (single layer) and none (entities
+  only), beside `dense` and `fused`; of all questions, the even- and the odd-numbered ones;
+- what the nodes found hold, without passages, as the paper gives them to the model: the part of the answers that stand
+  in their texts and relations (of the questions that have one), and their tokens;
+- what mixed hits hold: the evidence recall of their passages, answers, tokens, and the number of each kind;
+- `fused` with `community_tree` at several weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import indexmill
+from benchmarks.communities import AUGMENTATIONS, mean_of_members
+from benchmarks.lsh_retrieval import POOL, recalls
+from benchmarks.machine import describe_machine
+from indexmill.evaluate import Question, read_questions
+from indexmill.hits import Hit
+from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
+from indexmill.retrieve.communities import quality
+from indexmill.retrieve.community_tree import CommunityTree, CommunityTreeParameters, nodes_of
+from indexmill.retrieve.community_tree_ranking import ranked
+from indexmill.retrieve.fused import FusedParameters, combine
+from indexmill.retrieve.grid import SCALE
+from indexmill.retrieve.matrices import Sparse
+from indexmill.snapshot import Snapshot
+from tasks.chnsw import Level as Nodes
+from tasks.chnsw import build_chnsw
+from tasks.communities.graph import Graph, Labels, Weighted, graph_of
+from tasks.communities.leiden import leiden
+from tasks.communities.levels import Cluster, Level, Stops, levels_over
+from tasks.communities.measures import calinski_harabasz, cosine_to_centre
+from tasks.communities.spectral import spectral
+
+Rows = list[npt.NDArray[np.int64]]
+Start = npt.NDArray[np.int64] | None
+
+WEIGHTS = (0.02, 0.05, 0.1, 0.15, 0.3, 0.5, 1.0)
+LEVELS = (("all levels", None), ("single layer", 1), ("entities only", 0))
+MEMBERS = 16  # of a community, where a clustering has to be told how many to find
+
+
+def entity_graph(snapshot: Snapshot) -> Graph:
+    """The entities, linked where they are related, with the vectors of their texts, in the order of the tree's rows."""
+    tree = snapshot.communities.tree
+    ids = snapshot.table("described", ["entity_id"]).column("entity_id").to_pylist()
+    vectors = np.empty((tree.entities, tree.index.vectors.shape[1]), np.float32)
+    own = tree.index.level(0)
+    vectors[tree.index_rows[own]] = tree.index.vectors[own].astype(np.float32) / SCALE
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    source = np.repeat(np.arange(tree.entities), np.diff(tree.relations.indptr))
+    return graph_of(ids, vectors, np.stack([source, tree.relations.indices.astype(np.int64)], axis=1))
+
+
+def tree_over(tree: CommunityTree, levels: Sequence[Level]) -> CommunityTree:
+    """A tree over the same entities with communities that were found here."""
+    entities = levels[0].below if levels else None
+    held = [] if entities is None else [entities.vectors, *(mean_of_members(level) for level in levels)]
+    offsets = np.cumsum([0, tree.entities, *(len(level.ids) for level in levels)]).astype(np.int64)
+    parents = np.full(offsets[-1], -1, np.int32)
+    children = []
+    for number, level in enumerate(levels):
+        parents[offsets[number] : offsets[number + 1]] = level.labels + offsets[number + 1]
+        order = np.argsort(level.labels, kind="stable")
+        cuts = np.cumsum(np.bincount(level.labels, minlength=len(level.ids)))[:-1]
+        children += np.split(order + offsets[number], cuts)
+    built = build_chnsw([Nodes([f"{row:09}" for row in range(len(one))], one) for one in held])
+    return replace(
+        tree,
+        offsets=offsets,
+        children=Sparse(np.cumsum([0, *map(len, children)]), np.concatenate([np.empty(0, np.int64), *children])),
+        parents=parents,
+        quality=np.array([measured(level) for level in levels]).reshape(-1, 2),
+        index=built.index,
+        index_rows=built.sources + np.repeat(offsets[:-1], np.diff(offsets)),
+    )
+
+
+def measured(level: Level) -> tuple[float, float]:
+    chi = calinski_harabasz(level.below.vectors, level.labels)
+    return float("nan") if chi is None else chi, cosine_to_centre(level.below.vectors, level.labels)
+
+
+def variants(graph: Graph, sized: Mapping[str, int]) -> dict[str, list[Level]]:
+    """The levels of each way to find communities."""
+
+    def attributed(weights: Weighted, start: Start) -> Labels:
+        return leiden(weights, start, **sized)
+
+    def plain(weights: Weighted, start: Start) -> Labels:
+        return leiden(Weighted(weights.size, weights.edges, np.ones(len(weights.edges))), start, **sized)
+
+    def parted(weights: Weighted, start: Start) -> Labels:
+        return spectral(weights, max(1, weights.size // MEMBERS))
+
+    def random(weights: Weighted, start: Start) -> Labels:
+        return np.random.default_rng(0).permutation(attributed(weights, start))
+
+    ways: dict[str, tuple[str, Cluster]] = {
+        "attributed Leiden, codicil": ("codicil", attributed),
+        "attributed Leiden, knn": ("knn", attributed),
+        "attributed Leiden, no links added": ("none", attributed),
+        "plain Leiden": ("none", plain),
+        "spectral, codicil": ("codicil", parted),
+        "spectral, no links added": ("none", parted),
+        "at random": ("codicil", random),
+    }
+    return {
+        name: levels_over(graph, mean_of_members, AUGMENTATIONS[links], cluster, Stops())
+        for name, (links, cluster) in ways.items()
+    }
+
+
+class Asking:
+    """The questions, and what is printed of the passages that anything finds for them."""
+
+    def __init__(self, snapshot: Snapshot, questions: Sequence[Question], vectors: Vectors) -> None:
+        self.questions, self.vectors = questions, vectors
+        self.texts = [one.question for one in questions]
+        self.passages = snapshot.vectors("vectors", "passages")
+        self.documents = snapshot.passages.document_ids()
+
+    def rows(self, tree: CommunityTree, setting: CommunityTreeParameters) -> Rows:
+        """The POOL passages that a tree ranks first for each question."""
+        asked = Asked(self.texts, self.vectors, explain=False)
+        levels = nodes_of(tree, self.vectors, setting.farthest, setting, ~tree.single)
+        return [one.rows for one in ranked(tree, self.passages, asked, levels, setting, POOL)]
+
+    def show(self, label: str, rows: Rows) -> None:
+        halves = [recalls(self.questions[half::2], rows[half::2], self.documents) for half in (0, 1)]
+        found = recalls(self.questions, rows, self.documents)
+        print(f"{label:64} {found}   even {halves[0]}   odd {halves[1]}", flush=True)
+
+
+def print_quality(label: str, levels: Mapping[str, Mapping[str, Any]]) -> None:
+    for number, one in levels.items():
+        chi, sim = (float("nan") if one[name] is None else one[name] for name in ("chi", "sim"))
+        print(f"{label:40}{number:>6}{one['communities']:>12,}{chi:>9.3f}{sim:>9.4f}")
+
+
+def as_quality(tree: CommunityTree) -> dict[str, dict[str, Any]]:
+    return {
+        str(number): {"communities": len(tree.rows(number)), "chi": chi, "sim": sim}
+        for number, (chi, sim) in enumerate(tree.quality.tolist(), start=1)
+    }
+
+
+def print_variants(asking: Asking, trees: Mapping[str, CommunityTree]) -> None:
+    print()
+    for name, tree in trees.items():
+        for label, levels in LEVELS:
+            if levels == 0 and tree is not next(iter(trees.values())):
+                continue  # entities are the same
+            asking.show(f"{name}, {label}", asking.rows(tree, CommunityTreeParameters(levels=levels)))
+
+
+def print_settings(asking: Asking, tree: CommunityTree) -> None:
+    print()
+    tried: list[dict[str, Any]] = [
+        *({"reach": reach} for reach in (5, 10, 15, 20, 30, 40)),
+        *({"spread": spread} for spread in (0.0, 0.25, 0.5, 1.0)),
+        *({"similarity_weight": weight} for weight in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)),
+        *({"community_weight": weight} for weight in (0.0, 0.5, 1.0, 2.0)),
+        *({"community_reach": reach} for reach in (3, 5, 10, 20)),
+        *({"ef": ef} for ef in (24, 64, 256)),
+    ]
+    for given in tried:
+        rows = asking.rows(tree, replace(CommunityTreeParameters(), **given))
+        asking.show(", ".join(f"{name} {value}" for name, value in given.items()), rows)
+
+
+def ranks(snapshot: Snapshot, name: str, asking: Asking) -> list[Found]:
+    retriever = snapshot.retriever(name)
+    if not isinstance(retriever, PassageRetriever):
+        raise TypeError(f"{name} ranks no passages")
+    asked = Asked(asking.texts, asking.vectors, snapshot.encode, explain=False)
+    return list(retriever.rank(asked, POOL))
+
+
+def print_fused(snapshot: Snapshot, asking: Asking) -> None:
+    print()
+    weights = {name: weight for name, weight in FusedParameters().weights(snapshot.methods).items() if weight}
+    weights.pop("community_tree", None)
+    lists = {name: ranks(snapshot, name, asking) for name in (*weights, "community_tree", "dense")}
+    sets = [("fused", weights)]
+    if len(weights) > 2:
+        sets.append(("bm25 and dense", {"bm25": 1.0, "dense": 1.0}))
+    for label, others in sets:
+        for weight in (0.0, *WEIGHTS):
+            used = {**others, "community_tree": weight} if weight else others
+            every = range(len(asking.questions))
+            rows = [combine({name: lists[name][i] for name in used}, used, POOL, POOL).rows for i in every]
+            asking.show(f"{label}, community_tree {weight:g}", rows)
+
+
+def told(hits: Sequence[Hit]) -> str:
+    """All that hits say, relations included."""
+    lines = [f"{hit.title}\n{hit.text}" for hit in hits]
+    lines += [one["description"] for hit in hits for one in (hit.explanation or {}).get("relations", ())]
+    return "\n".join(lines).casefold()
+
+
+def print_hits(snapshot: Snapshot, asking: Asking, answers: Sequence[str]) -> None:
+    print(f"\n{'':64}{'recall':>8}{'answers':>9}{'entities':>10}{'communities':>13}{'passages':>10}{'tokens':>8}")
+    cases: list[tuple[str, int, dict[str, Any]]] = [
+        *((f"nodes alone, {label}", 1000, {"passages": 0, "levels": levels}) for label, levels in LEVELS),
+        *((f"nodes alone, {k} of each level", 1000, {"passages": 0, "k_level": k}) for k in (2, 10)),
+        *((f"mixed, {k} hits", k, {}) for k in (5, 10, 25)),
+        *(
+            (f"mixed, {k} hits, level_weight {weight}", k, {"level_weight": weight})
+            for k in (10,)
+            for weight in (0.8, 1.2)
+        ),
+        *((f"dense, {k} hits", k, {}) for k in (5, 10)),
+    ]
+    for label, k, given in cases:
+        method = "dense" if label.startswith("dense") else "community_tree"
+        found = snapshot.retrieve_batch(asking.texts, method=method, k=k, vectors=asking.vectors, parameters=given)
+        recall, stands, counted = [], [], []
+        for question, answer, hits in zip(asking.questions, answers, found, strict=True):
+            documents = {one for hit in hits if hit.kind == "passage" for one in hit.document_ids}
+            recall.append(len(documents & set(question.gold_ids)) / len(question.gold_ids))
+            if len(answer) > 3:  # not "yes" and "no"
+                stands.append(answer.casefold() in told(hits))
+            kinds = [sum(hit.kind == kind for hit in hits) for kind in ("entity", "community", "passage")]
+            counted.append((*kinds, sum(hit.tokens or 0 for hit in hits)))
+        means = np.mean(counted, axis=0)
+        share = f"{np.mean(stands):9.3f}" if stands else f"{'-':>9}"
+        print(f"{label:64}{np.mean(recall):8.4f}{share}{means[0]:10.2f}{means[1]:13.2f}{means[2]:10.2f}{means[3]:8.0f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store")
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("--other", action="append", default=[], metavar="NAME=STORE")
+    parser.add_argument("--grain", type=int, default=400, help="nodes per unit of Leiden's resolution; 0: resolution 1")
+    parser.add_argument("--largest", type=int, default=50, help="most members of a community of Leiden's; 0: no bound")
+    chosen = parser.parse_args()
+    questions = read_questions(chosen.questions)
+    records = [json.loads(line) for line in chosen.questions.read_text(encoding="utf-8").splitlines() if line.strip()]
+    print(describe_machine())
+    with indexmill.open(chosen.store) as snapshot:
+        print(f"{snapshot.manifest.corpus.passages} passages, {snapshot.manifest.families['community_tree'].counts}")
+        asking = Asking(snapshot, questions, snapshot.encode([one.question for one in questions]))
+        trees = {"as built": snapshot.communities.tree}
+        print(f"\n{'':40}{'level':>6}{'communities':>12}{'CHI':>9}{'Sim':>9}")
+        print_quality("as built", quality(snapshot))
+        for named in chosen.other:
+            name, _, store = named.partition("=")
+            with indexmill.open(store) as other:
+                trees[name] = other.communities.tree
+                print_quality(name, quality(other))
+        for name, levels in variants(
+            entity_graph(snapshot), {"grain": chosen.grain, "largest": chosen.largest}
+        ).items():
+            trees[name] = tree_over(snapshot.communities.tree, levels)
+            print_quality(name, as_quality(trees[name]))
+        print()
+        for method in ("dense", "fused"):
+            asking.show(method, [one.rows for one in ranks(snapshot, method, asking)])
+        sections: tuple[Callable[[], None], ...] = (
+            lambda: print_variants(asking, trees),
+            lambda: print_settings(asking, snapshot.communities.tree),
+            lambda: print_hits(snapshot, asking, [str(one.get("answer", "")) for one in records]),
+            lambda: print_fused(snapshot, asking),
+        )
+        for section in sections:
+            section()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""community_tree's passages, which ArchRAG leaves out: those that the entities and communities found were made from.
+
+With b_l the cosine of the least near node found on level l, and b that of the entities:
+
+    score(p) = b + similarity_weight (cos(q, p) - b)
+               + sum over the entities e found of        (cos(q, e) - b_0) [e was extracted from p] / n(e)^spread
+               + sum over the communities c found of  w  (cos(q, c) - b_l) n(c, p) / n(c)
+
+where n(e) is the number of passages that e was extracted from, n(c) the sum of that over the entities under c, n(c, p)
+how many of these were extracted from p, and w ``community_weight``. So a passage that is all there is of an entity is
+about as near as that entity, and the scores of nodes and passages may stand in one list. ``reach`` entities are asked,
+and ``community_reach`` communities of each level; nodes with n above ``widest`` tell too little of any one passage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from indexmill.retrieve.base import Allowed, Asked, Vectors
+from indexmill.retrieve.columns import Pairs, changes, distinct, first_of_each, paired, parts, products, sums
+from indexmill.retrieve.community_tree import CommunityTree, CommunityTreeParameters, LevelNodes
+from indexmill.retrieve.dense import nearest_passages
+from indexmill.retrieve.matrices import Rows, Scores, Sparse
+
+__all__ = ["Evidence", "RankedPassages", "evidence", "ranked"]
+
+_TOGETHER = 64  # questions whose passages are ranked at once
+
+
+class Evidence(NamedTuple):
+    """What nodes say for passages, each for each.
+
+    pairs: of a question and a passage, ascending, repeated where several nodes speak for a passage. nodes: their rows
+    in the tree. amounts: what they add to the score.
+    """
+
+    pairs: Pairs
+    nodes: Rows
+    amounts: Scores
+
+    def of(self, chosen: slice | Allowed) -> Evidence:
+        """Some of it."""
+        return Evidence(self.pairs[chosen], self.nodes[chosen], self.amounts[chosen])
+
+
+class RankedPassages(NamedTuple):
+    """The passages of one question, best first, ties by row, and what speaks for them, the question being number 0."""
+
+    rows: Rows
+    scores: Scores
+    told: Evidence
+
+
+def ranked(
+    tree: CommunityTree,
+    vectors: Sequence[Vectors],
+    asked: Asked,
+    levels: Sequence[LevelNodes],
+    setting: CommunityTreeParameters,
+    k: int,
+) -> Iterator[RankedPassages]:
+    """At most k passages of every question.
+
+    vectors: of the passages, ``(n, d) float32`` arrays one after the other. levels: the nodes found, entities first,
+    ``farthest`` of each level at least, or all that it has.
+    """
+    near = nearest_passages(vectors, asked, k) if k else []
+    for first in range(0, len(asked.vectors), _TOGETHER):
+        tile = slice(first, first + _TOGETHER)
+        questions = asked.vectors[tile]
+        found = [
+            level.of(tile).first(setting.community_reach if number else setting.reach)
+            for number, level in enumerate(levels)
+        ]
+        told = evidence(tree, found, setting)
+        if asked.allowed is not None:
+            told = told.of(asked.allowed[parts(told.pairs)[1]])
+        spoken = told.pairs[changes(told.pairs)]
+        nearest = [paired(np.full(len(rows), number), rows) for number, (rows, _) in enumerate(near[tile])]
+        pairs = distinct(np.concatenate([spoken, *nearest]))
+        base = found[0].least[parts(pairs)[0]] if found else 0.0
+        cosines = products(vectors, questions, pairs).astype(np.float64)
+        scores: Scores = base + setting.similarity_weight * (cosines - base)
+        scores[pairs.searchsorted(spoken)] += sums(spoken.searchsorted(told.pairs), told.amounts, len(spoken))
+        best = first_of_each(parts(pairs)[0], scores, k)
+        asking, rows = parts(pairs[best])
+        bounds = np.arange(len(questions) + 1)
+        cuts = asking.searchsorted(bounds).tolist()
+        ends = told.pairs.searchsorted(paired(bounds, np.zeros_like(bounds))).tolist()
+        for number in range(len(questions)):
+            its = slice(cuts[number], cuts[number + 1])
+            said = told.of(slice(ends[number], ends[number + 1]))
+            yield RankedPassages(rows[its], scores[best][its], said._replace(pairs=parts(said.pairs)[1]))
+
+
+def evidence(tree: CommunityTree, levels: Sequence[LevelNodes], setting: CommunityTreeParameters) -> Evidence:
+    """What the nodes found say for the passages under them, by question and passage, then by node."""
+    askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
+    for number, level in enumerate(levels):
+        weight, spread = (setting.community_weight, 1.0) if number else (1.0, setting.spread)
+        beyond = level.scores.astype(np.float64) - level.least[:, None]
+        told = (level.rows >= 0) & (beyond > 0) & (tree.extractions[level.rows] <= setting.widest)
+        asker, place = told.nonzero() if weight else (askers[0], nodes[0])
+        rows = level.rows[asker, place]
+        askers.append(asker)
+        nodes.append(rows)
+        amounts.append(weight * beyond[asker, place] / np.maximum(tree.extractions[rows], 1) ** spread)
+    asker, node, amount = np.concatenate(askers), np.concatenate(nodes), np.concatenate(amounts)
+    each = distinct(node)
+    owners, entities = tree.entities_under(each)
+    whose, passages, _ = tree.passages.links(entities)
+    # Of every node found by any question, the passages under it with how many entities of it are in each.
+    ties, counts = np.unique(paired(owners[whose], passages), return_counts=True)
+    below = Sparse(
+        ties.searchsorted(paired(np.arange(len(each) + 1), np.zeros(len(each) + 1, np.int64))),
+        parts(ties)[1],
+    )
+    owner, passage, at = below.links(each.searchsorted(node))
+    pairs = paired(asker[owner], passage)
+    order = np.lexsort((node[owner], pairs))
+    return Evidence(pairs[order], node[owner][order], (amount[owner] * counts[at])[order])
