@@ -48,12 +48,17 @@ BATCH = 256
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A line of a question file: ``{"id", "question", "gold_ids", "type"}``; the type is optional."""
+    """A line of a question file: ``{"id", "question", "gold_ids", "type", "answer"}``; the last two are optional.
+
+    gold_ids may be empty only where the file was read for answers. answers: any of which is right; none where the line
+    has no answer.
+    """
 
     id: str
     question: str
     gold_ids: tuple[str, ...]
     type: str | None = None
+    answers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,25 +114,30 @@ class Evaluation:
         return {**fields, "communities": self.communities} if self.communities else fields
 
 
-def read_questions(path: str | Path) -> list[Question]:
-    """The questions of a JSON Lines file; raises BadInput naming the line that cannot be used."""
+def read_questions(path: str | Path, evidence: bool = True) -> list[Question]:
+    """The questions of a JSON Lines file; raises BadInput naming the line that cannot be used.
+
+    evidence: whether every line has to name the documents that hold it.
+    """
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise BadInput(f"{path}: cannot read the question file: {error.strerror or error}") from error
-    return parse_questions(data, str(path))
+    return parse_questions(data, str(path), evidence)
 
 
-def parse_questions(data: bytes, where: str) -> list[Question]:
+def parse_questions(data: bytes, where: str, evidence: bool = True) -> list[Question]:
     """The questions in the bytes of a question file called `where`; raises as `read_questions` does."""
     lines = data.splitlines()
-    questions = [_question(f"{where}:{number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
+    questions = [
+        _question(f"{where}:{number}", line, evidence) for number, line in enumerate(lines, start=1) if line.strip()
+    ]
     if not questions:
         raise BadInput(f"{where}: holds no questions; expected lines of " + '{"id", "question", "gold_ids"}')
     return questions
 
 
-def _question(where: str, line: bytes) -> Question:
+def _question(where: str, line: bytes, evidence: bool) -> Question:
     try:
         record = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -141,11 +151,23 @@ def _question(where: str, line: bytes) -> Question:
         raise BadInput(f'{where}: "question" is {question!r}; expected a text')
     if any("\ud800" <= character <= "\udfff" for character in question):
         raise BadInput(f'{where}: "question" holds half of a surrogate pair, which is no text: {question!r}')
-    if not isinstance(gold, list) or not gold or not all(isinstance(one, str) for one in gold):
+    if gold is None and not evidence:
+        gold = []
+    if not isinstance(gold, list) or (evidence and not gold) or not all(isinstance(one, str) for one in gold):
         raise BadInput(f'{where}: "gold_ids" is {gold!r}; expected a list of at least one document id')
     if kind is not None and not isinstance(kind, str):
         raise BadInput(f'{where}: "type" is {kind!r}; expected a text')
-    return Question(str(record.get("id", "")), question, tuple(dict.fromkeys(gold)), kind)
+    answers = _answers(where, record.get("answer"))
+    return Question(str(record.get("id", "")), question, tuple(dict.fromkeys(gold)), kind, answers)
+
+
+def _answers(where: str, given: object) -> tuple[str, ...]:
+    """The answer of a line: a text, a number, true for yes or false for no, or a list of those that are right."""
+    several = given if isinstance(given, list) else [] if given is None else [given]
+    if not all(isinstance(one, (str, int, float)) for one in several):
+        raise BadInput(f'{where}: "answer" is {given!r}; expected a text, or a list of texts any of which is right')
+    texts = ("yes" if one is True else "no" if one is False else str(one).strip() for one in several)
+    return tuple(dict.fromkeys(text for text in texts if text))
 
 
 def recall(gold_ids: Sequence[str], documents: Sequence[str], k: int) -> float:

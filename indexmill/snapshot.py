@@ -168,13 +168,17 @@ class Snapshot:
         parameters: Mapping[str, object] | None = None,
         max_output_tokens: int = 1024,
         deadline_seconds: float = 60.0,
+        answering: Mapping[str, object] | None = None,
+        prompts: str | Path | None = None,
     ) -> Answer:
         """The answer of a language model that reads the k best hits for a question.
 
         llm: what ``indexmill.open_llm`` returns, or any object of the protocol ``indexmill.models.llm.LLM``. None asks
         nobody: the answer is a quotation, one sentence of the hits. token_budget: of the hits, the best first, those
         that fit into so many tokens, whole. where, method, parameters: as ``retrieve`` takes them. max_output_tokens:
-        of one answer, its reasoning included. deadline_seconds: after which no call is tried again.
+        of one answer, its reasoning included. deadline_seconds: after which no call is tried again. answering: settings
+        of the method's way of answering, such as ``FilterSettings`` of community_tree. prompts: a folder whose files
+        replace the prompts, such as ``answer.md``.
 
         Without a hit nobody is asked, and the answer says so. Raises as ``retrieve`` does, BadInput for a budget into
         which no hit fits, LlmError where the model does not answer, LlmForbidden where it never will with these
@@ -190,6 +194,8 @@ class Snapshot:
             parameters=parameters,
             max_output_tokens=max_output_tokens,
             deadline_seconds=deadline_seconds,
+            answering=answering,
+            prompts=prompts,
         )[0]
         if found.error is not None:
             raise found.error
@@ -210,6 +216,8 @@ class Snapshot:
         concurrency: int = 8,
         max_output_tokens: int = 1024,
         deadline_seconds: float = 60.0,
+        answering: Mapping[str, object] | None = None,
+        prompts: str | Path | None = None,
     ) -> list[Answer]:
         """The answers to many questions, each from the hits that it gets alone; ``concurrency`` calls at a time.
 
@@ -232,6 +240,8 @@ class Snapshot:
             concurrency=concurrency,
             max_output_tokens=max_output_tokens,
             deadline_seconds=deadline_seconds,
+            settings=answering,
+            prompts=prompts,
         )
 
     def encode(self, questions: Sequence[str]) -> Vectors:

@@ -24,22 +24,24 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["COMMON", "Analyser", "term_keys"]
+__all__ = ["COMMON", "UNSPACED", "Analyser", "term_keys"]
 
-_UNSPACED = (
+UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff"
     "\u3100-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uaa60-\uaa7f\uac00-\ud7ff"
     "\uf900-\ufaff\U00016fe0-\U00018d0f\U0001aff0-\U0001b2ff\U00020000-\U0003ffff"
 )
+"""Characters of scripts without spaces between words, and of Korean, as a regular expression's class holds them."""
+
 _MARKS = ((0x300, 0x1E00), (0x20D0, 0x2100), (0x2CE0, 0x2E00), (0x302A, 0x30A0), (0xA660, 0xAC00), (0xFE20, 0xFE30))
 """The blocks of Unicode that hold combining marks; those of rare historic scripts are left out."""
 
 _ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]")
 _INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180b-\u180e\u200c-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
-_RUNS = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
+_RUNS = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 _POSSESSIVE = re.compile("['\u2019][sS]$")
 _APOSTROPHES = re.compile("['\u2019]")
-_UNSPACED_RUN = re.compile(f"[{_UNSPACED}]")
+_UNSPACED_RUN = re.compile(f"[{UNSPACED}]")
 _CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _SIGNS = ("++", "#")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmError, LlmForbidden
+from indexmill.retrieve.base import check_k
 from indexmill.retrieve.lsh_tree import fitting
 from indexmill.retrieve.registry import answering
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from indexmill.filters import Where
     from indexmill.snapshot import Snapshot
 
-__all__ = ["NOTHING_FOUND", "answers", "within"]
+__all__ = ["NOTHING_FOUND", "answers", "contexts_of", "run_to_its_end", "within"]
 
 NOTHING_FOUND = "Nothing was found."
 """The answer to a question that no hit was found for."""
@@ -46,8 +48,10 @@ def answers(
     concurrency: int,
     max_output_tokens: int,
     deadline_seconds: float,
+    settings: Mapping[str, object] | None = None,
+    prompts: str | Path | None = None,
 ) -> list[Answer]:
-    """See ``Snapshot.answer_batch``."""
+    """See ``Snapshot.answer_batch``; settings is its ``answering``."""
     for name, number in (("concurrency", concurrency), ("max_output_tokens", max_output_tokens)):
         _check(name, number)
     if token_budget is not None:
@@ -57,18 +61,10 @@ def answers(
             f"llm= is {type(llm).__name__}; expected what indexmill.open_llm returns, or None for a quotation"
         )
     method = method or snapshot.default_method
-    way: Answering = Quotation() if llm is None else answering(method)
-    found = snapshot.retrieve_batch(
-        questions,
-        method=method,
-        k=k,
-        vectors=vectors,
-        explain=way.uses_explanations,
-        where=where,
-        parameters=parameters,
-        names=names,
-    )
-    contexts = [within(hits, token_budget) for hits in found]
+    way: Answering | None = None
+    if llm is not None:
+        way = answering(method, settings, None if prompts is None else Path(prompts))
+    contexts = contexts_of(snapshot, questions, way, method, k, token_budget, where, parameters, vectors, names)
     model = None if llm is None else str(llm.fingerprint.get("model", ""))
     patience = Patience(deadline_seconds=deadline_seconds)
 
@@ -78,7 +74,7 @@ def answers(
         try:
             if not hits:
                 said = Said(NOTHING_FOUND, False)
-            elif ask is None:
+            elif ask is None or way is None:
                 said = await Quotation().answer(question, hits)
             else:
                 said = await way.answer(question, hits, ask)
@@ -86,11 +82,12 @@ def answers(
             raise
         except LlmError as caught:
             said, error = Said("", False), caught.with_traceback(None)
+        read = tuple(hits) if said.read is None else said.read
         return Answer(
             text=said.text,
             found=said.found,
-            hits=tuple(hits),
-            context_tokens=sum(map(context_tokens, hits)),
+            hits=read,
+            context_tokens=sum(map(context_tokens, read)),
             input_tokens=0 if ask is None else ask.input_tokens,
             output_tokens=0 if ask is None else ask.output_tokens,
             version=snapshot.version,
@@ -98,6 +95,8 @@ def answers(
             model=model if hits else None,
             reasoning=said.reasoning,
             error=error,
+            calls=0 if ask is None else ask.calls,
+            cautions=said.cautions,
         )
 
     async def all_of_them() -> list[Answer]:
@@ -105,7 +104,38 @@ def answers(
         pairs = zip(questions, contexts, strict=True)
         return await asyncio.gather(*(one(question.strip(), hits, turns) for question, hits in pairs))
 
-    return _run(all_of_them())
+    return run_to_its_end(all_of_them())
+
+
+def contexts_of(
+    snapshot: Snapshot,
+    questions: Sequence[str],
+    way: Answering | None,
+    method: str,
+    k: int,
+    token_budget: int | None = None,
+    where: Where | None = None,
+    parameters: Mapping[str, object] | None = None,
+    vectors: npt.ArrayLike | None = None,
+    names: Sequence[Sequence[str]] | None = None,
+) -> list[list[Hit]]:
+    """The hits that each question is answered from, best first; way: of answering, None for a quotation.
+
+    Raises as ``Snapshot.retrieve_batch`` does, and BadInput for a budget into which no hit fits.
+    """
+    if way is not None:
+        k, parameters = way.retrieval(check_k(k), parameters or {})
+    found = snapshot.retrieve_batch(
+        questions,
+        method=method,
+        k=k,
+        vectors=vectors,
+        explain=way is not None and way.uses_explanations,
+        where=where,
+        parameters=parameters,
+        names=names,
+    )
+    return [within(hits, token_budget) for hits in found]
 
 
 def within(hits: Sequence[Hit], token_budget: int | None) -> list[Hit]:
@@ -125,7 +155,7 @@ def _check(name: str, number: object) -> None:
         raise BadInput(f"{name} is {number!r}; expected a whole number of at least 1")
 
 
-def _run(work: Coroutine[Any, Any, _T]) -> _T:
+def run_to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
     """What a coroutine brings, also where this thread has an event loop at work, as in a notebook."""
     try:
         asyncio.get_running_loop()

@@ -57,9 +57,10 @@ class Ask:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     input_tokens: int = field(default=0, init=False)
     output_tokens: int = field(default=0, init=False)
+    calls: int = field(default=0, init=False)
 
     async def __call__(self, request: Request) -> dict[str, Any]:
-        """The answer to a request: an object of the form that its schema asks for (types and required properties).
+        """The answer to a request: an object of the form that its schema asks for (``_fits``).
 
         An answer of another form is sent back once, to be repaired. Raises LlmUnusable where that does not help, or the
         answer did not come to its end, else what the model raises.
@@ -81,6 +82,7 @@ class Ask:
         async with self.turns:
             ends = time.monotonic() + self.patience.deadline_seconds
             for attempt in itertools.count(1):
+                self.calls += 1
                 try:
                     completion = await self.llm.complete(request, correction)
                 except LlmError as error:
@@ -127,7 +129,9 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a value has the types and the required properties of a schema; its other rules are not looked at."""
+    """Whether a value has the types, required properties and enumerated values of a schema, whose other rules wait."""
+    if "enum" in schema and value not in schema["enum"]:
+        return False
     kind = schema.get("type")
     if kind is not None and (not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
         return False

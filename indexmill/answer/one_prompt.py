@@ -7,19 +7,19 @@ the figure wants it, in fields of their own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indexmill.answer.base import Said
-from indexmill.canonical import digest_of
+from indexmill.answer.base import Bill, Said, prompt_tokens
+from indexmill.answer.prompts import prompt
+from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.llm import Request, data_block
 
 if TYPE_CHECKING:
     from indexmill.answer.asking import Ask
 
-__all__ = ["SCHEMA", "OnePrompt"]
+__all__ = ["SCHEMA", "OnePrompt", "shown"]
 
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -32,9 +32,25 @@ _TITLE = 200  # characters of a title that are sent
 
 
 class OnePrompt:
-    """Answers from all hits at once."""
+    """Answers from all hits at once; it has no settings."""
 
     uses_explanations = False
+
+    def __init__(self, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> None:
+        if settings:
+            raise BadInput(
+                f"answering= names {', '.join(map(repr, settings))}, and this method answers by one prompt, which "
+                "has no settings; community_tree has some"
+            )
+        self._instructions, self._version = prompt("answer", prompts)
+
+    def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+        """See ``Answering``: as it is asked for."""
+        return k, parameters
+
+    def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
+        """See ``Answering``."""
+        return Bill(1, prompt_tokens(self.request(question, hits, max_output_tokens)), max_output_tokens)
 
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Said:
         """See ``Answering``."""
@@ -43,19 +59,18 @@ class OnePrompt:
 
     def request(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Request:
         """What the model is asked."""
-        instructions = _instructions()
-        texts = [f"{title}\n\n{hit.text}" if (title := hit.title.strip()[:_TITLE]) else hit.text for hit in hits]
         return Request(
             task="answer",
-            instructions=instructions,
-            prompt_version=digest_of(instructions.encode())[:16],
-            content=f"{data_block(texts)}\n\nQuestion: {question}",
+            instructions=self._instructions,
+            prompt_version=self._version,
+            content=f"{data_block([shown(hit) for hit in hits])}\n\nQuestion: {question}",
             schema=SCHEMA,
             max_output_tokens=max_output_tokens,
             about=tuple(hit.id for hit in hits),
         )
 
 
-@cache
-def _instructions() -> str:
-    return (Path(__file__).parent / "answer.md").read_text(encoding="utf-8").strip()
+def shown(hit: Hit) -> str:
+    """A hit as a model reads it: its text, after its title if it has one."""
+    title = hit.title.strip()[:_TITLE]
+    return f"{title}\n\n{hit.text}" if title else hit.text

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from indexmill.command.options import Options, anchored, candidate, common, filtered, opened, pinned, printable
+from indexmill.command.model import asking, filtering, filtering_of, model_of, prompts_of
+from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, printable
 from indexmill.command.query import few, titled, wrapped
 from indexmill.errors import BadInput
-from indexmill.models.openai_llm import OpenAiLlm, open_llm
 
 __all__ = ["command"]
-
-_KEYS = ("api_key_env", "api_key_file", "token_provider")
 
 
 @click.command("answer")
 @click.argument("question")
-@click.option("--model", metavar="NAME", help="The language model; that of the configuration file by default.")
-@click.option("--base-url", metavar="URL", help="Its endpoint, such as http://localhost:8000/v1; OpenAI's by default.")
-@click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the key; OPENAI_API_KEY.")
+@asking
 @click.option("--quote", is_flag=True, help="Ask no model, whatever the configuration file says.")
 @click.option("--method", "-m", metavar="NAME", help="How to retrieve; the best that the snapshot holds by default.")
 @click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="How many hits are read.")
@@ -30,6 +24,7 @@ _KEYS = ("api_key_env", "api_key_file", "token_provider")
     type=click.IntRange(min=1),
     help="Read hits of T tokens at most; what does not fit is left out.",
 )
+@filtering
 @click.option("--explain", is_flag=True, help="Show the model's reasoning, and the texts that were read.")
 @filtered
 @candidate
@@ -45,27 +40,37 @@ def command(
     method: str | None,
     k: int,
     token_budget: int | None,
+    level_tokens: int | None,
+    direct: bool,
     explain: bool,
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
     run: str | None,
 ) -> None:
-    """Answer QUESTION from the K best hits.
+    """Answer QUESTION from the K best hits, with --method community_tree from K of each level.
 
     The language model is the one of the section `llm` of the configuration file, or --model. The question and the hits
     are sent to it. Where there is none, the answer is a sentence of the hits, quoted, and nothing leaves this machine.
     """
-    named = {"model": model, "base_url": base_url, "api_key_env": api_key_env}
-    given = {name: value for name, value in named.items() if value is not None}
-    if quote and given:
+    if quote and (model, base_url, api_key_env) != (None, None, None):
         raise BadInput("--quote asks no model: leave --model, --base-url and --api-key-env out")
-    llm = None if quote else _llm(options, given)
-    if llm is not None:
-        for caution in llm.keys.cautions(llm.base_url):
-            click.echo(f"caution: {caution}", err=True)
+    llm = None if quote else model_of(options, model, base_url, api_key_env)
+    prompts = None if llm is None else prompts_of(options)
     with opened(options, version, alias, run) as snapshot:
-        found = snapshot.answer(question, method=method, k=k, llm=llm, token_budget=token_budget, where=where or None)
+        method = method or snapshot.default_method
+        found = snapshot.answer(
+            question,
+            method=method,
+            k=k,
+            llm=llm,
+            token_budget=token_budget,
+            where=where or None,
+            answering=filtering_of(level_tokens, direct, [method]).get(method),
+            prompts=prompts,
+        )
+    for caution in found.cautions:
+        click.echo(printable(f"caution: {caution}"), err=True)
     if options.json:
         options.print_json({"question": question, **found.to_dict()})
         return
@@ -77,7 +82,8 @@ def command(
     said = "quoted, no model was asked" if found.model is None else f"by {found.model}"
     tokens = f"{found.context_tokens:,} tokens of context"
     if found.model is not None:
-        tokens += f", {found.input_tokens:,} read and {found.output_tokens:,} written"
+        calls = f" in {found.calls} calls" if found.calls > 1 else ""
+        tokens += f", {found.input_tokens:,} read and {found.output_tokens:,} written{calls}"
     click.echo(printable(f"\n{said}; {which}, {found.method}; {tokens}"))
     if explain and found.reasoning:
         click.echo("\n".join(wrapped(found.reasoning, "    ")))
@@ -85,23 +91,3 @@ def command(
         click.echo(printable(f"{rank:>2}. {titled(hit)}  [{', '.join(few(hit.document_ids))}]"))
         if explain:
             click.echo("\n".join(wrapped(hit.text, "    ")))
-
-
-def _llm(options: Options, given: dict[str, str]) -> OpenAiLlm | None:
-    """The model of the options, else of the configuration file; None where neither names one."""
-    section, folder = options.section("llm")
-    if "model" not in given and section.get("backend") != "openai":
-        if given:
-            raise BadInput("--base-url and --api-key-env are of a model: add --model")
-        return None
-    if "base_url" in given:  # the file's keys are of the file's endpoint
-        section = {name: value for name, value in section.items() if name not in _KEYS}
-    settings = {**section, **given}
-    for name in ("api_key_file", "ca_file"):
-        if isinstance(settings.get(name), str):
-            settings[name] = Path(anchored(settings[name], folder))
-    if "api_key_env" in given:
-        settings |= {"api_key_file": None, "token_provider": None}
-    from indexmill.models.endpoint import Endpoint
-
-    return open_llm(Endpoint.of(settings))

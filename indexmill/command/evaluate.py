@@ -1,4 +1,4 @@
-"""``indexmill evaluate``: how well a snapshot's methods find known evidence."""
+"""``indexmill evaluate``: how well a snapshot's methods find known evidence, and how well questions are answered."""
 
 from __future__ import annotations
 
@@ -8,22 +8,61 @@ from typing import Any
 
 import click
 
+from indexmill.command.model import asking, filtering
 from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, table
 from indexmill.errors import BadInput, ConfigurationError
 
-__all__ = ["command", "communities_table", "record_weights"]
+__all__ = ["command", "communities_table", "numbers", "record_weights"]
 
 
 @click.command("evaluate")
 @click.argument("questions", type=click.Path(path_type=Path))
 @click.option(
-    "--method", "-m", metavar="NAMES", help="Methods, separated by commas; all that the snapshot holds by default."
+    "--method",
+    "-m",
+    metavar="NAMES",
+    help="Methods, separated by commas; all that the snapshot holds by default, with --answer the best of them.",
 )
-@click.option("-k", "--k", "ks", metavar="NUMBERS", default="5,10", show_default=True, help="Where recall is taken.")
+@click.option(
+    "-k",
+    "--k",
+    "ks",
+    metavar="NUMBERS",
+    help="Where recall is taken, 5,10 by default; with --answer and --judge how many hits are read, 5 by default.",
+)
 @click.option(
     "--fit",
     is_flag=True,
     help="Find the weights of fused retrieval on these questions and record them in the configuration.",
+)
+@click.option("--answer", is_flag=True, help="Have a language model answer the questions, and score the answers.")
+@click.option(
+    "--judge",
+    metavar="A,B",
+    help="Have a language model answer the questions by two methods, and say which answers are better.",
+)
+@click.option(
+    "--make-questions",
+    metavar="DESCRIPTION",
+    help="Have a language model write questions for --judge into QUESTIONS, about a collection that is so described.",
+)
+@click.option("--judge-model", metavar="NAME", help="The model that says so; by default the one that answers.")
+@asking
+@click.option(
+    "--max-questions", metavar="N", type=click.IntRange(min=1), help="With --answer and --judge: the first N questions."
+)
+@click.option("--dry-run", is_flag=True, help="With --answer and --judge: say what it would take, and ask no model.")
+@click.option(
+    "--token-budget",
+    metavar="T",
+    type=click.IntRange(min=1),
+    help="With --answer and --judge: read hits of T tokens at most.",
+)
+@filtering
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    help="With --answer and --judge: calls in flight at a time, 8 by default.",
 )
 @filtered
 @candidate
@@ -33,21 +72,50 @@ def command(
     options: Options,
     questions: Path,
     method: str | None,
-    ks: str,
+    ks: str | None,
     fit: bool,
+    answer: bool,
+    judge: str | None,
+    make_questions: str | None,
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
     run: str | None,
+    **answering: Any,
 ) -> None:
-    """Evidence recall of retrieval methods on the QUESTIONS of a JSON Lines file.
+    """How well retrieval methods do on the QUESTIONS of a JSON Lines file.
 
-    A line is {"id", "question", "gold_ids"}, and optionally {"type"}: gold_ids are the documents that hold the
-    evidence. Recall@k is the part of them among the first k distinct documents, averaged over the questions.
+    A line is {"id", "question", "gold_ids"}, and optionally {"type", "answer"}: gold_ids are the documents that hold
+    the evidence. Recall@k is the part of them among the first k distinct documents, averaged over the questions.
 
     With --fit, weights are chosen on the even-numbered questions and proven on the odd-numbered ones. Those that do no
     worse there go into the configuration file, and with the next build into the snapshot.
+
+    With --answer, the language model of the configuration, or --model, answers the questions. Each answer is held
+    against "answer", a text or a list of texts any of which is right: whether that stands in it (accuracy), the part of
+    its words that do (recall), exact match and F1. Each question is paid for each time: see --dry-run first.
+
+    With --judge A,B, the model answers by both methods and says which answer covers more, is richer, helps more, and is
+    clearer. Neither gold_ids nor "answer" is needed, and --make-questions writes such questions.
     """
+    if sum([fit, answer, judge is not None, make_questions is not None]) > 1:
+        raise BadInput("--fit, --answer, --judge and --make-questions each do something else: give one of them")
+    if make_questions is not None:
+        from indexmill.command.evaluate_answers import make_questions_of
+
+        make_questions_of(options, make_questions, questions, **answering)
+        return
+    if answer or judge is not None:
+        from indexmill.command.evaluate_answers import evaluate_answers_of
+
+        snapshot = opened(options, version, alias, run)
+        evaluate_answers_of(
+            options, snapshot, run, questions, method, judge, "5" if ks is None else ks, where, **answering
+        )
+        return
+    if named := sorted(f"--{name.replace('_', '-')}" for name, value in answering.items() if value):
+        raise BadInput(f"{', '.join(named)}: without --answer or --judge no question is answered")
+    ks = "5,10" if ks is None else ks
     if fit:
         _fit(options, questions, ks, version, alias, run)
         return
@@ -56,7 +124,7 @@ def command(
     methods = None if method is None else [name.strip() for name in method.split(",") if name.strip()]
     asked = read_questions(questions)
     with opened(options, version, alias, run) as snapshot:
-        found = evaluate(snapshot, asked, methods, _numbers(ks), where=where or None)
+        found = evaluate(snapshot, asked, methods, numbers(ks), where=where or None)
     if options.json:
         options.print_json(found.to_dict())
         return
@@ -100,7 +168,7 @@ def _fit(options: Options, questions: Path, ks: str, version: int | None, alias:
     from indexmill.fit import fit
 
     with opened(options, version, alias, run) as snapshot:
-        found = fit(snapshot, read_questions(questions), _numbers(ks))
+        found = fit(snapshot, read_questions(questions), numbers(ks))
     recorded = None
     if found.better:
         recorded = record_weights(options.configuration_path(), found.weights)
@@ -151,7 +219,8 @@ def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | No
     return path
 
 
-def _numbers(text: str) -> list[int]:
+def numbers(text: str) -> list[int]:
+    """The whole numbers of ``-k``."""
     try:
         numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from indexmill.errors import BadInput, FamilyNotFound
@@ -22,7 +23,7 @@ __all__ = ["METHODS", "Method", "answering", "available", "make"]
 class Method:
     """Where a method's retriever is (``module:class``, called with a snapshot), and the family that it reads.
 
-    answering: its way of answering with a language model (``module:class``, called without arguments).
+    answering: its way of answering with a language model (``module:class``, called as ``Answering`` says).
     """
 
     retriever: str
@@ -35,7 +36,11 @@ METHODS: dict[str, Method] = {
     "tri_graph": Method("indexmill.retrieve.tri_graph_reader:TriGraphReader", family="tri_graph"),
     "zoom_graph": Method("indexmill.retrieve.zoom_graph_reader:ZoomGraphReader", family="zoom_graph"),
     "lsh_tree": Method("indexmill.retrieve.lsh_tree_reader:LshTreeReader", family="lsh_tree"),
-    "community_tree": Method("indexmill.retrieve.community_tree_reader:CommunityTreeReader", family="community_tree"),
+    "community_tree": Method(
+        "indexmill.retrieve.community_tree_reader:CommunityTreeReader",
+        family="community_tree",
+        answering="indexmill.answer.community_tree:AdaptiveFiltering",
+    ),
     "dense": Method("indexmill.retrieve.dense:Dense"),
     "bm25": Method("indexmill.retrieve.bm25:Bm25", family="bm25"),
 }
@@ -57,9 +62,12 @@ def make(name: str, snapshot: Snapshot) -> Retriever:
     return cast("Callable[[Snapshot], Retriever]", _named(METHODS[name].retriever))(snapshot)
 
 
-def answering(name: str) -> Answering:
-    """The way in which a method answers."""
-    return cast("Callable[[], Answering]", _named(METHODS[name].answering))()
+def answering(name: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
+    """The way in which a method answers, made as ``Answering`` says; raises BadInput for an unknown name."""
+    if name not in METHODS:
+        raise BadInput(f"there is no method {name!r}; there are {', '.join(METHODS)}")
+    made = cast("Callable[[Mapping[str, object] | None, Path | None], Answering]", _named(METHODS[name].answering))
+    return made(settings, prompts)
 
 
 def _named(place: str) -> object:

@@ -195,6 +195,38 @@ class TwoCalls(OnePrompt):
         return first._replace(text=f"{first.text}, twice")
 
 
+def test_calls_are_counted_those_that_failed_too(snapshot: Snapshot) -> None:
+    with saying(SAID, Faults(by_number={1: "503", 2: "not-json"})) as server:
+        answer = snapshot.answer(QUESTION, llm=llm_of(server))
+        assert answer.calls == len(server.chats) == 3
+    assert answer.to_dict()["calls"] == 3
+    assert "cautions" not in answer.to_dict()
+    assert snapshot.answer(QUESTION).calls == 0
+
+
+def test_a_prompt_of_a_folder_replaces_ours(snapshot: Snapshot, tmp_path: Path) -> None:
+    (tmp_path / "answer.md").write_text("Answer in verse.\n")
+    (tmp_path / "summary.md").write_text("not this one")
+    with saying() as server:
+        snapshot.answer(QUESTION, llm=llm_of(server), prompts=tmp_path)
+        snapshot.answer(QUESTION, llm=llm_of(server), prompts=str(tmp_path))
+        assert {one.json()["messages"][0]["content"] for one in server.chats} == {"Answer in verse."}
+        with pytest.raises(ConfigurationError, match=r"llm\.prompts: .*none is not a folder"):
+            snapshot.answer(QUESTION, llm=llm_of(server), prompts=tmp_path / "none")
+        (tmp_path / "answer.md").write_bytes(b"\xff")
+        with pytest.raises(ConfigurationError, match="cannot be read"):
+            snapshot.answer(QUESTION, llm=llm_of(server), prompts=tmp_path)
+
+
+def test_settings_of_answering_are_refused_by_methods_that_have_none(snapshot: Snapshot) -> None:
+    with (
+        saying() as server,
+        pytest.raises(BadInput, match=r"answering= names 'level_tokens'.* community_tree has some"),
+    ):
+        snapshot.answer(QUESTION, method="dense", llm=llm_of(server), answering={"level_tokens": 900})
+    assert server.chats == []
+
+
 # --- the budget
 
 

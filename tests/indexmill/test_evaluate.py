@@ -38,7 +38,26 @@ def test_a_question_file_is_read(tmp_path: Path) -> None:
         {"question": "Où ?", "gold_ids": ["c"]},
     )
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes() + b"\r\n\n")
-    assert read_questions(path) == [Question("1", "Who?", ("b", "a"), "bridge"), Question("", "Où ?", ("c",))]
+    assert read_questions(path) == [Question("1", "Who?", ("b", "a"), "bridge", ("Ada",)), Question("", "Où ?", ("c",))]
+
+
+def test_an_answer_is_a_text_a_number_or_a_list_of_those_that_are_right(tmp_path: Path) -> None:
+    given: list[object] = ["Ada", " ", 1907, True, ["Ada Venn", "A. Venn", "Ada Venn", False], [], None]
+    records = [{"question": "Who?", "gold_ids": ["b"], "answer": one} for one in given]
+    read = read_questions(write(tmp_path / "questions.jsonl", *records))
+    assert [one.answers for one in read] == [
+        *(("Ada",), (), ("1907",), ("yes",)),
+        *(("Ada Venn", "A. Venn", "no"), (), ()),
+    ]
+
+
+def test_where_answers_are_evaluated_no_evidence_has_to_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "questions.jsonl", {"question": "Who?"}, {"question": "Why?", "gold_ids": ["a"]})
+    assert [one.gold_ids for one in read_questions(path, evidence=False)] == [(), ("a",)]
+    with pytest.raises(BadInput, match='"gold_ids" is None'):
+        read_questions(path)
+    with pytest.raises(BadInput, match='"gold_ids" is 3'):
+        read_questions(write(tmp_path / "wrong.jsonl", {"question": "Who?", "gold_ids": 3}), evidence=False)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +73,8 @@ def test_a_question_file_is_read(tmp_path: Path) -> None:
         (b'{"question": "a", "gold_ids": []}', "at least one"),
         (b'{"question": "a", "gold_ids": [1]}', '"gold_ids" is'),
         (b'{"question": "a", "gold_ids": ["b"], "type": 3}', '"type" is 3'),
+        (b'{"question": "a", "gold_ids": ["b"], "answer": {"a": 1}}', '"answer" is {'),
+        (b'{"question": "a", "gold_ids": ["b"], "answer": [["c"]]}', '"answer" is '),
     ],
 )
 def test_a_line_that_cannot_be_used_is_named(tmp_path: Path, line: bytes, message: str) -> None:

@@ -1,40 +1,14 @@
-"""The prompts that models are sent: files, each versioned by its text.
-
-Of corpus text there is none in a prompt. A folder (`llm.prompts`) may hold files that replace ours, one by one.
-"""
+"""The prompts of the pipeline: see ``indexmill.models.prompts``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from indexmill.canonical import digest_of
-from indexmill.errors import ConfigurationError
+from indexmill.models.prompts import Prompt, read_prompt
 
 __all__ = ["Prompt", "prompt"]
 
-Prompt = tuple[str, str]
-"""A text and its version."""
-
-_OURS = Path(__file__).parent
-_VERSION_DIGITS = 16
-
 
 def prompt(name: str, folder: Path | None = None) -> Prompt:
-    """The text of the prompt `<name>.md`, that of `folder` if it has one, and its version: the start of its SHA-256.
-
-    Raises ConfigurationError where the folder is not there, or its file cannot be read as a text or is empty.
-    """
-    file = f"{name}.md"
-    path = _OURS / file
-    if folder is not None:
-        if not folder.is_dir():
-            raise ConfigurationError(f"llm.prompts: {folder} is not a folder")
-        if (folder / file).exists():
-            path = folder / file
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"the prompt {path} cannot be read: {error}") from error
-    if not text:
-        raise ConfigurationError(f"the prompt {path} is empty; write one, or remove the file to have ours")
-    return text, digest_of(text.encode("utf-8"))[:_VERSION_DIGITS]
+    """The text of the prompt `<name>.md`, that of `folder` if it has one, and its version: see ``read_prompt``."""
+    return read_prompt(Path(__file__).parent / f"{name}.md", folder)

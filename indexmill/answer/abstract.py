@@ -1,0 +1,101 @@
+"""Questions about a collection as a whole, by a language model (ArchRAG, figure 8 in our words).
+
+They have no right answer, and are what two methods' answers are compared by (``indexmill.answer.judging``). As in the
+paper the model is told what the collection is and sees nothing of it: five users, five tasks of each, five questions of
+each task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from indexmill.answer.answers import run_to_its_end
+from indexmill.answer.asking import Ask, Patience
+from indexmill.answer.prompts import prompt
+from indexmill.errors import BadInput
+from indexmill.evaluate import Question
+from indexmill.models.llm import LLM, Request, data_block
+
+__all__ = ["ABSTRACT", "USERS", "Written", "abstract_questions", "questions_of"]
+
+ABSTRACT = "abstract"
+"""The type of these questions."""
+
+
+def _list_of(name: str, items: Mapping[str, Any], of: str) -> Mapping[str, Any]:
+    return {
+        "type": "object",
+        "properties": {of: {"type": "string"}, name: {"type": "array", "items": items}},
+        "required": [of, name],
+        "additionalProperties": False,
+    }
+
+
+USERS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "users": {
+            "type": "array",
+            "items": _list_of("tasks", _list_of("questions", {"type": "string"}, "task"), "user"),
+        }
+    },
+    "required": ["users"],
+    "additionalProperties": False,
+}
+"""The form of the model's answer."""
+
+
+class Written(NamedTuple):
+    """The questions, and what they took."""
+
+    questions: tuple[Question, ...]
+    calls: int
+    input_tokens: int
+    output_tokens: int
+
+
+def abstract_questions(
+    description: str,
+    llm: LLM,
+    *,
+    max_output_tokens: int = 16_384,
+    deadline_seconds: float = 60.0,
+    prompts: Path | None = None,
+) -> Written:
+    """Questions about a collection that is so described, in the order in which the model wrote them.
+
+    Raises BadInput for no description, LlmError where the model does not answer.
+    """
+    if not description.strip():
+        raise BadInput("the description of the collection is empty; say in a sentence or two what its texts are")
+    text, version = prompt("questions", prompts)
+    request = Request(
+        task="questions",
+        instructions=text,
+        prompt_version=version,
+        content=data_block([description.strip()]),
+        schema=USERS,
+        max_output_tokens=max_output_tokens,
+    )
+
+    async def asked() -> Written:
+        ask = Ask(llm, asyncio.Semaphore(1), max_output_tokens, Patience(deadline_seconds=deadline_seconds))
+        said = await ask(request)
+        return Written(tuple(questions_of(said)), ask.calls, ask.input_tokens, ask.output_tokens)
+
+    return run_to_its_end(asked())
+
+
+def questions_of(said: Mapping[str, Any]) -> list[Question]:
+    """The questions of an answer of the form ``USERS``, each once; the id tells user, task and question by number."""
+    found: dict[str, Question] = {}
+    for user, of_user in enumerate(said["users"], start=1):
+        for task, of_task in enumerate(of_user["tasks"], start=1):
+            for number, text in enumerate(of_task["questions"], start=1):
+                question = " ".join(text.split())
+                if question:
+                    found.setdefault(question.casefold(), Question(f"{user}-{task}-{number}", question, (), ABSTRACT))
+    return list(found.values())

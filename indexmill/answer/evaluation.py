@@ -1,0 +1,241 @@
+"""How well a snapshot's methods answer questions with a language model, and what that takes.
+
+Every question costs at least one call, and an answer is not kept anywhere: ``bill`` says beforehand what it comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from indexmill.answer.answers import contexts_of
+from indexmill.answer.base import Answer, Bill
+from indexmill.answer.scores import Scores, scores_of
+from indexmill.errors import BadInput
+from indexmill.evaluate import Question
+from indexmill.models.llm import LLM
+from indexmill.retrieve.registry import answering
+
+if TYPE_CHECKING:
+    from indexmill.filters import Where
+    from indexmill.retrieve.base import Vectors
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["AnswerEvaluation", "AnswerResult", "Asking", "answered", "bill", "evaluate_answers"]
+
+BATCH = 64
+"""Questions answered at once: what is lost when a run is ended, and what is held in memory."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How questions are answered: as ``Snapshot.answer_batch`` takes it. settings: of answering, by method."""
+
+    llm: LLM
+    k: int = 5
+    token_budget: int | None = None
+    where: Where | None = None
+    concurrency: int = 8
+    max_output_tokens: int = 1024
+    settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    prompts: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerResult:
+    """How one method's answers did.
+
+    answers: in the order of the questions. each: their scores, None for a question that has no right answer. Tokens and
+    calls are those of all questions together.
+    """
+
+    answers: tuple[Answer, ...]
+    each: tuple[Scores | None, ...]
+
+    @property
+    def scored(self) -> int:
+        """Questions that have a right answer."""
+        return sum(one is not None for one in self.each)
+
+    @property
+    def scores(self) -> Scores | None:
+        """The means over those questions, where one that was not answered counts 0; None where there are none."""
+        rows = [one for one in self.each if one is not None]
+        return Scores(*(sum(column) / len(rows) for column in zip(*rows, strict=True))) if rows else None
+
+    @property
+    def unanswered(self) -> int:
+        """Questions that the model did not answer."""
+        return sum(one.error is not None for one in self.answers)
+
+    @property
+    def calls(self) -> int:
+        """To the model, those that failed included."""
+        return sum(one.calls for one in self.answers)
+
+    @property
+    def input_tokens(self) -> int:
+        """Billed, of prompts."""
+        return sum(one.input_tokens for one in self.answers)
+
+    @property
+    def output_tokens(self) -> int:
+        """Billed, of answers."""
+        return sum(one.output_tokens for one in self.answers)
+
+    @property
+    def context_tokens(self) -> int:
+        """Of the hits that were read."""
+        return sum(one.context_tokens for one in self.answers)
+
+    def to_dict(self, questions: Sequence[Question]) -> dict[str, Any]:
+        """The result as ``evaluate --answer --json`` prints it; ``answers`` in the order of the questions."""
+        scores, count = self.scores, len(self.answers)
+        return {
+            **(dict.fromkeys(Scores._fields) if scores is None else scores._asdict()),
+            "questions": count,
+            "scored": self.scored,
+            "found": sum(one.found for one in self.answers),
+            "unanswered": self.unanswered,
+            "tokens_per_question": self.context_tokens / count,
+            "billed_tokens_per_question": (self.input_tokens + self.output_tokens) / count,
+            "calls_per_question": self.calls / count,
+            "calls": self.calls,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "answers": [
+                _row(question, answer, one)
+                for question, answer, one in zip(questions, self.answers, self.each, strict=True)
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEvaluation:
+    """The results of all methods on the same questions."""
+
+    version: int | None
+    model: str
+    questions: tuple[Question, ...]
+    methods: dict[str, AnswerResult]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The evaluation as ``evaluate --answer --json`` prints it."""
+        return {
+            "version": self.version,
+            "model": self.model,
+            "methods": {name: result.to_dict(self.questions) for name, result in self.methods.items()},
+        }
+
+
+def evaluate_answers(
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    methods: Sequence[str],
+    asking: Asking,
+    progress: Callable[[str, int], None] = lambda method, done: None,
+) -> AnswerEvaluation:
+    """Answers of each method to the questions, held against their right answers where they have some.
+
+    progress: is told the method and how many questions are answered. Raises BadInput for no questions or methods,
+    FamilyNotFound for a method that the snapshot does not hold, LlmForbidden where the model cannot be asked at all.
+    """
+    results = {}
+    for name, answers in answered(snapshot, questions, methods, asking, progress).items():
+        each = [
+            scores_of(answer.text, question.answers) if question.answers else None
+            for question, answer in zip(questions, answers, strict=True)
+        ]
+        results[name] = AnswerResult(tuple(answers), tuple(each))
+    model = str(asking.llm.fingerprint.get("model", ""))
+    return AnswerEvaluation(snapshot.version, model, tuple(questions), results)
+
+
+def answered(
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    methods: Sequence[str],
+    asking: Asking,
+    progress: Callable[[str, int], None] = lambda method, done: None,
+) -> dict[str, list[Answer]]:
+    """The answers of each method, in the order of the questions; raises as ``evaluate_answers`` does."""
+    names, vectors_of = _prepared(snapshot, questions, methods)
+    found: dict[str, list[Answer]] = {name: [] for name in names}
+    for name in names:
+        for batch in _batches(len(questions)):
+            found[name] += snapshot.answer_batch(
+                [questions[i].question for i in batch],
+                method=name,
+                vectors=vectors_of(name, batch),
+                k=asking.k,
+                llm=asking.llm,
+                token_budget=asking.token_budget,
+                where=asking.where,
+                concurrency=asking.concurrency,
+                max_output_tokens=asking.max_output_tokens,
+                answering=asking.settings.get(name),
+                prompts=asking.prompts,
+            )
+            progress(name, len(found[name]))
+    return found
+
+
+def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[str], asking: Asking) -> dict[str, Bill]:
+    """What the answers of each method take at most, but for repairs and lost calls; asks nobody.
+
+    Raises as ``evaluate_answers`` does before it asks.
+    """
+    names, vectors_of = _prepared(snapshot, questions, methods)
+    bills = {}
+    for name in names:
+        way = answering(name, asking.settings.get(name), asking.prompts)
+        total = Bill(0, 0, 0)
+        for batch in _batches(len(questions)):
+            texts = [questions[i].question for i in batch]
+            vectors = vectors_of(name, batch)
+            hits = contexts_of(snapshot, texts, way, name, asking.k, asking.token_budget, asking.where, vectors=vectors)
+            for i, found in zip(batch, hits, strict=True):
+                if found:
+                    one = way.bill(questions[i].question.strip(), found, asking.max_output_tokens)
+                    total = Bill(*map(sum, zip(total, one, strict=True)))
+        bills[name] = total
+    return bills
+
+
+def _prepared(
+    snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[str]
+) -> tuple[list[str], Callable[[str, range], Vectors | None]]:
+    """The methods, each once and known to the snapshot, and what gives the vectors of some questions for a method."""
+    if not questions:
+        raise BadInput("there are no questions to evaluate")
+    if not methods:
+        raise BadInput("there is no method to evaluate")
+    uses = {name: snapshot.retriever(name).uses_vectors for name in methods}
+    vectors = snapshot.encode([question.question for question in questions]) if any(uses.values()) else None
+
+    def vectors_of(name: str, batch: range) -> Vectors | None:
+        return vectors[batch.start : batch.stop] if uses[name] and vectors is not None else None
+
+    return list(uses), vectors_of
+
+
+def _batches(count: int) -> Iterator[range]:
+    return (range(first, min(first + BATCH, count)) for first in range(0, count, BATCH))
+
+
+def _row(question: Question, answer: Answer, scores: Scores | None) -> dict[str, Any]:
+    return {
+        "id": question.id,
+        "question": question.question,
+        "answer": answer.text,
+        "found": answer.found,
+        **({} if scores is None else scores._asdict()),
+        "context_tokens": answer.context_tokens,
+        "input_tokens": answer.input_tokens,
+        "output_tokens": answer.output_tokens,
+        "calls": answer.calls,
+        **({} if answer.error is None else {"error": str(answer.error)}),
+        **({"cautions": list(answer.cautions)} if answer.cautions else {}),
+    }

@@ -1,0 +1,177 @@
+"""Which of two answers is the better one, by a language model (ArchRAG, figure 9 in our words).
+
+For questions that have no right answer, such as those about the theme of a collection. Two answers are compared by the
+paper's criteria, and an overall winner is named. Ours: directness, which the paper's prompt explains and its form of
+answer leaves out, is answered too; and each pair is judged twice, either answer once the first, since models favour a
+place. A criterion is won where both verdicts name the same answer, else it is a tie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from indexmill.answer.answers import run_to_its_end
+from indexmill.answer.asking import Ask, Patience
+from indexmill.answer.base import Answer, Bill, prompt_tokens, text_tokens
+from indexmill.answer.prompts import prompt
+from indexmill.evaluate import Question
+from indexmill.models.llm import LLM, Request, data_block
+from indexmill.models.llm_errors import LlmError, LlmForbidden
+
+__all__ = ["CRITERIA", "VERDICT", "Judgement", "Verdict", "bill_of_judging", "judge", "judged"]
+
+CRITERIA = ("comprehensiveness", "diversity", "empowerment", "directness", "overall")
+"""What answers are compared by; the last is of all the others."""
+
+Winner = Literal["first", "second", "tie"]
+
+_WINNER: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"explanation": {"type": "string"}, "winner": {"type": "integer", "enum": [1, 2]}},
+    "required": ["explanation", "winner"],
+    "additionalProperties": False,
+}
+VERDICT: Mapping[str, Any] = {
+    "type": "object",
+    "properties": dict.fromkeys(CRITERIA, _WINNER),
+    "required": list(CRITERIA),
+    "additionalProperties": False,
+}
+"""The form of one verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The comparison of two methods' answers to one question.
+
+    winners: by criterion; empty where there is none: an answer is missing, or the model would not judge (``error``).
+    explanations: by criterion, of the two verdicts, that with the first answer in front before the other; empty where
+    nobody was asked, since the answers are the same. calls, input_tokens, output_tokens: of the judging alone.
+    """
+
+    winners: Mapping[str, Winner]
+    explanations: Mapping[str, tuple[str, str]]
+    error: str | None = None
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The comparison of two methods on a set of questions."""
+
+    first: str
+    second: str
+    questions: tuple[Question, ...]
+    verdicts: tuple[Verdict, ...]
+
+    def won(self, criterion: str) -> dict[Winner, int]:
+        """How often each method won by a criterion, and how often neither did."""
+        named = [one.winners[criterion] for one in self.verdicts if one.winners]
+        return {"first": named.count("first"), "second": named.count("second"), "tie": named.count("tie")}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The judgement as ``evaluate --judge --json`` prints it: wins by the methods' names."""
+        names = {"first": self.first, "second": self.second, "tie": "tie"}
+        return {
+            "first": self.first,
+            "second": self.second,
+            "judged": sum(bool(one.winners) for one in self.verdicts),
+            "unjudged": sum(not one.winners for one in self.verdicts),
+            "wins": {
+                criterion: {names[who]: count for who, count in self.won(criterion).items()} for criterion in CRITERIA
+            },
+            "calls": sum(one.calls for one in self.verdicts),
+            "input_tokens": sum(one.input_tokens for one in self.verdicts),
+            "output_tokens": sum(one.output_tokens for one in self.verdicts),
+            "verdicts": [
+                {
+                    "id": question.id,
+                    "winners": {criterion: names[who] for criterion, who in one.winners.items()},
+                    "explanations": {criterion: list(both) for criterion, both in one.explanations.items()},
+                    **({} if one.error is None else {"error": one.error}),
+                }
+                for question, one in zip(self.questions, self.verdicts, strict=True)
+            ],
+        }
+
+
+def judge(
+    questions: Sequence[Question],
+    first: tuple[str, Sequence[Answer]],
+    second: tuple[str, Sequence[Answer]],
+    llm: LLM,
+    *,
+    concurrency: int = 8,
+    max_output_tokens: int = 1024,
+    deadline_seconds: float = 60.0,
+    prompts: Path | None = None,
+) -> Judgement:
+    """Compare the answers of two methods, each a name and its answers in the order of the questions.
+
+    Raises LlmForbidden where the model cannot be asked at all.
+    """
+    asked = prompt("judge", prompts)
+
+    async def one(question: Question, pair: tuple[Answer, Answer], turns: asyncio.Semaphore) -> Verdict:
+        missing = [name for (name, _), answer in zip((first, second), pair, strict=True) if answer.error is not None]
+        if missing:
+            return Verdict({}, {}, f"{' and '.join(missing)} did not answer")
+        texts = (pair[0].text, pair[1].text)
+        if texts[0].strip() == texts[1].strip():
+            return Verdict(dict.fromkeys(CRITERIA, "tie"), {})
+        ask = Ask(llm, turns, max_output_tokens, Patience(deadline_seconds=deadline_seconds))
+        error, there, back = None, None, None
+        try:
+            there, back = await asyncio.gather(
+                *(ask(_request(asked, question.question, two, max_output_tokens)) for two in (texts, texts[::-1]))
+            )
+        except LlmForbidden:
+            raise
+        except LlmError as caught:
+            error = str(caught)
+        winners, explanations = ({}, {}) if there is None or back is None else judged(there, back)
+        return Verdict(winners, explanations, error, ask.calls, ask.input_tokens, ask.output_tokens)
+
+    async def all_of_them() -> list[Verdict]:
+        turns = asyncio.Semaphore(concurrency)
+        pairs = zip(questions, zip(first[1], second[1], strict=True), strict=True)
+        return await asyncio.gather(*(one(question, pair, turns) for question, pair in pairs))
+
+    return Judgement(first[0], second[0], tuple(questions), tuple(run_to_its_end(all_of_them())))
+
+
+def bill_of_judging(questions: Sequence[Question], max_output_tokens: int = 1024, prompts: Path | None = None) -> Bill:
+    """What the comparison of two methods takes at most, but for repairs and calls that are lost."""
+    asked = prompt("judge", prompts)
+    empty = prompt_tokens(_request(asked, "", ("", ""), max_output_tokens)) + 2 * max_output_tokens
+    read = sum(empty + text_tokens(question.question) for question in questions)
+    return Bill(2 * len(questions), 2 * read, 2 * len(questions) * max_output_tokens)
+
+
+def judged(there: Mapping[str, Any], back: Mapping[str, Any]) -> tuple[dict[str, Winner], dict[str, tuple[str, str]]]:
+    """The winner by each criterion, and why, from the verdicts with the first answer in front and behind."""
+    winners: dict[str, Winner] = {}
+    for criterion in CRITERIA:
+        places = (there[criterion]["winner"], back[criterion]["winner"])
+        winners[criterion] = "first" if places == (1, 2) else "second" if places == (2, 1) else "tie"
+    return winners, {
+        criterion: (there[criterion]["explanation"].strip(), back[criterion]["explanation"].strip())
+        for criterion in CRITERIA
+    }
+
+
+def _request(asked: tuple[str, str], question: str, texts: tuple[str, ...], max_output_tokens: int) -> Request:
+    return Request(
+        task="judge",
+        instructions=asked[0],
+        prompt_version=asked[1],
+        content=f"{data_block(texts)}\n\nQuestion: {question.strip()}",
+        schema=VERDICT,
+        max_output_tokens=max_output_tokens,
+    )

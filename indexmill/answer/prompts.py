@@ -1,0 +1,14 @@
+"""The prompts by which questions are answered and answers compared: see ``indexmill.models.prompts``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from indexmill.models.prompts import Prompt, read_prompt
+
+__all__ = ["prompt"]
+
+
+def prompt(name: str, folder: Path | None = None) -> Prompt:
+    """The text of the prompt `<name>.md`, that of `folder` if it has one, and its version: see ``read_prompt``."""
+    return read_prompt(Path(__file__).parent / f"{name}.md", folder)

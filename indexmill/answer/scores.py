@@ -1,0 +1,71 @@
+"""How well an answer agrees with the right one, without a model.
+
+Accuracy and recall are ArchRAG's (appendix B.1), exact match and F1 those of SQuAD and HotpotQA. All compare words as
+those do: in lower case, without punctuation, without English articles. Ours: accuracy asks for whole words, so that
+"no" does not stand in "north"; a dash parts words; compatibility forms are one; in scripts without spaces every
+character is a word.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from indexmill.terms import UNSPACED
+
+__all__ = ["Scores", "scores_of", "words"]
+
+_ARTICLES = frozenset({"a", "an", "the"})
+_YES_NO = frozenset({"yes", "no"})
+_UNSPACED = re.compile(f"([{UNSPACED}])")
+
+
+class Scores(NamedTuple):
+    """Of one answer, 0 to 1 each, the best over the right answers.
+
+    accuracy: whether the right answer stands in it. recall: the part of the right answer's words that are in it, 0
+    where either has the word "yes" or "no" (as ArchRAG counts). exact_match: whether it is the right answer. f1: of the
+    words of both, 0 where one is "yes" or "no" and the other is not the same.
+    """
+
+    accuracy: float
+    recall: float
+    exact_match: float
+    f1: float
+
+
+def scores_of(answer: str, right: Sequence[str]) -> Scores:
+    """The scores of an answer by the right answers, at least one."""
+    said = words(answer)
+    each = [_scores(said, words(one)) for one in right]
+    return Scores(*(max(column) for column in zip(*each, strict=True)))
+
+
+def words(text: str) -> list[str]:
+    """The words of a text that are compared; a text of articles alone keeps them."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    kept = "".join(" " if unicodedata.category(one) == "Pd" else one for one in folded if not _is_punctuation(one))
+    found = _UNSPACED.sub(r" \1 ", kept).split()
+    return [one for one in found if one not in _ARTICLES] or found
+
+
+def _is_punctuation(character: str) -> bool:
+    kind = unicodedata.category(character)
+    return kind != "Pd" and (kind.startswith("P") or character in string.punctuation)
+
+
+def _scores(said: list[str], right: list[str]) -> Scores:
+    if not right:
+        return Scores(0.0, 0.0, 0.0, 0.0)
+    shared = (Counter(said) & Counter(right)).total()
+    same = said == right
+    f1 = 2 * shared / (len(said) + len(right))
+    if not same and ({*said} <= _YES_NO or {*right} <= _YES_NO):
+        f1 = 0.0
+    contained = any(said[at : at + len(right)] == right for at in range(len(said) - len(right) + 1))
+    recall = shared / len(right) if _YES_NO.isdisjoint([*said, *right]) else 0.0
+    return Scores(float(contained), recall, float(same), f1)

@@ -1,0 +1,98 @@
+"""The language model that a command asks: its options, and the section ``llm`` of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from indexmill.command.options import Options, anchored
+from indexmill.errors import BadInput
+from indexmill.models.openai_llm import OpenAiLlm, open_llm
+
+__all__ = ["asking", "filtering", "filtering_of", "model_of", "prompts_of"]
+
+_KEYS = ("api_key_env", "api_key_file", "token_provider")
+
+
+def asking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--model``, ``--base-url`` and ``--api-key-env``, which ``model_of`` takes."""
+    for option in (
+        click.option(
+            "--api-key-env", metavar="NAME", help="The environment variable that holds the key; OPENAI_API_KEY."
+        ),
+        click.option(
+            "--base-url", metavar="URL", help="Its endpoint, such as http://localhost:8000/v1; OpenAI's by default."
+        ),
+        click.option("--model", metavar="NAME", help="The language model; that of the configuration file by default."),
+    ):
+        function = option(function)
+    return function
+
+
+def filtering(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--level-tokens`` and ``--direct``, which ``filtering_of`` takes."""
+    for option in (
+        click.option(
+            "--direct",
+            is_flag=True,
+            help="Of community_tree: one prompt with all hits, in place of one for each level.",
+        ),
+        click.option(
+            "--level-tokens",
+            metavar="T",
+            type=click.IntRange(min=1),
+            help="Of community_tree: the prompt about one level has T tokens at most.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def filtering_of(level_tokens: int | None, direct: bool, methods: Sequence[str]) -> dict[str, dict[str, object]]:
+    """The settings of answering by method; raises BadInput where none of the methods takes those that are given."""
+    given: dict[str, object] = {} if level_tokens is None else {"level_tokens": level_tokens}
+    given |= {"filtered": False} if direct else {}
+    if given and "community_tree" not in methods:
+        named = " and ".join(["--level-tokens"] * (level_tokens is not None) + ["--direct"] * direct)
+        raise BadInput(f"{named}: {', '.join(methods)} does not take that; add --method community_tree")
+    return {"community_tree": given} if given else {}
+
+
+def model_of(options: Options, model: str | None, base_url: str | None, api_key_env: str | None) -> OpenAiLlm | None:
+    """The model of the options, else of the configuration file; None where neither names one.
+
+    Tells on standard error what is unwise about its key.
+    """
+    named = {"model": model, "base_url": base_url, "api_key_env": api_key_env}
+    given = {name: value for name, value in named.items() if value is not None}
+    section, folder = options.section("llm")
+    if "model" not in given and section.get("backend") != "openai":
+        if given:
+            raise BadInput("--base-url and --api-key-env are of a model: add --model")
+        return None
+    if "base_url" in given:  # the file's keys are of the file's endpoint
+        section = {name: value for name, value in section.items() if name not in _KEYS}
+    settings: dict[str, Any] = {**section, **given}
+    for name in ("api_key_file", "ca_file"):
+        if isinstance(settings.get(name), str):
+            settings[name] = Path(anchored(settings[name], folder))
+    if "api_key_env" in given:
+        settings |= {"api_key_file": None, "token_provider": None}
+    from indexmill.models.endpoint import Endpoint
+
+    llm = open_llm(Endpoint.of(settings))
+    for caution in llm.keys.cautions(llm.base_url):
+        click.echo(f"caution: {caution}", err=True)
+    return llm
+
+
+def prompts_of(options: Options) -> Path | None:
+    """The folder of the configuration file whose prompts replace ours, if it names one."""
+    section, folder = options.section("llm")
+    named = section.get("prompts")
+    if named is not None and not isinstance(named, str):
+        raise BadInput(f"llm.prompts is {named!r}; expected a folder")
+    return None if named is None else Path(anchored(named, folder))
