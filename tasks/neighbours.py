@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from indexmill.retrieve.grid import on_grid
 
-__all__ = ["ListSettings", "Lists", "Nearest"]
+__all__ = ["ListSettings", "Lists", "Nearest", "nearest_of_all"]
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -113,6 +113,23 @@ class Lists:
                     floor = np.where(last == NOTHING, -np.inf, -(last >> 32)).astype(np.float32)
                     keys = _kept(products, floor, block)
                 best[rows] = _smallest(np.concatenate([best[rows], keys], axis=1), k)
+
+
+def nearest_of_all(questions: Floats, vectors: Floats) -> NDArray[np.int32]:
+    """The row of the nearest of all vectors to each question, the lowest of equal ones; there is one at least."""
+    rows = np.empty(len(questions), dtype=np.int32)
+    tile = max(1, _CELLS // _BLOCK)
+    for first in range(0, len(questions), tile):
+        asked = questions[first : first + tile]
+        best, mine = np.full(len(asked), -np.inf, dtype=np.float32), np.arange(len(asked))
+        for start in range(0, len(vectors), _BLOCK):
+            products = asked @ vectors[start : start + _BLOCK].T
+            places = np.argmax(products, axis=1)
+            found = products[mine, places]
+            nearer = found > best
+            best[nearer] = found[nearer]
+            rows[first : first + tile][nearer] = start + places[nearer]
+    return rows
 
 
 def _centroids(vectors: Floats, order: Rows, count: int) -> Floats:

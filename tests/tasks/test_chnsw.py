@@ -40,9 +40,9 @@ def level(rows: int, kind: str, seed: int) -> Level:
     return Level(ids, draw(rows, kind, seed))
 
 
-def small(least: int, exact: int = 10_000) -> ChnswSettings:
+def small(least: int, exact: int = 10_000, products: int = 10**6) -> ChnswSettings:
     links = LinkSettings(least=least, candidates=max(3 * least, 4), far=min(2, least), thinning=3)
-    return ChnswSettings(links, ListSettings(exact=exact, probes=3))
+    return ChnswSettings(links, ListSettings(exact=exact, probes=3), products)
 
 
 def reached(index: Chnsw, number: int) -> set[int]:
@@ -90,15 +90,18 @@ def check(index: Chnsw, sizes: list[int], least: int) -> None:
     st.lists(st.tuples(st.integers(0, 120), st.sampled_from(KINDS)), max_size=4),
     st.integers(1, 6),
     st.sampled_from([10_000, 20]),
+    st.sampled_from([10**6, 0]),
     st.integers(0, 10**6),
 )
-@example([(1, "random")], 4, 10_000, 0)
-@example([(0, "random"), (3, "random")], 4, 10_000, 0)
-@example([(90, "zeros"), (0, "random"), (40, "identical"), (1, "zeros")], 2, 20, 0)
-@example([(120, "two far clusters"), (2, "identical")], 3, 10_000, 1)
-def test_the_graph_of_every_level(shape: list[tuple[int, str]], least: int, exact: int, seed: int) -> None:
+@example([(1, "random")], 4, 10_000, 0, 0)
+@example([(0, "random"), (3, "random")], 4, 10_000, 0, 0)
+@example([(90, "zeros"), (0, "random"), (40, "identical"), (1, "zeros")], 2, 20, 0, 0)
+@example([(120, "two far clusters"), (2, "identical")], 3, 10_000, 0, 1)
+def test_the_graph_of_every_level(
+    shape: list[tuple[int, str]], least: int, exact: int, products: int, seed: int
+) -> None:
     levels = [level(rows, kind, seed + number) for number, (rows, kind) in enumerate(shape)]
-    built = build_chnsw(levels, small(least, exact))
+    built = build_chnsw(levels, small(least, exact, products))
     check(built.index, [rows for rows, _ in shape], least)
     for number, one in enumerate(levels):
         rows = built.index.level(number)
@@ -108,9 +111,18 @@ def test_the_graph_of_every_level(shape: list[tuple[int, str]], least: int, exac
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(0, 150), st.integers(0, 60), st.sampled_from(KINDS), st.integers(0, 10**6))
-def test_a_link_down_leads_to_the_nearest_node_below(low: int, high: int, kind: str, seed: int) -> None:
-    index = build_chnsw([level(low, kind, seed), level(high, "random", seed + 1)], small(4)).index
+@given(
+    st.integers(0, 150),
+    st.integers(0, 60),
+    st.sampled_from(KINDS),
+    st.sampled_from([(10_000, 0), (20, 10**6)]),
+    st.integers(0, 10**6),
+)
+def test_a_link_down_leads_to_the_nearest_node_below(
+    low: int, high: int, kind: str, bounds: tuple[int, int], seed: int
+) -> None:
+    """Whether the level below is in lists or not; only beyond both bounds may it be another one."""
+    index = build_chnsw([level(low, kind, seed), level(high, "random", seed + 1)], small(4, *bounds)).index
     vectors = index.vectors.astype(np.int64)
     for row in range(low, low + high):
         if low:
@@ -131,15 +143,28 @@ def test_the_order_of_the_input_changes_no_bit(rows: int, kind: str, exact: int,
         assert array.tobytes() == second[name].tobytes(), name
 
 
-def test_the_size_of_tiles_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("products", [10**6, 0])
+def test_the_size_of_tiles_changes_no_bit(monkeypatch: pytest.MonkeyPatch, products: int) -> None:
     levels = [level(400, "clustered", 1), level(60, "random", 2)]
-    first = build_chnsw(levels, small(4, 50)).index.arrays()
+    setting = small(4, 50, products)
+    first = build_chnsw(levels, setting).index.arrays()
     for name, size in (("_CELLS", 700), ("_BLOCK", 13)):
         monkeypatch.setattr(f"tasks.neighbours.{name}", size)
     monkeypatch.setattr(links_module, "_TILE", 7)
-    second = build_chnsw(levels, small(4, 50)).index.arrays()
+    second = build_chnsw(levels, setting).index.arrays()
     for name, array in first.items():
         assert array.tobytes() == second[name].tobytes(), name
+
+
+def test_steps_are_told_and_change_nothing() -> None:
+    levels = [level(400, "clustered", 1), level(60, "random", 2)]
+    steps: list[tuple[int, str]] = []
+    first = build_chnsw(levels, small(4, 50), lambda number, step: steps.append((number, step))).index.arrays()
+    assert (0, "40 lists") in steps
+    assert (0, "components joined") in steps
+    assert (1, "links down") in steps
+    for name, array in build_chnsw(levels, small(4, 50)).index.arrays().items():
+        assert array.tobytes() == first[name].tobytes(), name
 
 
 def test_one_more_level_changes_nothing_below() -> None:
