@@ -5,10 +5,10 @@
 
 Each case runs in a process of its own, one thread each, whose peak resident memory is printed:
 
-- `tree`: vectors around the leaves of a random tree, ten children each, in which a child has cosine 0.7 with its
+- `tree`: vectors around the leaves of a random tree, twenty children each, in which a child has cosine 0.7 with its
   parent; upper levels are means of children; questions have cosine 0.8 with a vector of theirs;
 - `names`: the vectors of the entities' names of the stores, as many as there are, less 300 that are the questions;
-  upper levels are means of those nearest to one of a tenth of them, and so on;
+  upper levels are means of those nearest to one of a twentieth of them, and so on;
 - `random`: no structure at all, the hardest case for any graph, upper levels as of names; up to 10,000 rows.
 
 `compared` counts inner products per question, over all levels, `below` those of level 0. C-HNSW is searched as it
@@ -43,6 +43,7 @@ from tasks.chnsw import ChnswSettings, Level, build_chnsw
 from tasks.neighbours import nearest_of_all
 
 SMALLEST = 10  # nodes of the top level
+CHILDREN = 20
 ASKED = 300
 K = 5
 BATCH = 64
@@ -84,8 +85,8 @@ def means(vectors: np.ndarray, groups: np.ndarray) -> np.ndarray:
 def tree(case: Case) -> tuple[list[Level], np.ndarray]:
     draw = np.random.default_rng(0)
     sizes = [case.rows]
-    while sizes[-1] > SMALLEST:
-        sizes.append(max(SMALLEST, sizes[-1] // 10))
+    while sizes[-1] > CHILDREN:
+        sizes.append(max(SMALLEST, sizes[-1] // CHILDREN))
     level, parents = noise(draw, sizes[-1], case.dimension), []
     for size in sizes[-2::-1]:
         parents.append(draw.integers(0, len(level), size))
@@ -105,9 +106,9 @@ def tree(case: Case) -> tuple[list[Level], np.ndarray]:
 def grouped(vectors: np.ndarray) -> list[Level]:
     draw = np.random.default_rng(0)
     levels = [vectors]
-    while len(levels[-1]) > 10 * SMALLEST:
+    while len(levels[-1]) > CHILDREN * SMALLEST:
         held = on_grid(levels[-1])
-        centres = held[draw.permutation(len(held))[: len(held) // 10]]
+        centres = held[draw.permutation(len(held))[: len(held) // CHILDREN]]
         levels.append(means(levels[-1], nearest_of_all(held, centres).astype(np.int64)))
     return named(levels)
 

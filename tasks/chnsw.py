@@ -38,7 +38,7 @@ class ChnswSettings:
 
     links: LinkSettings = field(default_factory=LinkSettings)
     lists: ListSettings = field(default_factory=ListSettings)
-    products: int = 200_000_000_000
+    products: int = 60_000_000_000
 
 
 @dataclass(frozen=True)

@@ -117,18 +117,21 @@ def _far_choices(lists: Lists, setting: LinkSettings) -> list[tuple[Rows, Rows, 
 
 def _kept(owners: Rows, partners: Rows, products: Rows, n: int, most: int) -> tuple[Rows, Rows]:
     """The chosen pairs (low, high) that are among the `most` first of both: own choices first, then by product."""
-    mine = np.unique(owners * n + partners)
+    mine = np.sort(owners * n + partners)
     pairs, once = np.unique(np.minimum(owners, partners) * n + np.maximum(owners, partners), return_index=True)
     low, high = np.divmod(pairs, n)
-    both, others = np.concatenate([low, high]), np.concatenate([high, low])
-    values = np.concatenate([products[once], products[once]])
+    crowded = np.bincount(low, minlength=n) + np.bincount(high, minlength=n) > most
+    of_low, of_high = np.flatnonzero(crowded[low]), np.flatnonzero(crowded[high])  # others keep what they have
+    both = np.concatenate([low[of_low], high[of_high]])
+    others = np.concatenate([high[of_low], low[of_high]])
+    places = np.concatenate([of_low, of_high])
     own = both * n + others
     chose = mine[np.minimum(np.searchsorted(mine, own), len(mine) - 1)] == own
-    order = np.lexsort((others, -values, ~chose, both))
-    first = np.searchsorted(both[order], np.arange(n))
-    places = np.empty(len(both), dtype=np.int64)
-    places[order] = np.arange(len(both)) - first[both[order]]
-    kept = (places[: len(pairs)] < most) & (places[len(pairs) :] < most)
+    order = np.lexsort((others, -products[once[places]], ~chose, both))
+    ranked = both[order]
+    late = np.arange(len(ranked)) - np.searchsorted(ranked, ranked) >= most
+    kept = np.ones(len(pairs), dtype=np.bool_)
+    kept[places[order[late]]] = False
     return low[kept], high[kept]
 
 
