@@ -257,7 +257,7 @@ def fits(kind: str, measured: list[tuple[int, Compared]]) -> None:
     print(f"\n{kind}, vectors compared over n of {', '.join(f'{rows:,}' for rows, _ in measured)}")
     for name in measured[0][1]:
         points = [(np.log10(rows), compared[name]) for rows, compared in measured if name in compared]
-        if len(points) < 3:
+        if len(points) < 3 or name.startswith("flat"):
             continue
         at, values = np.array(points).T
         slope, base = np.polyfit(at, values, 1)

@@ -16,13 +16,14 @@ vectors of their canonical names from the snapshot's encoder. Summaries are mean
   members that the night before did not have, warm (from the membership of the night before) and cold, and modularity
   of warm against cold.
 
---passages takes the first so many, --quick 300: seconds.
+--passages takes the first so many, --quick 300: less than a minute.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -215,6 +216,7 @@ def main() -> None:
     parser.add_argument("--passages", type=int)
     parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args()
+    begun = time.perf_counter()
     sized = {"grain": chosen.grain, "largest": chosen.largest}
     print(describe_machine())
     corpus = Corpus(chosen.store, 300 if chosen.quick else chosen.passages)
@@ -226,7 +228,10 @@ def main() -> None:
 
     clusterings(graph, sized, chosen.all)
     hierarchy(graph, cluster)
-    nights(corpus, cluster, chosen.nights)
+    if chosen.nights:
+        nights(corpus, cluster, chosen.nights)
+    waited, peak = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"\n{time.process_time():.0f} s of CPU, {waited:.0f} s; peak {peak:.2f} GiB")
 
 
 if __name__ == "__main__":
