@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -14,6 +19,7 @@ from tasks.chnsw import ChnswSettings, Level, build_chnsw
 from tasks.level_links import LinkSettings, level_links
 from tasks.neighbours import Lists, ListSettings
 
+ROOT = Path(__file__).parents[2]
 KINDS = ("clustered", "random", "identical", "zeros", "two far clusters")
 
 
@@ -154,6 +160,25 @@ def test_the_size_of_tiles_changes_no_bit(monkeypatch: pytest.MonkeyPatch, produ
     second = build_chnsw(levels, setting).index.arrays()
     for name, array in first.items():
         assert array.tobytes() == second[name].tobytes(), name
+
+
+def test_threads_and_the_hash_seed_change_no_bit() -> None:
+    program = """
+import hashlib
+from tasks.chnsw import Level, build_chnsw
+from tests.tasks.test_chnsw import draw, small
+levels = [Level([f"{row:04d}" for row in range(rows)], draw(rows, "clustered", rows, 96)) for rows in (2400, 200)]
+arrays = build_chnsw(levels, small(4, 1000)).index.arrays()
+print(hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays))).hexdigest())
+"""
+    printed = set()
+    for threads, seed in (("1", "0"), ("2", "1")):
+        limits = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "PYTHONHASHSEED": seed}
+        run = [sys.executable, "-c", program]
+        child = subprocess.run(run, cwd=ROOT, env=os.environ | limits, capture_output=True, text=True, check=True)
+        printed.add(child.stdout)
+    assert len(printed) == 1
+    assert len(printed.pop()) == 65
 
 
 def test_steps_are_told_and_change_nothing() -> None:
