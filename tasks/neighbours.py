@@ -26,6 +26,7 @@ _BLOCK = 2048  # vectors that a question is compared with at once
 _ROUNDS = 6  # of k-means
 _PER_LIST = 32  # vectors of the sample per list
 _ROW = (1 << 32) - 1
+_LEAST = np.finfo(np.float32).min
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Lists:
         tile = max(1, _CELLS // len(self.centroids))
         for first in range(0, len(questions), tile):
             products = questions[first : first + tile] @ self.centroids.T
-            found[first : first + tile] = _smallest(_keys(products, np.arange(len(self.centroids))), count) & _ROW
+            found[first : first + tile] = _best(products, np.arange(len(self.centroids)), count) & _ROW
         return found
 
     def nearest(self, questions: Floats, k: int, alone: bool = False) -> Nearest:
@@ -108,10 +109,9 @@ class Lists:
                     products[mine, at[mine]] = -np.inf
                 last = best[rows, -1]
                 if (last == NOTHING).all():
-                    keys = _keys(products, block)
+                    keys = _best(products, block, k)
                 else:
-                    floor = np.where(last == NOTHING, -np.inf, -(last >> 32)).astype(np.float32)
-                    keys = _kept(products, floor, block)
+                    keys = _kept(products, np.where(last == NOTHING, -np.inf, -(last >> 32)).astype(np.float32), block)
                 best[rows] = _smallest(np.concatenate([best[rows], keys], axis=1), k)
 
 
@@ -149,23 +149,24 @@ def _centroids(vectors: Floats, order: Rows, count: int) -> Floats:
     return centroids
 
 
-def _keys(products: Floats, rows: Rows) -> NDArray[np.int64]:
-    """Products and rows in one number, least for the highest product, and of equal ones for the lowest row."""
-    missing = np.isneginf(products)
-    keys: NDArray[np.int64] = np.where(missing, 0, -products).astype(np.int64)
-    keys <<= 32
-    keys += rows
-    keys[missing] = NOTHING
-    return keys
+def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
+    """The keys of the k highest products of each row of products."""
+    floor = np.full(len(products), -np.inf, dtype=np.float32)
+    if k < products.shape[1]:
+        floor = np.partition(products, -k, axis=1)[:, -k]
+    return _smallest(_kept(products, floor, rows), k)
 
 
-def _kept(products: Floats, floor: Floats, members: Rows) -> NDArray[np.int64]:
-    """The keys of products that reach the floor of their row, side by side."""
-    at, column = ((products >= floor[:, None]) & (products > -np.inf)).nonzero()
+def _kept(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64]:
+    """The keys of products that reach the floor of their row, side by side: product and row (of `rows`) in one number,
+    least for the highest product, and of equal ones for the lowest row. -inf reaches no floor.
+    """
+    reached = np.flatnonzero(products >= np.maximum(floor, _LEAST)[:, None])
+    at, column = np.divmod(reached, products.shape[1])
     counts = np.bincount(at, minlength=len(products))
     keys = np.full((len(products), int(counts.max(initial=0))), NOTHING)
     places = np.arange(len(at)) - (np.cumsum(counts) - counts)[at]
-    keys[at, places] = (-products[at, column].astype(np.int64) << 32) + members[column]
+    keys[at, places] = (-products.ravel()[reached].astype(np.int64) << 32) + rows[column]
     return keys
 
 
