@@ -106,9 +106,10 @@ def build_chnsw(
 
 def _below(above: NDArray[np.float32], lists: Lists, products: int) -> NDArray[np.int32]:
     """The row in lists of the node nearest to each of the level above (eq. 2)."""
-    if len(above) * len(lists.vectors) <= products:
-        return nearest_of_all(above, lists.vectors)
-    return lists.nearest(above, 1).rows[:, 0]
+    near = lists.nearest(above, 1).rows[:, 0]
+    if len(lists.members) > 1 and len(above) * len(lists.vectors) <= products:
+        return nearest_of_all(above, lists.vectors, near)
+    return near
 
 
 def _gathered(vectors: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:

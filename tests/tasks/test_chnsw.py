@@ -17,7 +17,7 @@ from indexmill.retrieve.grid import on_grid
 from tasks import level_links as links_module
 from tasks.chnsw import ChnswSettings, Level, build_chnsw
 from tasks.level_links import LinkSettings, level_links
-from tasks.neighbours import Lists, ListSettings
+from tasks.neighbours import Lists, ListSettings, nearest_of_all
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("clustered", "random", "identical", "zeros", "two far clusters")
@@ -244,6 +244,34 @@ def test_lists_find_most_of_the_nearest_and_all_when_all_are_probed(kind: str) -
     some = Lists(vectors, order, ListSettings(exact=100, probes=24)).nearest(vectors, 10, alone=True)
     shared = [len(set(a) & set(b)) / 10 for a, b in zip(some.rows.tolist(), exact.rows.tolist(), strict=True)]
     assert np.mean(shared) > 0.9
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 30),
+    st.integers(1, 90),
+    st.sampled_from(KINDS),
+    st.sampled_from([1, 2, 12, 40]),
+    st.sampled_from(["none", "any", "best"]),
+    st.sampled_from([1, 128]),
+    st.integers(0, 10**6),
+)
+def test_the_nearest_of_all_whatever_was_guessed(
+    asked: int, rows: int, kind: str, dimension: int, guessed: str, few: int, seed: int
+) -> None:
+    """`few`: of 128 of the products one may be finished by itself, or all."""
+    vectors = on_grid(draw(rows, kind, seed, dimension))
+    questions = on_grid(draw(asked, "random", seed + 1, dimension))
+    nearest = np.argmax(questions @ vectors.T, axis=1) if asked else np.empty(0, dtype=np.int64)
+    guess = {
+        "none": None,
+        "any": np.random.default_rng(seed).integers(-1, rows, asked),
+        "best": len(vectors) - 1 - np.argmax((questions @ vectors.T)[:, ::-1], axis=1) if asked else nearest,
+    }[guessed]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tasks.neighbours._BLOCK", 16)
+        patch.setattr("tasks.neighbours._FEW", few)
+        np.testing.assert_array_equal(nearest_of_all(questions, vectors, guess), nearest)
 
 
 def test_a_repeated_id_and_too_few_vectors_are_refused() -> None:
