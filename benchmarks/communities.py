@@ -1,6 +1,7 @@
 """How good the communities of entities are: ways to cluster, links by content, levels, and nights.
 
     python -m benchmarks.communities STORE [--grain 400] [--largest 50] [--nights 10] [--all] [--passages N] [--quick]
+                                     [--described]
 
 The graph: the entities of the newest snapshot that stand in a sentence, linked if they stand in one together, with the
 vectors of their canonical names from the snapshot's encoder. Summaries are means of members' vectors: no model. Tables:
@@ -15,7 +16,8 @@ vectors of their canonical names from the snapshot's encoder. Summaries are mean
   members that the night before did not have, warm (from the membership of the night before) and cold, and modularity
   of warm against cold.
 
---passages takes the first so many, --quick 300: less than a minute.
+With --described the graph is that of the snapshot's community_tree: its entities, their relations and the vectors of
+their descriptions; no nights. --passages takes the first so many, --quick 300: less than a minute.
 """
 
 from __future__ import annotations
@@ -77,6 +79,20 @@ class Corpus:
 
     def _sentences(self, passages: np.ndarray) -> list[np.ndarray]:
         return [self.held[row] for row in np.flatnonzero(np.isin(self.passage, passages))]
+
+
+def described(store: str) -> Graph:
+    """The entities of the newest snapshot's community_tree, in the order of their ids, and their relations."""
+    with indexmill.open(store) as snapshot:
+        tree, index = (snapshot.arrays(f"community_tree/{name}") for name in ("tree", "index"))
+        count = int(index["level_offsets"][1])
+        place = np.empty(count, dtype=np.int64)
+        place[index["rows"][:count]] = np.arange(count)
+        vectors = np.array(index["vectors"][:count], dtype=np.float32)
+        owners = np.repeat(np.arange(count), np.diff(tree["relations.indptr"]))
+        links = place[np.stack([owners, tree["relations.indices"]], axis=1)]
+    lengths = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return graph_of([f"{row:08d}" for row in range(count)], vectors / lengths, links)
 
 
 def mean_of_members(level: Level) -> Floats:
@@ -222,20 +238,21 @@ def main() -> None:
     parser.add_argument("--nights", type=int, default=10)
     parser.add_argument("--all", action="store_true", help="node2vec, SCAN and no sizes, too")
     parser.add_argument("--passages", type=int)
+    parser.add_argument("--described", action="store_true", help="the graph of the snapshot's community_tree")
     parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args()
     begun = time.perf_counter()
     sized = {"grain": chosen.grain, "largest": chosen.largest}
     print(describe_machine())
-    corpus = Corpus(chosen.store, 300 if chosen.quick else chosen.passages)
-    graph = corpus.graph(corpus.passages)
-    print(f"{len(graph.ids):,} entities, {len(graph.edges):,} pairs in one sentence")
+    corpus = None if chosen.described else Corpus(chosen.store, 300 if chosen.quick else chosen.passages)
+    graph = corpus.graph(corpus.passages) if corpus else described(chosen.store)
+    print(f"{len(graph.ids):,} entities, {len(graph.edges):,} pairs {'in one sentence' if corpus else 'related'}")
 
     def cluster(weights: Weighted, start: np.ndarray | None) -> Labels:
         return leiden(weights, start, **sized)
 
     clusterings(hierarchy(graph, cluster), sized, chosen.all)
-    if chosen.nights:
+    if corpus and chosen.nights:
         nights(corpus, cluster, chosen.nights)
     waited, peak = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"\n{time.process_time():.0f} s of CPU, {waited:.0f} s; peak {peak:.2f} GiB")
