@@ -1,18 +1,22 @@
 """C-HNSW beside exact search and one FAISS HNSW per level: recall, vectors compared, time, and what building takes.
 
-    python -m benchmarks.chnsw [STORE ...] [--rows 1000,10000,100000,1000000] [--ef 64] [--faiss 100000] [--quick]
+    python -m benchmarks.chnsw [STORE ...] [--rows 1000,10000,100000,1000000] [--dimension 384] [--ef 64]
+                               [--faiss 1000000] [--quick]
 
 Each case runs in a process of its own, one thread each, whose peak resident memory is printed:
 
-- `tree`: vectors of 384 dimensions around the leaves of a random tree, ten children each, in which a child has cosine
-  0.7 with its parent; upper levels are means of children; questions have cosine 0.8 with a vector of theirs;
+- `tree`: vectors around the leaves of a random tree, twenty children each, in which a child has cosine 0.7 with its
+  parent; upper levels are means of children; questions have cosine 0.8 with a vector of theirs;
 - `names`: the vectors of the entities' names of the stores, as many as there are, less 300 that are the questions;
-  upper levels are means of those nearest to one of a tenth of them, and so on;
+  upper levels are means of those nearest to one of a twentieth of them, and so on;
 - `random`: no structure at all, the hardest case for any graph, upper levels as of names; up to 10,000 rows.
 
-`compared` counts inner products per question, over all levels. FAISS takes the same M and ef (efConstruction 80) and up
-to FAISS rows; flat search is FAISS's, too. Times are CPU milliseconds per question for all levels, alone and in batches
-of 64. --quick takes up to 10,000 rows: seconds.
+`compared` counts inner products per question, over all levels, `below` those of level 0. C-HNSW is searched as it
+comes, with levels of up to 1,024 nodes compared as a whole, and `walked`: none is, but for those smaller than a beam.
+What they compare is fitted at the end as a + b log10 n and as a power of n, n nodes of level 0. FAISS takes the same M
+and ef (efConstruction 80) and up to FAISS rows; flat search is FAISS's, too. Times are CPU milliseconds per question
+for all levels, alone and in batches of 64; those of building are CPU and wall seconds, by steps from 100,000 rows on.
+--quick takes 1,000 to 30,000 rows of 64 dimensions: a minute.
 """
 
 from __future__ import annotations
@@ -22,30 +26,49 @@ import multiprocessing
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
+import faiss
 import numpy as np
+from scipy import sparse
 
 import indexmill
 from benchmarks.machine import describe_machine
-from indexmill.retrieve.chnsw import Beam
+from indexmill.retrieve.chnsw import Beam, Chnsw
 from indexmill.retrieve.grid import on_grid
 from tasks.chnsw import ChnswSettings, Level, build_chnsw
-from tasks.neighbours import Lists, ListSettings
+from tasks.neighbours import nearest_of_all
 
-DIMENSION = 384
 SMALLEST = 10  # nodes of the top level
+CHILDREN = 20
 ASKED = 300
 K = 5
 BATCH = 64
+SLOW = 100_000  # rows from which on steps are printed
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is built: rows at most, of so many dimensions where they are drawn, else the names of stores."""
+
+    kind: str
+    rows: int
+    dimension: int
+    stores: tuple[str, ...] = ()
+
+
+Compared = dict[str, float]
+"""Vectors that a question was compared with, by what is fitted."""
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)[:, None]).astype(np.float32)
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)[:, None], dtype=np.float32)
 
 
-def noise(draw: np.random.Generator, rows: int, dimension: int = DIMENSION) -> np.ndarray:
+def noise(draw: np.random.Generator, rows: int, dimension: int) -> np.ndarray:
     return unit(draw.standard_normal((rows, dimension), dtype=np.float32))
 
 
@@ -54,57 +77,55 @@ def named(vectors: list[np.ndarray]) -> list[Level]:
 
 
 def means(vectors: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    order = np.argsort(groups, kind="stable")
-    first = np.flatnonzero(np.diff(groups[order], prepend=-1))
-    return unit(np.add.reduceat(vectors[order], first, axis=0))
+    held = sparse.csr_array((np.ones(len(groups), dtype=np.float32), (groups, np.arange(len(groups)))))
+    sums: np.ndarray = held[np.diff(held.indptr) > 0] @ vectors
+    return unit(sums)
 
 
-def tree(rows: int) -> tuple[list[Level], np.ndarray]:
+def tree(case: Case) -> tuple[list[Level], np.ndarray]:
     draw = np.random.default_rng(0)
-    sizes = [rows]
-    while sizes[-1] > SMALLEST:
-        sizes.append(max(SMALLEST, sizes[-1] // 10))
-    level, parents = noise(draw, sizes[-1]), []
+    sizes = [case.rows]
+    while sizes[-1] > CHILDREN:
+        sizes.append(max(SMALLEST, sizes[-1] // CHILDREN))
+    level, parents = noise(draw, sizes[-1], case.dimension), []
     for size in sizes[-2::-1]:
         parents.append(draw.integers(0, len(level), size))
-        children = np.empty((size, DIMENSION), dtype=np.float32)
+        children = np.empty((size, case.dimension), dtype=np.float32)
         for low in range(0, size, 8192):
             mine = parents[-1][low : low + 8192]
-            children[low : low + 8192] = unit(level[mine] + noise(draw, len(mine)))
+            children[low : low + 8192] = unit(level[mine] + noise(draw, len(mine), case.dimension))
         level = children
-    levels, held = [level], np.arange(rows)
+    levels, held = [level], np.arange(case.rows)
     for groups in reversed(parents):
         held, numbers = np.unique(groups[held], return_inverse=True)  # a parent without children has no mean
         levels.append(means(levels[-1], numbers))
-    chosen = level[draw.integers(0, rows, ASKED)]
-    return named(levels), unit(chosen + 0.75 * noise(draw, ASKED))
+    chosen = level[draw.integers(0, case.rows, ASKED)]
+    return named(levels), unit(chosen + 0.75 * noise(draw, ASKED, case.dimension))
 
 
 def grouped(vectors: np.ndarray) -> list[Level]:
     draw = np.random.default_rng(0)
     levels = [vectors]
-    while len(levels[-1]) > 10 * SMALLEST:
+    while len(levels[-1]) > CHILDREN * SMALLEST:
         held = on_grid(levels[-1])
-        centres = held[draw.permutation(len(held))[: len(held) // 10]]
-        lists = Lists(centres, np.arange(len(centres)), ListSettings(exact=len(centres)))
-        levels.append(means(levels[-1], lists.nearest(held, 1).rows[:, 0].astype(np.int64)))
+        centres = held[draw.permutation(len(held))[: len(held) // CHILDREN]]
+        levels.append(means(levels[-1], nearest_of_all(held, centres).astype(np.int64)))
     return named(levels)
 
 
-def names(argument: tuple[list[str], int]) -> tuple[list[Level], np.ndarray]:
-    stores, rows = argument
+def names(case: Case) -> tuple[list[Level], np.ndarray]:
     found = []
-    for store in stores:
+    for store in case.stores:
         with indexmill.open(store) as snapshot:
             found += [np.asarray(vectors, dtype=np.float32) for vectors in snapshot.vectors("names", "vectors")]
     vectors = np.unique(np.concatenate(found), axis=0)
     order = np.random.default_rng(0).permutation(len(vectors))
-    return grouped(vectors[np.sort(order[ASKED:][:rows])]), vectors[order[:ASKED]]
+    return grouped(vectors[np.sort(order[ASKED:][: case.rows])]), vectors[order[:ASKED]]
 
 
-def random(rows: int) -> tuple[list[Level], np.ndarray]:
+def random(case: Case) -> tuple[list[Level], np.ndarray]:
     draw = np.random.default_rng(0)
-    return grouped(noise(draw, rows)), noise(draw, ASKED)
+    return grouped(noise(draw, case.rows, case.dimension)), noise(draw, ASKED, case.dimension)
 
 
 def milliseconds(search: Callable[[np.ndarray], Any], questions: np.ndarray, size: int) -> float:
@@ -121,83 +142,154 @@ def shared(found: np.ndarray, true: np.ndarray) -> float:
     return float(np.mean([len(set(one) & set(other)) / len(other) for one, other in pairs]))
 
 
-def measure(kind: str, argument: Any, ef: int, most: int) -> None:
-    levels, questions = {"tree": tree, "names": names, "random": random}[kind](argument)
-    setting, beam = ChnswSettings(), Beam(ef=ef)
-    sizes = [len(level.ids) for level in levels]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    began, wall = time.process_time(), time.perf_counter()
-    index = build_chnsw(levels, setting).index
-    spent, waited = time.process_time() - began, time.perf_counter() - wall
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    size = sum(array.nbytes for array in index.arrays().values()) / 2**20
-    print(f"\n{kind}, levels of {', '.join(f'{nodes:,}' for nodes in sizes)}")
-    print(f"  built in {spent:.1f} s CPU, {waited:.1f} s; peak {peak:.2f} GiB ({before:.2f} before);", end=" ")
-    print(f"{size:.1f} MiB, {np.diff(index.indptr).mean():.1f} links a node")
-    print(
-        f"  {'':14}{'compared':>10}{'ms alone':>10}{'in batch':>10}{'build s':>10}   recall@{K} per level", flush=True
-    )
+def peak() -> float:
+    """GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
-    import faiss
 
-    faiss.omp_set_num_threads(1)
-    asked = on_grid(questions)
-    flat, true = [], []
-    for number in range(len(sizes)):
-        flat.append(faiss.IndexFlatIP(index.vectors.shape[1]))
-        rows = index.level(number)
+class Clock:
+    """CPU and wall seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+
+    def __str__(self) -> str:
+        return f"{self.cpu():.1f} s CPU, {time.perf_counter() - self._wall:.1f} s"
+
+    def cpu(self) -> float:
+        return time.process_time() - self._cpu
+
+
+class Table:
+    """The rows of one case: what finds the K nearest of every level, how well, and what it takes."""
+
+    def __init__(self, index: Chnsw, questions: np.ndarray) -> None:
+        self.index = index
+        self.questions = questions
+        self.sizes = np.diff(index.level_offsets).tolist()
+        self.true: list[np.ndarray] = []
+        self.fitted: Compared = {}
+        print(f"  {'':14}{'compared':>10}{'below':>10}{'ms alone':>10}{'in batch':>10}{'build s':>10}", end="")
+        print(f"   recall@{K} per level", flush=True)
+
+    def vectors(self, number: int) -> Iterator[np.ndarray]:
+        rows = self.index.level(number)
         for low in range(rows.start, rows.stop, 65_536):
-            flat[-1].add(index.vectors[low : min(low + 65_536, rows.stop)].astype(np.float32))
-        true.append(flat[-1].search(asked, min(K, sizes[number]))[1] + rows.start)
+            yield self.index.vectors[low : min(low + 65_536, rows.stop)].astype(np.float32)
 
-    def line(name: str, compared: float, search: Callable[[np.ndarray], Any], built: str, recalls: list[float]) -> None:
-        alone, batch = (milliseconds(search, questions, size) for size in (1, BATCH))
-        recall = " ".join(f"{value:.3f}" for value in recalls)
-        print(f"  {name:14}{compared:10,.0f}{alone:10.2f}{batch:10.2f}{built:>10}   {recall}", flush=True)
+    def flat(self) -> None:
+        faiss.omp_set_num_threads(1)
+        held = []
+        for number, size in enumerate(self.sizes):
+            held.append(faiss.IndexFlatIP(self.questions.shape[1]))
+            for some in self.vectors(number):
+                held[-1].add(some)
+            found = held[-1].search(on_grid(self.questions), min(K, size))[1]
+            self.true.append(found + self.index.level_offsets[number])
+        self._line("flat", self.sizes, lambda some: [one.search(on_grid(some), K) for one in held], "", self.true)
 
-    hits = index.search(questions, K, beam)
-    recalls = [shared(level.rows[:, : exact.shape[1]], exact) for level, exact in zip(hits, true, strict=True)]
-    compared = sum(float(level.compared.mean()) for level in hits)
-    line("C-HNSW", compared, lambda some: index.search(some, K, beam), f"{spent:.1f}", recalls)
-    if sizes[0] <= most:
-        began = time.process_time()
-        graphs = []
-        for number in range(len(sizes)):
-            graphs.append(faiss.IndexHNSWFlat(index.vectors.shape[1], setting.links.least, faiss.METRIC_INNER_PRODUCT))
+    def ours(self, name: str, beam: Beam, spent: float) -> None:
+        hits = self.index.search(self.questions, K, beam)
+        compared = [float(level.compared.mean()) for level in hits]
+        found = [level.rows for level in hits]
+        self._line(name, compared, lambda some: self.index.search(some, K, beam), f"{spent:.1f}", found)
+
+    def hnsw(self, least: int, ef: int) -> None:
+        faiss.omp_set_num_threads(1)
+        clock = Clock()
+        graphs: list[Any] = []
+        for number in range(len(self.sizes)):
+            graphs.append(faiss.IndexHNSWFlat(self.questions.shape[1], least, faiss.METRIC_INNER_PRODUCT))
             graphs[-1].hnsw.efConstruction = 80
             graphs[-1].hnsw.efSearch = ef
-            graphs[-1].add(index.vectors[index.level(number)].astype(np.float32))
-        built = time.process_time() - began
-        faiss.cvar.hnsw_stats.reset()
-        found = [graph.search(asked, exact.shape[1])[1] for graph, exact in zip(graphs, true, strict=True)]
-        compared = faiss.cvar.hnsw_stats.ndis / len(asked)
-        recalls = [
-            shared(rows + index.level_offsets[number], exact)
-            for number, (rows, exact) in enumerate(zip(found, true, strict=True))
-        ]
-        line("FAISS HNSW", compared, lambda some: [g.search(on_grid(some), K) for g in graphs], f"{built:.1f}", recalls)
-    line("flat", sum(sizes), lambda some: [one.search(on_grid(some), K) for one in flat], "", [1.0] * len(sizes))
+            for some in self.vectors(number):
+                graphs[-1].add(some)
+        spent = clock.cpu()
+        statistics: Any = faiss.cvar
+        found, compared = [], []
+        for number, graph in enumerate(graphs):
+            statistics.hnsw_stats.reset()
+            found.append(graph.search(on_grid(self.questions), K)[1] + self.index.level_offsets[number])
+            compared.append(statistics.hnsw_stats.ndis / len(self.questions))
+        search = lambda some: [graph.search(on_grid(some), K) for graph in graphs]  # noqa: E731
+        self._line("FAISS HNSW", compared, search, f"{spent:.1f}", found)
+
+    def _line(
+        self, name: str, compared: list[float], search: Callable[[np.ndarray], Any], built: str, found: list[np.ndarray]
+    ) -> None:
+        self.fitted |= {f"{name}, all levels": sum(compared), f"{name}, level 0": compared[0]}
+        alone, batch = (milliseconds(search, self.questions, size) for size in (1, BATCH))
+        print(f"  {name:14}{sum(compared):10,.0f}{compared[0]:10,.0f}{alone:10.2f}{batch:10.2f}{built:>10}   ", end="")
+        shares = (shared(rows[:, : true.shape[1]], true) for rows, true in zip(found, self.true, strict=True))
+        print(" ".join(f"{share:.3f}" for share in shares), flush=True)
+
+
+def measure(case: Case, ef: int, most: int) -> tuple[int, Compared]:
+    """Prints what one case takes and finds; gives the nodes of level 0 and what was compared."""
+    levels, questions = {"tree": tree, "names": names, "random": random}[case.kind](case)
+    setting = ChnswSettings()
+    sizes = [len(level.ids) for level in levels]
+    before = peak()
+    print(f"\n{case.kind}, levels of {', '.join(f'{nodes:,}' for nodes in sizes)}; {questions.shape[1]} dimensions")
+    clock = Clock()
+
+    def told(number: int, step: str) -> None:
+        if sizes[0] >= SLOW and sizes[number] >= SLOW // 10:
+            print(f"    level {number}: {step:32} {clock}; peak {peak():.2f} GiB", flush=True)
+
+    index = build_chnsw(levels, setting, told).index
+    spent = clock.cpu()
+    size = sum(array.nbytes for array in index.arrays().values()) / 2**20
+    print(f"  built in {clock}; peak {peak():.2f} GiB ({before:.2f} before);", end=" ")
+    print(f"{size:.1f} MiB, {np.diff(index.indptr).mean():.1f} links a node")
+    del levels
+    table = Table(index, questions)
+    table.flat()
+    table.ours("C-HNSW", Beam(ef=ef), spent)
+    table.ours("walked", Beam(ef=ef, whole=0), spent)
+    if sizes[0] <= most:
+        table.hnsw(setting.links.least, ef)
+    return sizes[0], table.fitted
+
+
+def fits(kind: str, measured: list[tuple[int, Compared]]) -> None:
+    """Prints how what is compared grows."""
+    print(f"\n{kind}, vectors compared over n of {', '.join(f'{rows:,}' for rows, _ in measured)}")
+    for name in measured[0][1]:
+        points = [(np.log10(rows), compared[name]) for rows, compared in measured if name in compared]
+        if len(points) < 3 or name.startswith("flat"):
+            continue
+        at, values = np.array(points).T
+        slope, base = np.polyfit(at, values, 1)
+        left = np.square(values - base - slope * at).sum() / np.square(values - values.mean()).sum()
+        power = np.polyfit(at, np.log10(values), 1)[0]
+        print(f"  {name:24}{base:8,.0f} + {slope:6,.0f} log10 n, R2 {1 - left:.3f}; as a power of n: n^{power:.2f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stores", nargs="*")
     parser.add_argument("--rows", default="1000,10000,100000,1000000")
+    parser.add_argument("--dimension", type=int, default=384)
     parser.add_argument("--ef", type=int, default=Beam().ef)
-    parser.add_argument("--faiss", type=int, default=100_000)
+    parser.add_argument("--faiss", type=int, default=1_000_000)
     parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args()
-    sizes = [1000, 10_000] if chosen.quick else [int(rows) for rows in chosen.rows.split(",")]
-    cases: list[tuple[str, Any]] = [("tree", rows) for rows in sizes]
-    cases += [("names", (chosen.stores, rows)) for rows in sizes if chosen.stores]
-    cases += [("random", rows) for rows in sizes if rows <= 10_000]
+    sizes = [1000, 3000, 10_000, 30_000] if chosen.quick else [int(rows) for rows in chosen.rows.split(",")]
+    dimension = 64 if chosen.quick else chosen.dimension
+    cases = [Case("tree", rows, dimension) for rows in sizes]
+    cases += [Case("names", rows, dimension, tuple(chosen.stores)) for rows in sizes if chosen.stores]
+    cases += [Case("random", rows, dimension) for rows in sizes if rows <= 10_000]
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # the children's
     print(describe_machine(), flush=True)
+    measured: dict[str, list[tuple[int, Compared]]] = {}
     context = multiprocessing.get_context("spawn")
-    for kind, argument in cases:
-        process = context.Process(target=measure, args=(kind, argument, chosen.ef, chosen.faiss))
-        process.start()
-        process.join()
+    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
+        for case in cases:
+            found = pool.submit(measure, case, chosen.ef, chosen.faiss).result()
+            measured.setdefault(case.kind, []).append(found)
+    for kind, all_found in measured.items():
+        fits(kind, all_found)
 
 
 if __name__ == "__main__":

@@ -1,30 +1,32 @@
 """How good the communities of entities are: ways to cluster, links by content, levels, and nights.
 
     python -m benchmarks.communities STORE [--grain 400] [--largest 50] [--nights 10] [--all] [--passages N] [--quick]
+                                     [--described]
 
 The graph: the entities of the newest snapshot that stand in a sentence, linked if they stand in one together, with the
 vectors of their canonical names from the snapshot's encoder. Summaries are means of members' vectors: no model. Tables:
 
-- clusterings of the first level, per way to add links: attributed Leiden (weights are cosines), plain Leiden (weights
-  are 1), spectral, and with --all SCAN and node2vec; with --grain and --largest, and without. Spectral and node2vec are
-  asked for as many communities as attributed Leiden found, because Sim and CHI depend on the number; `at random` puts
-  nodes into its sizes at random.
+- levels of attributed Leiden (weights are cosines) with --grain and --largest, per way to add links, with the CPU
+  seconds of adding links and of clustering, and the digest of all memberships of two runs;
+- clusterings of the first level's graph: that one, plain Leiden (weights are 1) of the same sizes, and spectral; with
+  --all node2vec, SCAN, and Leiden and spectral without sizes. Spectral and node2vec are asked for as many communities
+  as attributed Leiden found, because Sim and CHI depend on the number; `at random` puts nodes into its sizes at random.
   Modularity is that of cosines on the same links, for all of them. Seconds are CPU seconds of clustering;
-- levels of attributed Leiden, per way to add links, with the CPU seconds of adding links and of clustering, and the
-  digest of all memberships of two runs;
 - nights: of a sample of 600 passages 2 % go and as many others come each night; the share of communities of two or more
   members that the night before did not have, warm (from the membership of the night before) and cold, and modularity
   of warm against cold.
 
---passages takes the first so many, --quick 300: seconds.
+With --described the graph is that of the snapshot's community_tree: its entities, their relations and the vectors of
+their descriptions; no nights. --passages takes the first so many, --quick 300: less than a minute.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -79,6 +81,20 @@ class Corpus:
         return [self.held[row] for row in np.flatnonzero(np.isin(self.passage, passages))]
 
 
+def described(store: str) -> Graph:
+    """The entities of the newest snapshot's community_tree, in the order of their ids, and their relations."""
+    with indexmill.open(store) as snapshot:
+        tree, index = (snapshot.arrays(f"community_tree/{name}") for name in ("tree", "index"))
+        count = int(index["level_offsets"][1])
+        place = np.empty(count, dtype=np.int64)
+        place[index["rows"][:count]] = np.arange(count)
+        vectors = np.array(index["vectors"][:count], dtype=np.float32)
+        owners = np.repeat(np.arange(count), np.diff(tree["relations.indptr"]))
+        links = place[np.stack([owners, tree["relations.indices"]], axis=1)]
+    lengths = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return graph_of([f"{row:08d}" for row in range(count)], vectors / lengths, links)
+
+
 def mean_of_members(level: Level) -> Floats:
     sums = np.zeros((len(level.ids), level.below.vectors.shape[1]))
     np.add.at(sums, level.labels, level.below.vectors)
@@ -101,31 +117,34 @@ def timed(run: Callable[[], Labels]) -> tuple[Labels, float]:
     return labels, time.process_time() - begun
 
 
-def clusterings(graph: Graph, sized: Mapping[str, int], everything: bool) -> None:
+def clusterings(found: Mapping[str, tuple[Level, float]], sized: Mapping[str, int], everything: bool) -> None:
+    """Ways to cluster the graph of each first level, which attributed Leiden clustered in so many seconds."""
     print(f"\n{'links':10}{'':>9} {'clustering':22}", end="")
     print(f"{'found':>8}{'alone':>8}{'median':>8}{'largest':>9}{'modul.':>9}{'CHI':>9}{'Sim':>9}{'seconds':>9}")
-    for name, augment in AUGMENTATIONS.items():
-        edges = augment(graph)
-        for settings in (sized, {}):
-            _clustered(f"{name:10}{len(edges):9,}", graph, weighted(graph, edges), settings, everything)
+    for name, (level, seconds) in found.items():
+        weights = weighted(level.below, level.edges)
+        for way, labels, taken in _ways(weights, level.labels, seconds, sized, everything):
+            measured = quality(level.below, weights, labels)
+            print(f"{name:10}{len(weights.edges):9,} {way:22}{measured}{taken:9.1f}", flush=True)
 
 
-def _clustered(label: str, graph: Graph, weights: Weighted, sized: Mapping[str, int], everything: bool) -> None:
-    def show(way: str, run: Callable[[], Labels]) -> Labels:
-        labels, seconds = timed(run)
-        print(f"{label} {way:22}{quality(graph, weights, labels)}{seconds:9.1f}", flush=True)
-        return labels
-
-    text = ", sized" if sized else ""
+def _ways(
+    weights: Weighted, found: Labels, seconds: float, sized: Mapping[str, int], everything: bool
+) -> Iterator[tuple[str, Labels, float]]:
     plain = Weighted(weights.size, weights.edges, np.ones(len(weights.edges)))
-    attributed = show(f"attributed{text}", lambda: leiden(weights, **sized))
-    show(f"plain{text}", lambda: leiden(plain, **sized))
-    count = int(attributed.max()) + 1
-    show(f"spectral, {count:,}", lambda: spectral(weights, count))
+    count = int(found.max()) + 1
+    yield "attributed, sized", found, seconds
+    yield "plain, sized", *timed(lambda: leiden(plain, **sized))
+    yield f"spectral, {count:,}", *timed(lambda: spectral(weights, count))
+    yield "at random", np.random.default_rng(0).permutation(found), 0.0
     if everything:
-        show(f"node2vec, {count:,}", lambda: node2vec(weights, count))
-        show("scan", lambda: scan(weights))
-    show("at random", lambda: np.random.default_rng(0).permutation(attributed))
+        yield f"node2vec, {count:,}", *timed(lambda: node2vec(weights, count))
+        yield "scan", *timed(lambda: scan(weights))
+        free, taken = timed(lambda: leiden(weights))
+        yield "attributed", free, taken
+        yield "plain", *timed(lambda: leiden(plain))
+        fewer = int(free.max()) + 1
+        yield f"spectral, {fewer:,}", *timed(lambda: spectral(weights, fewer))
 
 
 class Clocks:
@@ -151,22 +170,28 @@ def digest(levels: Sequence[Level]) -> str:
     return hashlib.sha256(canonical_json([level.membership() for level in levels])).hexdigest()[:16]
 
 
-def hierarchy(graph: Graph, cluster: Cluster) -> None:
+def hierarchy(graph: Graph, cluster: Cluster) -> dict[str, tuple[Level, float]]:
+    """The first level and the CPU seconds of its clustering, per way to add links."""
+    firsts: dict[str, tuple[Level, float]] = {}
     print(f"\n{'links':9}{'level':>6}{'nodes':>8}{'links':>10}", end="")
     print(f"{'found':>8}{'alone':>8}{'median':>8}{'largest':>9}{'modul.':>9}{'CHI':>9}{'Sim':>9}", end="")
-    print(f"{'adding':>9}{'clustering':>11}")
+    print(f"{'adding':>9}{'clustering':>11}", flush=True)
     for name, augment in AUGMENTATIONS.items():
         digests = []
         for run in range(2):
             clocks = Clocks(augment, cluster)
             levels = levels_over(graph, mean_of_members, clocks.augment, clocks.cluster, Stops())
             digests.append(digest(levels))
+            if run:
+                continue
+            firsts[name] = levels[0], clocks.clustering[0]
             for level, adding, clustering in zip(levels, clocks.augmenting, clocks.clustering, strict=False):
-                if not run:
-                    found = quality(level.below, weighted(level.below, level.edges), level.labels)
-                    print(f"{name:9}{level.number:6}{len(level.below.ids):8,}{len(level.edges):10,}{found}", end="")
-                    print(f"{adding:9.1f}{clustering:11.1f}", flush=True)
-        print(f"{name:9} two runs: {' '.join(digests)}, {'identical' if len(set(digests)) == 1 else 'DIFFERENT'}")
+                found = quality(level.below, weighted(level.below, level.edges), level.labels)
+                print(f"{name:9}{level.number:6}{len(level.below.ids):8,}{len(level.edges):10,}{found}", end="")
+                print(f"{adding:9.1f}{clustering:11.1f}", flush=True)
+        same = "identical" if len(set(digests)) == 1 else "DIFFERENT"
+        print(f"{name:9} two runs: {' '.join(digests)}, {same}", flush=True)
+    return firsts
 
 
 def nights(corpus: Corpus, cluster: Cluster, count: int) -> None:
@@ -211,22 +236,26 @@ def main() -> None:
     parser.add_argument("--grain", type=int, default=400, help="nodes per unit of resolution; 0: resolution 1")
     parser.add_argument("--largest", type=int, default=50, help="most nodes of a community; 0: no bound")
     parser.add_argument("--nights", type=int, default=10)
-    parser.add_argument("--all", action="store_true", help="SCAN and node2vec, too")
+    parser.add_argument("--all", action="store_true", help="node2vec, SCAN and no sizes, too")
     parser.add_argument("--passages", type=int)
+    parser.add_argument("--described", action="store_true", help="the graph of the snapshot's community_tree")
     parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args()
+    begun = time.perf_counter()
     sized = {"grain": chosen.grain, "largest": chosen.largest}
     print(describe_machine())
-    corpus = Corpus(chosen.store, 300 if chosen.quick else chosen.passages)
-    graph = corpus.graph(corpus.passages)
-    print(f"{len(graph.ids):,} entities, {len(graph.edges):,} pairs in one sentence")
+    corpus = None if chosen.described else Corpus(chosen.store, 300 if chosen.quick else chosen.passages)
+    graph = corpus.graph(corpus.passages) if corpus else described(chosen.store)
+    print(f"{len(graph.ids):,} entities, {len(graph.edges):,} pairs {'in one sentence' if corpus else 'related'}")
 
     def cluster(weights: Weighted, start: np.ndarray | None) -> Labels:
         return leiden(weights, start, **sized)
 
-    clusterings(graph, sized, chosen.all)
-    hierarchy(graph, cluster)
-    nights(corpus, cluster, chosen.nights)
+    clusterings(hierarchy(graph, cluster), sized, chosen.all)
+    if corpus and chosen.nights:
+        nights(corpus, cluster, chosen.nights)
+    waited, peak = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"\n{time.process_time():.0f} s of CPU, {waited:.0f} s; peak {peak:.2f} GiB")
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ that the index is a function of the set of nodes, whatever the order they came i
 benchmarks/chnsw.py, takes longer from 30,000 nodes on and finds no more.
 
 Nearest nodes are exact on levels of up to `exact` nodes. Above, they are the nearest in the inverted lists of a k-means
-over a sample (tasks.neighbours), and so are the ends of links down.
+over a sample (tasks.neighbours). The ends of links down are exact for levels of up to `products` pairs of nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from indexmill.retrieve.chnsw import Chnsw
 from indexmill.retrieve.grid import on_grid
 from tasks.ingest.shards import id_hashes
 from tasks.level_links import LinkSettings, level_links
-from tasks.neighbours import Lists, ListSettings
+from tasks.neighbours import Lists, ListSettings, nearest_of_all
 
 __all__ = ["Built", "ChnswSettings", "Level", "build_chnsw"]
 
@@ -31,10 +32,13 @@ _TILE = 16_384  # vectors put on the grid at once
 
 @dataclass(frozen=True)
 class ChnswSettings:
-    """What shapes the index: its links, and the lists of large levels."""
+    """What shapes the index: its links, and the lists of large levels. products: each node of a level is compared with
+    all of the level below where that takes so many products or fewer; else with those in its nearest lists there.
+    """
 
     links: LinkSettings = field(default_factory=LinkSettings)
     lists: ListSettings = field(default_factory=ListSettings)
+    products: int = 60_000_000_000
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,16 @@ class Built:
     sources: Rows
 
 
-def build_chnsw(levels: Sequence[Level], setting: ChnswSettings | None = None) -> Built:
-    """The index of levels, entities first. Rows of a level are in the order of their ids.
+def build_chnsw(
+    levels: Sequence[Level], setting: ChnswSettings | None = None, told: Callable[[int, str], None] | None = None
+) -> Built:
+    """The index of levels, entities first. Rows of a level are in the order of their ids. told: hears of each
+    step that is done, and on which level.
 
     Raises ValueError if an id repeats within a level, or ids and vectors differ in number.
     """
     setting = setting or ChnswSettings()
+    told = told or (lambda number, step: None)
     sources, vectors, orders = [], [], []
     for number, level in enumerate(levels):
         if len(set(level.ids)) != len(level.ids) or len(level.ids) != len(level.vectors):
@@ -76,13 +84,15 @@ def build_chnsw(levels: Sequence[Level], setting: ChnswSettings | None = None) -
         if not len(held):
             continue
         lists = Lists(held, order, setting.lists)
-        own, partners = level_links(lists, setting.links)
+        told(number, f"{len(lists.members):,} lists")
+        own, partners = level_links(lists, setting.links, partial(told, number))
         indptr.append(own[1:] + indptr[-1][-1])
         indices.append((partners + first).astype(np.int32))
         entries[number] = first + _entry(held)
         if number + 1 < len(vectors):
             above = slice(offsets[number + 1], offsets[number + 2])
-            down[above] = first + lists.nearest(vectors[number + 1], 1).rows[:, 0]
+            down[above] = first + _below(vectors[number + 1], lists, setting.products)
+            told(number + 1, "links down")
     index = Chnsw(
         vectors=np.concatenate([held.astype(np.int16) for held in vectors]) if vectors else np.empty((0, 1), np.int16),
         level_offsets=offsets,
@@ -92,6 +102,14 @@ def build_chnsw(levels: Sequence[Level], setting: ChnswSettings | None = None) -
         entries=entries,
     )
     return Built(index, np.concatenate([np.empty(0, dtype=np.int64), *sources]))
+
+
+def _below(above: NDArray[np.float32], lists: Lists, products: int) -> NDArray[np.int32]:
+    """The row in lists of the node nearest to each of the level above (eq. 2)."""
+    near = lists.nearest(above, 1).rows[:, 0]
+    if len(lists.members) > 1 and len(above) * len(lists.vectors) <= products:
+        return nearest_of_all(above, lists.vectors, near)
+    return near
 
 
 def _gathered(vectors: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:

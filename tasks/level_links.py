@@ -12,6 +12,7 @@ and of the order in which samples are drawn.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,26 +46,35 @@ class LinkSettings:
             raise ValueError(f"{self}: must be 1 <= least <= candidates, 0 <= far <= least and thinning >= 2")
 
 
-def level_links(lists: Lists, setting: LinkSettings) -> tuple[Rows, Rows]:
+def level_links(lists: Lists, setting: LinkSettings, told: Callable[[str], None] | None = None) -> tuple[Rows, Rows]:
     """The links of the vectors in lists: indptr (n + 1,), indices (ascending for each node).
 
-    Up to 2 M + 1 nodes are all linked with each other.
+    Up to 2 M + 1 nodes are all linked with each other. told: hears of each step that is done.
     """
+    told = told or (lambda step: None)
     vectors = lists.vectors
     n = len(vectors)
     if n <= 2 * setting.least + 1:
         linked = ~np.eye(n, dtype=np.bool_)
         return np.arange(n + 1) * max(n - 1, 0), linked.nonzero()[1]
     near = lists.nearest(vectors, min(setting.candidates, n - 1), alone=True)
-    chosen = [_choices(vectors, np.arange(n), near, setting.least), *_far_choices(lists, setting)]
+    told(f"{near.rows.shape[1]} nearest of each")
+    chosen = [_choices(vectors, np.arange(n), near, setting.least)]
+    told("choices among them")
+    chosen += _far_choices(lists, setting)
+    told("choices within samples")
     owners, partners, products = (np.concatenate(parts) for parts in zip(*chosen, strict=True))
     graph = _Graph(vectors, setting.least)
     graph.fill(*_kept(owners, partners, products, n, 2 * setting.least))
-    for row in np.flatnonzero(graph.degrees < setting.least).tolist():
+    short = np.flatnonzero(graph.degrees < setting.least).tolist()
+    told(f"links; {len(short):,} nodes have too few")
+    for row in short:
         if not graph.complete(row, near.rows[row][near.rows[row] >= 0]):
             graph.complete(row, np.arange(n))
+    told("no node has too few")
     while graph.join():
         pass
+    told("components joined")
     return graph.links()
 
 
@@ -107,18 +117,21 @@ def _far_choices(lists: Lists, setting: LinkSettings) -> list[tuple[Rows, Rows, 
 
 def _kept(owners: Rows, partners: Rows, products: Rows, n: int, most: int) -> tuple[Rows, Rows]:
     """The chosen pairs (low, high) that are among the `most` first of both: own choices first, then by product."""
-    mine = np.unique(owners * n + partners)
+    mine = np.sort(owners * n + partners)
     pairs, once = np.unique(np.minimum(owners, partners) * n + np.maximum(owners, partners), return_index=True)
     low, high = np.divmod(pairs, n)
-    both, others = np.concatenate([low, high]), np.concatenate([high, low])
-    values = np.concatenate([products[once], products[once]])
+    crowded = np.bincount(low, minlength=n) + np.bincount(high, minlength=n) > most
+    of_low, of_high = np.flatnonzero(crowded[low]), np.flatnonzero(crowded[high])  # others keep what they have
+    both = np.concatenate([low[of_low], high[of_high]])
+    others = np.concatenate([high[of_low], low[of_high]])
+    places = np.concatenate([of_low, of_high])
     own = both * n + others
     chose = mine[np.minimum(np.searchsorted(mine, own), len(mine) - 1)] == own
-    order = np.lexsort((others, -values, ~chose, both))
-    first = np.searchsorted(both[order], np.arange(n))
-    places = np.empty(len(both), dtype=np.int64)
-    places[order] = np.arange(len(both)) - first[both[order]]
-    kept = (places[: len(pairs)] < most) & (places[len(pairs) :] < most)
+    order = np.lexsort((others, -products[once[places]], ~chose, both))
+    ranked = both[order]
+    late = np.arange(len(ranked)) - np.searchsorted(ranked, ranked) >= most
+    kept = np.ones(len(pairs), dtype=np.bool_)
+    kept[places[order[late]]] = False
     return low[kept], high[kept]
 
 

@@ -8,13 +8,14 @@ are drawn in, whatever the number of threads and the size of the tiles.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.retrieve.grid import on_grid
 
-__all__ = ["ListSettings", "Lists", "Nearest"]
+__all__ = ["ListSettings", "Lists", "Nearest", "nearest_of_all"]
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -23,9 +24,11 @@ NOTHING = np.iinfo(np.int64).max
 
 _CELLS = 1 << 22  # products held at once
 _BLOCK = 2048  # vectors that a question is compared with at once
+_FEW = 128  # one of so many products, or fewer, is finished by itself
 _ROUNDS = 6  # of k-means
 _PER_LIST = 32  # vectors of the sample per list
 _ROW = (1 << 32) - 1
+_LEAST = np.finfo(np.float32).min
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Lists:
         tile = max(1, _CELLS // len(self.centroids))
         for first in range(0, len(questions), tile):
             products = questions[first : first + tile] @ self.centroids.T
-            found[first : first + tile] = _smallest(_keys(products, np.arange(len(self.centroids))), count) & _ROW
+            found[first : first + tile] = _best(products, np.arange(len(self.centroids)), count) & _ROW
         return found
 
     def nearest(self, questions: Floats, k: int, alone: bool = False) -> Nearest:
@@ -108,11 +111,54 @@ class Lists:
                     products[mine, at[mine]] = -np.inf
                 last = best[rows, -1]
                 if (last == NOTHING).all():
-                    keys = _keys(products, block)
+                    keys = _best(products, block, k)
                 else:
-                    floor = np.where(last == NOTHING, -np.inf, -(last >> 32)).astype(np.float32)
-                    keys = _kept(products, floor, block)
+                    keys = _kept(products, np.where(last == NOTHING, -np.inf, -(last >> 32)).astype(np.float32), block)
                 best[rows] = _smallest(np.concatenate([best[rows], keys], axis=1), k)
+
+
+def nearest_of_all(
+    questions: Floats, vectors: Floats, guess: NDArray[np.integer[Any]] | None = None
+) -> NDArray[np.int32]:
+    """The row of the nearest of all vectors to each question, the lowest of equal ones; there is one at least.
+
+    guess: a row for each question, or -1. It changes no row, but nearer ones spare more of the products: where half
+    of the components, with Cauchy and Schwarz for the others, cannot come up to it, the others are left alone.
+    """
+    guess = np.full(len(questions), -1) if guess is None else guess
+    best = np.full(len(questions), NOTHING)
+    known = np.flatnonzero(guess >= 0)
+    for low in range(0, len(known), _BLOCK):
+        some = known[low : low + _BLOCK]
+        best[some] = _keys(np.einsum("ij,ij->i", questions[some], vectors[guess[some]]), guess[some])
+    head = vectors.shape[1] // 2 if len(known) else vectors.shape[1]
+    asked_left, left = (np.sqrt(np.einsum("ij,ij->i", some[:, head:], some[:, head:])) for some in (questions, vectors))
+    tile = max(1, _CELLS // _BLOCK)
+    for first in range(0, len(questions), tile):
+        asked = slice(first, first + tile)
+        for start in range(0, len(vectors), _BLOCK):
+            rows = np.arange(start, min(start + _BLOCK, len(vectors)))
+            reach = asked_left[asked].astype(np.float64) * left[rows].max()
+            _improve(best[asked], questions[asked], vectors[start : start + _BLOCK], rows, head, reach)
+    return (best & _ROW).astype(np.int32)
+
+
+def _improve(
+    best: NDArray[np.int64], asked: Floats, vectors: Floats, rows: Rows, head: int, reach: NDArray[np.float64]
+) -> None:
+    """Take what is better than the best of each question. reach: what components after `head` can add at most."""
+    products = asked[:, :head] @ vectors[:, :head].T
+    if head < vectors.shape[1]:
+        floor = np.where(best == NOTHING, -np.inf, -(best >> 32) - reach - 4)  # 4: more than rounding takes
+        reached = np.flatnonzero(products >= floor.astype(np.float32)[:, None])
+        if len(reached) <= products.size // _FEW:
+            owners, columns = np.divmod(reached, len(vectors))
+            added = np.einsum("ij,ij->i", asked[owners, head:], vectors[columns, head:])
+            np.minimum.at(best, owners, _keys(products.ravel()[reached] + added, rows[columns]))
+            return
+        products += asked[:, head:] @ vectors[:, head:].T
+    columns = np.argmax(products, axis=1)
+    np.minimum(best, _keys(products[np.arange(len(asked)), columns], rows[columns]), out=best)
 
 
 def _centroids(vectors: Floats, order: Rows, count: int) -> Floats:
@@ -132,23 +178,28 @@ def _centroids(vectors: Floats, order: Rows, count: int) -> Floats:
     return centroids
 
 
-def _keys(products: Floats, rows: Rows) -> NDArray[np.int64]:
-    """Products and rows in one number, least for the highest product, and of equal ones for the lowest row."""
-    missing = np.isneginf(products)
-    keys: NDArray[np.int64] = np.where(missing, 0, -products).astype(np.int64)
-    keys <<= 32
-    keys += rows
-    keys[missing] = NOTHING
-    return keys
+def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
+    """The keys of the k highest products of each row of products."""
+    floor = np.full(len(products), -np.inf, dtype=np.float32)
+    if k < products.shape[1]:
+        floor = np.partition(products, -k, axis=1)[:, -k]
+    return _smallest(_kept(products, floor, rows), k)
 
 
-def _kept(products: Floats, floor: Floats, members: Rows) -> NDArray[np.int64]:
-    """The keys of products that reach the floor of their row, side by side."""
-    at, column = ((products >= floor[:, None]) & (products > -np.inf)).nonzero()
+def _kept(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64]:
+    """The keys of products that reach the floor of their row, side by side; -inf reaches none."""
+    reached = np.flatnonzero(products >= np.maximum(floor, _LEAST)[:, None])
+    at, column = np.divmod(reached, products.shape[1])
     counts = np.bincount(at, minlength=len(products))
     keys = np.full((len(products), int(counts.max(initial=0))), NOTHING)
     places = np.arange(len(at)) - (np.cumsum(counts) - counts)[at]
-    keys[at, places] = (-products[at, column].astype(np.int64) << 32) + members[column]
+    keys[at, places] = _keys(products.ravel()[reached], rows[column])
+    return keys
+
+
+def _keys(products: Floats, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Products and rows in one number, least for the highest product, and of equal ones for the lowest row."""
+    keys: NDArray[np.int64] = (-products.astype(np.int64) << 32) + rows
     return keys
 
 

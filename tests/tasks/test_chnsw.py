@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -12,8 +17,9 @@ from indexmill.retrieve.grid import on_grid
 from tasks import level_links as links_module
 from tasks.chnsw import ChnswSettings, Level, build_chnsw
 from tasks.level_links import LinkSettings, level_links
-from tasks.neighbours import Lists, ListSettings
+from tasks.neighbours import Lists, ListSettings, nearest_of_all
 
+ROOT = Path(__file__).parents[2]
 KINDS = ("clustered", "random", "identical", "zeros", "two far clusters")
 
 
@@ -40,9 +46,9 @@ def level(rows: int, kind: str, seed: int) -> Level:
     return Level(ids, draw(rows, kind, seed))
 
 
-def small(least: int, exact: int = 10_000) -> ChnswSettings:
+def small(least: int, exact: int = 10_000, products: int = 10**6) -> ChnswSettings:
     links = LinkSettings(least=least, candidates=max(3 * least, 4), far=min(2, least), thinning=3)
-    return ChnswSettings(links, ListSettings(exact=exact, probes=3))
+    return ChnswSettings(links, ListSettings(exact=exact, probes=3), products)
 
 
 def reached(index: Chnsw, number: int) -> set[int]:
@@ -90,15 +96,18 @@ def check(index: Chnsw, sizes: list[int], least: int) -> None:
     st.lists(st.tuples(st.integers(0, 120), st.sampled_from(KINDS)), max_size=4),
     st.integers(1, 6),
     st.sampled_from([10_000, 20]),
+    st.sampled_from([10**6, 0]),
     st.integers(0, 10**6),
 )
-@example([(1, "random")], 4, 10_000, 0)
-@example([(0, "random"), (3, "random")], 4, 10_000, 0)
-@example([(90, "zeros"), (0, "random"), (40, "identical"), (1, "zeros")], 2, 20, 0)
-@example([(120, "two far clusters"), (2, "identical")], 3, 10_000, 1)
-def test_the_graph_of_every_level(shape: list[tuple[int, str]], least: int, exact: int, seed: int) -> None:
+@example([(1, "random")], 4, 10_000, 0, 0)
+@example([(0, "random"), (3, "random")], 4, 10_000, 0, 0)
+@example([(90, "zeros"), (0, "random"), (40, "identical"), (1, "zeros")], 2, 20, 0, 0)
+@example([(120, "two far clusters"), (2, "identical")], 3, 10_000, 0, 1)
+def test_the_graph_of_every_level(
+    shape: list[tuple[int, str]], least: int, exact: int, products: int, seed: int
+) -> None:
     levels = [level(rows, kind, seed + number) for number, (rows, kind) in enumerate(shape)]
-    built = build_chnsw(levels, small(least, exact))
+    built = build_chnsw(levels, small(least, exact, products))
     check(built.index, [rows for rows, _ in shape], least)
     for number, one in enumerate(levels):
         rows = built.index.level(number)
@@ -108,9 +117,18 @@ def test_the_graph_of_every_level(shape: list[tuple[int, str]], least: int, exac
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(0, 150), st.integers(0, 60), st.sampled_from(KINDS), st.integers(0, 10**6))
-def test_a_link_down_leads_to_the_nearest_node_below(low: int, high: int, kind: str, seed: int) -> None:
-    index = build_chnsw([level(low, kind, seed), level(high, "random", seed + 1)], small(4)).index
+@given(
+    st.integers(0, 150),
+    st.integers(0, 60),
+    st.sampled_from(KINDS),
+    st.sampled_from([(10_000, 0), (20, 10**6)]),
+    st.integers(0, 10**6),
+)
+def test_a_link_down_leads_to_the_nearest_node_below(
+    low: int, high: int, kind: str, bounds: tuple[int, int], seed: int
+) -> None:
+    """Whether the level below is in lists or not; only beyond both bounds may it be another one."""
+    index = build_chnsw([level(low, kind, seed), level(high, "random", seed + 1)], small(4, *bounds)).index
     vectors = index.vectors.astype(np.int64)
     for row in range(low, low + high):
         if low:
@@ -131,15 +149,47 @@ def test_the_order_of_the_input_changes_no_bit(rows: int, kind: str, exact: int,
         assert array.tobytes() == second[name].tobytes(), name
 
 
-def test_the_size_of_tiles_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("products", [10**6, 0])
+def test_the_size_of_tiles_changes_no_bit(monkeypatch: pytest.MonkeyPatch, products: int) -> None:
     levels = [level(400, "clustered", 1), level(60, "random", 2)]
-    first = build_chnsw(levels, small(4, 50)).index.arrays()
+    setting = small(4, 50, products)
+    first = build_chnsw(levels, setting).index.arrays()
     for name, size in (("_CELLS", 700), ("_BLOCK", 13)):
         monkeypatch.setattr(f"tasks.neighbours.{name}", size)
     monkeypatch.setattr(links_module, "_TILE", 7)
-    second = build_chnsw(levels, small(4, 50)).index.arrays()
+    second = build_chnsw(levels, setting).index.arrays()
     for name, array in first.items():
         assert array.tobytes() == second[name].tobytes(), name
+
+
+def test_threads_and_the_hash_seed_change_no_bit() -> None:
+    program = """
+import hashlib
+from tasks.chnsw import Level, build_chnsw
+from tests.tasks.test_chnsw import draw, small
+levels = [Level([f"{row:04d}" for row in range(rows)], draw(rows, "clustered", rows, 96)) for rows in (2400, 200)]
+arrays = build_chnsw(levels, small(4, 1000)).index.arrays()
+print(hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays))).hexdigest())
+"""
+    printed = set()
+    for threads, seed in (("1", "0"), ("2", "1")):
+        limits = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "PYTHONHASHSEED": seed}
+        run = [sys.executable, "-c", program]
+        child = subprocess.run(run, cwd=ROOT, env=os.environ | limits, capture_output=True, text=True, check=True)
+        printed.add(child.stdout)
+    assert len(printed) == 1
+    assert len(printed.pop()) == 65
+
+
+def test_steps_are_told_and_change_nothing() -> None:
+    levels = [level(400, "clustered", 1), level(60, "random", 2)]
+    steps: list[tuple[int, str]] = []
+    first = build_chnsw(levels, small(4, 50), lambda number, step: steps.append((number, step))).index.arrays()
+    assert (0, "40 lists") in steps
+    assert (0, "components joined") in steps
+    assert (1, "links down") in steps
+    for name, array in build_chnsw(levels, small(4, 50)).index.arrays().items():
+        assert array.tobytes() == first[name].tobytes(), name
 
 
 def test_one_more_level_changes_nothing_below() -> None:
@@ -194,6 +244,34 @@ def test_lists_find_most_of_the_nearest_and_all_when_all_are_probed(kind: str) -
     some = Lists(vectors, order, ListSettings(exact=100, probes=24)).nearest(vectors, 10, alone=True)
     shared = [len(set(a) & set(b)) / 10 for a, b in zip(some.rows.tolist(), exact.rows.tolist(), strict=True)]
     assert np.mean(shared) > 0.9
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 30),
+    st.integers(1, 90),
+    st.sampled_from(KINDS),
+    st.sampled_from([1, 2, 12, 40]),
+    st.sampled_from(["none", "any", "best"]),
+    st.sampled_from([1, 128]),
+    st.integers(0, 10**6),
+)
+def test_the_nearest_of_all_whatever_was_guessed(
+    asked: int, rows: int, kind: str, dimension: int, guessed: str, few: int, seed: int
+) -> None:
+    """`few`: of 128 of the products one may be finished by itself, or all."""
+    vectors = on_grid(draw(rows, kind, seed, dimension))
+    questions = on_grid(draw(asked, "random", seed + 1, dimension))
+    nearest = np.argmax(questions @ vectors.T, axis=1) if asked else np.empty(0, dtype=np.int64)
+    guess = {
+        "none": None,
+        "any": np.random.default_rng(seed).integers(-1, rows, asked),
+        "best": len(vectors) - 1 - np.argmax((questions @ vectors.T)[:, ::-1], axis=1) if asked else nearest,
+    }[guessed]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tasks.neighbours._BLOCK", 16)
+        patch.setattr("tasks.neighbours._FEW", few)
+        np.testing.assert_array_equal(nearest_of_all(questions, vectors, guess), nearest)
 
 
 def test_a_repeated_id_and_too_few_vectors_are_refused() -> None:
