@@ -1,7 +1,7 @@
 """Edges between the nodes of near vectors: texts, units, attributes and high-level elements (NodeRAG, section 2.4).
 
 The paper takes the base layer of an HNSW index, which depends on the order that nodes were inserted in. Ours links each
-node to the k nearest by cosine, and keeps a pair that either chose: a function of the set. With k = 20 there are 12 to
+node to the k nearest by cosine, and keeps a pair that either chose: a function of the set. With k = 24 there are 12 to
 21 edges for each vector, as in the paper's table 4. Neighbours are exact up to `ListSettings.exact` vectors, and those
 of inverted lists beyond (tasks.neighbours); benchmarks/heterograph.py sets both beside a true base layer.
 """
@@ -24,7 +24,7 @@ _TILE = 16_384  # vectors put on the grid at once
 
 
 def near_pairs(
-    ids: Sequence[str], vectors: Floats, k: int = 20, *, lists: ListSettings | None = None, seed: int = 0
+    ids: Sequence[str], vectors: Floats, k: int = 24, *, lists: ListSettings | None = None, seed: int = 0
 ) -> Edges:
     """Pairs (m, 2) of rows a < b, ascending, of unit vectors (n, d) float32 in the order of the graph's nodes.
 

@@ -45,9 +45,10 @@ def about_entities(graph: TypedGraph, chosen: NDArray[np.bool_]) -> pa.Table:
 
 
 def about_communities(graph: TypedGraph, communities: pa.Table, fewest: int = 2) -> pa.Table:
-    """The units, relations and attributes of communities that have so many of them.
+    """The units, relations and attributes of communities that have so many: columns owner, node_id, kind.
 
-    Columns owner (community_id), node_id, kind. communities: HETERO_COMMUNITIES. A smaller community says what its one node says, so nothing is written of it.
+    The owner is a community_id. communities: HETERO_COMMUNITIES. A smaller community says what its one node says, so
+    nothing is written of it.
     """
     rows = np.concatenate([np.arange(len(graph))[graph.rows(kind)] for kind in ("S", "A", "R")])
     at = pc.index_in(graph.ids.take(pa.array(rows)), communities["node_id"].combine_chunks())
@@ -108,7 +109,7 @@ def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None
     rows = list(zip(*(read[name].to_pylist() for name in ("kind", "node_id", "digest")), strict=True))
     tokens = np.add.reduceat(read["tokens"].to_numpy(), starts).tolist() if starts else []
     made = []
-    for low, high, spent in zip(starts, [*starts[1:], len(names)], tokens, strict=True):
+    for low, high, spent in zip(starts, [*starts, len(names)][1:], tokens, strict=True):
         if owners is not None and names[low] not in shown:
             raise ValueError(f"no text of {names[low]!r} itself is given, but of others")
         key = [dict(settings), shown.get(names[low]), [list(row) for row in rows[low:high]]]
