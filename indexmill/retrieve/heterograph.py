@@ -159,7 +159,7 @@ class Heterograph:
         scores = np.zeros(len(starts) * size)
         scores[entries] = share
         for _ in range(steps):
-            (held,) = scores.nonzero()
+            (held,) = (scores > 0).nonzero()  # faster than of floats
             scores = self._step(held, scores[held] * (1 - restart), len(scores), allowed)
             scores[entries] += restart * share
         return scores.reshape(len(starts), size)
@@ -202,7 +202,7 @@ class Heterograph:
 
 def _best(scores: Scores, count: int) -> Rows:
     """The places of the highest scores above zero, at most so many; of equal ones the first."""
-    (places,) = scores.nonzero()
+    (places,) = (scores > 0).nonzero()
     if not count or not len(places):
         return places[:0]
     values = scores[places]

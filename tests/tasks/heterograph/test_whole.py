@@ -20,7 +20,7 @@ def test_every_kind_of_node_and_edge_is_made() -> None:
     assert all(count for kind, count in counts.items() if kind != "same_as"), counts
     assert counts["T"] == counts["S"] / 3 == 60
     assert counts["H"] == counts["O"] == counts["overview"]
-    assert counts["A"] == counts["attribute"] < counts["N"] / 4
+    assert counts["A"] == counts["attribute"] < counts["N"] / 2
     assert counts["edges"] == len(graph.links.indices) / 2
 
 
