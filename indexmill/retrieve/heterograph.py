@@ -18,9 +18,9 @@ relations are never entries, names and overviews are never retrieved.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,8 @@ KINDS = ("T", "S", "A", "H", "R", "N", "O")
 """In the order of rows: the first four have vectors and the first five are retrieved; S, A and H are entries by vector,
 the last two by name."""
 
-_TILE = 1 << 22
-"""Scores of several questions that are held at once, 32 MiB; one question has as many as the graph has nodes."""
+_TILE = 1 << 18
+"""Scores of several questions that are held at once, 2 MiB: more are no faster. One question has one for each node."""
 
 _LINKS = 1 << 20
 """Links that are laid out at once, some 40 MiB."""
@@ -96,6 +96,26 @@ class Heterograph:
 
     def __len__(self) -> int:
         return len(self.links)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays by name, as a pack holds them."""
+        parts = {"links": self.links} | ({} if self.passages is None else {"passages": self.passages})
+        held = {f"{name}.{side}": getattr(part, side) for name, part in parts.items() for side in ("indptr", "indices")}
+        return {"offsets": self.offsets, **held}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, npt.NDArray[Any]], parameters: HeterographParameters | None = None) -> Heterograph:
+        """The graph that a pack holds; raises ValueError where its arrays do not fit each other."""
+        links = Sparse(arrays["links.indptr"], arrays["links.indices"])
+        passages = None
+        if "passages.indptr" in arrays:
+            passages = Sparse(arrays["passages.indptr"], arrays["passages.indices"])
+        offsets = arrays["offsets"]
+        fits = len(offsets) == len(KINDS) + 1 and offsets[0] == 0 and offsets[-1] == len(links)
+        fits = fits and bool((np.diff(offsets) >= 0).all()) and links.indptr[-1] == len(links.indices)
+        if not fits or (passages is not None and len(passages) != offsets[5]):
+            raise ValueError(f"a graph of {len(links)} nodes has kinds that begin at {offsets.tolist()}")
+        return cls(offsets, links, passages, parameters or HeterographParameters())
 
     def rows(self, first: str, last: str | None = None) -> slice:
         """The rows of a kind, or of all kinds from one to another."""

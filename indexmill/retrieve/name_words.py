@@ -6,8 +6,9 @@ words follow one another there: ``nobel prize`` in ``1921 nobel prize in physics
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,17 @@ class NameWords:
     holders: Sparse
     starts: Integers
     words: Integers
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays by name, as a pack holds them."""
+        holders = {"holders.indptr": self.holders.indptr, "holders.indices": self.holders.indices}
+        return {"keys": self.keys, **holders, "starts": self.starts, "words": self.words}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> NameWords:
+        """The words that a pack holds."""
+        holders = Sparse(arrays["holders.indptr"], arrays["holders.indices"])
+        return cls(arrays["keys"], holders, arrays["starts"], arrays["words"])
 
     def find(self, name: str, most: int) -> Rows:
         """The rows of at most so many names that hold a name: those of fewest words first, ties by row."""

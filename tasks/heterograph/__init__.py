@@ -6,6 +6,7 @@ groups       communities of units, relations, entities and attributes
 reading      what a text about an entity or a community is made of: capped, in an order that one edit hardly changes
 matching     the edges between high-level elements and what they are near to (Algorithm 2)
 near         the edges between nodes of near vectors, in place of HNSW's base layer
+support      the passages that nodes come from, and what must hold of a finished graph
 names        the words of names and overviews, for exact matching
 
 The reader's side is indexmill.retrieve.heterograph.

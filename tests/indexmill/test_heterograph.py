@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.errors import BadInput
+from indexmill.packs import open_pack, write_pack
 from indexmill.retrieve import heterograph
 from indexmill.retrieve.base import settled
 from indexmill.retrieve.heterograph import KINDS, Heterograph, HeterographParameters, Walked, spent
@@ -244,3 +247,16 @@ def test_parameters_are_checked() -> None:
             settled(setting, wrong)
     with pytest.raises(BadInput, match="the method has entries"):
         settled(setting, {"alpha": 0.5})
+
+
+def test_a_graph_is_what_a_pack_holds_of_it(tmp_path: Path) -> None:
+    for name, graph in (("small", small()), ("one", graph_of((1, 0, 0, 0, 0, 0, 0), []))):
+        write_pack(tmp_path / name, graph.arrays())
+        opened = Heterograph.of(open_pack(tmp_path / name))
+        assert same(list(opened.retrieve([rows(0)], [rows(0)])), list(graph.retrieve([rows(0)], [rows(0)])))
+        assert (opened.passages is None) == (graph.passages is None)
+    arrays = small().arrays()
+    with pytest.raises(ValueError, match="a graph of 11 nodes has kinds that begin at"):
+        Heterograph.of(arrays | {"offsets": arrays["offsets"][:-1]})
+    with pytest.raises(ValueError, match="a graph of 11 nodes has kinds that begin at"):
+        Heterograph.of(arrays | {"passages.indptr": arrays["passages.indptr"][:-1]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import igraph
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.heterograph.graph import linked
@@ -104,6 +104,7 @@ def test_a_star_has_one_important_entity_and_a_ring_none_by_betweenness() -> Non
     assert not found.chosen.any()
 
 
+@settings(max_examples=30)
 @given(corpora(), st.integers(0, 2**16))
 def test_importance_is_a_function_of_the_set(corpus: Corpus, seed: int) -> None:
     found, again = important(corpus.first()), important(corpus.shuffled(seed).first())

@@ -7,6 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexmill.retrieve.name_words import NameWords
 from tasks.heterograph.names import name_words
 
 NAMES = [
@@ -60,3 +61,9 @@ def test_keys_are_ascending_and_holders_are_distinct() -> None:
     names = name_words(pa.array(NAMES))
     assert (np.diff(names.keys.astype(object)) > 0).all()
     assert names.holders.degrees(np.arange(len(names.keys))).sum() == sum(len(set(name.split())) for name in NAMES)
+
+
+def test_words_are_what_a_pack_holds_of_them() -> None:
+    names = name_words(pa.array(NAMES))
+    again = NameWords.of(dict(reversed(names.arrays().items())))
+    assert again.find("nobel prize", 10).tolist() == names.find("nobel prize", 10).tolist()
