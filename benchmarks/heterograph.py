@@ -198,9 +198,7 @@ def near(count: int, _: bool) -> None:
     spent = time.process_time() - began
 
     def line(what: str, pairs: np.ndarray, spent: float, beside: np.ndarray) -> None:
-        shared = len(np.intersect1d(pairs[:, 0] * count + pairs[:, 1], beside[:, 0] * count + beside[:, 1])) / len(
-            pairs
-        )
+        shared = len(np.intersect1d(pairs @ (count, 1), beside @ (count, 1))) / len(pairs)
         tiles = np.array_split(pairs, 64)
         cosine = sum(float((held[some[:, 0]] * held[some[:, 1]]).sum()) for some in tiles) / len(pairs)
         links = sparse.coo_array((np.ones(len(pairs)), pairs.T), shape=(count, count))
