@@ -147,6 +147,7 @@ def same(found: list[Walked], other: list[Walked]) -> bool:
     return all(np.array_equal(one, two) for pair in both for one, two in zip(*pair, strict=True))
 
 
+@settings(deadline=None)
 @given(graphs(), st.floats(0.05, 0.95), st.integers(0, 4))
 def test_a_walk_is_the_formula_with_dense_matrices(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]], alpha: float, steps: int
@@ -168,6 +169,7 @@ def test_a_walk_is_the_formula_with_dense_matrices(
         assert scores == pytest.approx(pi)
 
 
+@settings(deadline=None)
 @given(graphs())
 def test_a_question_gets_in_a_batch_what_it_gets_alone(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]],
@@ -180,7 +182,7 @@ def test_a_question_gets_in_a_batch_what_it_gets_alone(
     assert same(together, alone)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(graphs(), st.integers(1, 9), st.integers(1, 60))
 def test_bounds_of_memory_leave_no_trace(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]], links: int, cells: int
@@ -194,6 +196,7 @@ def test_bounds_of_memory_leave_no_trace(
         assert same(list(graph.retrieve(named, near)), expected)
 
 
+@settings(deadline=None)
 @given(graphs(), st.integers(0, 3))
 def test_what_is_retrieved_is_of_the_right_kinds(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]], most: int

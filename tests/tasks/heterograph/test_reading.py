@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.heterograph.graph import attributes, decomposed, graph_of, node_id
@@ -94,6 +94,7 @@ def test_a_node_without_a_text_is_refused() -> None:
         capped(table_of([("a", "n0", "S"), ("a", "n1", "S")]), texts_of(["n0"]), MANY, 100)
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 99), min_size=1), st.integers(0, 99), st.integers(1, 6), st.integers(3, 40))
 def test_a_new_node_changes_what_is_read_only_where_it_is_read(
     held: set[int], new: int, most: int, tokens: int
