@@ -3,6 +3,7 @@
 graph        nodes of seven kinds and typed edges between them, from the pieces that make them; its links (CSR)
 importance   the entities that get an attribute (Algorithm 1)
 groups       communities of units, relations, entities and attributes
+texts        the texts of units and relations
 reading      what a text about an entity or a community is made of: capped, in an order that one edit hardly changes
 matching     the edges between high-level elements and what they are near to (Algorithm 2)
 near         the edges between nodes of near vectors, in place of HNSW's base layer
