@@ -18,6 +18,12 @@ __all__ = [
     "DOCUMENTS",
     "ENTITIES",
     "EXTRACTED",
+    "HETERO_COMMUNITIES",
+    "HETERO_EDGES",
+    "HETERO_MADE",
+    "HETERO_NODES",
+    "HETERO_READ",
+    "HETERO_RELATIONS",
     "LSH_SEGMENTS",
     "LSH_SUMMARIES",
     "MENTIONS",
@@ -242,6 +248,47 @@ COMMUNITY_SOURCES = _schema(
     source_id=pa.string(),  # of a passage, or the `made_of` of a report that a model was asked for
 )
 """What a report is about, ordered by (community_id, source_id); read by the stages of communities alone."""
+
+HETERO_NODES = _schema(
+    node_id=pa.string(),
+    kind=pa.string(),  # one of indexmill.retrieve.heterograph.KINDS
+)
+"""Ordered by kind, in the order of KINDS, then node_id; no id twice."""
+
+HETERO_EDGES = _schema(
+    source=pa.string(),  # node_id
+    target=pa.string(),  # node_id
+    kind=pa.string(),  # one of tasks.heterograph.graph.ENDS, which says what its ends may be
+    weight=pa.float32(),  # 1
+)
+"""Ordered by kind, in the order of ENDS, then by their ends in the order of nodes; no two nodes are linked twice."""
+
+HETERO_RELATIONS = _schema(
+    node_id=pa.string(),
+    source=pa.string(),  # entity_id
+    target=pa.string(),  # entity_id
+    text=pa.string(),  # the wording, read from source to target
+)
+"""The relation nodes: relations of one wording between the same entities are one. Ordered by node_id."""
+
+HETERO_COMMUNITIES = _schema(node_id=pa.string(), community_id=pa.string())
+"""Ordered by node_id."""
+
+HETERO_READ = _schema(
+    owner=pa.string(),  # entity_id, or community_id
+    node_id=pa.string(),
+    kind=pa.string(),  # of the node
+    digest=pa.string(),  # of the node's text: see tasks.embed.row_key, 32 hex digits
+)
+"""The nodes that a text is made of, ordered by owner, then by kind in the order of KINDS and node_id."""
+
+HETERO_MADE = _schema(
+    owner=pa.string(),
+    made_of=pa.string(),  # of all that is read for it: what has the same is not made again
+    nodes=pa.int32(),  # that are read
+    tokens=pa.int64(),  # of their texts
+)
+"""Ordered by owner."""
 
 QUARANTINE = _schema(
     nullable=("line", "document_id"),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from indexmill.retrieve.grid import on_grid
 
-__all__ = ["ListSettings", "Lists", "Nearest", "nearest_of_all"]
+__all__ = ["ListSettings", "Lists", "Nearest", "centroids", "nearest_of_all"]
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -60,7 +60,7 @@ class Lists:
         self.centroids = np.zeros((1, vectors.shape[1]), dtype=np.float32)
         self.members = [np.arange(len(vectors))]
         if len(vectors) > setting.exact:
-            self.centroids = _centroids(vectors, order, 2 * int(np.sqrt(len(vectors))))
+            self.centroids = centroids(vectors, order, 2 * int(np.sqrt(len(vectors))))
             self.probes = min(setting.probes, len(self.centroids))
         self.own = self.near(vectors, self.probes)  # the lists that each of the vectors is compared in
         if len(self.centroids) > 1:
@@ -161,21 +161,25 @@ def _improve(
     np.minimum(best, _keys(products[np.arange(len(asked)), columns], rows[columns]), out=best)
 
 
-def _centroids(vectors: Floats, order: Rows, count: int) -> Floats:
-    """Means of `count` lists, on the grid, by rounds of k-means over the first of `order`."""
-    sample = vectors[np.sort(order[: count * _PER_LIST])]
-    centroids = vectors[order[:count]]
+def centroids(vectors: Floats, order: Rows, count: int, *, rounds: int = _ROUNDS, per_list: int = _PER_LIST) -> Floats:
+    """Means of `count` lists, on the grid, by rounds of k-means over the first of `order`: `per_list` for each list."""
+    sample = vectors[np.sort(order[: count * per_list])]
+    found = vectors[order[:count]]
     tile = max(1, _CELLS // count)
-    for _ in range(_ROUNDS):
+    before = None
+    for _ in range(rounds):
         nearest = np.concatenate(
-            [np.argmax(sample[first : first + tile] @ centroids.T, axis=1) for first in range(0, len(sample), tile)]
+            [np.argmax(sample[first : first + tile] @ found.T, axis=1) for first in range(0, len(sample), tile)]
         )
+        if before is not None and np.array_equal(before, nearest):
+            break
+        before = nearest
         by_list = np.argsort(nearest, kind="stable")
         held, first_of = np.unique(nearest[by_list], return_index=True)
         sums = np.add.reduceat(sample[by_list], first_of, axis=0, dtype=np.float64)
         lengths = np.sqrt(np.add.reduce(sums * sums, axis=1))
-        centroids[held] = on_grid((sums / np.maximum(lengths, 1.0)[:, None]).astype(np.float32))
-    return centroids
+        found[held] = on_grid((sums / np.maximum(lengths, 1.0)[:, None]).astype(np.float32))
+    return found
 
 
 def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:

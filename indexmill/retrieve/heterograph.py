@@ -1,0 +1,248 @@
+"""A graph of nodes of seven kinds, and what a question is given of it (NodeRAG, section 2.5).
+
+    T  texts: the passages            R  relations between two entities
+    S  units: what a passage says     N  names of entities
+    A  attributes of entities         O  overviews: titles of high-level elements
+    H  high-level elements
+
+A question enters the graph (dual search) at the names and overviews that hold a name of the question, word by word, and
+at the units, attributes and high-level elements nearest to its vector. From the entries V a walk takes a few steps:
+
+    pi(0) = p,   pi(t) = alpha p + (1 - alpha) P^T pi(t - 1),   p uniform over V
+
+with P the adjacency divided by the degrees of its rows; a node without links passes nothing on. The nodes of the
+highest scores of each kind but names and overviews, and the entries of such kinds, are what is retrieved: texts and
+relations are never entries, names and overviews are never retrieved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from indexmill.retrieve.base import Allowed
+from indexmill.retrieve.columns import sums
+from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
+
+__all__ = ["KINDS", "Heterograph", "HeterographParameters", "Walked", "spent"]
+
+KINDS = ("T", "S", "A", "H", "R", "N", "O")
+"""In the order of rows: the first four have vectors and the first five are retrieved; S, A and H are entries by vector,
+the last two by name."""
+
+_TILE = 1 << 18
+"""Scores of several questions that are held at once, 2 MiB: more are no faster. One question has one for each node."""
+
+_LINKS = 1 << 20
+"""Links that are laid out at once, some 40 MiB."""
+
+Count = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class HeterographParameters:
+    """The settings of retrieval, of the snapshot or of one call; the paper's symbol in brackets.
+
+    entries: the nearest units, attributes and high-level elements [k]. names: names and overviews at which one name of
+    a question enters at most, whole ones first; 0 for none. texts, units, attributes, high_level, relations: nodes of
+    each kind that the walk adds at most; entries that rank among them count. restart: the probability to return to the
+    entries [alpha]. steps: of the walk [t]. token_budget: the tokens that all hits of a question hold at most, as the
+    embedder counts them; None for no bound.
+    """
+
+    entries: Count = 10
+    names: Count = 20
+    texts: Count = 10
+    units: Count = 10
+    attributes: Count = 10
+    high_level: Count = 10
+    relations: Count = 10
+    restart: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    steps: Count = 2
+    token_budget: Annotated[int, Field(ge=1)] | None = None
+
+    def most(self) -> tuple[int, ...]:
+        """How many nodes of each retrieved kind the walk adds, in the order of KINDS."""
+        return (self.texts, self.units, self.attributes, self.high_level, self.relations)
+
+
+class Walked(NamedTuple):
+    """What one question is given: rows best first, ties by row, their scores, and which of them are entries."""
+
+    rows: Rows
+    scores: Scores
+    entries: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Heterograph:
+    """The graph over plain arrays, which may be memory maps.
+
+    offsets: ``(8,)``, where the rows of each kind begin, and the number of all nodes. links: nodes x nodes, symmetric,
+    each link once in each of its two rows. passages: texts, units, attributes, high-level elements and relations x
+    passages, those that each comes from; None where no passage is ever left out.
+    """
+
+    offsets: Integers
+    links: Sparse
+    passages: Sparse | None = None
+    parameters: HeterographParameters = field(default_factory=HeterographParameters)
+
+    def __len__(self) -> int:
+        return len(self.links)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays by name, as a pack holds them."""
+        parts = {"links": self.links} | ({} if self.passages is None else {"passages": self.passages})
+        held = {f"{name}.{side}": getattr(part, side) for name, part in parts.items() for side in ("indptr", "indices")}
+        return {"offsets": self.offsets, **held}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, npt.NDArray[Any]], parameters: HeterographParameters | None = None) -> Heterograph:
+        """The graph that a pack holds; raises ValueError where its arrays do not fit each other."""
+        links = Sparse(arrays["links.indptr"], arrays["links.indices"])
+        passages = None
+        if "passages.indptr" in arrays:
+            passages = Sparse(arrays["passages.indptr"], arrays["passages.indices"])
+        offsets = arrays["offsets"]
+        fits = len(offsets) == len(KINDS) + 1 and offsets[0] == 0 and offsets[-1] == len(links)
+        fits = fits and bool((np.diff(offsets) >= 0).all()) and links.indptr[-1] == len(links.indices)
+        if not fits or (passages is not None and len(passages) != offsets[5]):
+            raise ValueError(f"a graph of {len(links)} nodes has kinds that begin at {offsets.tolist()}")
+        return cls(offsets, links, passages, parameters or HeterographParameters())
+
+    def rows(self, first: str, last: str | None = None) -> slice:
+        """The rows of a kind, or of all kinds from one to another."""
+        return slice(int(self.offsets[KINDS.index(first)]), int(self.offsets[KINDS.index(last or first) + 1]))
+
+    def kinds(self, rows: Rows) -> list[str]:
+        """The kind of each of some rows."""
+        return [KINDS[kind] for kind in (self.offsets.searchsorted(rows, side="right") - 1).tolist()]
+
+    def allowed(self, passages: Allowed) -> Allowed:
+        """Which nodes take part where some passages may not: ``(n_nodes,)``.
+
+        A text, a unit or a relation where a passage that says it is allowed; an attribute or a high-level element where
+        all are that it was made of, since it tells what they say; an overview with its element. Names always: they are
+        never shown, and lead to what is allowed only.
+        """
+        if self.passages is None:
+            raise ValueError("the graph was opened without the passages of its nodes, so none can be left out")
+        found = np.ones(len(self), dtype=np.bool_)
+        owners = np.arange(len(self.passages)).repeat(np.diff(self.passages.indptr))
+        allowed = np.bincount(owners[passages[self.passages.indices]], minlength=len(self.passages))
+        found[: len(allowed)] = allowed > 0
+        made = self.rows("A", "H")
+        found[made] = allowed[made] == np.diff(self.passages.indptr)[made]
+        overviews = self.rows("O")
+        rows = np.arange(overviews.start, overviews.stop)
+        owners, elements, _ = self.links.links(rows)
+        found[rows[owners[~found[elements]]]] = False
+        return found
+
+    def retrieve(
+        self,
+        named: Sequence[Rows],
+        near: Sequence[Rows],
+        setting: HeterographParameters | None = None,
+        allowed: Allowed | None = None,
+    ) -> Iterator[Walked]:
+        """What each question is given, in turn; a question in a batch gets exactly what it gets alone.
+
+        named: for each question rows of names and overviews that it names. near: rows of the units, attributes and
+        high-level elements nearest to it. allowed: which nodes take part (``allowed``), None for all. A question
+        without entries is given nothing.
+        """
+        setting = setting or self.parameters
+        starts = [np.unique(np.concatenate([one, other])) for one, other in zip(named, near, strict=True)]
+        if allowed is not None:
+            starts = [rows[allowed[rows]] for rows in starts]
+        step = max(1, _TILE // max(len(self), 1))
+        for first in range(0, len(starts), step):
+            tile = starts[first : first + step]
+            for rows, scores in zip(tile, self.walk(tile, setting.restart, setting.steps, allowed), strict=True):
+                yield self._chosen(rows, scores, setting.most())
+
+    def walk(self, starts: Sequence[Rows], restart: float, steps: int, allowed: Allowed | None = None) -> Scores:
+        """The scores ``(n_questions, n_nodes)`` after some steps from each question's entries, distinct rows."""
+        size = len(self)
+        counts = np.array([len(rows) for rows in starts], dtype=np.int64)
+        entries = np.concatenate([np.empty(0, dtype=np.int64), *starts])
+        entries += np.arange(len(starts)).repeat(counts) * size
+        share = (1 / np.maximum(counts, 1)).repeat(counts)
+        scores = np.zeros(len(starts) * size)
+        scores[entries] = share
+        for _ in range(steps):
+            (held,) = (scores > 0).nonzero()  # faster than of floats
+            scores = self._step(held, scores[held] * (1 - restart), len(scores), allowed)
+            scores[entries] += restart * share
+        return scores.reshape(len(starts), size)
+
+    def _step(self, held: Rows, passed: Scores, cells: int, allowed: Allowed | None) -> Scores:
+        """What comes to each cell, a question and a node, where some pass on so much along all their links together.
+
+        What comes to a cell is added up in the order of the rows that it comes from, whatever is laid out at once.
+        """
+        rows = held % max(len(self), 1)
+        found = np.zeros(cells)
+        cut = np.cumsum(self.links.degrees(rows)) // _LINKS
+        edges = np.concatenate([[0], np.flatnonzero(np.diff(cut)) + 1, [len(rows)]])
+        for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            owners, columns, _ = self.links.links(rows[first:last])
+            if allowed is not None:
+                kept = allowed[columns]
+                owners, columns = owners[kept], columns[kept]
+            degrees = np.bincount(owners, minlength=last - first)
+            columns += (held[first:last] - rows[first:last])[owners]
+            flow = (passed[first:last] / np.maximum(degrees, 1))[owners]
+            if len(edges) == 2:
+                return sums(columns, flow, cells)
+            np.add.at(found, columns, flow)
+        return found
+
+    def _chosen(self, entries: Rows, scores: Scores, most: Sequence[int]) -> Walked:
+        """The entries that are retrieved and the best of each kind, of one question."""
+        retrieved = entries[entries < self.offsets[5]]
+        best = [retrieved]
+        for kind, count in zip(KINDS, most, strict=False):
+            own = self.rows(kind)
+            best.append(_best(scores[own], count) + own.start)
+        rows = np.unique(np.concatenate(best))
+        held = scores[rows]
+        order = np.lexsort((rows, -held))
+        rows = rows[order]
+        return Walked(rows, held[order], np.isin(rows, retrieved))
+
+
+def _best(scores: Scores, count: int) -> Rows:
+    """The places of the highest scores above zero, at most so many; of equal ones the first."""
+    (places,) = (scores > 0).nonzero()
+    if not count or not len(places):
+        return places[:0]
+    values = scores[places]
+    if len(places) > count:
+        least = np.partition(values, -count)[-count]
+        places, values = places[values >= least], values[values >= least]
+    return places[np.lexsort((places, -values))[:count]]
+
+
+def spent(found: Walked, tokens: Iterable[int], k: int, budget: int | None) -> list[int]:
+    """The places of at most k of a question's nodes whose texts fit into a budget, in the order of ``found``.
+
+    tokens: of the text of each. Both are spent on the entries first, the best before the others, then on what the walk
+    added; one that does not fit into what is left of the budget is passed over, and the next is tried.
+    """
+    counts = list(tokens)
+    places: list[int] = []
+    left = math.inf if budget is None else budget
+    for place in [*np.flatnonzero(found.entries).tolist(), *np.flatnonzero(~found.entries).tolist()]:
+        if len(places) < k and counts[place] <= left:
+            places.append(place)
+            left -= counts[place]
+    return sorted(places)

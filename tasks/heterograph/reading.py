@@ -1,0 +1,124 @@
+"""What the text about an entity or a community is made of: nodes of the graph, capped (NodeRAG, section 2.3).
+
+An attribute is made of the units and relations around its entity, the high-level elements of a community of the units,
+relations and attributes in it. Prompts are bounded, so where there are many, those are read that come first in the
+order of a seeded hash of their ids: of each kind at most so many, and of all together at most so many tokens. A node
+that is added or removed then changes what is read with the probability that it is among the first, and nothing else
+does: one edit makes few texts again. What is read is shown in the order of kinds and ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.canonical import canonical_json
+from indexmill.retrieve.heterograph import KINDS
+from schemas.tables import HETERO_MADE, HETERO_READ, conform
+from tasks.heterograph.graph import TypedGraph
+from tasks.heterograph.importance import stable_order
+
+__all__ = ["about_communities", "about_entities", "capped", "made_of"]
+
+_PAIR = ("owner", "node_id", "kind")
+
+
+def about_entities(graph: TypedGraph, chosen: NDArray[np.bool_]) -> pa.Table:
+    """The units and relations around some entities: columns owner (entity_id), node_id, kind.
+
+    chosen: (n_entities,), which of the graph's entities.
+    """
+    names = graph.rows("N")
+    found = [np.empty((0, 2), dtype=np.int32)]
+    for kind, side in (("mention", 1), ("source", 0), ("target", 1)):
+        edges = graph.of(kind)
+        found.append(edges[chosen[edges[:, side] - names.start]][:, [side, 1 - side]])
+    pairs = np.concatenate(found)
+    return _pairs(graph, graph.ids.take(pa.array(pairs[:, 0])), pairs[:, 1])
+
+
+def about_communities(graph: TypedGraph, communities: pa.Table, fewest: int = 2) -> pa.Table:
+    """The units, relations and attributes of communities that have so many: columns owner, node_id, kind.
+
+    The owner is a community_id. communities: HETERO_COMMUNITIES. A smaller community says what its one node says, so
+    nothing is written of it.
+    """
+    rows = np.concatenate([np.arange(len(graph))[graph.rows(kind)] for kind in ("S", "A", "R")])
+    at = pc.index_in(graph.ids.take(pa.array(rows)), communities["node_id"].combine_chunks())
+    if at.null_count:
+        missing = graph.ids[int(rows[at.is_null().to_numpy(zero_copy_only=False)][0])].as_py()
+        raise ValueError(f"the node {missing!r} is in no community; group the same graph that is read")
+    owners = communities["community_id"].combine_chunks().take(at).dictionary_encode()
+    codes = owners.indices.to_numpy()
+    large = np.bincount(codes, minlength=len(owners.dictionary))[codes] >= fewest
+    return _pairs(graph, owners.dictionary_decode().filter(pa.array(large)), rows[large])
+
+
+def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: int, *, seed: int = 0) -> pa.Table:
+    """What is read of some pairs: HETERO_READ with one more column, `tokens`.
+
+    pairs: columns owner, node_id, kind. texts: of every node, columns node_id, digest and tokens. caps: nodes of a kind
+    that one owner reads at most; kinds that it does not name are not read. tokens: of all that an owner reads, unless
+    the first node alone has more. Raises ValueError for a node without a text.
+    """
+    nodes: list[str] = pairs["node_id"].unique().to_pylist()
+    order = stable_order(nodes, seed=seed)
+    places = pl.DataFrame(
+        {"node_id": [nodes[row] for row in order.tolist()], "place": np.arange(len(order))},
+        schema={"node_id": pl.String, "place": pl.Int64},
+    )
+    held = pl.DataFrame(
+        {"node_id": pl.Series(texts["node_id"], dtype=pl.String), "digest": pl.Series(texts["digest"], dtype=pl.String)}
+        | {"tokens": pl.Series(texts["tokens"], dtype=pl.Int64)}
+    )
+    rows = pl.DataFrame({name: pl.Series(pairs[name], dtype=pl.String) for name in _PAIR})
+    most = pl.DataFrame({"kind": list(caps), "most": list(caps.values())}, schema={"kind": pl.String, "most": pl.Int64})
+    rows = rows.unique().join(most, on="kind").join(places, on="node_id").join(held, on="node_id", how="left")
+    missing = rows.filter(pl.col("digest").is_null())["node_id"].min()
+    if missing is not None:
+        raise ValueError(f"the node {missing!r} has no text; give the texts of all nodes that are read")
+    rows = rows.sort("owner", "place").filter(pl.col("place").cum_count().over("owner", "kind") <= pl.col("most"))
+    upto = pl.col("tokens").cum_sum().over("owner")
+    first = pl.col("place").cum_count().over("owner") == 1
+    rows = rows.filter((upto <= tokens) | first)
+    kinds = pl.DataFrame({"kind": list(KINDS), "rank": range(len(KINDS))})
+    rows = rows.join(kinds, on="kind").sort("owner", "rank", "node_id")
+    table = rows.select(*HETERO_READ.names, pl.col("tokens").cast(pl.Int64)).to_arrow()
+    return conform(table.drop_columns("tokens"), HETERO_READ).append_column("tokens", table["tokens"])
+
+
+def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None = None) -> pa.Table:
+    """What each text is made of (HETERO_MADE), from what `capped` gives.
+
+    settings: of what writes the text, as JSON holds them. owners: columns owner and digest, of what is shown of the
+    owner itself, such as an entity's name; None where it is not shown, so that a community that changes beyond what is
+    read of it keeps its elements.
+    """
+    shown: dict[str, str] = {}
+    if owners is not None:
+        shown = dict(zip(owners["owner"].to_pylist(), owners["digest"].to_pylist(), strict=True))
+    names = read["owner"].to_pylist()
+    starts = [row for row, name in enumerate(names) if not row or names[row - 1] != name]
+    rows = list(zip(*(read[name].to_pylist() for name in ("kind", "node_id", "digest")), strict=True))
+    tokens = np.add.reduceat(read["tokens"].to_numpy(), starts).tolist() if starts else []
+    made = []
+    for low, high, spent in zip(starts, [*starts, len(names)][1:], tokens, strict=True):
+        if owners is not None and names[low] not in shown:
+            raise ValueError(f"no text of {names[low]!r} itself is given, but of others")
+        key = [dict(settings), shown.get(names[low]), [list(row) for row in rows[low:high]]]
+        digest = hashlib.sha256(canonical_json(key)).hexdigest()[:32]
+        made.append({"owner": names[low], "made_of": digest, "nodes": high - low, "tokens": spent})
+    return conform(pa.Table.from_pylist(made, HETERO_MADE), HETERO_MADE)
+
+
+def _pairs(graph: TypedGraph, owners: pa.Array, rows: NDArray[np.integer]) -> pa.Table:
+    kinds = pa.array(KINDS).take(pa.array(graph.node_kinds[rows]))
+    table = pa.table({"owner": owners, "node_id": graph.ids.take(pa.array(rows)), "kind": kinds})
+    return table.sort_by([(name, "ascending") for name in _PAIR])

@@ -1,0 +1,52 @@
+"""The texts of units and relations, as they are read, shown and retrieved."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.embed import row_key
+from tasks.ingest.shards import estimate_tokens
+
+__all__ = ["digested", "relation_text", "relation_texts", "unit_texts"]
+
+
+def relation_text(source: str, wording: str, target: str) -> str:
+    """What a relation says, read from its source to its target: the names as they are shown."""
+    joint = "" if wording.startswith(("'", "’")) else " "
+    return f"{source}{joint}{wording} {target}"
+
+
+def unit_texts(units: pa.Table) -> pa.Table:
+    """Columns node_id and text, of units (schema UNITS)."""
+    return pa.table({"node_id": units["unit_id"], "text": units["text"]})
+
+
+def relation_texts(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
+    """Columns node_id and text, of relation nodes (HETERO_RELATIONS).
+
+    surfaces: columns entity_id, once each, and surface. Raises ValueError for an entity without one.
+    """
+    ends = []
+    for side in ("source", "target"):
+        at = pc.index_in(nodes[side].combine_chunks(), surfaces["entity_id"].combine_chunks())
+        if at.null_count:
+            missing = nodes[side].combine_chunks().filter(at.is_null())[0].as_py()
+            raise ValueError(f"the entity {missing!r} of a relation has no surface; give those of all entities")
+        ends.append(surfaces["surface"].combine_chunks().take(at).to_pylist())
+    rows = zip(ends[0], nodes["text"].to_pylist(), ends[1], strict=True)
+    texts = pa.array([relation_text(*row) for row in rows], pa.string())
+    return pa.table({"node_id": nodes["node_id"], "text": texts})
+
+
+def digested(texts: pa.Table) -> pa.Table:
+    """Columns node_id, digest and tokens, of texts (columns node_id, text): what `reading.capped` takes.
+
+    The tokens are an estimate by bytes, which is the same whatever model reads the text.
+    """
+    values = texts["text"].to_pylist()
+    columns = {
+        "digest": pa.array([row_key(text).hex() for text in values], pa.string()),
+        "tokens": pa.array([estimate_tokens(len(text.encode())) for text in values], pa.int64()),
+    }
+    return pa.table({"node_id": texts["node_id"], **columns})

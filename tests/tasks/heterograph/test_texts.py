@@ -1,0 +1,41 @@
+"""The texts of units and relations."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tasks.embed import row_key
+from tasks.heterograph.graph import relation_nodes
+from tasks.heterograph.reading import about_entities, capped
+from tasks.heterograph.texts import digested, relation_text, relation_texts, unit_texts
+from tests.tasks.heterograph.graphs import ids, prize
+
+NAMES = ("hinton", "nobel prize", "stockholm", "backpropagation")
+SHOWN = pa.table({"entity_id": ids(*NAMES), "surface": [name.title() for name in NAMES]})
+
+
+def test_a_relation_reads_from_its_source_to_its_target() -> None:
+    found = relation_texts(relation_nodes(prize().relations), SHOWN)
+    assert sorted(found["text"].to_pylist()) == [
+        "Hinton invented Backpropagation",
+        "Hinton received Nobel Prize",
+        "Nobel Prize is awarded in Stockholm",
+    ]
+    assert relation_text("Hinton", "'s student", "Sutskever") == "Hinton's student Sutskever"
+
+
+def test_an_entity_without_a_surface_is_refused() -> None:
+    with pytest.raises(ValueError, match="of a relation has no surface"):
+        relation_texts(relation_nodes(prize().relations), SHOWN.slice(0, 3))
+
+
+def test_texts_are_what_reading_takes() -> None:
+    corpus = prize()
+    graph = corpus.first()
+    texts = pa.concat_tables([unit_texts(corpus.units), relation_texts(relation_nodes(corpus.relations), SHOWN)])
+    read = capped(about_entities(graph, pa.array([True] * 4).to_numpy(False)), digested(texts), {"S": 9, "R": 9}, 999)
+    assert len(read) == 8 + 6  # every mention, and both ends of every relation
+    text = dict(zip(texts["node_id"].to_pylist(), texts["text"].to_pylist(), strict=True))
+    assert read["digest"].to_pylist() == [row_key(text[one]).hex() for one in read["node_id"].to_pylist()]
+    assert read["tokens"].to_pylist() == [len(text[one]) // 4 + 1 for one in read["node_id"].to_pylist()]
