@@ -107,11 +107,15 @@ class _Told:
 
     @classmethod
     def of(cls, rows: pl.DataFrame, settings: Mapping[str, Any]) -> _Told:
-        """rows: with the columns `named`, `texts` and `passages`: the pieces of each, and a passage of each piece."""
+        """rows: with the columns `named`, `texts`, `passage_ids` and `named_by`.
+
+        These are the pieces of each row, a passage of each piece, and the passages that names are written as in.
+        """
         setting = settings["description"]
         by = {"description": dict(setting), "describer": settings["describer"]}
         told = cls(rows, [""] * len(rows), [False] * len(rows))
-        for row, (named, pieces, passages) in enumerate(rows.select("named", "texts", "passage_ids").iter_rows()):
+        columns = rows.select("named", "texts", "passage_ids", "named_by")
+        for row, (named, pieces, passages, named_by) in enumerate(columns.iter_rows()):
             if not pieces:
                 continue
             if len(pieces) <= setting["most_pieces"]:
@@ -119,7 +123,7 @@ class _Told:
                 continue
             read = capped(pieces, setting["input_tokens"])
             texts = [pieces[one] for one in read]
-            about = tuple(sorted({passages[one] for one in read}))
+            about = tuple(sorted({*named_by, *(passages[one] for one in read)}))
             made_of = digest_of(canonical_json([named, texts, by]))[: 2 * KEY_BYTES]
             told.many.append(_Many(row, named, pieces, texts, about, made_of))
         return told
@@ -144,7 +148,7 @@ def _entities(inputs: Inputs, settings: Mapping[str, Any]) -> _Told:
         .group_by("entity_id", maintain_order=True)
         .agg(texts=pl.col("text"), passage_ids=pl.col("passage_id"))
     )
-    surfaces = part("surface").select("entity_id", surface="text")
+    surfaces = part("surface").select("entity_id", surface="text", named_by=pl.concat_list("passage_id"))
     rows = (
         part("name")
         .select("entity_id", "passages", name="text")
@@ -172,9 +176,14 @@ def _relations(inputs: Inputs, settings: Mapping[str, Any]) -> _Told:
         .group_by(pair, maintain_order=True)
         .agg(kind=pl.col("text").first())
     )
-    ends = part("source").rename({"text": "shown"}).drop("passage_id")
-    ends = ends.join(part("target").select(*pair, other="text"), on=pair)
-    wordings = part("wording").join(ends.drop("relations"), on=pair)
+    ends = (
+        part("source")
+        .rename({"text": "shown"})
+        .join(part("target").select(*pair, "passage_id", other="text"), on=pair)
+        .with_columns(named_by=pl.concat_list("passage_id", "passage_id_right"))
+        .drop("passage_id", "passage_id_right")
+    )
+    wordings = part("wording").join(ends.drop("relations", "named_by"), on=pair)
     wordings = wordings.with_columns(text=pl.concat_str("shown", "text", "other", separator=" "))
     texts = (
         pl.concat([part("description"), wordings.drop("shown", "other")])
