@@ -22,10 +22,10 @@ from storage.folder import open_store
 from storage.receipts import scan
 from tasks.backfill import Waves
 from tasks.build import Build
-from tasks.describe import capped, joined
 from tasks.executor import InlineExecutor
 from tasks.plan import Plan
 from tasks.report import Silent
+from tasks.told import capped, joined
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import settings
 from tests.llm_rules import texts_of
