@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from indexmill.command.options import Options, candidate, common, opened, printable, table
+from indexmill.command.same_as import listing, pairs
 from indexmill.command.tree import drawing, outline
+from indexmill.errors import BadInput
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -31,21 +33,35 @@ __all__ = ["command", "size", "summary"]
     show_default=True,
     help="How many roots, and how many children of a summary, to draw; the others are counted.",
 )
+@click.option("--same-as", "same_as", is_flag=True, help="List the entities whose names are nearly the same.")
 @candidate
 @common
 def command(
-    options: Options, version: int | None, alias: str | None, run: str | None, tree: bool, depth: int, width: int
+    options: Options,
+    version: int | None,
+    alias: str | None,
+    run: str | None,
+    tree: bool,
+    depth: int,
+    width: int,
+    same_as: bool,
 ) -> None:
     """Show snapshot N, the newest by default: its families with counts and parameters, its artifacts.
 
     With --tree, the hierarchy of lsh_tree instead: every summary with the number of passages under it and its first
-    words.
+    words. With --same-as, the pairs of entities whose names are nearly the same, the most alike first.
     """
+    if tree and same_as:
+        raise BadInput("--tree and --same-as show two things: give one of them")
     unnumbered = "exported snapshot" if run is None else f"candidate of run {run}, not published"
     with opened(options, version, alias, run) as snapshot:
         if tree:
             told = outline(snapshot, depth, width)
             options.print_json(told) if options.json else click.echo(drawing(told, unnumbered))
+            return
+        if same_as:
+            found = pairs(snapshot)
+            options.print_json(found) if options.json else click.echo(listing(found, unnumbered))
             return
         shown = summary(snapshot)
     if options.json:
