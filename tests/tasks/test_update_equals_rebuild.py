@@ -174,6 +174,7 @@ def test_a_document_that_is_there_leaves_the_traces_that_are_looked_for(tmp_path
                 "described",
                 "related",
                 "communities",
+                "community_members",
             }
             found = traces(snapshot, name, text) - {"same_as"}  # where its name is like another's
             assert found == tables | {"bm25", "tri_graph", "zoom_graph"}
