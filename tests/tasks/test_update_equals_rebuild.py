@@ -99,9 +99,7 @@ def build(store: Path, documents: Documents, *, clustering: str = "spectral", co
             "input_tokens": 8_000,
         },
     }
-    chosen = Configuration.model_validate(
-        children.settings(store, corpus, families=families, extract={"enabled": True}, resolve=DESCRIBED)
-    )
+    chosen = Configuration.model_validate(children.settings(store, corpus, families=families, resolve=DESCRIBED))
     return run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True, cold=cold)
 
 
@@ -176,6 +174,7 @@ def test_a_document_that_is_there_leaves_the_traces_that_are_looked_for(tmp_path
                 "described",
                 "related",
                 "communities",
+                "community_members",
             }
             found = traces(snapshot, name, text) - {"same_as"}  # where its name is like another's
             assert found == tables | {"bm25", "tri_graph", "zoom_graph"}
