@@ -1,6 +1,6 @@
 """What the community tree brings to retrieval, and the variants of ArchRAG's table 4 without a language model.
 
-    python -m benchmarks.community_tree STORE QUESTIONS.jsonl [--other NAME=STORE ...] [--only PART]
+    python -m benchmarks.community_tree STORE QUESTIONS.jsonl [--other NAME=STORE[@VERSION] ...] [--only PART]
 
 The store holds community_tree; others are of the same corpus with other settings (`clustering`, `augmentation`). It
 prints:
@@ -151,8 +151,8 @@ def print_variants(snapshot: Snapshot, asking: Asking, others: Mapping[str, str]
     own = snapshot.communities.tree
     asking.show("entities only", asking.rows(own, CommunityTreeParameters(levels=0)))
     print_variant(asking, "as built", own)
-    for name, store in others.items():
-        with indexmill.open(store) as other:
+    for name, place in others.items():
+        with opened(place) as other:
             print_variant(asking, name, other.communities.tree)
     for name, levels in variants(entity_graph(snapshot), sized):
         print_variant(asking, name, tree_over(own, levels))
@@ -210,7 +210,7 @@ def told(hits: Sequence[Hit]) -> str:
     return "\n".join(lines).casefold()
 
 
-def print_hits(snapshot: Snapshot, asking: Asking, answers: Sequence[str]) -> None:
+def print_hits(snapshot: Snapshot, asking: Asking, answers: Sequence[str], others: Mapping[str, str]) -> None:
     print(f"{'':64}{'recall':>8}{'answers':>9}{'entities':>10}{'communities':>13}{'passages':>10}{'tokens':>8}")
     cases: list[tuple[str, int, dict[str, Any]]] = [
         *((f"nodes alone, {label}", 1000, {"passages": 0, "levels": levels}) for label, levels in LEVELS),
@@ -224,26 +224,42 @@ def print_hits(snapshot: Snapshot, asking: Asking, answers: Sequence[str]) -> No
         *((f"dense, {k} hits", k, {}) for k in (5, 10)),
     ]
     for label, k, given in cases:
-        method = "dense" if label.startswith("dense") else "community_tree"
-        found = snapshot.retrieve_batch(asking.texts, method=method, k=k, vectors=asking.vectors, parameters=given)
-        recall, stands, counted = [], [], []
-        for question, answer, hits in zip(asking.questions, answers, found, strict=True):
-            documents = {one for hit in hits if hit.kind == "passage" for one in hit.document_ids}
-            recall.append(len(documents & set(question.gold_ids)) / len(question.gold_ids))
-            if len(answer) > 3:  # not "yes" and "no"
-                stands.append(answer.casefold() in told(hits))
-            kinds = [sum(hit.kind == kind for hit in hits) for kind in ("entity", "community", "passage")]
-            counted.append((*kinds, sum(hit.tokens or 0 for hit in hits)))
-        means = np.mean(counted, axis=0)
-        share = f"{np.mean(stands):9.3f}" if stands else f"{'-':>9}"
-        print(f"{label:64}{np.mean(recall):8.4f}{share}{means[0]:10.2f}{means[1]:13.2f}{means[2]:10.2f}{means[3]:8.0f}")
+        print_case(snapshot, asking, answers, label, k, given)
+    for name, place in others.items():
+        with opened(place) as other:
+            for label, levels in LEVELS[:2]:
+                print_case(other, asking, answers, f"{name}, {label}", 1000, {"passages": 0, "levels": levels})
+
+
+def print_case(
+    snapshot: Snapshot, asking: Asking, answers: Sequence[str], label: str, k: int, given: dict[str, Any]
+) -> None:
+    method = "dense" if label.startswith("dense") else "community_tree"
+    found = snapshot.retrieve_batch(asking.texts, method=method, k=k, vectors=asking.vectors, parameters=given)
+    recall, stands, counted = [], [], []
+    for question, answer, hits in zip(asking.questions, answers, found, strict=True):
+        documents = {one for hit in hits if hit.kind == "passage" for one in hit.document_ids}
+        recall.append(len(documents & set(question.gold_ids)) / len(question.gold_ids))
+        if len(answer) > 3:  # not "yes" and "no"
+            stands.append(answer.casefold() in told(hits))
+        kinds = [sum(hit.kind == kind for hit in hits) for kind in ("entity", "community", "passage")]
+        counted.append((*kinds, sum(hit.tokens or 0 for hit in hits)))
+    means = np.mean(counted, axis=0)
+    share = f"{np.mean(stands):9.3f}" if stands else f"{'-':>9}"
+    print(f"{label:64}{np.mean(recall):8.4f}{share}{means[0]:10.2f}{means[1]:13.2f}{means[2]:10.2f}{means[3]:8.0f}")
+
+
+def opened(place: str) -> Snapshot:
+    """The snapshot of ``STORE`` or ``STORE@VERSION``."""
+    store, _, version = place.partition("@")
+    return indexmill.open(store, version=int(version) if version else None)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
-    parser.add_argument("--other", action="append", default=[], metavar="NAME=STORE")
+    parser.add_argument("--other", action="append", default=[], metavar="NAME=STORE[@VERSION]")
     parser.add_argument("--only", choices=("settings", "hits", "fused", "variants"), help="print one part alone")
     parser.add_argument("--grain", type=int, default=400, help="nodes per unit of Leiden's resolution; 0: resolution 1")
     parser.add_argument("--largest", type=int, default=50, help="most members of a community of Leiden's; 0: no bound")
@@ -251,7 +267,7 @@ def main() -> None:
     questions = read_questions(chosen.questions)
     records = [json.loads(line) for line in chosen.questions.read_text(encoding="utf-8").splitlines() if line.strip()]
     print(describe_machine())
-    with indexmill.open(chosen.store) as snapshot:
+    with opened(chosen.store) as snapshot:
         print(f"{snapshot.manifest.corpus.passages} passages, {snapshot.manifest.families['community_tree'].counts}")
         others = dict(named.split("=", 1) for named in chosen.other)
         asking = Asking(snapshot, questions, snapshot.encode([one.question for one in questions]))
@@ -261,7 +277,7 @@ def main() -> None:
         sized = {"grain": chosen.grain, "largest": chosen.largest}
         sections: dict[str, Callable[[], None]] = {
             "settings": lambda: print_settings(asking, snapshot.communities.tree),
-            "hits": lambda: print_hits(snapshot, asking, answers),
+            "hits": lambda: print_hits(snapshot, asking, answers, others),
             "fused": lambda: print_fused(snapshot, asking),
             "variants": lambda: print_variants(snapshot, asking, others, sized),
         }
