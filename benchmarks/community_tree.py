@@ -1,26 +1,26 @@
 """What the community tree brings to retrieval, and the variants of ArchRAG's table 4 without a language model.
 
-    python -m benchmarks.community_tree STORE QUESTIONS.jsonl [--other NAME=STORE ...] [--grain 400] [--largest 50]
+    python -m benchmarks.community_tree STORE QUESTIONS.jsonl [--other NAME=STORE[@VERSION] ...] [--only PART]
 
 The store holds community_tree; others are of the same corpus with other settings (`clustering`, `augmentation`). It
 prints:
 
-- how good the levels are, CHI and Sim (eqs. 5 and 6), of the store, of the others, and of communities that are found
-  here: attributed and plain Leiden, spectral, without links by content, at random. The vector of such a community is
-  the mean of its members' vectors, which stands in for its summary's;
-- evidence recall at 5 and 10 of passages for each of them, with all levels, one (single layer) and none (entities
-  only), beside `dense` and `fused`; of all questions, the even- and the odd-numbered ones;
+- evidence recall at 5 and 10 of passages, of all questions, the even- and the odd-numbered ones: of `dense`, `fused`,
+  and `community_tree` with one setting after the other changed;
 - what the nodes found hold, without passages, as the paper gives them to the model: the part of the answers that stand
-  in their texts and relations (of the questions that have one), and their tokens;
-- what mixed hits hold: the evidence recall of their passages, answers, tokens, and the number of each kind;
-- `fused` with `community_tree` at several weights.
+  in their texts and relations (of the questions that have one), and their tokens; and what mixed hits hold;
+- `fused` with `community_tree` at several weights;
+- for entities only, then the store, the others, and communities that are found here (attributed and plain Leiden,
+  spectral, without links by content, at random): CHI and Sim of each level (eqs. 5 and 6), and evidence recall with all
+  levels and one. The vector of a community that is found here is the mean of its members' vectors, which stands in for
+  its summary's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ from benchmarks.machine import describe_machine
 from indexmill.evaluate import Question, read_questions
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
-from indexmill.retrieve.communities import quality
 from indexmill.retrieve.community_tree import CommunityTree, CommunityTreeParameters, nodes_of
 from indexmill.retrieve.community_tree_ranking import ranked
 from indexmill.retrieve.fused import FusedParameters, combine
@@ -99,7 +98,7 @@ def measured(level: Level) -> tuple[float, float]:
     return float("nan") if chi is None else chi, cosine_to_centre(level.below.vectors, level.labels)
 
 
-def variants(graph: Graph, sized: Mapping[str, int]) -> dict[str, list[Level]]:
+def variants(graph: Graph, sized: Mapping[str, int]) -> Iterator[tuple[str, list[Level]]]:
     """The levels of each way to find communities."""
 
     def attributed(weights: Weighted, start: Start) -> Labels:
@@ -123,10 +122,8 @@ def variants(graph: Graph, sized: Mapping[str, int]) -> dict[str, list[Level]]:
         "spectral, no links added": ("none", parted),
         "at random": ("codicil", random),
     }
-    return {
-        name: levels_over(graph, mean_of_members, AUGMENTATIONS[links], cluster, Stops())
-        for name, (links, cluster) in ways.items()
-    }
+    for name, (links, cluster) in ways.items():
+        yield name, levels_over(graph, mean_of_members, AUGMENTATIONS[links], cluster, Stops())
 
 
 class Asking:
@@ -150,30 +147,26 @@ class Asking:
         print(f"{label:64} {found}   even {halves[0]}   odd {halves[1]}", flush=True)
 
 
-def print_quality(label: str, levels: Mapping[str, Mapping[str, Any]]) -> None:
-    for number, one in levels.items():
-        chi, sim = (float("nan") if one[name] is None else one[name] for name in ("chi", "sim"))
-        print(f"{label:40}{number:>6}{one['communities']:>12,}{chi:>9.3f}{sim:>9.4f}")
+def print_variants(snapshot: Snapshot, asking: Asking, others: Mapping[str, str], sized: Mapping[str, int]) -> None:
+    own = snapshot.communities.tree
+    asking.show("entities only", asking.rows(own, CommunityTreeParameters(levels=0)))
+    print_variant(asking, "as built", own)
+    for name, place in others.items():
+        with opened(place) as other:
+            print_variant(asking, name, other.communities.tree)
+    for name, levels in variants(entity_graph(snapshot), sized):
+        print_variant(asking, name, tree_over(own, levels))
 
 
-def as_quality(tree: CommunityTree) -> dict[str, dict[str, Any]]:
-    return {
-        str(number): {"communities": len(tree.rows(number)), "chi": chi, "sim": sim}
-        for number, (chi, sim) in enumerate(tree.quality.tolist(), start=1)
-    }
-
-
-def print_variants(asking: Asking, trees: Mapping[str, CommunityTree]) -> None:
-    print()
-    for name, tree in trees.items():
-        for label, levels in LEVELS:
-            if levels == 0 and tree is not next(iter(trees.values())):
-                continue  # entities are the same
-            asking.show(f"{name}, {label}", asking.rows(tree, CommunityTreeParameters(levels=levels)))
+def print_variant(asking: Asking, name: str, tree: CommunityTree) -> None:
+    """How good its levels are, and what is found with them."""
+    for number, (chi, sim) in enumerate(tree.quality.tolist(), start=1):
+        print(f"{name}: level {number}, {len(tree.rows(number)):,} communities, CHI {chi:.3f}, Sim {sim:.4f}")
+    for label, levels in (("all levels", None), ("single layer", 1)):
+        asking.show(f"{name}, {label}", asking.rows(tree, CommunityTreeParameters(levels=levels)))
 
 
 def print_settings(asking: Asking, tree: CommunityTree) -> None:
-    print()
     tried: list[dict[str, Any]] = [
         *({"reach": reach} for reach in (5, 10, 15, 20, 30, 40)),
         *({"spread": spread} for spread in (0.0, 0.25, 0.5, 1.0)),
@@ -196,7 +189,6 @@ def ranks(snapshot: Snapshot, name: str, asking: Asking) -> list[Found]:
 
 
 def print_fused(snapshot: Snapshot, asking: Asking) -> None:
-    print()
     weights = {name: weight for name, weight in FusedParameters().weights(snapshot.methods).items() if weight}
     weights.pop("community_tree", None)
     lists = {name: ranks(snapshot, name, asking) for name in (*weights, "community_tree", "dense")}
@@ -218,8 +210,8 @@ def told(hits: Sequence[Hit]) -> str:
     return "\n".join(lines).casefold()
 
 
-def print_hits(snapshot: Snapshot, asking: Asking, answers: Sequence[str]) -> None:
-    print(f"\n{'':64}{'recall':>8}{'answers':>9}{'entities':>10}{'communities':>13}{'passages':>10}{'tokens':>8}")
+def print_hits(snapshot: Snapshot, asking: Asking, answers: Sequence[str], others: Mapping[str, str]) -> None:
+    print(f"{'':64}{'recall':>8}{'answers':>9}{'entities':>10}{'communities':>13}{'passages':>10}{'tokens':>8}")
     cases: list[tuple[str, int, dict[str, Any]]] = [
         *((f"nodes alone, {label}", 1000, {"passages": 0, "levels": levels}) for label, levels in LEVELS),
         *((f"nodes alone, {k} of each level", 1000, {"passages": 0, "k_level": k}) for k in (2, 10)),
@@ -232,59 +224,67 @@ def print_hits(snapshot: Snapshot, asking: Asking, answers: Sequence[str]) -> No
         *((f"dense, {k} hits", k, {}) for k in (5, 10)),
     ]
     for label, k, given in cases:
-        method = "dense" if label.startswith("dense") else "community_tree"
-        found = snapshot.retrieve_batch(asking.texts, method=method, k=k, vectors=asking.vectors, parameters=given)
-        recall, stands, counted = [], [], []
-        for question, answer, hits in zip(asking.questions, answers, found, strict=True):
-            documents = {one for hit in hits if hit.kind == "passage" for one in hit.document_ids}
-            recall.append(len(documents & set(question.gold_ids)) / len(question.gold_ids))
-            if len(answer) > 3:  # not "yes" and "no"
-                stands.append(answer.casefold() in told(hits))
-            kinds = [sum(hit.kind == kind for hit in hits) for kind in ("entity", "community", "passage")]
-            counted.append((*kinds, sum(hit.tokens or 0 for hit in hits)))
-        means = np.mean(counted, axis=0)
-        share = f"{np.mean(stands):9.3f}" if stands else f"{'-':>9}"
-        print(f"{label:64}{np.mean(recall):8.4f}{share}{means[0]:10.2f}{means[1]:13.2f}{means[2]:10.2f}{means[3]:8.0f}")
+        print_case(snapshot, asking, answers, label, k, given)
+    for name, place in others.items():
+        with opened(place) as other:
+            for label, levels in LEVELS[:2]:
+                print_case(other, asking, answers, f"{name}, {label}", 1000, {"passages": 0, "levels": levels})
+
+
+def print_case(
+    snapshot: Snapshot, asking: Asking, answers: Sequence[str], label: str, k: int, given: dict[str, Any]
+) -> None:
+    method = "dense" if label.startswith("dense") else "community_tree"
+    found = snapshot.retrieve_batch(asking.texts, method=method, k=k, vectors=asking.vectors, parameters=given)
+    recall, stands, counted = [], [], []
+    for question, answer, hits in zip(asking.questions, answers, found, strict=True):
+        documents = {one for hit in hits if hit.kind == "passage" for one in hit.document_ids}
+        recall.append(len(documents & set(question.gold_ids)) / len(question.gold_ids))
+        if len(answer) > 3:  # not "yes" and "no"
+            stands.append(answer.casefold() in told(hits))
+        kinds = [sum(hit.kind == kind for hit in hits) for kind in ("entity", "community", "passage")]
+        counted.append((*kinds, sum(hit.tokens or 0 for hit in hits)))
+    means = np.mean(counted, axis=0)
+    share = f"{np.mean(stands):9.3f}" if stands else f"{'-':>9}"
+    print(f"{label:64}{np.mean(recall):8.4f}{share}{means[0]:10.2f}{means[1]:13.2f}{means[2]:10.2f}{means[3]:8.0f}")
+
+
+def opened(place: str) -> Snapshot:
+    """The snapshot of ``STORE`` or ``STORE@VERSION``."""
+    store, _, version = place.partition("@")
+    return indexmill.open(store, version=int(version) if version else None)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
-    parser.add_argument("--other", action="append", default=[], metavar="NAME=STORE")
+    parser.add_argument("--other", action="append", default=[], metavar="NAME=STORE[@VERSION]")
+    parser.add_argument("--only", choices=("settings", "hits", "fused", "variants"), help="print one part alone")
     parser.add_argument("--grain", type=int, default=400, help="nodes per unit of Leiden's resolution; 0: resolution 1")
     parser.add_argument("--largest", type=int, default=50, help="most members of a community of Leiden's; 0: no bound")
     chosen = parser.parse_args()
     questions = read_questions(chosen.questions)
     records = [json.loads(line) for line in chosen.questions.read_text(encoding="utf-8").splitlines() if line.strip()]
     print(describe_machine())
-    with indexmill.open(chosen.store) as snapshot:
+    with opened(chosen.store) as snapshot:
         print(f"{snapshot.manifest.corpus.passages} passages, {snapshot.manifest.families['community_tree'].counts}")
+        others = dict(named.split("=", 1) for named in chosen.other)
         asking = Asking(snapshot, questions, snapshot.encode([one.question for one in questions]))
-        trees = {"as built": snapshot.communities.tree}
-        print(f"\n{'':40}{'level':>6}{'communities':>12}{'CHI':>9}{'Sim':>9}")
-        print_quality("as built", quality(snapshot))
-        for named in chosen.other:
-            name, _, store = named.partition("=")
-            with indexmill.open(store) as other:
-                trees[name] = other.communities.tree
-                print_quality(name, quality(other))
-        for name, levels in variants(
-            entity_graph(snapshot), {"grain": chosen.grain, "largest": chosen.largest}
-        ).items():
-            trees[name] = tree_over(snapshot.communities.tree, levels)
-            print_quality(name, as_quality(trees[name]))
-        print()
         for method in ("dense", "fused"):
             asking.show(method, [one.rows for one in ranks(snapshot, method, asking)])
-        sections: tuple[Callable[[], None], ...] = (
-            lambda: print_variants(asking, trees),
-            lambda: print_settings(asking, snapshot.communities.tree),
-            lambda: print_hits(snapshot, asking, [str(one.get("answer", "")) for one in records]),
-            lambda: print_fused(snapshot, asking),
-        )
-        for section in sections:
-            section()
+        answers = [str(one.get("answer", "")) for one in records]
+        sized = {"grain": chosen.grain, "largest": chosen.largest}
+        sections: dict[str, Callable[[], None]] = {
+            "settings": lambda: print_settings(asking, snapshot.communities.tree),
+            "hits": lambda: print_hits(snapshot, asking, answers, others),
+            "fused": lambda: print_fused(snapshot, asking),
+            "variants": lambda: print_variants(snapshot, asking, others, sized),
+        }
+        for name, section in sections.items():
+            if chosen.only in (None, name):
+                print()
+                section()
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class CommunityTreeParameters:
 
     k_level: Annotated[int, Field(ge=1, le=1000)] = 5
     levels: Annotated[int, Field(ge=0)] | None = None
-    ef: Annotated[int, Field(ge=1, le=10_000)] = 64
+    ef: Annotated[int, Field(ge=1, le=10_000)] = 128
     level_weight: _Weight = 1.0
     passages: Annotated[int, Field(ge=0)] | None = None
     token_budget: Annotated[int, Field(ge=1)] | None = None
