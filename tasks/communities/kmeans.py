@@ -9,7 +9,7 @@ from tasks.communities.graph import Labels, in_order
 
 __all__ = ["kmeans"]
 
-_TILE = 2**22  # distances held at once
+_TILE = 2**17  # distances held at once: few enough to stay in the cache
 
 
 def kmeans(rows: NDArray[np.float64], clusters: int, *, seed: int = 0, rounds: int = 50) -> Labels:
