@@ -16,10 +16,10 @@ from indexmill.canonical import canonical_json, digest_of
 from indexmill.models.llm import Request, data_block
 from schemas.config import LlmSettings
 from tasks import summarise
-from tasks.describe import related_text
 from tasks.ingest.shards import estimate_tokens
 from tasks.llm.prompts import Prompt, prompt
 from tasks.summarise import Extractive, plain
+from tasks.told import related_text
 
 __all__ = [
     "Finding",

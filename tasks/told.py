@@ -17,7 +17,7 @@ from tasks.embed import KEY_BYTES, row_key
 from tasks.ingest.shards import estimate_tokens
 from tasks.summarise import plain
 
-__all__ = ["Many", "Told", "capped", "entities_of", "entity_text", "joined", "relations_of"]
+__all__ = ["Many", "Told", "capped", "entities_of", "entity_text", "joined", "related_text", "relations_of"]
 
 _MENTIONED_AS = frozenset({"alias", "name", "part", "title"})
 """Types that extraction without a model gives and that tell nothing of a thing: how it is mentioned."""
@@ -29,6 +29,11 @@ def entity_text(surface: str, type: str, description: str) -> str:  # noqa: A002
     """The text of an entity: what is embedded, and shown to whoever summarises it. A surface is never empty."""
     head = surface if not type or type in _MENTIONED_AS else f"{surface} ({type})"
     return f"{head}: {description}" if description else head
+
+
+def related_text(source: str, target: str, description: str) -> str:
+    """The text of a relation between two entities that are shown so."""
+    return f"{source}{_BETWEEN}{target}: {description}"
 
 
 def joined(pieces: Sequence[str], tokens: int) -> str:
