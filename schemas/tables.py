@@ -151,7 +151,7 @@ PIECES = _schema(
     part=pa.string(),  # "name" (canonical), "surface" (how it is shown), "type" or "description"
     text=pa.string(),
     passages=pa.int32(),  # that say so; beside name and surface: that it was extracted from
-    passage_id=pa.string(),  # the least of these
+    passage_id=pa.string(),  # the least of these; beside the surface: of those that write it so
 )
 """What there is to be told of extracted entities, ordered by (entity_id, part, text); read by one stage alone."""
 
@@ -161,7 +161,7 @@ RELATION_PIECES = _schema(
     part=pa.string(),  # "source", "target" (how that end is shown), "kind", "description" or, for lack of it, "wording"
     text=pa.string(),
     relations=pa.int32(),  # that say so; beside the ends: how many there are
-    passage_id=pa.string(),  # the least of those that they stand in
+    passage_id=pa.string(),  # the least of those that they stand in; beside an end: of those that write it so
 )
 """The same of relations, ordered by (source, target, part, text); in the shard of the source."""
 

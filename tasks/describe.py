@@ -9,7 +9,7 @@ shard; what an earlier part made of the same pieces is copied.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from indexmill.canonical import canonical_json, digest_of
+from indexmill.canonical import canonical_json
 from indexmill.models.llm import Request
 from indexmill.packs import pack_size
 from schemas.tables import CONSOLIDATED, DESCRIBED, PIECES, RELATED, RELATION_PIECES, conform
@@ -28,173 +28,14 @@ from tasks import describe_llm
 from tasks.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
 from tasks.encoder import encoder_of
 from tasks.estimate import Estimate, LlmUse, Range, Rows
-from tasks.ingest.shards import estimate_tokens, id_hashes
+from tasks.ingest.shards import id_hashes
 from tasks.llm.ask import Answer, ask, known
 from tasks.node_texts import is_table
 from tasks.stage import Inputs, Outputs, Stage
-from tasks.summarise import Extractive, plain
+from tasks.summarise import Extractive
+from tasks.told import Many, Told, entities_of, entity_text, joined, relations_of
 
-__all__ = ["STAGE", "capped", "entity_text", "estimate", "joined", "related_text"]
-
-_MENTIONED_AS = frozenset({"alias", "name", "part", "title"})
-"""Types that extraction without a model gives and that tell nothing of a thing: how it is mentioned."""
-
-_BETWEEN = " -> "
-
-
-def entity_text(surface: str, type: str, description: str) -> str:  # noqa: A002 - the column's name
-    """The text of an entity: what is embedded, and shown to whoever summarises it. A surface is never empty."""
-    head = surface if not type or type in _MENTIONED_AS else f"{surface} ({type})"
-    return f"{head}: {description}" if description else head
-
-
-def related_text(source: str, target: str, description: str) -> str:
-    """The text of a relation between two entities that are shown so."""
-    return f"{source}{_BETWEEN}{target}: {description}"
-
-
-def joined(pieces: Sequence[str], tokens: int) -> str:
-    """Pieces one after the other, as many of the first as have about so many tokens; none that stands in another."""
-    room = tokens
-    chosen: list[str] = []
-    for piece in pieces:
-        size = estimate_tokens(len(piece.encode("utf-8")))
-        if any(piece in other for other in chosen) or (chosen and size > room):
-            continue
-        chosen.append(piece)
-        room -= size
-    whole = [one for one in chosen if not any(one != other and one in other for other in chosen)]
-    return plain(" ".join(whole), tokens)
-
-
-def capped(pieces: Sequence[str], tokens: int) -> list[int]:
-    """The rows of the pieces that are read where there are many: those with the least hashes, of about so many tokens.
-
-    So a piece that comes or goes seldom changes which of the others are read (ours).
-    """
-    chosen: list[int] = []
-    for row in sorted(range(len(pieces)), key=lambda row: (row_key(pieces[row]), row)):
-        tokens -= estimate_tokens(len(pieces[row].encode("utf-8")))
-        if chosen and tokens < 0:
-            break
-        chosen.append(row)
-    return chosen
-
-
-@dataclass(frozen=True)
-class _Many:
-    """Pieces that are too many to be joined: what makes one text of them reads these.
-
-    row: of the table that the text is for. all: every piece, in the order in which they would be joined.
-    """
-
-    row: int
-    named: str
-    all: Sequence[str]
-    texts: Sequence[str]
-    about: tuple[str, ...]
-    made_of: str
-
-
-@dataclass
-class _Told:
-    """The rows of a table, with the descriptions that are joined, and the pieces of the others."""
-
-    rows: pl.DataFrame
-    texts: list[str]
-    stand_ins: list[bool]
-    many: list[_Many] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, rows: pl.DataFrame, settings: Mapping[str, Any]) -> _Told:
-        """rows: with the columns `named`, `texts` and `passages`: the pieces of each, and a passage of each piece."""
-        setting = settings["description"]
-        by = {"description": dict(setting), "describer": settings["describer"]}
-        told = cls(rows, [""] * len(rows), [False] * len(rows))
-        for row, (named, pieces, passages) in enumerate(rows.select("named", "texts", "passage_ids").iter_rows()):
-            if not pieces:
-                continue
-            if len(pieces) <= setting["most_pieces"]:
-                told.texts[row] = joined(pieces, setting["tokens"])
-                continue
-            read = capped(pieces, setting["input_tokens"])
-            texts = [pieces[one] for one in read]
-            about = tuple(sorted({passages[one] for one in read}))
-            made_of = digest_of(canonical_json([named, texts, by]))[: 2 * KEY_BYTES]
-            told.many.append(_Many(row, named, pieces, texts, about, made_of))
-        return told
-
-
-def _entities(inputs: Inputs, settings: Mapping[str, Any]) -> _Told:
-    """The entities of a shard, ordered by id."""
-    pieces = _frame(inputs.table("pieces", PIECES))
-
-    def part(name: str) -> pl.DataFrame:
-        return pieces.filter(pl.col("part") == name).drop("part")
-
-    types = (
-        part("type")
-        .sort("entity_id", "passages", "text", descending=[False, True, False])
-        .group_by("entity_id", maintain_order=True)
-        .agg(type=pl.col("text").first())
-    )
-    texts = (
-        part("description")
-        .sort("entity_id", "passages", "text", descending=[False, True, False])
-        .group_by("entity_id", maintain_order=True)
-        .agg(texts=pl.col("text"), passage_ids=pl.col("passage_id"))
-    )
-    surfaces = part("surface").select("entity_id", surface="text")
-    rows = (
-        part("name")
-        .select("entity_id", "passages", name="text")
-        .join(surfaces, on="entity_id", how="left")
-        .join(types, on="entity_id", how="left")
-        .join(texts, on="entity_id", how="left")
-        .with_columns(pl.col("type").fill_null(""), named=pl.col("surface"), pieces=pl.col("texts").list.len())
-        .with_columns(pl.col("pieces").fill_null(0))
-        .sort("entity_id")
-    )
-    return _Told.of(rows, settings)
-
-
-def _relations(inputs: Inputs, settings: Mapping[str, Any]) -> _Told:
-    """The related pairs of a shard, ordered by their ids. A wording is told between its two ends."""
-    pieces = _frame(inputs.table("relation_pieces", RELATION_PIECES))
-    pair = ["source", "target"]
-
-    def part(name: str) -> pl.DataFrame:
-        return pieces.filter(pl.col("part") == name).drop("part")
-
-    kinds = (
-        part("kind")
-        .sort(*pair, "relations", "text", descending=[False, False, True, False])
-        .group_by(pair, maintain_order=True)
-        .agg(kind=pl.col("text").first())
-    )
-    ends = part("source").rename({"text": "shown"}).drop("passage_id")
-    ends = ends.join(part("target").select(*pair, other="text"), on=pair)
-    wordings = part("wording").join(ends.drop("relations"), on=pair)
-    wordings = wordings.with_columns(text=pl.concat_str("shown", "text", "other", separator=" "))
-    texts = (
-        pl.concat([part("description"), wordings.drop("shown", "other")])
-        .group_by(*pair, "text")
-        .agg(pl.col("relations").sum(), pl.col("passage_id").min())
-        .sort(*pair, "relations", "text", descending=[False, False, True, False])
-        .group_by(pair, maintain_order=True)
-        .agg(texts=pl.col("text"), passage_ids=pl.col("passage_id"))
-    )
-    rows = (
-        ends.join(kinds, on=pair, how="left")
-        .join(texts, on=pair, how="left")
-        .with_columns(pl.col("kind").fill_null(""), named=pl.concat_str("shown", "other", separator=_BETWEEN))
-        .sort(pair)
-    )
-    return _Told.of(rows, settings)
-
-
-def _frame(table: pa.Table) -> pl.DataFrame:
-    return pl.DataFrame(pl.from_arrow(table))
+__all__ = ["STAGE", "entity_text", "estimate"]
 
 
 class _Known:
@@ -222,21 +63,26 @@ class _Known:
 class _Shard:
     """What a part is made of, as far as it is known without asking anybody."""
 
-    entities: _Told
-    relations: _Told
+    entities: Told
+    relations: Told
     known: _Known
 
     @classmethod
     def of(cls, inputs: Inputs) -> _Shard:
-        return cls(_entities(inputs, inputs.settings), _relations(inputs, inputs.settings), _Known(inputs))
+        settings = inputs.settings
+        return cls(
+            entities_of(inputs.table("pieces", PIECES), settings),
+            relations_of(inputs.table("relation_pieces", RELATION_PIECES), settings),
+            _Known(inputs),
+        )
 
-    def all(self) -> Iterator[tuple[_Told, _Many]]:
+    def all(self) -> Iterator[tuple[Told, Many]]:
         """The pieces that are too many, each with the rows that they belong to."""
         for told in (self.entities, self.relations):
             for one in told.many:
                 yield told, one
 
-    def missing(self) -> list[_Many]:
+    def missing(self) -> list[Many]:
         """Those of which no earlier part holds the text; of equal ones the first."""
         found = {one.made_of: one for _, one in reversed([*self.all()]) if one.made_of not in self.known.texts}
         return [one for _, one in self.all() if found.pop(one.made_of, None) is not None]
@@ -297,7 +143,7 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def _texts(entities: _Told) -> list[str]:
+def _texts(entities: Told) -> list[str]:
     columns = (entities.rows[name].to_list() for name in ("surface", "type"))
     return [entity_text(*one) for one in zip(*columns, entities.texts, strict=True)]
 
@@ -317,7 +163,7 @@ def _described(inputs: Inputs, shard: _Shard, texts: Sequence[str], digests: Seq
     return conform(rows.to_arrow(), DESCRIBED)
 
 
-def _related(relations: _Told) -> pa.Table:
+def _related(relations: Told) -> pa.Table:
     rows = relations.rows.select("source", "target", "kind", "relations").with_columns(
         description=pl.Series(relations.texts, dtype=pl.String),
         digest=pl.Series([row_key(text).hex() for text in relations.texts], dtype=pl.String),
@@ -331,7 +177,7 @@ def _consolidated(kept: Mapping[str, str]) -> pa.Table:
     return conform(pa.Table.from_pylist(rows, CONSOLIDATED), CONSOLIDATED)
 
 
-def _made(inputs: Inputs, missing: Sequence[_Many]) -> tuple[dict[str, tuple[str, bool]], Mapping[str, int]]:
+def _made(inputs: Inputs, missing: Sequence[Many]) -> tuple[dict[str, tuple[str, bool]], Mapping[str, int]]:
     """By what it is made of, the text of each, and whether it is a stand-in; counts of what a model was asked."""
     settings = inputs.settings
     tokens: int = settings["description"]["tokens"]
@@ -345,7 +191,7 @@ def _made(inputs: Inputs, missing: Sequence[_Many]) -> tuple[dict[str, tuple[str
     }, asked.counts
 
 
-def _questions(settings: Mapping[str, Any], missing: Sequence[_Many]) -> list[Request]:
+def _questions(settings: Mapping[str, Any], missing: Sequence[Many]) -> list[Request]:
     tokens: int = settings["description"]["tokens"]
     return [
         describe_llm.request(one.named, one.texts, tokens, settings["prompt"], about=one.about, makes=one.made_of)
@@ -398,7 +244,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _llm_use(inputs: Inputs, missing: Sequence[_Many]) -> LlmUse:
+def _llm_use(inputs: Inputs, missing: Sequence[Many]) -> LlmUse:
     """What is asked for some descriptions, those that the ledger has left out. An answer may need a repair."""
     asking = inputs.settings["asking"]
     unknown = {}

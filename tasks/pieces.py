@@ -25,7 +25,8 @@ _TAG, _PASSAGE = "part", "passage_id"
 def entity_pieces(extracted: Sequence[Path], shown: pl.DataFrame) -> pa.Table:
     """The pieces of all entities (schema PIECES) of the tables `extracted` of all shards.
 
-    shown: by `entity_id`, the `surface` under which each entity is shown. Holds one shard's table, and all pieces.
+    shown: by `entity_id`, the `surface` under which each entity is shown, and the least `passage_id` that writes it so.
+    Holds one shard's table, and all pieces.
     """
     found = _Found(["entity_id"], "passages")
     for path in extracted:
@@ -34,7 +35,7 @@ def entity_pieces(extracted: Sequence[Path], shown: pl.DataFrame) -> pa.Table:
     surfaces = shown.rename({"surface": "text"})
 
     def with_surfaces(pieces: pl.DataFrame) -> pl.DataFrame:
-        names = pieces.filter(pl.col(_TAG) == "name").drop("text")
+        names = pieces.filter(pl.col(_TAG) == "name").drop("text", _PASSAGE)
         own = names.join(surfaces, on="entity_id").with_columns(pl.lit("surface").alias(_TAG))
         return pl.concat([pieces, own.select(pieces.columns)])
 
@@ -56,7 +57,7 @@ def relation_pieces(relations: Sequence[Path], shown: pl.DataFrame) -> pa.Table:
         found.add(told.unpivot(parts, index=["source", "target", _PASSAGE], variable_name=_TAG))
 
     def with_ends(pieces: pl.DataFrame) -> pl.DataFrame:
-        pairs = pieces.filter(pl.col(_TAG) == "pair").drop("text")
+        pairs = pieces.filter(pl.col(_TAG) == "pair").drop("text", _PASSAGE)
         ends = [
             pairs.join(shown.rename({"entity_id": end, "surface": "text"}), on=end).with_columns(
                 pl.lit(end).alias(_TAG)

@@ -32,17 +32,18 @@ _FOLDS = tuple("0123456789abcdef")
 
 _SURFACE = pl.Schema(
     {"entity_id": pl.String, "name": pl.String, "surface": pl.String}
-    | {"mentions": pl.Int64, "told": pl.Int64, "linked": pl.Boolean, "titles": pl.Boolean}
+    | {"mentions": pl.Int64, "told": pl.Int64, "linked": pl.Boolean, "titles": pl.Boolean, "passage_id": pl.String}
 )
 _SPREAD = pl.Schema({"entity_id": pl.String} | dict.fromkeys(("passages", "mentioning", "documents"), pl.Int64))
 
 
 def resolve(
     mentions: Sequence[Path], passages: Sequence[Path], extracted: Sequence[Path] = ()
-) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Entities, their surface forms, and the names that get vectors, each ordered by entity id.
+) -> tuple[pa.Table, pa.Table, pa.Table, pl.DataFrame]:
+    """Entities, their surface forms, and the names that get vectors, each ordered by entity id; and how each is shown.
 
-    The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`. The files are those of the same shards; none of
+    The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`; the last has entity_id, surface and, where
+    something is extracted, the least passage_id that writes it so. The files are those of the same shards; none of
     extractions where nothing is extracted. Passages and documents of an entity are those that mention it or tell of it;
     what is only told of has no mentions.
 
@@ -62,19 +63,22 @@ def resolve(
             for (digit,), part in rows.partition_by("digit", as_dict=True, include_key=False).items():
                 found[digit].append(part)
     pieces = [_folded(surfaces.pop(digit), spread.pop(digit)) for digit in _FOLDS]
-    entities, ordered, names = (pa.concat_tables(tables).combine_chunks() for tables in zip(*pieces, strict=True))
-    return entities, ordered, names
+    *tables, shown = zip(*pieces, strict=True)
+    entities, ordered, names = (pa.concat_tables(table).combine_chunks() for table in tables)
+    return entities, ordered, names, pl.concat(shown)
 
 
 def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl.DataFrame, pl.DataFrame]:
     """A shard's surface forms (_SURFACE) and where its entities are (_SPREAD), with the first `digit` of the id."""
     rows = pl.read_parquet(mentions, columns=["entity_id", "name", "surface", "passage_id", "kind"])
     owners = pl.read_parquet(passages, columns=["passage_id", "document_id"])
+    passage = pl.lit("") if extracted is None else pl.col("passage_id").min()
     surfaces = rows.group_by("entity_id", "name", "surface").agg(
         mentions=pl.len().cast(pl.Int64),
         told=pl.lit(0, pl.Int64),
         linked=(~pl.col("kind").is_in(UNLINKED_KINDS)).any(),
         titles=(pl.col("kind") == "title").any(),
+        passage_id=passage,
     )
     places = rows.select("entity_id", "passage_id").unique().with_columns(mentioning=pl.lit(1, pl.Int64))
     if extracted is not None:
@@ -84,6 +88,7 @@ def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl
             told=pl.len().cast(pl.Int64),
             linked=pl.lit(False),
             titles=pl.lit(False),
+            passage_id=passage,
         )
         surfaces = pl.concat([surfaces, forms])
         also = told.select("entity_id", "passage_id", mentioning=pl.lit(0, pl.Int64))
@@ -101,12 +106,14 @@ def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl
     return surfaces.with_columns(digit), spread.with_columns(digit)
 
 
-def _folded(surfaces: list[pl.DataFrame], spread: list[pl.DataFrame]) -> tuple[pa.Table, pa.Table, pa.Table]:
+def _folded(
+    surfaces: list[pl.DataFrame], spread: list[pl.DataFrame]
+) -> tuple[pa.Table, pa.Table, pa.Table, pl.DataFrame]:
     """What all shards found of some entities, put together."""
     forms = (
         pl.concat([_SURFACE.to_frame(), *surfaces])
         .group_by("entity_id", "name", "surface")
-        .agg(pl.col("mentions", "told").sum(), pl.col("linked", "titles").any())
+        .agg(pl.col("mentions", "told").sum(), pl.col("linked", "titles").any(), pl.col("passage_id").min())
         .sort("entity_id", "mentions", "told", "surface", descending=[False, True, True, False])
     )
     places = pl.concat([_SPREAD.to_frame(), *spread]).group_by("entity_id").agg(pl.exclude("entity_id").sum())
@@ -114,7 +121,7 @@ def _folded(surfaces: list[pl.DataFrame], spread: list[pl.DataFrame]) -> tuple[p
         forms.group_by("entity_id", maintain_order=True)
         .agg(
             pl.col("name").first(),
-            pl.col("surface").first(),
+            pl.col("surface", "passage_id").first(),
             pl.col("mentions").sum(),
             pl.col("linked", "titles").any(),
         )
@@ -124,9 +131,10 @@ def _folded(surfaces: list[pl.DataFrame], spread: list[pl.DataFrame]) -> tuple[p
     names = entities.filter(pl.col("titles") | (pl.col("linked") & (pl.col("mentioning") > 1)))
     ordered = forms.select("entity_id", "surface", "mentions").sort("entity_id", "surface")
     return (
-        conform(entities.drop("linked", "titles", "mentioning").to_arrow(), ENTITIES),
+        conform(entities.to_arrow(), ENTITIES),
         conform(ordered.to_arrow(), SURFACES),
         conform(names.select("entity_id", "name").to_arrow(), NAMES),
+        entities.select("entity_id", "surface", "passage_id"),
     )
 
 
@@ -138,10 +146,9 @@ def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
 
 
 def _compute(inputs: Inputs) -> Outputs:
-    made = resolve(inputs.paths("mentions"), inputs.paths("passages"), inputs.paths("extracted"))
+    *made, shown = resolve(inputs.paths("mentions"), inputs.paths("passages"), inputs.paths("extracted"))
     found = dict(zip(("entities", "surfaces", "named"), made, strict=True))
     if inputs.settings.get("pieces"):
-        shown = pl.DataFrame(pl.from_arrow(found["entities"].select(["entity_id", "surface"])))
         found["pieces"] = entity_pieces(inputs.paths("extracted"), shown)
         found["relation_pieces"] = relation_pieces(inputs.paths("relations"), shown)
     keys = {name: entity_keys(table.column(0)) for name, table in found.items()}

@@ -37,12 +37,12 @@ def same_as(
 ) -> pa.Table:
     """The pairs of entities whose names are nearly the same (schema SAME_AS).
 
-    ids: ascending. names: canonical. vectors: (n, d) float32 of the names, of unit length. neighbours: with how many
-    names, the nearest by vector, each is compared; of equally near ones those of the lower ids.
+    ids: ascending. names: canonical. vectors: (n, d) float32 of the names, on the grid (`on_grid`). neighbours: with
+    how many names, the nearest by vector, each is compared; of equally near ones those of the lower ids.
     """
     order = np.arange(len(ids))  # ids are hashes: any of them are a sample
-    lists = Lists(on_grid(vectors), order, ListSettings(exact=_EXACT))
-    nearest = lists.nearest(lists.vectors, min(neighbours, max(len(ids) - 1, 1)), alone=True)
+    lists = Lists(vectors, order, ListSettings(exact=_EXACT))
+    nearest = lists.nearest(vectors, min(neighbours, max(len(ids) - 1, 1)), alone=True)
     rows = np.repeat(order, nearest.rows.shape[1])
     others, products = nearest.rows.ravel().astype(np.int64), nearest.products.ravel()
     near = (others >= 0) & (products >= np.ceil(cosine * UNIT))
@@ -76,7 +76,7 @@ def _compute(inputs: Inputs) -> Outputs:
             rows = inputs.table(name, DESCRIBED, "entity_id", "name")
             ids += rows.column("entity_id").to_pylist()
             names += rows.column("name").to_pylist()
-            packs.append(inputs.pack(inputs.job.inputs[f"name_vectors/{label}"])["vectors"])
+            packs.append(on_grid(inputs.pack(inputs.job.inputs[f"name_vectors/{label}"])["vectors"]))
     vectors = np.concatenate([np.empty((0, inputs.settings["dimension"]), dtype=np.float32), *packs])
     bounds = {name: inputs.settings[name] for name in ("cosine", "likeness", "neighbours")}
     found = same_as(ids, names, vectors, **bounds)

@@ -22,10 +22,10 @@ from storage.folder import open_store
 from storage.receipts import scan
 from tasks.backfill import Waves
 from tasks.build import Build
-from tasks.describe import capped, joined
 from tasks.executor import InlineExecutor
 from tasks.plan import Plan
 from tasks.report import Silent
+from tasks.told import capped, joined
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import settings
 from tests.llm_rules import texts_of
@@ -129,6 +129,12 @@ def test_many_pieces_become_one_description_and_few_are_joined(folder: Path) -> 
     assert len(mine) == len(questions)
     assert all(entry.about and set(entry.about) <= passages and entry.makes for entry in mine)
     assert len({entry.makes for entry in mine}) == len(mine)
+    written = {row["passage_id"]: set[str]() for row in rows_of(folder / "store", "passages")}
+    for row in (*rows_of(folder / "store", "mentions"), *rows_of(folder / "store", "extracted")):
+        written[row["passage_id"]].add(row["surface"])
+    for entry in mine:  # the names in a question are of its passages, too
+        named = str(entry.value["description"]).removeprefix("Of ").partition("  are")[0].split(" -> ")
+        assert set(named) <= set[str]().union(*(written[passage] for passage in entry.about))
 
 
 def test_each_description_is_paid_for_once(folder: Path) -> None:

@@ -21,10 +21,10 @@ from indexmill.packs import open_pack
 from schemas.config import Configuration
 from storage import lineage, runs
 from storage.folder import open_store
-from tasks.describe import capped, entity_text, joined
 from tasks.embed import row_key
 from tasks.ingest.shards import estimate_tokens, id_hashes
 from tasks.report import Silent
+from tasks.told import capped, entity_text, joined
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows import children
 from tests.storage.quick import quick_folder

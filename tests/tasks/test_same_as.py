@@ -26,7 +26,7 @@ def pairs(names: list[str], **bounds: Any) -> set[tuple[str, str]]:
     by_id = {entity_id(name): name for name in map(canonical_name, names)}
     ids = sorted(by_id)
     vectors = HashEmbedder().encode([by_id[one] for one in ids])
-    table = same_as(ids, [by_id[one] for one in ids], vectors, **{**OPEN, **bounds})
+    table = same_as(ids, [by_id[one] for one in ids], on_grid(vectors), **{**OPEN, **bounds})
     assert table.schema == SAME_AS
     rows = table.to_pylist()
     assert [(row["entity_id"], row["other_id"]) for row in rows] == sorted(
@@ -72,7 +72,7 @@ def test_the_bounds_are_what_they_say() -> None:
 def test_only_the_nearest_names_are_compared() -> None:
     ids, names = ["0" * 31 + digit for digit in "123"], ["ada marl", "ada mark", "ada marx"]
     angles = np.array([0.0, 0.1, 0.3])
-    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    vectors = on_grid(np.stack([np.cos(angles), np.sin(angles)], axis=1))
     few = same_as(ids, names, vectors, cosine=0.0, likeness=0.5, neighbours=1)
     assert list(zip(few["entity_id"].to_pylist(), few["other_id"].to_pylist(), strict=True)) == [
         (ids[0], ids[1]),
@@ -83,7 +83,7 @@ def test_only_the_nearest_names_are_compared() -> None:
 
 @pytest.mark.parametrize("names", [[], ["ada marl"]])
 def test_fewer_than_two_entities_have_no_pair(names: list[str]) -> None:
-    vectors = HashEmbedder().encode(names) if names else np.empty((0, 64), dtype=np.float32)
+    vectors = on_grid(HashEmbedder().encode(names)) if names else np.empty((0, 64), dtype=np.float32)
     assert len(same_as([entity_id(name) for name in names], names, vectors, **OPEN)) == 0
 
 
