@@ -16,7 +16,6 @@ from indexmill.canonical import canonical_json, digest_of
 from indexmill.models.llm import Request, data_block
 from schemas.config import LlmSettings
 from tasks import summarise
-from tasks.describe import related_text
 from tasks.ingest.shards import estimate_tokens
 from tasks.llm.prompts import Prompt, prompt
 from tasks.summarise import Extractive, plain
@@ -174,7 +173,7 @@ def chosen(members: Sequence[Member], relations: Sequence[Relation], room: int, 
 
 
 def _told(one: Relation, names: Mapping[str, str]) -> str:
-    return related_text(names[one.source], names[one.target], one.description)
+    return f"{names[one.source]} -> {names[one.target]}: {one.description}"
 
 
 _T = TypeVar("_T")
