@@ -46,8 +46,10 @@ class _Before:
         """What a level's graph is clustered from: itself and, where there is one, a start."""
         held = self._held(level)
         if held is not None:
-            same = {"graph": graph, **{name: digest for name, digest in held.outputs.items() if name == "start"}}
-            if part_key(community_clusters.STAGE, settings, same) == held.key:
+            kept = {name: digest for name, digest in held.outputs.items() if name == "start"}
+            same = {"graph": graph, **kept}
+            lost = any(self._build.store.blob_size(digest) is None for digest in kept.values())
+            if not lost and part_key(community_clusters.STAGE, settings, same) == held.key:
                 return same
         before = self._clusters(level)
         nodes = self._build.pack(graph)

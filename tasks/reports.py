@@ -174,7 +174,7 @@ def chosen(members: Sequence[Member], relations: Sequence[Relation], room: int, 
 
 
 def _told(one: Relation, names: Mapping[str, str]) -> str:
-    return related_text(names[one.source], names[one.target], one.description)
+    return f"{names[one.source]} -> {names[one.target]}: {one.description}"
 
 
 _T = TypeVar("_T")

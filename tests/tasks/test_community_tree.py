@@ -330,6 +330,10 @@ def test_a_lost_start_is_none(quick: Path) -> None:
     store.delete(blob_path(parts(quick / "store")["community_clusters", "k1"]["clusters"]))
     second = build(chosen(quick / "store", edited(rows)))
     assert second.manifest == build(chosen(quick / "fresh", edited(rows))).manifest
+    build(chosen(quick / "store", rows))
+    store.delete(blob_path(parts(quick / "store")["community_clusters", "k1"]["start"]))
+    assert build(chosen(quick / "store", rows)).parts_made > 0
+    assert build(chosen(quick / "store", rows)).published is False
 
 
 def test_reports_name_the_most_related_and_tell_their_relations(quick: Path) -> None:
