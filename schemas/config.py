@@ -147,8 +147,13 @@ class SameAsSettings(_Settings):
     """Which entities are told to be nearly the same by their names, for families that need extraction."""
 
     enabled: bool = True
-    cosine: float = Field(0.9, ge=-1, le=1, description="of the vectors of two names, at least")
-    likeness: float = Field(0.85, ge=0, le=1, description="of their letters, at least: 1 less the share of edits")
+    cosine: float = Field(0.8, ge=-1, le=1, description="of the vectors of two names, at least")
+    likeness: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="at least, of the letters of words that they do not share: 1 less edits by letters",
+    )
     neighbours: int = Field(8, ge=1, le=256, description="names that each is compared with, the nearest by vector")
 
 

@@ -10,6 +10,7 @@ part. Of each group there are up to three tables, so that a part's key tells all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -41,9 +42,9 @@ _TABLES = {
     "community_relations": COMMUNITY_RELATIONS,
     "community_sources": COMMUNITY_SOURCES,
 }
-_FEWEST_TOGETHER = 4
-"""A level has at least its nodes, over so many times the most members, of communities. Nothing proves it: Leiden leaves
-no node alone that is linked to others, and fills most communities to a half."""
+_TOGETHER = 8
+"""Communities of several members have at least so small a part of the most members, in the mean. Nothing proves it, and
+the budget is what holds; the mean is 16 to 25 of 50 in docs/families.md."""
 
 
 def _compute(inputs: Inputs) -> Outputs:
@@ -129,19 +130,22 @@ def _sources(inputs: Inputs, members: pl.DataFrame) -> pl.DataFrame:
 
 
 def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
-    """How many communities there may be, and how many new ones: where no vector is made, nobody knows which."""
+    """How many communities there may be, and of how many a report is made: without vectors nobody knows which.
+
+    Of the rows, those of several members count as fresh: a community of one needs no report.
+    """
     settings = inputs.settings
     below = rows_below(inputs, expected)
-    together = _FEWEST_TOGETHER * settings["largest"] if settings["largest"] else below.high
-    made = Range(min(below.low, -(-below.low // max(together, 1))), below.high)
-    fresh = Range(0, made.high) if inputs.job.reuse else made
+    joined = below.high if settings["level"] == 1 else below.fresh.high
+    several = math.ceil(joined / max(2.0, settings["largest"] / _TOGETHER))
     known: set[str] = set()
     for digest in inputs.job.reuse:
         if is_table(inputs, digest):
             known.update(read_table(inputs.store, digest, columns=("community_id",))["community_id"].to_pylist())
+    made = Range(0, below.high)
     labels = expected_labels(known, made, settings["group"], LETTERS[settings["level"] - 1])
     names = [name for name in _TABLES if _is_made(name, settings["level"], settings["asks"])]
-    rows = shares(Rows(made.low, made.high, fresh), len(labels))
+    rows = shares(Rows(made.low, made.high, Range(0, min(several, made.high))), len(labels))
     most = 256 * below.high + 4096
     return Estimate(
         bytes={f"{name}/{label}": Range(0, most) for name in names for label in labels},

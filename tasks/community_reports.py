@@ -252,9 +252,6 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     if not isinstance(rows, Rows):
         count, missing = _missing(inputs)
         rows = Rows(count, count, Range.exactly(len(missing)))
-    else:
-        fresh = Range(rows.low, rows.high) if not inputs.job.reuse else Range(0, rows.high)
-        rows = Rows(rows.low, rows.high, fresh)
     dimension = settings["encoder"]["dimension"]
 
     def vectors(count: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -105,18 +106,32 @@ def marks(plain: str) -> tuple[str, ...]:
 
 
 def likenesses(pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-    """How alike the letters of two names are, (n,) float32 from 0 to 1: 1 less edits by letters of the longer one.
+    """How alike two names are, (n,) float32 from 0 to 1: 1 less edits by letters of the longer, of words not shared.
 
-    An edit puts in, takes out or replaces a letter (Levenshtein, 1966). The words are compared in their order and in
-    that of the alphabet, and the better counts; spaces are no letters.
+    An edit puts in, takes out or replaces a letter (Levenshtein, 1966). Words that both names have count as often as
+    both have them, wherever they stand, and are left out: a name with a word more, or with another word, is another
+    name however long the two are. Spaces are no letters.
     """
     found = [np.empty(0, dtype=np.float32)]
     for first in range(0, len(pairs), _TILE):
-        some = pairs[first : first + _TILE]
-        in_order = [tuple(name.replace(" ", "") for name in pair) for pair in some]
-        by_word = [tuple("".join(sorted(name.split())) for name in pair) for pair in some]
-        found.append(np.maximum(_likenesses(in_order), _likenesses(by_word)))
+        found.append(_likenesses([_unshared(*pair) for pair in pairs[first : first + _TILE]]))
     return np.concatenate(found)
+
+
+def _unshared(one: str, other: str) -> tuple[str, str]:
+    """The letters of the words that one name has and the other lacks, and the other way round."""
+    words, others = one.split(), other.split()
+    return _without(words, Counter(others)), _without(others, Counter(words))
+
+
+def _without(words: Sequence[str], shared: Counter[str]) -> str:
+    left = []
+    for word in words:
+        if shared[word]:
+            shared[word] -= 1
+        else:
+            left.append(word)
+    return "".join(left)
 
 
 def _likenesses(pairs: Sequence[Sequence[str]]) -> NDArray[np.float32]:

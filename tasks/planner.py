@@ -5,8 +5,9 @@ without an `estimate` (ingest, split, recognise, resolve, the encoder's conversi
 the others the inputs tell what would be made. What such a part holds is not known, so a stage that reads it makes its
 own part again: a digest that stands for it is in no receipt.
 
-A language model is never asked. Where it is the recogniser, what the rules find stands in for what it will, and where it
-extracts, what is extracted without it: the parts that follow are then a guess, and the bounds of their sizes are wide.
+A language model is never asked. Where it is the recogniser, what the rules find stands in for what it will, and where
+it extracts, what is extracted without it: the parts that follow are then a guess, and the bounds of their sizes are
+wide.
 """
 
 from __future__ import annotations

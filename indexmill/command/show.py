@@ -11,6 +11,7 @@ from indexmill.command import communities as of_communities
 from indexmill.command import tree as of_summaries
 from indexmill.command.evaluate import communities_table
 from indexmill.command.options import Options, candidate, common, opened, printable, table
+from indexmill.command.same_as import listing, pairs
 from indexmill.errors import BadInput
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ __all__ = ["command", "size", "summary"]
     show_default=True,
     help="How many roots, and how many children of a node, to draw; the others are counted.",
 )
+@click.option("--same-as", "same_as", is_flag=True, help="List the entities whose names are nearly the same.")
 @candidate
 @common
 def command(
@@ -46,21 +48,29 @@ def command(
     communities: bool,
     depth: int,
     width: int,
+    same_as: bool,
 ) -> None:
     """Show snapshot N, the newest by default: its families with counts and parameters, its artifacts.
 
     With --tree, the hierarchy of lsh_tree instead: every summary with the number of passages under it and its first
     words. With --communities, that of community_tree: every community with its title, its rating and the number of
-    entities under it.
+    entities under it. With --same-as, the pairs of entities whose names are nearly the same, the most alike first.
     """
-    if tree and communities:
-        raise BadInput("--tree and --communities are given; expected one of them")
+    chosen = [
+        name for name, given in (("--tree", tree), ("--communities", communities), ("--same-as", same_as)) if given
+    ]
+    if len(chosen) > 1:
+        raise BadInput(f"{' and '.join(chosen)} show different things: give one of them")
     unnumbered = "exported snapshot" if run is None else f"candidate of run {run}, not published"
     with opened(options, version, alias, run) as snapshot:
         if tree or communities:
             drawn = of_summaries if tree else of_communities
             told = drawn.outline(snapshot, depth, width)
             options.print_json(told) if options.json else click.echo(drawn.drawing(told, unnumbered))
+            return
+        if same_as:
+            found = pairs(snapshot)
+            options.print_json(found) if options.json else click.echo(listing(found, unnumbered))
             return
         shown = summary(snapshot)
     if options.json:

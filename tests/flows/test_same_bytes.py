@@ -24,6 +24,13 @@ def memory() -> Iterator[Path]:
         yield folder
 
 
+COMMUNITIES: dict[str, Any] = {
+    "resolve": {"description": {"most_pieces": 3}},
+    "families": {"community_tree": {"enabled": True, "fewest": 3, "grain": 10, "largest": 12, "group": 4}},
+}
+"""Extraction, descriptions, some of them of many pieces, and communities of several levels and groups."""
+
+
 @pytest.fixture(scope="module")
 def corpus(memory: Path) -> Path:
     return write_corpus(memory / "corpus.jsonl", documents(30, words=110))
@@ -32,7 +39,7 @@ def corpus(memory: Path) -> Path:
 @pytest.fixture(scope="module")
 def made(memory: Path, corpus: Path) -> Outcome:
     """The corpus in its own order, built in this process."""
-    made = build(settings(memory / "first", corpus))
+    made = build(settings(memory / "first", corpus, **COMMUNITIES))
     assert made.parts_made > 30  # many shards, in which order could matter
     return made
 
@@ -68,9 +75,9 @@ def shuffled(corpus: Path, folder: Path, files: int, seed: int) -> list[Path]:
 def test_the_hash_seed_and_the_order_of_lines_and_files_do_not_change_a_byte(
     forks: tuple[Forks, Forks], made: Outcome, corpus: Path, tmp_path: Path
 ) -> None:
-    plain = finished(forks[0].build(settings(tmp_path / "plain", corpus)))
+    plain = finished(forks[0].build(settings(tmp_path / "plain", corpus, **COMMUNITIES)))
     pieces = shuffled(corpus, tmp_path / "pieces", 3, seed=5)
-    mixed = finished(forks[1].build(settings(tmp_path / "mixed", *pieces)))
+    mixed = finished(forks[1].build(settings(tmp_path / "mixed", *pieces, **COMMUNITIES)))
     assert plain.manifest == mixed.manifest == made.manifest
     assert plain.vectors_made == mixed.vectors_made == made.vectors_made
 
@@ -79,8 +86,8 @@ def test_one_worker_two_workers_or_none_make_the_same_bytes(
     forks: tuple[Forks, Forks], made: Outcome, corpus: Path, tmp_path: Path
 ) -> None:
     pieces = shuffled(corpus, tmp_path / "pieces", 4, seed=6)
-    one = finished(forks[0].build(settings(tmp_path / "one", corpus), workers=1))
-    two = finished(forks[1].build(settings(tmp_path / "two", *pieces), workers=2))
+    one = finished(forks[0].build(settings(tmp_path / "one", corpus, **COMMUNITIES), workers=1))
+    two = finished(forks[1].build(settings(tmp_path / "two", *pieces, **COMMUNITIES), workers=2))
     assert one.manifest == two.manifest == made.manifest
     assert one.parts_made == two.parts_made == made.parts_made
     assert one.vectors_made == two.vectors_made == made.vectors_made
@@ -91,7 +98,8 @@ def test_where_a_corpus_lies_and_how_a_run_works_do_not_reach_a_byte(
 ) -> None:
     elsewhere = tmp_path / "another name.jsonl"
     elsewhere.write_bytes(corpus.read_bytes())
-    chosen = settings(tmp_path / "a" / "store", elsewhere, run={"workers": 7, "lease_seconds": 30, "strict": True})
+    run = {"workers": 7, "lease_seconds": 30, "strict": True}
+    chosen = settings(tmp_path / "a" / "store", elsewhere, run=run, **COMMUNITIES)
     assert build(chosen).manifest == made.manifest
 
 

@@ -131,6 +131,20 @@ def test_the_size_of_shards_is_published_and_nothing_of_the_run_is() -> None:
         assert Configuration.model_validate({"shards": shards}).published() != plain
 
 
+def test_how_entities_are_described_is_published_where_they_are() -> None:
+    settings: dict[str, object] = {"description": {"most_pieces": 3}, "same_as": {"cosine": 0.5}}
+    plain = Configuration.model_validate({"resolve": settings})
+    assert (plain.extracts, plain.describes) == (False, False)
+    assert plain.published() == Configuration().published()
+    extracting = Configuration.model_validate({"resolve": settings, "extract": {"enabled": True}})
+    assert (extracting.extracts, extracting.describes) == (True, False)
+    assert "resolve" not in extracting.published()
+    described = Configuration.model_validate({"resolve": {"description": {"enabled": True}}})
+    assert (described.extracts, described.describes) == (True, True)
+    assert described.published()["resolve"]["same_as"]["cosine"] == 0.8
+    assert Configuration.model_validate(described.published()).describes
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -138,6 +152,8 @@ def test_the_size_of_shards_is_published_and_nothing_of_the_run_is() -> None:
         ({"shards": {"entities": 63}}, "shards.entities"),
         ({"run": {"shard_tokens": 2_000}}, "run.shard_tokens"),
         ({"resolve": {"entities_per_shard": 64}}, "resolve"),
+        ({"resolve": {"description": {"most_pieces": 0}}}, "resolve.description.most_pieces"),
+        ({"resolve": {"same_as": {"likeness": 1.5}}}, "resolve.same_as.likeness"),
         ({"split": {"tokens": 64, "overlap": 33}}, "overlap 33"),
         ({"families": {"tri_graph": {"parameters": {"dampening": 1}}}}, "dampening"),
         ({"families": {"bm25": {"parameters": {"k2": 1}}}}, "k2"),

@@ -105,7 +105,7 @@ def test_a_shard_that_is_missing_or_there_twice_is_refused(jobs: dict[str, Job])
     whole = jobs["all"]
     entities = next(name for name in whole.inputs if name.startswith("checked/e"))
     left = {name: digest for name, digest in whole.inputs.items() if name != entities}
-    with pytest.raises(CheckError, match="mentioned ids"):
+    with pytest.raises(CheckError, match="ids mentioned or extracted"):
         check(dataclasses.replace(whole, inputs=left))
     twice = {**whole.inputs, f"{entities}0": whole.inputs[entities]}
     with pytest.raises(CheckError, match="holds another"):
