@@ -138,7 +138,7 @@ class Asking:
     def rows(self, tree: CommunityTree, setting: CommunityTreeParameters) -> Rows:
         """The POOL passages that a tree ranks first for each question."""
         asked = Asked(self.texts, self.vectors, explain=False)
-        levels = nodes_of(tree, self.vectors, setting.farthest, setting, ~tree.single)
+        levels = nodes_of(tree, self.vectors, setting.reach, setting, ~tree.single)
         return [one.rows for one in ranked(tree, self.passages, asked, levels, setting, POOL)]
 
     def show(self, label: str, rows: Rows) -> None:
@@ -172,7 +172,6 @@ def print_settings(asking: Asking, tree: CommunityTree) -> None:
         *({"spread": spread} for spread in (0.0, 0.25, 0.5, 1.0)),
         *({"similarity_weight": weight} for weight in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)),
         *({"community_weight": weight} for weight in (0.0, 0.5, 1.0, 2.0)),
-        *({"community_reach": reach} for reach in (3, 5, 10, 20)),
         *({"ef": ef} for ef in (24, 64, 256)),
     ]
     for given in tried:

@@ -56,9 +56,11 @@ def command(
     words. With --communities, that of community_tree: every community with its title, its rating and the number of
     entities under it. With --same-as, the pairs of entities whose names are nearly the same, the most alike first.
     """
-    chosen = [name for name, on in (("tree", tree), ("communities", communities), ("same-as", same_as)) if on]
+    chosen = [
+        name for name, given in (("--tree", tree), ("--communities", communities), ("--same-as", same_as)) if given
+    ]
     if len(chosen) > 1:
-        raise BadInput(f"{' and '.join(f'--{name}' for name in chosen)} are given; expected one of them")
+        raise BadInput(f"{' and '.join(chosen)} show different things: give one of them")
     unnumbered = "exported snapshot" if run is None else f"candidate of run {run}, not published"
     with opened(options, version, alias, run) as snapshot:
         if tree or communities:

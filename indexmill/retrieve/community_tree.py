@@ -39,8 +39,8 @@ class CommunityTreeParameters:
     for no bound but k, 0 for none, as in the paper. token_budget: the tokens that all hits of a question hold at most,
     as the embedder counts them; None for no bound.
 
-    reach, community_reach: entities, and communities of each level, that passages are ranked by. similarity_weight,
-    community_weight, spread, widest: how, as ``community_tree_ranking`` says.
+    reach: nodes of each level that passages are ranked by. similarity_weight, community_weight, spread, widest: how, as
+    ``community_tree_ranking`` says.
     """
 
     k_level: Annotated[int, Field(ge=1, le=1000)] = 5
@@ -50,16 +50,10 @@ class CommunityTreeParameters:
     passages: Annotated[int, Field(ge=0)] | None = None
     token_budget: Annotated[int, Field(ge=1)] | None = None
     reach: Annotated[int, Field(ge=1, le=1000)] = 20
-    community_reach: Annotated[int, Field(ge=1, le=1000)] = 5
     similarity_weight: Annotated[float, Field(ge=0, le=1)] = 0.1
     community_weight: _Weight = 1.0
     spread: Annotated[float, Field(ge=0, le=1)] = 0.25
     widest: Annotated[int, Field(ge=1)] = 1000
-
-    @property
-    def farthest(self) -> int:
-        """Nodes of a level that passages are ranked by, at most."""
-        return max(self.reach, self.community_reach)
 
 
 class LevelNodes(NamedTuple):

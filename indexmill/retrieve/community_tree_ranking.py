@@ -1,15 +1,15 @@
 """community_tree's passages, which ArchRAG leaves out: those that the entities and communities found were made from.
 
-With b_l the cosine of the least near node found on level l, and b that of the entities:
+With b the cosine of the least near entity found:
 
     score(p) = b + similarity_weight (cos(q, p) - b)
-               + sum over the entities e found of        (cos(q, e) - b_0) [e was extracted from p] / n(e)^spread
-               + sum over the communities c found of  w  (cos(q, c) - b_l) n(c, p) / n(c)
+               + sum over the entities e found of        (cos(q, e) - b) [e was extracted from p] / n(e)^spread
+               + sum over the communities c found of  w  max(cos(q, c) - b, 0) n(c, p) / n(c)
 
 where n(e) is the number of passages that e was extracted from, n(c) the sum of that over the entities under c, n(c, p)
 how many of these were extracted from p, and w ``community_weight``. So a passage that is all there is of an entity is
-about as near as that entity, and the scores of nodes and passages may stand in one list. ``reach`` entities are asked,
-and ``community_reach`` communities of each level; nodes with n above ``widest`` tell too little of any one passage.
+about as near as that entity, and the scores of nodes and passages may stand in one list. ``reach`` nodes of each level
+are asked; those with n above ``widest`` tell too little of any one passage.
 """
 
 from __future__ import annotations
@@ -65,16 +65,13 @@ def ranked(
     """At most k passages of every question.
 
     vectors: of the passages, ``(n, d) float32`` arrays one after the other. levels: the nodes found, entities first,
-    ``farthest`` of each level at least, or all that it has.
+    ``reach`` of each level at least, or all that it has.
     """
     near = nearest_passages(vectors, asked, k) if k else []
     for first in range(0, len(asked.vectors), _TOGETHER):
         tile = slice(first, first + _TOGETHER)
         questions = asked.vectors[tile]
-        found = [
-            level.of(tile).first(setting.community_reach if number else setting.reach)
-            for number, level in enumerate(levels)
-        ]
+        found = [level.of(tile).first(setting.reach) for level in levels]
         told = evidence(tree, found, setting)
         if asked.allowed is not None:
             told = told.of(asked.allowed[parts(told.pairs)[1]])
@@ -101,7 +98,7 @@ def evidence(tree: CommunityTree, levels: Sequence[LevelNodes], setting: Communi
     askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
     for number, level in enumerate(levels):
         weight, spread = (setting.community_weight, 1.0) if number else (1.0, setting.spread)
-        beyond = level.scores.astype(np.float64) - level.least[:, None]
+        beyond = level.scores.astype(np.float64) - levels[0].least[:, None]
         told = (level.rows >= 0) & (beyond > 0) & (tree.extractions[level.rows] <= setting.widest)
         asker, place = told.nonzero() if weight else (askers[0], nodes[0])
         rows = level.rows[asker, place]

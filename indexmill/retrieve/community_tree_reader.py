@@ -50,7 +50,7 @@ class CommunityTreeReader(PassageRetriever):
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """Passages by what the nodes found say for them, and by their cosine: see ``PassageRetriever``."""
         setting = self._setting
-        levels = nodes_of(self._tree, asked.vectors, setting.farthest, setting, ~self._tree.single)
+        levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, ~self._tree.single)
         may = None if asked.allowed is None or not asked.explain else self._tree.allowed(asked.allowed)
         for one in ranked(self._tree, self._vectors, asked, levels, setting, k):
             yield Found(one.rows, one.scores, answer=(one.told, may))
@@ -65,7 +65,7 @@ class CommunityTreeReader(PassageRetriever):
     def search(self, asked: Asked, k: int) -> list[list[Hit]]:
         """Nodes and passages of each question: see ``Retriever``. A token budget may leave fewer than k."""
         setting, shown = self._setting, ~self._tree.single
-        levels = nodes_of(self._tree, asked.vectors, max(setting.farthest, setting.k_level), setting, shown)
+        levels = nodes_of(self._tree, asked.vectors, max(setting.reach, setting.k_level), setting, shown)
         most = k if setting.passages is None else min(k, setting.passages)
         passages = ranked(self._tree, self._vectors, asked, levels, setting, most)
         may = None

@@ -136,16 +136,16 @@ def test_what_is_under_a_node_is_what_it_is_above_of(data: st.DataObject) -> Non
 def test_the_score_of_a_passage_by_hand() -> None:
     # Entity 0 is in passages 0 and 1, entity 1 in 1; community 5 has three extractions: 0 once, 1 twice.
     setting = CommunityTreeParameters(community_weight=0.4, spread=1.0)
-    levels = found([(0, 0.8), (1, 0.5), (2, 0.2), (-1, 0.0)], [(5, 0.6), (6, 0.1)], [(8, 0.9)])
+    levels = found([(0, 0.8), (1, 0.5), (2, 0.2), (-1, 0.0)], [(5, 0.6), (6, 0.1)], [(9, 0.2)])
     told = evidence(a_tree(), levels, setting)
     assert told.pairs.tolist() == [0, 0, 1, 1, 1]
-    assert told.nodes.tolist() == [0, 5, 0, 1, 5]  # the least near of each level says nothing
-    assert told.amounts == pytest.approx([0.6 / 2, 0.4 * 0.5 / 3, 0.6 / 2, 0.3, 0.4 * 0.5 * 2 / 3])
+    assert told.nodes.tolist() == [0, 5, 0, 1, 5]  # what is no nearer than the least near entity says nothing
+    assert told.amounts == pytest.approx([0.6 / 2, 0.4 * 0.4 / 3, 0.6 / 2, 0.3, 0.4 * 0.4 * 2 / 3])
 
 
 def test_spread_zero_counts_every_extraction_of_an_entity_alike() -> None:
     setting = CommunityTreeParameters(community_weight=3.0, spread=0.0)
-    told = evidence(a_tree(), found([(3, 0.5), (0, 0.25)], [(6, 0.25), (5, 0.125)]), setting)
+    told = evidence(a_tree(), found([(3, 0.5), (0, 0.25)], [(6, 0.375), (5, 0.125)]), setting)
     assert list(zip(told.pairs.tolist(), told.nodes.tolist(), told.amounts.tolist(), strict=True)) == [
         (2, 3, 0.25),
         (2, 6, 0.25),  # two of three extractions
@@ -160,6 +160,7 @@ def test_wide_nodes_and_those_without_weight_say_nothing() -> None:
     assert evidence(a_tree(), levels, setting).nodes.tolist() == [0, 0, 7]
     assert evidence(a_tree(), levels, replace(setting, community_weight=0)).nodes.tolist() == [0, 0]
     assert evidence(a_tree(), levels, replace(setting, widest=1)).nodes.tolist() == [7]
+    assert evidence(a_tree(), levels, CommunityTreeParameters()).nodes.tolist() == [0, 5, 0, 5, 7]
     assert not len(evidence(a_tree(), [], setting).nodes)
 
 

@@ -187,8 +187,9 @@ def test_a_passage_tells_through_which_nodes_it_was_found(store: Path) -> None:
             "Marrow Bridge": pytest.approx(entity["Marrow Bridge"] - least),
         }
         communities = {one["title"]: (one["level"], one["added"]) for one in hit.explanation["communities"]}
-        assert communities == {  # both of its entities are there; above there is but one community of several members
-            "Builders": (1, pytest.approx(0.4 * (level["Builders"] - level["Places"]) * 2 / 3)),
+        assert communities == {  # both entities of the first are there, two of nine extractions of the second
+            "Builders": (1, pytest.approx(0.4 * (level["Builders"] - least) * 2 / 3)),
+            "The valley": (2, pytest.approx(0.4 * (level["The valley"] - least) * 2 / 9)),
         }
         added = [one["added"] for kind in hit.explanation.values() for one in kind]
         (dense,) = [one for one in snapshot.retrieve("Ada Venn and her bridge", "dense", 99) if one.id == hit.id]
@@ -247,7 +248,7 @@ def test_passages_that_no_node_speaks_for_rank_as_dense_ranks_them(store: Path) 
         for question in (one for one in QUESTIONS if one):
             dense = snapshot.retrieve(question, method="dense", k=EVERY)
             plain = of_kind(
-                ask(snapshot, question, EVERY, reach=1, community_reach=1), "passage"
+                ask(snapshot, question, EVERY, reach=1, community_weight=0), "passage"
             )  # one node is the least near
             assert [hit.id for hit in plain] == [hit.id for hit in dense]
             alone = of_kind(
@@ -393,7 +394,7 @@ def test_a_snapshot_without_the_family_says_so(tmp_path: Path, capsys: pytest.Ca
     assert main(["show", "--communities", "--store", str(tmp_path / "s")]) == 2
     assert "no communities" in capsys.readouterr().err
     assert main(["show", "--communities", "--tree", "--store", str(tmp_path / "s")]) == 2
-    assert "expected one of them" in capsys.readouterr().err
+    assert "give one of them" in capsys.readouterr().err
 
 
 Change = Callable[[SnapshotWriter], None]
