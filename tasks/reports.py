@@ -19,7 +19,6 @@ from tasks import summarise
 from tasks.ingest.shards import estimate_tokens
 from tasks.llm.prompts import Prompt, prompt
 from tasks.summarise import Extractive, plain
-from tasks.told import related_text
 
 __all__ = [
     "Finding",
