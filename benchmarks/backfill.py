@@ -1,11 +1,11 @@
 """How a backfill scales: documents/s, tokens/s, processor time per token and peak memory for growing corpora.
 
-    python -m benchmarks.backfill            2,500, 5,000 and 10,000 documents, the deterministic encoder: ten minutes
-    python -m benchmarks.backfill --quick    400 and 800 documents: a minute
-    python -m benchmarks.backfill --real     2,500 documents with the default model
+    python -m benchmarks.backfill STATE            2,500, 5,000 and 10,000 documents, deterministic encoder: ten minutes
+    python -m benchmarks.backfill STATE --quick    400 and 800 documents: a minute
+    python -m benchmarks.backfill STATE --real     2,500 documents with the default model
 
-The corpora are cut from the technical documents of ../shared/data. `indexmill backfill` runs as a process of its own;
-all processes that it starts are sampled. Memory is the proportional share (PSS) of all of them together at its highest
+STATE is a program that writes a corpus: `STATE 0 OUT --docs N`. `indexmill backfill` runs as a process of its own; all
+processes that it starts are sampled. Memory is the proportional share (PSS) of all of them together at its highest
 moment: private memory, and with mapped files, which the system takes back where memory is short. Prints a table with
 the ratio to the row before and to that of the tokens; then, from the parts that are there, what each stage of the whole
 corpus takes for itself in a fresh process. Fails where memory grows as fast as the corpus or passes its bound, or where
@@ -35,7 +35,6 @@ import yaml
 import indexmill
 from benchmarks.machine import describe_machine
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "techdocs" / "state.py"
 BOUND = 6 << 30  # bytes, of all processes together
 SLACK = 1.1  # of the time per token, which the noise of a busy machine moves
 STAGES = ("resolve", "tri_graph", "zoom_links", "zoom_graph", "check")
@@ -76,12 +75,10 @@ def _sizes(text: str) -> dict[str, int]:
     return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows if len(row) > 1 and row[1].isdecimal()}
 
 
-def corpus_of(documents: int, folder: Path) -> Path:
-    """So many technical documents as JSON Lines."""
-    if not DATA.exists():
-        raise SystemExit(f"{DATA} is not there: this benchmark needs the technical documents of a full checkout")
+def corpus_of(state: Path, documents: int, folder: Path) -> Path:
+    """So many documents as JSON Lines."""
     path = folder / f"{documents}.jsonl"
-    subprocess.run([sys.executable, DATA, "0", path, "--docs", str(documents)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, state, "0", path, "--docs", str(documents)], check=True, stdout=subprocess.DEVNULL)
     return path
 
 
@@ -200,6 +197,7 @@ def show_stages(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("state", type=Path)
     parser.add_argument("--documents", help="sizes of the corpora, ascending; default: 2500,5000,10000")
     parser.add_argument("--quick", action="store_true", help="400 and 800 documents")
     parser.add_argument("--real", action="store_true", help="the default model; 2,500 documents unless said otherwise")
@@ -216,7 +214,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="indexmill-backfill-") as folder:
         for documents in sizes:
             store = Path(folder) / str(documents)
-            row = backfill(corpus_of(documents, Path(folder)), store, chosen)
+            row = backfill(corpus_of(chosen.state, documents, Path(folder)), store, chosen)
             again = [sys.executable, "-c", f"from benchmarks.backfill import *; stages_of(Path({str(store)!r}))"]
             row["stages"] = json.loads(subprocess.run(again, check=True, stdout=subprocess.PIPE).stdout)
             rows.append(row)

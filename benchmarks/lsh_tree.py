@@ -1,6 +1,6 @@
 """What summaries cost a corpus that grows: calls and tokens of each insertion, beside building anew each time.
 
-    python -m benchmarks.lsh_tree STORE [--questions QUESTIONS.jsonl] [--quick]
+    python -m benchmarks.lsh_tree STORE QUESTIONS.jsonl [--quick]
 
 STORE holds a snapshot with bm25 and lsh_tree, whose passages, vectors, encoder, bounds and hyperplanes are used. The
 summariser counts: a summary is the extractive one, encoded as a build does it, and is charged the prompt that a
@@ -51,7 +51,6 @@ from tasks.llm.prompts import prompt
 from tasks.split import embedded_text
 from tasks.summarise import Extractive, fingerprint, request
 
-QUESTIONS = Path(__file__).resolve().parents[2] / "shared" / "data" / "hotpotqa" / "questions.jsonl"
 TOKENS = 100
 SUMMARY = prompt("summary")
 FINGERPRINT = digest_of(canonical_json(fingerprint(LlmSettings(), None, TOKENS, "en")))
@@ -389,7 +388,7 @@ def print_variants(corpus: Corpus, modelled: Summaries) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store")
-    parser.add_argument("--questions", type=Path, default=QUESTIONS)
+    parser.add_argument("questions", type=Path)
     parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args()
     print(describe_machine())

@@ -405,7 +405,7 @@ class BudgetSettings(_Settings):
 
 
 class LlmSettings(_Settings):
-    """The language model that writes summaries, and how it is asked. Its key is no setting: see api_key_env."""
+    """The language model of extraction, descriptions, summaries and reports. Its key is no setting: see api_key_env."""
 
     backend: Literal["extractive", "openai"] = Field(
         "extractive",

@@ -18,7 +18,7 @@ __all__ = ["command"]
 @click.option("--publish-every", type=click.IntRange(min=1), metavar="N", help="Publish after every N waves too.")
 @click.option("--cold", is_flag=True, help="Make every part again; an interrupted backfill starts from the beginning.")
 @click.option("--strict", is_flag=True, help="Exit with 2, publishing nothing, when a row is refused.")
-@click.option("--allow-shrink", is_flag=True, help="Publish although an unreadable file takes documents away.")
+@click.option("--allow-shrink", is_flag=True, help="Publish although documents have gone: see `build`.")
 @budgeted
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes on this machine; default: the cores.")
 @click.option("--dask", metavar="ADDRESS", help="Use the Dask cluster whose scheduler is at tcp://HOST:PORT.")

@@ -18,7 +18,7 @@ _SAMPLE = Path(__file__).resolve().parents[2] / "sample"
 @click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
 @common
 def command(options: Options, folder: Path) -> None:
-    """Write indexmill.yaml with every setting explained, and a small sample corpus, into DIR."""
+    """Write indexmill.yaml with every setting explained, and a small sample corpus, into FOLDER."""
     from schemas.explained import explained_configuration
 
     sample = not options.corpus

@@ -30,7 +30,7 @@ _CAUSES = {
 @click.command("plan")
 @click.option("--cold", is_flag=True, help="Plan a build that makes every part again.")
 @click.option("--strict", is_flag=True, help="Exit with 2 when a row is refused.")
-@click.option("--allow-shrink", is_flag=True, help="Plan although an unreadable file takes documents away.")
+@click.option("--allow-shrink", is_flag=True, help="Plan although documents have gone: see `build`.")
 @click.option("--retry-refused", is_flag=True, help="Plan a build that asks again what language models refused.")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes on this machine; default: the cores.")
 @click.option("--max-cost", type=click.FloatRange(min=0), help="Exit with 4 where the build may cost more than this.")
