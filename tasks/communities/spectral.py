@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from tasks.communities.graph import Labels, Weighted, in_order
 from tasks.communities.kmeans import kmeans
@@ -38,7 +39,15 @@ def spectral(graph: Weighted, clusters: int, *, dimensions: int = 32, seed: int 
 
 
 def leading(matrix: sparse.csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The greatest eigenvalues (count,) of a symmetric matrix, ascending, and their vectors (n, count)."""
+    """The greatest eigenvalues (count,) of a symmetric matrix, ascending, and their vectors (n, count).
+
+    In one thread: sums that are shared out among several come out different, and with them communities.
+    """
+    with threadpool_limits(1, user_api="blas"):
+        return _leading(matrix, count)
+
+
+def _leading(matrix: sparse.csr_array, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     size = matrix.shape[0]
     if size <= max(_DENSE, 2 * count):
         values, vectors = np.linalg.eigh(matrix.toarray())

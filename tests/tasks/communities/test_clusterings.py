@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from tasks.communities.graph import Labels, Weighted, in_order
 from tasks.communities.kmeans import kmeans
@@ -183,6 +185,15 @@ def test_leading_eigenvectors_of_a_large_matrix_are_those_of_the_dense_one() -> 
     values, vectors = leading(matrix, 4)
     assert values == pytest.approx(np.linalg.eigvalsh(matrix.toarray())[-4:], rel=1e-4)
     assert np.abs(matrix @ vectors - vectors * values).max() < 1e-2
+
+
+def test_eigenvectors_are_the_same_whatever_threads_there_are() -> None:
+    rows = sparse.random_array((300, 300), density=0.03, rng=np.random.default_rng(1))
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            found.append(leading(sparse.csr_array(rows + rows.T), 32)[1])
+    assert np.array_equal(*found)
 
 
 def test_spectral_parts_a_heavy_ring_and_keeps_to_connected_parts() -> None:
