@@ -3,9 +3,9 @@
     python -m benchmarks.nights STATE FOLDER [--docs 600] [--nights 10]
     python -m benchmarks.nights STATE FOLDER --docs 60 --nights 2        # a minute or two, for every day
 
-STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. FOLDER,
-which must not be there, gets the stores. Night 0 is built, then night after night: warm, as every refresh is, and cold,
-in a copy of the same store that knows of no version before, so that only the communities are found anew.
+STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. FOLDER
+gets the stores; what it has of an earlier run is used. Night 0 is built, then night after night: warm, as every refresh
+is, and cold, in a copy of the same store that knows of no version before, so that only the communities are found anew.
 
 redone: reports on two or more members that are made of something else than any report of the night before, of warm or
 of cold nights, as a share of all; with a language model each is a call. A report is redone if its community has other
@@ -64,8 +64,7 @@ def build(store: Path, corpus: Path, settings: Path) -> Reports:
     made_of: dict[int, set[str]] = {}
     for level, one in zip(table["level"].to_pylist(), table["made_of"].to_pylist(), strict=True):
         made_of.setdefault(level, set()).add(one)
-    record = command("runs", made["run"], "--store", store)
-    counts = record.get("run", record)["stages"].get("community_clusters", {})
+    counts = command("runs", made["run"], "--store", store)["stages"].get("community_clusters", {})
     named = "modularity_thousandths_l"
     modularity = {int(name[len(named) :]): value / 1000 for name, value in counts.items() if name.startswith(named)}
     return Reports(made_of, modularity)
@@ -89,7 +88,7 @@ def main() -> None:
     parser.add_argument("--docs", type=int, default=600)
     parser.add_argument("--nights", type=int, default=10)
     chosen = parser.parse_args()
-    chosen.folder.mkdir(parents=True)
+    chosen.folder.mkdir(parents=True, exist_ok=True)
     settings = chosen.folder / "indexmill.yaml"
     settings.write_text(yaml.safe_dump({"families": {"community_tree": {"enabled": True}}}))
 
