@@ -56,7 +56,7 @@ class FusedParameters:
     bm25: _Weight = 0.3
     dense: _Weight = 0.15
     lsh_tree: _Weight = 0.0
-    community_tree: _Weight = 0.3
+    community_tree: _Weight = 0.02
     pool: Annotated[int, Field(ge=1, le=10_000)] = 50
 
     def weights(self, methods: Sequence[str]) -> dict[str, float]:
