@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, StringConstraints
 
@@ -20,7 +20,7 @@ from indexmill.canonical import canonical_json, digest_of, strict_json
 from indexmill.errors import CorruptBlob, NotFound, UnsupportedFormat
 from indexmill.layout import ledger_name, ledger_prefixes
 from indexmill.manifest import Digest, Record, Timestamp, Word
-from indexmill.models.llm import Request
+from indexmill.models.llm import key_of
 from storage.protocol import Store
 
 __all__ = ["LONGEST", "Answers", "Id", "LedgerEntry", "Signed", "find", "key_of", "record", "scan", "stats"]
@@ -87,20 +87,6 @@ class LedgerEntry(Signed):
 
 class Answers(Counter[str]):
     """Counts of one model and task: answers, input_tokens, output_tokens, bytes."""
-
-
-def key_of(fingerprint: Any, request: Request) -> str:
-    """The key of the answer of a back-end with this fingerprint: a hash of all that shapes it."""
-    shaping = {
-        "llm": dict(fingerprint),
-        "task": request.task,
-        "prompt_version": request.prompt_version,
-        "instructions": digest_of(request.instructions.encode("utf-8")),
-        "schema": dict(request.schema),
-        "max_output_tokens": request.max_output_tokens,
-        "content": request.content,
-    }
-    return digest_of(canonical_json(shaping))
 
 
 def find(store: Store, key: str) -> LedgerEntry | None:

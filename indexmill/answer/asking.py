@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from indexmill.models.llm import LLM, Completion, Request
-from indexmill.models.llm_errors import LlmError, LlmUnusable
+from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmUnusable
 from indexmill.models.readable import BadAnswer, value_of
 
-__all__ = ["Ask", "Patience"]
+__all__ = ["Ask", "Patience", "asked_or_not", "read_answer"]
 
 _FIRST_WAIT = (
     0.5  # seconds before the first retry, where the endpoint names none; twice as long before each further one
@@ -67,14 +67,14 @@ class Ask:
         """
         completion = await self._complete(request, None)
         try:
-            return _read(completion, request.schema)
+            return read_answer(completion, request.schema)
         except BadAnswer as bad:
             if completion.finish_reason != "stop":
                 raise _unusable(bad, completion) from None
             correction = (completion.text, bad.advice) if completion.text.strip() else None
         completion = await self._complete(request, correction)
         try:
-            return _read(completion, request.schema)
+            return read_answer(completion, request.schema)
         except BadAnswer as bad:
             raise _unusable(bad, completion) from None
 
@@ -105,7 +105,21 @@ class Ask:
         self.output_tokens += completion.output_tokens
 
 
-def _read(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:
+async def asked_or_not(ask: Ask, request: Request) -> dict[str, Any] | LlmError:
+    """The answer, or why there is none: what goes side by side is waited for whole, since it is billed whole.
+
+    Raises LlmForbidden.
+    """
+    try:
+        return await ask(request)
+    except LlmForbidden:
+        raise
+    except LlmError as error:
+        return error
+
+
+def read_answer(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a request with this schema; raises BadAnswer where it cannot be used."""
     value = value_of(completion)
     if not isinstance(value, dict) or not _fits(value, schema):
         raise BadAnswer("wrong-schema")

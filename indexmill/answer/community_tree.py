@@ -15,10 +15,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from indexmill.answer.asking import Ask, asked_or_not
 from indexmill.answer.base import Bill, Said, prompt_tokens, text_tokens
 from indexmill.answer.levels import MARKS, Level, content_of, joined, levels_of, lines_of, within
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
@@ -27,12 +28,9 @@ from indexmill.canonical import canonical_json
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.llm import Request, data_block
-from indexmill.models.llm_errors import LlmError, LlmForbidden
+from indexmill.models.llm_errors import LlmError
 from indexmill.models.prompts import Prompt
 from indexmill.retrieve.base import settled
-
-if TYPE_CHECKING:
-    from indexmill.answer.asking import Ask
 
 __all__ = [
     "NOT_TOLD",
@@ -147,7 +145,7 @@ class AdaptiveFiltering:
         if self._direct is not None:
             return await self._direct.answer(question, hits, ask)
         filters = self.filters(question, hits, ask.max_output_tokens)
-        answers = await asyncio.gather(*(_asked(ask, one.request) for one in filters))
+        answers = await asyncio.gather(*(asked_or_not(ask, one.request) for one in filters))
         answered = [(one, said) for one, said in zip(filters, answers, strict=True) if not isinstance(said, LlmError)]
         failed = [(one, said) for one, said in zip(filters, answers, strict=True) if isinstance(said, LlmError)]
         if not answered:
@@ -222,15 +220,6 @@ def ranked(points: Sequence[Point], least_score: int = 1) -> list[Point]:
         if point.score >= least_score:
             best.setdefault(point.text.casefold(), point)
     return list(best.values())
-
-
-async def _asked(ask: Ask, request: Request) -> dict[str, Any] | LlmError:
-    try:
-        return await ask(request)
-    except LlmForbidden:
-        raise
-    except LlmError as error:
-        return error
 
 
 def _room(name: str, limit: int, asked: Prompt, schema: Mapping[str, Any]) -> int:

@@ -1,6 +1,7 @@
 """How well a snapshot's methods answer questions with a language model, and what that takes.
 
-Every question costs at least one call, and an answer is not kept anywhere: ``bill`` says beforehand what it comes to.
+Every question costs at least one call, unless the model is one that keeps its answers (``indexmill.answer.kept``):
+``bill`` says beforehand what all comes to.
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from indexmill.answer.answers import run_to_its_end
-from indexmill.answer.asking import Ask, Patience
+from indexmill.answer.asking import Ask, Patience, asked_or_not
 from indexmill.answer.base import Answer, Bill, prompt_tokens, text_tokens
 from indexmill.answer.prompts import prompt
 from indexmill.evaluate import Question
 from indexmill.models.llm import LLM, Request, data_block
-from indexmill.models.llm_errors import LlmError, LlmForbidden
+from indexmill.models.llm_errors import LlmError
 
 __all__ = ["CRITERIA", "VERDICT", "Judgement", "Verdict", "bill_of_judging", "judge", "judged"]
 
@@ -126,17 +126,12 @@ def judge(
         if texts[0].strip() == texts[1].strip():
             return Verdict(dict.fromkeys(CRITERIA, "tie"), {})
         ask = Ask(llm, turns, max_output_tokens, Patience(deadline_seconds=deadline_seconds))
-        error, there, back = None, None, None
-        try:
-            there, back = await asyncio.gather(
-                *(ask(_request(asked, question.question, two, max_output_tokens)) for two in (texts, texts[::-1]))
-            )
-        except LlmForbidden:
-            raise
-        except LlmError as caught:
-            error = str(caught)
-        winners, explanations = ({}, {}) if there is None or back is None else judged(there, back)
-        return Verdict(winners, explanations, error, ask.calls, ask.input_tokens, ask.output_tokens)
+        requests = (_request(asked, question.question, two, max_output_tokens) for two in (texts, texts[::-1]))
+        there, back = await asyncio.gather(*(asked_or_not(ask, request) for request in requests))
+        spent = (ask.calls, ask.input_tokens, ask.output_tokens)
+        if isinstance(there, LlmError) or isinstance(back, LlmError):
+            return Verdict({}, {}, str(there if isinstance(there, LlmError) else back), *spent)
+        return Verdict(*judged(there, back), None, *spent)
 
     async def all_of_them() -> list[Verdict]:
         turns = asyncio.Semaphore(concurrency)

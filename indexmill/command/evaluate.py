@@ -64,6 +64,12 @@ __all__ = ["command", "communities_table", "numbers", "record_weights"]
     type=click.IntRange(min=1),
     help="With --answer and --judge: calls in flight at a time, 8 by default.",
 )
+@click.option(
+    "--answers",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --answer and --judge: keep the model's answers in FILE, and ask for none that is there already.",
+)
 @filtered
 @candidate
 @pinned
@@ -93,13 +99,19 @@ def command(
 
     With --answer, the language model of the configuration, or --model, answers the questions. Each answer is held
     against "answer", a text or a list of texts any of which is right: whether that stands in it (accuracy), the part of
-    its words that do (recall), exact match and F1. Each question is paid for each time: see --dry-run first.
+    its words that do (recall), exact match and F1. Each question is paid for each time: see --dry-run first, and
+    --answers FILE, from which a run that was ended goes on.
 
     With --judge A,B, the model answers by both methods and says which answer covers more, is richer, helps more, and is
     clearer. Neither gold_ids nor "answer" is needed, and --make-questions writes such questions.
     """
     if sum([fit, answer, judge is not None, make_questions is not None]) > 1:
         raise BadInput("--fit, --answer, --judge and --make-questions each do something else: give one of them")
+    unread: dict[str, object] = {"--method": method, "--where": where} if fit else {}
+    if make_questions is not None:
+        unread = {"--method": method, "-k": ks, "--where": where, "--snapshot": version, "--alias": alias, "--run": run}
+    if named := sorted(name for name, value in unread.items() if value):
+        raise BadInput(f"{', '.join(named)}: {'--fit' if fit else '--make-questions'} does not take that")
     if make_questions is not None:
         from indexmill.command.evaluate_answers import make_questions_of
 

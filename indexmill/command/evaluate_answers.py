@@ -13,6 +13,7 @@ from indexmill.answer.abstract import abstract_questions
 from indexmill.answer.base import Bill
 from indexmill.answer.evaluation import AnswerEvaluation, Asking, bill, evaluate_answers
 from indexmill.answer.judging import CRITERIA, Judgement, bill_of_judging, judge
+from indexmill.answer.kept import KeptAnswers, KeptLlm
 from indexmill.command.evaluate import numbers
 from indexmill.command.model import filtering_of, model_of, prompts_of
 from indexmill.command.options import Options, table
@@ -65,6 +66,7 @@ def evaluate_answers_of(
     level_tokens: int | None,
     direct: bool,
     concurrency: int | None,
+    answers: Path | None,
 ) -> None:
     """Answer, score or judge, and print; closes the snapshot. The rest are the options of the command."""
     with snapshot:
@@ -80,12 +82,15 @@ def evaluate_answers_of(
         if len(depths) != 1 or depths[0] < 1:
             raise BadInput(f"-k is {ks!r}; expected one whole number of at least 1: how many hits are read")
         questions = read_questions(file, evidence=False)[:max_questions]
-        llm = model_of(options, model, base_url, api_key_env)
+        llm: LLM | None = model_of(options, model, base_url, api_key_env)
         if llm is None:
             raise BadInput(_NO_MODEL)
         judging: LLM | None = None
         if judged is not None:
             judging = llm if judge_model is None else model_of(options, judge_model, base_url, api_key_env)
+        kept = None if answers is None or dry_run else KeptAnswers(answers)
+        if kept is not None:
+            llm, judging = KeptLlm(llm, kept), None if judging is None else KeptLlm(judging, kept)
         asking = Asking(
             llm,
             k=depths[0],
@@ -121,11 +126,16 @@ def evaluate_answers_of(
                 found.questions, first, second, judging, concurrency=asking.concurrency, prompts=asking.prompts
             )
     if options.json:
-        options.print_json(_as_json(found, judgement, judging, prices))
+        spared = {} if kept is None else {"kept": {"file": str(kept.path), **kept.spared._asdict()}}
+        options.print_json({**_as_json(found, judgement, judging, prices), **spared})
         return
     click.echo(_shown(found, run, prices))
     if judgement is not None and judging is not None:
         click.echo(f"\n{_shown_judgement(judgement, _name(judging), prices)}")
+    if kept is not None and kept.spared.calls:
+        read, written = kept.spared.input_tokens, kept.spared.output_tokens
+        told = f"{kept.spared.calls:,} calls were not made: their answers are in {kept.path}"
+        click.echo(f"\n{told}, {read:,} tokens read and {written:,} written")
 
 
 def make_questions_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from indexmill.command.options import table
+from indexmill.errors import FamilyNotFound
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -18,12 +19,20 @@ MOST = 100
 def pairs(snapshot: Snapshot) -> dict[str, Any]:
     """A snapshot's pairs, as ``show --same-as --json`` prints them: the most alike first, ties by id.
 
-    A pair is ``{"entities": [{"id", "surface"}, {"id", "surface"}], "cosine", "likeness"}``. Raises NotFound where the
-    snapshot has no table of them.
+    A pair is ``{"entities": [{"id", "surface"}, {"id", "surface"}], "cosine", "likeness"}``. Raises FamilyNotFound
+    where the snapshot has no table of them.
     """
     import pyarrow.compute as pc
 
+    if not snapshot.shards("same_as"):
+        raise FamilyNotFound(
+            f"{snapshot.path}: the snapshot has no table 'same_as': no names were compared; set "
+            "`resolve: {description: {enabled: true}}` or `families: {community_tree: {enabled: true}}` in "
+            "indexmill.yaml, and build"
+        )
     found = snapshot.table("same_as")
+    if not len(found):
+        return {"version": snapshot.version, "same_as": []}
     described = snapshot.table("described", ["entity_id", "surface"])
     ids = described["entity_id"].combine_chunks()
     surfaces = described["surface"].combine_chunks()

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["LLM", "Completion", "Request", "data_block"]
+from indexmill.canonical import canonical_json, digest_of
+
+__all__ = ["LLM", "Completion", "Request", "data_block", "key_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,20 @@ class LLM(Protocol):
         work may have been billed.
         """
         ...
+
+
+def key_of(fingerprint: Any, request: Request) -> str:
+    """The key of the answer of a back-end with this fingerprint: a hash of all that shapes it."""
+    shaping = {
+        "llm": dict(fingerprint),
+        "task": request.task,
+        "prompt_version": request.prompt_version,
+        "instructions": digest_of(request.instructions.encode("utf-8")),
+        "schema": dict(request.schema),
+        "max_output_tokens": request.max_output_tokens,
+        "content": request.content,
+    }
+    return digest_of(canonical_json(shaping))
 
 
 def data_block(texts: Sequence[str]) -> str:

@@ -74,6 +74,8 @@ class Communities:
         )
         self._related = Rows(snapshot, "related", ["source", "kind", "description"])
         self.tree = open_tree(snapshot)
+        if _above(self.tree.relation_rows, len(self._related)):
+            raise CorruptBlob(f"{snapshot.path}: {TREE!r} names relations that the tables do not have")
         for what, held, expected in (
             ("entities", self.tree.entities, len(self._entities)),
             ("communities", len(self.tree.parents) - self.tree.entities, len(self._communities)),
@@ -215,7 +217,7 @@ def quality(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
             }
             for level, (number, (chi, sim)) in enumerate(zip(numbers, rows, strict=True), start=1)
         }
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise CorruptBlob(f"{snapshot.path}: {TREE!r} does not say how good each level is: {error}") from error
 
 
@@ -247,6 +249,8 @@ def _fits_index(tree: CommunityTree, dimensions: int | None) -> bool:
         and (not nodes or index.vectors.shape[1] == dimensions)
         and len(index.entries) == tree.levels + 1
         and _pointers_fit(Sparse(index.indptr, index.indices), nodes)
+        and not _above(index.down, nodes, least=-1)
+        and not _above(index.entries, nodes, least=-1)
         and not _above(tree.index_rows, nodes)
     )
 

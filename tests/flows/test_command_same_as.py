@@ -63,8 +63,10 @@ def test_people_get_a_table(store: Path, capsys: pytest.CaptureFixture[str], mon
 
 
 def test_a_snapshot_without_pairs_says_so(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "1", "--same-as", "--store", str(store)]) == 1
-    assert "no table 'same_as'" in capsys.readouterr().err
+    assert main(["show", "1", "--same-as", "--store", str(store)]) == 2
+    told = capsys.readouterr().err
+    assert "no table 'same_as'" in told
+    assert "`resolve: {description: {enabled: true}}`" in told
     assert main(["show", "--same-as", "--tree", "--store", str(store)]) == 2
     assert "give one of them" in capsys.readouterr().err
 

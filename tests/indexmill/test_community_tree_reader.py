@@ -24,6 +24,7 @@ from indexmill.hits import Hit
 from indexmill.layout import blob_path
 from indexmill.packs import open_pack
 from indexmill.retrieve.base import Asked, PassageRetriever
+from indexmill.retrieve.communities import quality
 from indexmill.snapshot import Snapshot
 from indexmill.verify import verify
 from storage.folder import FolderStore
@@ -448,6 +449,7 @@ TREE, INDEX = "community_tree/tree", "community_tree/index"
         changed(TREE, "passages.indptr", lambda held: held + 1),
         changed(TREE, "relations.indices", lambda held: held + 6),
         changed(TREE, "relations.rows", lambda held: held[:-1]),
+        changed(TREE, "relations.rows", lambda held: held + 20),
         changed(TREE, "quality", lambda held: held[:1]),
         changed(INDEX, "rows", None),
         changed(INDEX, "rows", lambda held: held + 1),
@@ -456,6 +458,8 @@ TREE, INDEX = "community_tree/tree", "community_tree/index"
         changed(INDEX, "level_offsets", lambda held: np.array([0, held[-1]])),
         changed(INDEX, "indptr", lambda held: held[:-1]),
         changed(INDEX, "entries", lambda held: held[:-1]),
+        changed(INDEX, "entries", lambda held: held + 40),
+        changed(INDEX, "down", lambda held: held + 40),
     ],
 )
 def test_arrays_that_do_not_fit_are_damage(tmp_path: Path, change: Change) -> None:
@@ -464,6 +468,15 @@ def test_arrays_that_do_not_fit_are_damage(tmp_path: Path, change: Change) -> No
     writer.publish(2)
     with indexmill.open(tmp_path / "s") as snapshot, pytest.raises(CorruptBlob, match=r"community_tree|quality"):
         ask(snapshot, "stone")
+
+
+@pytest.mark.parametrize("rows", [lambda held: held[:1], lambda held: held[:, 0]])
+def test_levels_whose_quality_is_not_told_are_damage(tmp_path: Path, rows: Callable[[Any], Any]) -> None:
+    writer = written(tmp_path / "s")
+    changed(TREE, "quality", rows)(writer)
+    writer.publish(2)
+    with indexmill.open(tmp_path / "s") as snapshot, pytest.raises(CorruptBlob, match="how good each level is"):
+        quality(snapshot)
 
 
 # Evaluation

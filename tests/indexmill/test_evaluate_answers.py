@@ -21,7 +21,7 @@ from indexmill.models.llm_errors import LlmForbidden
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
 from tests.indexmill.test_command_reader import Run
 from tests.llm_rules import texts_of
-from tests.llm_server import CANARY, Faults, LlmServer, schema_of
+from tests.llm_server import CANARY, Faults, LlmServer, Received, schema_of
 
 QUESTIONS = [
     Question("q1", "Who paid for the Marrow Bridge?", ("bridge",), "single", ("Ada Venn", "A. Venn")),
@@ -238,6 +238,17 @@ def test_a_verdict_that_fails_costs_the_others_nothing_and_a_wrong_key_ends_all(
         compared(snapshot, replies, keys={"another"})
 
 
+def test_a_verdict_that_fails_is_billed_with_the_one_beside_it(snapshot: Snapshot) -> None:
+    def fault(received: Received) -> str:
+        return "400" if texts_of(received.json())[0] == "short" else "slow"
+
+    judgement, server = compared(snapshot, lambda chat: verdict(), Faults(rule=fault))
+    (one,) = judgement.verdicts
+    assert "400" in str(one.error)
+    assert one.calls == 2
+    assert one.input_tokens == server.billed.input_tokens > 0
+
+
 def test_a_missing_answer_is_not_judged(snapshot: Snapshot) -> None:
     with LlmServer(lambda chat: said("x"), Faults(rule=lambda received: "400")) as server:
         failed = snapshot.answer_batch([QUESTIONS[0].question], llm=asking(server).llm)
@@ -391,6 +402,12 @@ def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
         (("--answer", "--fit"), "give one of them"),
         (("--answer", "--make-questions", "x"), "give one of them"),
         (("--make-questions", "x"), "q.jsonl: is there already"),
+        (("--make-questions", "x", "-k", "3", "--alias", "a"), "--alias, -k: --make-questions does not take that"),
+        (("--make-questions", "x", "--answers", "kept"), "--answers: with --make-questions"),
+        (("--fit", "-m", "dense", "--where", "year=1"), "--method, --where: --fit does not take that"),
+        (("--answers", "kept"), "--answers: without --answer or --judge"),
+        (("--answer", "--model", "m", "--answers", "q.jsonl"), "q.jsonl:1: is no kept answer"),
+        (("--answer", "--model", "m", "--answers", "no/kept"), "no/kept: answers cannot be kept there"),
         (("--judge", "dense"), "expected two methods"),
         (("--judge", "dense,dense"), "expected two methods"),
         (("--judge", "dense,bm25", "-m", "dense"), "leave --method out"),
@@ -474,3 +491,54 @@ def test_the_prompts_of_the_configuration_are_used(run: Run, here: Path) -> None
         assert run("evaluate", "q.jsonl", "--answer", "-m", "dense") == 0
         assert run("answer", QUESTIONS[0].question) == 0
         assert {one.json()["messages"][0]["content"] for one in server.chats} == {"Answer in verse."}
+
+
+# --- answers that are kept
+
+
+def test_a_run_that_was_ended_goes_on_from_the_answers_it_kept(run: Run, here: Path) -> None:
+    asked = ("evaluate", "q.jsonl", "--judge", "dense,bm25", "-k", 1, "--answers", "kept.jsonl")
+
+    def reply(chat: Mapping[str, Any]) -> dict[str, Any]:
+        detail = " in detail" if texts_of(chat)[0].startswith("Marrow Bridge\n\nAda") else ""
+        return verdict() if "overall" in schema_of(chat)["properties"] else said(question_of(chat) + detail)
+
+    with LlmServer(reply, keys={CANARY}) as server:
+        configure(here, server, prices=PRICES)
+        whole = run.json(*asked[:-2])
+        paid = len(server.chats)
+        answering = sum(one["calls"] for one in whole["methods"].values())
+        server.faults = Faults(rule=lambda received: "401" if b"overall" in received.body else None)
+        assert run(*asked) == 2  # everything is answered, nothing judged
+        prompts = {one.prompt for one in server.chats[paid:] if b"overall" not in one.body}
+        assert len((here / "kept.jsonl").read_bytes().splitlines()) == len(prompts) <= answering
+        server.faults = Faults()
+        server.requests.clear()
+        found = run.json(*asked)
+        assert len(server.chats) == paid - answering
+        kept = found.pop("kept")
+        assert (kept["file"], kept["calls"]) == ("kept.jsonl", answering)
+        assert kept["input_tokens"] == sum(one["input_tokens"] for one in whole["methods"].values())
+        assert found == whole  # tokens and cost are those of when it was paid
+        server.requests.clear()
+        assert run(*asked) == 0
+        assert server.chats == []
+    assert f"{paid} calls were not made: their answers are in kept.jsonl" in run.out
+
+
+def test_the_same_question_twice_is_paid_once_where_answers_are_kept(run: Run, here: Path) -> None:
+    line = (here / "q.jsonl").read_text().splitlines()[0]
+    (here / "twice.jsonl").write_text(f"{line}\n{line}\n{line}\n")
+    with LlmServer(replies) as server:
+        configure(here, server)
+        found = run.json("evaluate", "twice.jsonl", "--answer", "-m", "dense", "--answers", "kept.jsonl")
+        assert len(server.chats) == 1
+    assert [row["answer"] for row in found["methods"]["dense"]["answers"]] == ["It was Ada Venn."] * 3
+    assert found["kept"]["calls"] == 2
+
+
+def test_a_dry_run_makes_no_file_of_answers(run: Run, here: Path) -> None:
+    with LlmServer(replies) as server:
+        configure(here, server)
+        assert run("evaluate", "q.jsonl", "--answer", "--dry-run", "--answers", "kept.jsonl") == 0
+    assert not (here / "kept.jsonl").exists()
