@@ -43,6 +43,9 @@ CAUSES: tuple[Cause, ...] = ("first", "cold", "model", "code", "settings", "corp
 _MODELS = frozenset({"describer", "encoder", "extractor", "fingerprint", "summariser", "tokenizer"})
 """The settings of a stage that say which model it uses."""
 
+_PLACES = frozenset({"layer", "level"})
+"""Those that say where a part stands: it may be held against one that stands elsewhere."""
+
 
 @dataclass(frozen=True)
 class PlannedPart:
@@ -247,7 +250,7 @@ def _cause(
     direct: set[Cause] = set()
     if part.want.shard not in wants and part.want.shard in ("documents", "entities", WHOLE):
         direct.add("settings")
-    for name in {*part.want.settings, *before.settings}:
+    for name in {*part.want.settings, *before.settings} - _PLACES:
         if part.want.settings.get(name) != before.settings.get(name):
             direct.add("model" if name in _MODELS else "settings")
     now, was = set(part.want.inputs.values()), set(before.inputs.values())

@@ -93,7 +93,7 @@ def make(build: Build) -> None:
     described, extracted = build.everything("described", "related"), build.everything("extracted")
     below = {**described, **build.everything("description_vectors"), **_same_as(build)}
     tree = {**described, **build.everything("description_vectors", "passages"), **extracted}
-    sources = extracted
+    sources = {**extracted, **build.everything("pieces")}
     texts = {
         label: {name: part.outputs[name] for name in ("described", "related")}
         for label, part in build.parts["describe"].items()
@@ -153,7 +153,7 @@ def _groups(build: Build, level: int, inputs: Mapping[str, str]) -> Mapping[str,
     kept = {
         name: digest
         for name, digest in inputs.items()
-        if asks or not name.startswith(("extracted/", "community_sources/"))
+        if asks or not name.startswith(("extracted/", "pieces/", "community_sources/"))
     }
     shaping = {"level": level, "group": settings.group, "largest": settings.largest, "asks": asks}
     rows = {"level": level, "summariser": build.report_fingerprint}

@@ -11,7 +11,7 @@ part. Of each group there are up to three tables, so that a part's key tells all
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import polars as pl
@@ -104,13 +104,15 @@ def _relations(inputs: Inputs, members: pl.DataFrame) -> pl.DataFrame:
 def _sources(inputs: Inputs, members: pl.DataFrame) -> pl.DataFrame:
     """What the text of each community comes from (columns of COMMUNITY_SOURCES).
 
-    An entity's comes from its passages. A report that a model was asked for stands for all that it was made of; a
-    community of one member has its member's text and sources.
+    An entity's comes from its passages, and from one that writes it as it is shown, which need not tell of it. A report
+    that a model was asked for stands for all that it was made of; a community of one member has its member's text and
+    sources.
     """
     level = inputs.settings["level"]
     if level == 1:
         found = inputs.tables("extracted", EXTRACTED, "entity_id", "passage_id")
-        of = pl.DataFrame(found).rename({"entity_id": "member_id", "passage_id": "source_id"})
+        of = pl.concat([pl.DataFrame(found), *_showing(inputs)])
+        of = of.rename({"entity_id": "member_id", "passage_id": "source_id"})
     else:
         below = pl.DataFrame(inputs.tables("communities", COMMUNITIES, "community_id", "made_of", "members"))
         below = below.rename({"community_id": "member_id"})
@@ -127,6 +129,13 @@ def _sources(inputs: Inputs, members: pl.DataFrame) -> pl.DataFrame:
         .unique()
         .sort("community_id", "source_id")
     )
+
+
+def _showing(inputs: Inputs) -> Iterator[pl.DataFrame]:
+    """A passage that writes each entity as it is shown, shard by shard (columns entity_id and passage_id)."""
+    for path in inputs.paths("pieces"):
+        rows = pl.scan_parquet(path).filter(pl.col("part") == "surface")
+        yield rows.select("entity_id", "passage_id").collect()
 
 
 def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
@@ -157,4 +166,4 @@ def _is_made(name: str, level: int, asks: bool) -> bool:
     return name == "community_members" or (level == 1 if name == "community_relations" else asks)
 
 
-STAGE = Stage("community_levels", version=1, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)
+STAGE = Stage("community_levels", version=2, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)

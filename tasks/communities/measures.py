@@ -10,12 +10,16 @@ all. Sim grows with the number of communities, to 1 where each node is alone: co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.communities.graph import Floats, Labels, Weighted
 
 __all__ = ["calinski_harabasz", "cosine_to_centre", "modularity"]
+
+_TILE = 32_768  # vectors held at once in double precision
 
 
 def modularity(graph: Weighted, labels: Labels, resolution: float = 1.0) -> float:
@@ -35,7 +39,7 @@ def calinski_harabasz(vectors: Floats, labels: Labels) -> float | None:
         return None
     members, centres = _centres(vectors, labels)
     between = float(members @ np.square(centres - vectors.mean(axis=0, dtype=np.float64)).sum(axis=1))
-    within = float(np.square(vectors - centres[labels]).sum())
+    within = sum(float(np.square(vectors[some] - centres[labels[some]]).sum()) for some in _tiles(size))
     return (size - count) / (count - 1) * between / within if within > 0 else None
 
 
@@ -43,16 +47,30 @@ def cosine_to_centre(vectors: Floats, labels: Labels) -> float | None:
     """Sim; None without nodes. A zero vector, or one in a community whose mean is zero, counts 0."""
     if not len(labels):
         return None
-    centres = _centres(vectors, labels)[1][labels]
-    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1) * np.linalg.norm(centres, axis=1)
-    products = np.einsum("ij,ij->i", vectors.astype(np.float64), centres)
-    return float(np.divide(products, lengths, out=np.zeros(len(labels)), where=lengths > 0).mean())
+    centres = _centres(vectors, labels)[1]
+    cosines = np.zeros(len(labels))
+    for some in _tiles(len(labels)):
+        held, centre = vectors[some].astype(np.float64), centres[labels[some]]
+        lengths = np.linalg.norm(held, axis=1) * np.linalg.norm(centre, axis=1)
+        np.divide(np.einsum("ij,ij->i", held, centre), lengths, out=cosines[some], where=lengths > 0)
+    return float(cosines.mean())
 
 
 def _centres(vectors: Floats, labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The size (C,) and the mean vector (C, d) of each community."""
     members = np.bincount(labels)
     order = np.argsort(labels, kind="stable")
-    starts = np.cumsum(members) - members
-    sums = np.add.reduceat(vectors[order].astype(np.float64), starts, axis=0)
-    return members, sums / members[:, None]
+    ends = np.cumsum(members)
+    starts = ends - members
+    centres = np.empty((len(members), vectors.shape[1]))
+    first = 0
+    while first < len(members):  # whole communities, of a tile's members or one that has more
+        last = max(int(np.searchsorted(ends, starts[first] + _TILE, side="right")), first + 1)
+        held = vectors[order[starts[first] : ends[last - 1]]].astype(np.float64)
+        centres[first:last] = np.add.reduceat(held, starts[first:last] - starts[first], axis=0)
+        first = last
+    return members, centres / members[:, None]
+
+
+def _tiles(size: int) -> Iterator[slice]:
+    return (slice(low, low + _TILE) for low in range(0, size, _TILE))

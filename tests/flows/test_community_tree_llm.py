@@ -238,6 +238,39 @@ def test_a_forgotten_document_is_in_no_answer_and_no_report(quick: Path) -> None
         assert cold.manifest == build(chosen(quick / "fresh", ROWS, server)).manifest
 
 
+def test_a_report_falls_with_the_passage_that_writes_a_name_so(quick: Path) -> None:
+    """A passage of which nothing is extracted may still decide how an entity is shown."""
+    rows = {
+        **ROWS,
+        "doc-0097": ("Marl", "Ada Vexatious met Fenna Rook at Krait Hall."),
+        "doc-0098": (
+            "Other",
+            "They say ADA VEXATIOUS left. They say ADA VEXATIOUS came. They say ADA VEXATIOUS slept.",
+        ),
+    }
+
+    def telling(chat: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Nothing is extracted where the name is in capitals; reports repeat it."""
+        answer, asked = default_answer(chat), str(chat["messages"][1]["content"])
+        if "ADA VEXATIOUS" in asked:
+            if asks_report(chat):
+                answer["summary"] = f"ADA VEXATIOUS. {answer['summary']}"
+            elif "units" in answer:
+                answer |= {"entities": [], "units": []}
+        return answer
+
+    with LlmServer(answer=telling) as server:
+        plain = chosen(quick / "store", rows, server)
+        build(plain)
+        with indexmill.open(quick / "store") as snapshot:
+            shown = {row["surface"] for row in snapshot.table("described").to_pylist()}
+            reports = [row["text"] for row in snapshot.table("communities").to_pylist()]
+        assert "ADA VEXATIOUS" in shown
+        assert any(text.startswith("ADA VEXATIOUS") for text in reports)
+        forget_here(str(quick / "store"), plain, "doc-0098")
+        assert holding(quick / "store", "ADA VEXATIOUS") == []
+
+
 def holding(root: Path, word: str) -> list[Path]:
     """The files of a store that hold a word, the rows of tables read."""
     found = []

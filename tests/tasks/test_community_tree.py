@@ -367,3 +367,16 @@ def test_a_plan_of_communities_holds(quick: Path) -> None:
     plan = make_plan(Configuration.model_validate(changed), progress=Silent())
     assert plan.stages["community_reports"].causes.keys() <= {"model", "settings"}
     assert plan.stages["community_graph"].causes.keys() <= {"model", "settings"}
+
+
+def test_more_documents_are_the_cause_of_more_levels_and_groups(quick: Path) -> None:
+    build(chosen(quick / "store", documents(12)))
+    plain = chosen(quick / "store", documents(100))
+    plan = make_plan(Configuration.model_validate(plain), progress=Silent())
+    before = {shard for stage, shard in parts(quick / "store") if stage.startswith("community")}
+    build(plain)
+    now = {shard for stage, shard in parts(quick / "store") if stage.startswith("community")}
+    assert {"k2", "t"} <= before
+    assert {"k3", "u"} <= now - before
+    for stage in STAGES:
+        assert set(plan.stages[stage].causes) == {"corpus"}, stage

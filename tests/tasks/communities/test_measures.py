@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import igraph
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.communities import measures
 from tasks.communities.graph import in_order
 from tasks.communities.measures import calinski_harabasz, cosine_to_centre, modularity
 from tests.tasks.communities.graphs import two_triangles, weighted_of
@@ -67,3 +70,19 @@ def test_sim_by_hand() -> None:
 def test_sim_counts_zero_where_there_is_no_direction() -> None:
     vectors = np.array([[1, 0], [-1, 0], [0, 0], [0, 1]], dtype=np.float32)
     assert cosine_to_centre(vectors, np.array([0, 0, 1, 2])) == pytest.approx(1 / 4)
+
+
+def test_tiles_leave_no_trace_and_bound_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(5)
+    vectors = generator.standard_normal((4_000, 64)).astype(np.float32)
+    labels = in_order(generator.integers(300, size=4_000))
+    whole = calinski_harabasz(vectors, labels), cosine_to_centre(vectors, labels)
+    monkeypatch.setattr(measures, "_TILE", 100)
+    tracemalloc.start()
+    tiled = calinski_harabasz(vectors, labels), cosine_to_centre(vectors, labels)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert tiled == pytest.approx(whole, rel=1e-12)
+    assert most < vectors.nbytes  # in double precision all of them take twice that
+    monkeypatch.setattr(measures, "_TILE", 1)
+    assert (calinski_harabasz(vectors, labels), cosine_to_centre(vectors, labels)) == pytest.approx(whole, rel=1e-12)
