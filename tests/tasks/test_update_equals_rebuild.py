@@ -219,6 +219,7 @@ def test_after_any_nights_a_cold_build_finds_the_communities_of_an_empty_store(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 @bounded(150)
 @given(first=st.integers(min_value=1, max_value=40), nights=_NIGHTS)
 def test_after_many_nights_too(first: int, nights: list[list[tuple[str, int]]]) -> None:
