@@ -73,10 +73,10 @@ def build(store: Path, corpus: Path) -> tuple[dict[str, Any], Timed]:
 
 
 def change(old: Path, new: Path) -> Change:
-    """How two states of a corpus differ. Text that went is changed, too: of an edit, the longer of its texts counts."""
+    """How two states of a corpus differ."""
     before, after = ({row["id"]: row for row in map(json.loads, path.open(encoding="utf-8"))} for path in (old, new))
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
-    text = sum(max(len(row["text"]) for row in (before.get(name), after.get(name)) if row) for name in changed)
+    text = sum(len((after.get(name) or before[name])["text"]) for name in changed)
     return Change(len(changed), text / sum(len(row["text"]) for row in after.values()))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +27,13 @@ from schemas.tables import (
 )
 from storage.tables import read_table
 from tasks.describe import entity_text
-from tasks.embed import KEY_BYTES, Vectors, embed_texts, keys_array, row_key
+from tasks.embed import KEY_BYTES, embed_texts, keys_array, row_key
 from tasks.encoder import encoder_of
 from tasks.estimate import Estimate, LlmUse, Range, Rows
 from tasks.ingest.shards import id_hashes
+from tasks.known_rows import KnownRows
 from tasks.llm.ask import Answer, ask
 from tasks.llm.prompts import Prompt
-from tasks.node_texts import is_table
 from tasks.reports import (
     Made,
     Member,
@@ -67,34 +66,10 @@ class _Community:
     made_of: str
 
 
-class _Known:
-    """Rows that earlier parts hold: reports by what they are made of, stand-ins left out, and vectors by text."""
-
-    def __init__(self, inputs: Inputs) -> None:
-        self._tables: list[pa.Table] = []
-        packs = []
-        for digest in inputs.job.reuse:
-            if is_table(inputs, digest):
-                table = read_table(inputs.store, digest, COMMUNITIES)
-                self._tables.append(table.filter(pc.invert(table.column("stand_in"))))
-            else:
-                packs.append(inputs.pack(digest))
-        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
-
-    def rows(self, made_of: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """The rows of reports that are made of this, as far as they are known."""
-        found: dict[str, dict[str, Any]] = {}
-        wanted = pa.array(made_of, pa.string())
-        for table in self._tables:
-            for row in table.filter(pc.is_in(table.column("made_of"), wanted)).to_pylist():
-                found.setdefault(row["made_of"], row)
-        return found
-
-
 def _compute(inputs: Inputs) -> Outputs:
     settings = inputs.settings
     communities = list(_communities(inputs))
-    known = _Known(inputs)
+    known = KnownRows(inputs, COMMUNITIES, "made_of")
     held = known.rows([one.made_of for one in communities])
     missing = list({one.made_of: one for one in communities if one.made_of not in held}.values())
     reports, asked = _made(inputs, missing) if missing else ([], {})
@@ -179,7 +154,7 @@ def _requests(inputs: Inputs) -> list[Request]:
 def _missing(inputs: Inputs) -> tuple[int, list[_Community]]:
     """How many communities there are, and those of several members whose reports no earlier part holds."""
     communities = list(_communities(inputs))
-    held = _Known(inputs).rows([one.made_of for one in communities])
+    held = KnownRows(inputs, COMMUNITIES, "made_of").rows([one.made_of for one in communities])
     missing = {one.made_of: one for one in communities if one.members > 1 and one.made_of not in held}
     return len(communities), list(missing.values())
 

@@ -52,7 +52,8 @@ class _Known:
             names = pq.read_schema(inputs.path(digest)).names
             if names == CONSOLIDATED.names:
                 table = read_table(inputs.store, digest, CONSOLIDATED)
-                self.texts |= dict(zip(*(table[name].to_pylist() for name in CONSOLIDATED.names), strict=True))
+                held = dict(zip(*(table[name].to_pylist() for name in CONSOLIDATED.names), strict=True))
+                self.texts = held | self.texts  # the first that has one
             elif names == DESCRIBED.names:
                 table = read_table(inputs.store, digest, DESCRIBED, columns=("digest", "tokens"))
                 self.tokens |= dict(zip(table["digest"].to_pylist(), table["tokens"].to_pylist(), strict=True))

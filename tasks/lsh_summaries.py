@@ -9,23 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from indexmill.models.llm import Request
 from indexmill.packs import pack_size
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES, conform
 from storage.tables import read_table
-from tasks.embed import KEY_BYTES, Vectors, embed_texts, keys_array, row_key
+from tasks.embed import KEY_BYTES, embed_texts, keys_array, row_key
 from tasks.encoder import encoder_of
 from tasks.estimate import Estimate, LlmUse, Range, Rows
 from tasks.ingest.shards import id_hashes
+from tasks.known_rows import KnownRows
 from tasks.llm.ask import Answer, ask
 from tasks.llm.prompts import Prompt
-from tasks.node_texts import is_table, texts_of
+from tasks.node_texts import texts_of
 from tasks.stage import Inputs, Outputs, Stage
 from tasks.summarise import Extractive, most_output, request, said
 
@@ -52,34 +51,10 @@ class _Segment:
             yield cls(nodes[low], tuple(children[low:high]), tuple(shards[low:high]))
 
 
-class _Known:
-    """Rows that earlier parts hold: summaries by node id, stand-ins left out, and vectors by text."""
-
-    def __init__(self, inputs: Inputs) -> None:
-        self._tables: list[pa.Table] = []
-        packs = []
-        for digest in inputs.job.reuse:
-            if is_table(inputs, digest):
-                table = read_table(inputs.store, digest, LSH_SUMMARIES)
-                self._tables.append(table.filter(pc.invert(table.column("stand_in"))))
-            else:
-                packs.append(inputs.pack(digest))
-        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
-
-    def rows(self, nodes: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """The rows of some nodes, as far as they are known."""
-        found: dict[str, dict[str, Any]] = {}
-        wanted = pa.array(nodes, pa.string())
-        for table in self._tables:
-            for row in table.filter(pc.is_in(table.column("node_id"), wanted)).to_pylist():
-                found.setdefault(row["node_id"], row)
-        return found
-
-
 def _compute(inputs: Inputs) -> Outputs:
     settings = inputs.settings
     segments = list(_Segment.all_of(inputs.table("segments", LSH_SEGMENTS)))
-    known = _Known(inputs)
+    known = KnownRows(inputs, LSH_SUMMARIES, "node_id")
     held = known.rows([one.node for one in segments])
     missing = [one for one in segments if one.node not in held]
     made, asked = _made(inputs, missing) if missing else ([], {})
@@ -155,7 +130,7 @@ def _requests(inputs: Inputs) -> list[Request]:
 def _counted(inputs: Inputs) -> tuple[int, list[_Segment]]:
     """How many segments there are, and those whose summaries no earlier part holds."""
     segments = list(_Segment.all_of(inputs.table("segments", LSH_SEGMENTS)))
-    held = _Known(inputs).rows([one.node for one in segments])
+    held = KnownRows(inputs, LSH_SUMMARIES, "node_id").rows([one.node for one in segments])
     return len(segments), [one for one in segments if one.node not in held]
 
 
