@@ -18,8 +18,10 @@ __all__ = [
     "DOCUMENTS",
     "ENTITIES",
     "EXTRACTED",
+    "HETERO_ATTRIBUTES",
     "HETERO_COMMUNITIES",
     "HETERO_EDGES",
+    "HETERO_ELEMENTS",
     "HETERO_MADE",
     "HETERO_NODES",
     "HETERO_READ",
@@ -270,6 +272,30 @@ HETERO_RELATIONS = _schema(
     text=pa.string(),  # the wording, read from source to target
 )
 """The relation nodes: relations of one wording between the same entities are one. Ordered by node_id."""
+
+HETERO_ATTRIBUTES = _schema(
+    attribute_id=pa.string(),
+    entity_id=pa.string(),
+    text=pa.string(),
+    tokens=pa.int32(),  # of the text, special tokens included
+    digest=pa.string(),  # of the text: see tasks.embed.row_key, 32 hex digits
+    made_of=pa.string(),  # of all that the attribute is made of: what has the same is not made again
+    stand_in=pa.bool_(),  # made of the texts' own sentences since the model gave none
+)
+"""Ordered by attribute_id."""
+
+HETERO_ELEMENTS = _schema(
+    element_id=pa.string(),
+    overview_id=pa.string(),
+    community_id=pa.string(),
+    title=pa.string(),  # the overview
+    text=pa.string(),
+    tokens=pa.int32(),  # of the text, special tokens included
+    digest=pa.string(),  # of the text, like that of an attribute
+    made_of=pa.string(),  # of all that the elements of the community are made of
+    stand_in=pa.bool_(),
+)
+"""High-level elements with their overviews, ordered by element_id."""
 
 HETERO_COMMUNITIES = _schema(node_id=pa.string(), community_id=pa.string())
 """Ordered by node_id."""
