@@ -5,8 +5,10 @@ returns; several passages of one document count once. A set's recall is the mean
 of the index families report it.
 
 A summary is no evidence: it names every document below it, up to all of the corpus, and may tell nothing of most. Nor
-is the description of an entity, or a community's. So the documents of passages alone are found, and what stands between
-them counts by its tokens, which are read all the same.
+is the description of an entity, or a community's, nor what heterograph tells of them, its attributes and high-level
+elements. A relation is said by its documents, but by any number of them in the same words, and nothing ranks these: one
+hit would find as many as are asked for. So the documents of passages and of units are found, of which each comes from
+one, and what stands between them counts by its tokens, which are read all the same.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ __all__ = [
 
 _Retrieve = Callable[[Sequence[int], int], list[list[Hit]]]
 
-NO_EVIDENCE = frozenset({"summary", "entity", "community"})
+NO_EVIDENCE = frozenset({"summary", "entity", "community", "attribute", "high-level", "relation"})
 """Kinds of hits whose documents do not count as found."""
 
 BATCH = 256

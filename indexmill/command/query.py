@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -20,11 +20,31 @@ MOST_LISTED = 12
 """Documents or ids of one hit that are shown; ``--json`` has them all."""
 
 
+_OF_HETEROGRAPH = {
+    "entries": "the nearest units, attributes and high-level elements, at which the walk begins",
+    "texts": "texts among the hits at most",
+    "units": "units that the walk adds at most",
+    "attributes": "attributes that the walk adds at most",
+    "high_level": "high-level elements that the walk adds at most",
+    "relations": "relations that the walk adds at most",
+}
+
 _TAKEN = {
     "lsh_tree": {"pattern", "ratio", "token_budget"},
     "community_tree": {"token_budget", "k_level", "levels", "passages"},
+    "heterograph": {"token_budget", *_OF_HETEROGRAPH},
 }
 """The options of one retrieval that a method takes."""
+
+
+def _of_heterograph(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of heterograph alone."""
+    for name, said in reversed(_OF_HETEROGRAPH.items()):
+        option = f"--{name.replace('_', '-')}"
+        function = click.option(option, metavar="N", type=click.IntRange(min=0), help=f"Of heterograph: {said}.")(
+            function
+        )
+    return function
 
 
 @click.command("query")
@@ -46,7 +66,7 @@ _TAKEN = {
     "--token-budget",
     metavar="T",
     type=click.IntRange(min=1),
-    help="Of lsh_tree and community_tree: hits of T tokens at most; what does not fit is left out.",
+    help="Of lsh_tree, community_tree and heterograph: hits of T tokens at most; what does not fit is left out.",
 )
 @click.option(
     "--k-level", metavar="K", type=click.IntRange(1, 1000), help="Of community_tree: nodes found on every level."
@@ -60,6 +80,7 @@ _TAKEN = {
 @click.option(
     "--passages", metavar="P", type=click.IntRange(min=0), help="Of community_tree: passages among the hits at most."
 )
+@_of_heterograph
 @filtered
 @candidate
 @pinned
@@ -80,6 +101,7 @@ def command(
     version: int | None,
     alias: str | None,
     run: str | None,
+    **of_heterograph: int | None,
 ) -> None:
     """Retrieve the passages that answer QUESTION.
 
@@ -90,6 +112,9 @@ def command(
 
     --method community_tree finds entities and communities of them, too: `--passages 0 -k 25` gives the 5 nearest of
     each of 5 levels.
+
+    --method heterograph finds units, attributes, high-level elements and relations, too: `--texts 10 -k 60
+    --token-budget 3000` gives what fits of the best ten of each kind, those nearest to the question first.
     """
     given = {
         "pattern": pattern,
@@ -98,6 +123,7 @@ def command(
         "k_level": k_level,
         "levels": levels,
         "passages": passages,
+        **of_heterograph,
     }
     parameters = {name: value for name, value in given.items() if value is not None}
     with opened(options, version, alias, run) as snapshot:
@@ -172,7 +198,7 @@ def few(items: Sequence[Any]) -> list[Any]:
     return list(items) if more <= 0 else [*items[:MOST_LISTED], f"{more:,} more"]
 
 
-_UNSHOWN = frozenset({"entity_id", "community_id", "sentence"})
+_UNSHOWN = frozenset({"entity_id", "community_id", "node_id", "sentence"})
 """Ids are for scripts; a sentence gets a line of its own."""
 
 

@@ -228,6 +228,8 @@ class HeterographNodes:
             if sizes[kind] != held if kind != "N" else sizes[kind] > held:
                 raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} has {sizes[kind]} nodes {kind}; the tables have {held}")
         named = sizes["N"] + sizes["O"]
+        if [len(shard) for shard in self._unit_tokens] != np.diff(self._tables["S"].starts).tolist():
+            raise CorruptBlob(f"{snapshot.path}: 'unit_vectors' does not say how many tokens each unit has")
         fits = (
             len(self._rows) == len(graph)
             and len(self._relation_tokens) == sizes["R"]

@@ -89,10 +89,7 @@ def write_heterograph(
     labels = [one.name.partition("/")[2] for one in writer.artifacts if one.name.startswith("passages/")]
     passages = {label: _read(writer, f"passages/{label}")["passage_id"].to_pylist() for label in labels}
     rows = iter(said)
-    pieces = {
-        label: tables_of(ids, [_extraction(next(rows)) for _ in ids])
-        for label, ids in passages.items()
-    }
+    pieces = {label: tables_of(ids, [_extraction(next(rows)) for _ in ids]) for label, ids in passages.items()}
     units, unit_entities, relations = (
         pa.concat_tables([made[name] for made in pieces.values()]) if pieces else schema.empty_table()
         for name, schema in (("units", UNITS), ("unit_entities", UNIT_ENTITIES), ("relations", RELATIONS))
@@ -125,7 +122,13 @@ def write_heterograph(
         pa.table({side: pa.array([one[side] for one in entities], pa.string()) for side in ("entity_id", "surface")}),
     )
     graph = _graph(
-        (units, unit_entities, relations), passages, told_rows, element_rows, read, vectors | _texts(writer, labels), near
+        (units, unit_entities, relations),
+        passages,
+        told_rows,
+        element_rows,
+        read,
+        vectors | _texts(writer, labels),
+        near,
     )
     _whole(writer, graph, tables, (units, relations, related), passages, read)
     counts = {kind: count for kind, count in graph.counts().items() if kind not in KINDS}
@@ -180,7 +183,10 @@ def _shards(
 ) -> list[tuple[str, list[dict[str, Any]]]]:
     """The rows in two shards by a key, each in the order of an id; none where there are no rows."""
     return [
-        (f"{letter}{half}", sorted([row for row in rows if (row[by] >= "8") == (half == "1")], key=lambda row: row[order or by]))
+        (
+            f"{letter}{half}",
+            sorted([row for row in rows if (row[by] >= "8") == (half == "1")], key=lambda row: row[order or by]),
+        )
         for half in "01"
         if rows
     ]
@@ -229,7 +235,9 @@ def _graph(
     pieces = [
         decomposed(*extracted),
         attributes(pa.table({name: _strings([row[name] for row in told]) for name in ("attribute_id", "entity_id")})),
-        high_level(pa.table({name: _strings([row[name] for row in elements]) for name in ("element_id", "overview_id")})),
+        high_level(
+            pa.table({name: _strings([row[name] for row in elements]) for name in ("element_id", "overview_id")})
+        ),
         texts(held, units),
     ]
     own = {row["element_id"] for row in elements}
