@@ -47,6 +47,8 @@ def through(
     for scores, rows in zip(graph.walks(starts, restart, steps - 1, allowed), nodes, strict=True):
         places, senders, _ = graph.links.links(rows)
         sends = scores[senders] > 0
+        if allowed is not None:
+            sends &= allowed[rows][places]
         places, senders = places[sends], senders[sends]
         each = distinct(senders)
         degrees = graph.links.degrees(each)

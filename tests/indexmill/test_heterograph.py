@@ -14,6 +14,7 @@ from indexmill.packs import open_pack, write_pack
 from indexmill.retrieve import heterograph
 from indexmill.retrieve.base import settled
 from indexmill.retrieve.heterograph import KINDS, Heterograph, HeterographParameters, Walked, spent
+from indexmill.retrieve.heterograph_through import through
 from indexmill.retrieve.matrices import Sparse
 
 NONE = np.empty(0, dtype=np.int64)
@@ -221,6 +222,44 @@ def test_what_is_retrieved_is_of_the_right_kinds(
             taken = [row for row, entry in zip(found.rows, found.entries, strict=True) if row in own and not entry]
             if taken and len(left):
                 assert scores[left].max() <= scores[taken].min()
+
+
+@settings(deadline=None)
+@given(graphs(), st.floats(0.05, 0.95), st.integers(0, 3), st.data())
+def test_a_score_is_what_neighbours_passed_on_and_what_returned(
+    drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]], restart: float, steps: int, data: st.DataObject
+) -> None:
+    graph, asked = drawn
+    allowed = np.array(data.draw(st.lists(st.booleans(), min_size=len(graph), max_size=len(graph))), dtype=np.bool_)
+    mask = data.draw(st.sampled_from((None, allowed)))
+    starts = graph.starts(*zip(*asked, strict=True), mask)
+    every = np.arange(len(graph))
+    walks = graph.walks(starts, restart, steps, mask)
+    told = through(graph, starts, [every] * len(starts), restart, steps, mask, len(graph))
+    alone = [next(through(graph, [one], [every], restart, steps, mask, len(graph))) for one in starts]
+    for entries, scores, found, again in zip(starts, walks, told, alone, strict=True):
+        returned = np.zeros(len(graph))
+        returned[entries] = (restart if steps else 1) / max(len(entries), 1)
+        assert np.bincount(found.places, found.amounts, len(graph)) + returned == pytest.approx(scores)
+        assert (found.amounts > 0).all()
+        assert mask is None or mask[found.senders].all()
+        assert all(np.array_equal(one, other) for one, other in zip(found, again, strict=True))
+        assert (np.lexsort((found.senders, -found.amounts, found.places)) == np.arange(len(found.places))).all()
+
+
+def test_only_the_neighbours_that_passed_on_most_are_told() -> None:
+    """Two steps from entity 8, as in the walk by hand: unit 3 has 1/16 of it, relation 7 twice what unit 2 has."""
+    (found,) = through(small(), [rows(8)], [rows(8, 0)], 0.5, 2, None, 2)
+    assert found.places.tolist() == [0, 0, 1]
+    assert found.senders.tolist() == [5, 7, 2]
+    assert found.amounts.tolist() == pytest.approx([1 / 16, 1 / 32, 1 / 48])
+
+
+def test_texts_without_a_bound_are_all_that_the_walk_reaches() -> None:
+    graph = graph_of((14, 1, 0, 0, 0, 0, 0), [(row, 14) for row in range(14)])
+    assert [len(found.rows) for found in graph.retrieve([NONE], [rows(14)])] == [15]
+    (found,) = graph.retrieve([NONE], [rows(14)], HeterographParameters(texts=3))
+    assert found.rows.tolist() == [14, 0, 1, 2]
 
 
 def walked(entries: str) -> Walked:

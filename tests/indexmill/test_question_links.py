@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from indexmill.names import NameIndex, entity_id
-from indexmill.retrieve.question_links import Link, link_known, link_named, link_nearest
+from indexmill.retrieve.base import Asked
+from indexmill.retrieve.question_links import Link, link_known, link_named, link_nearest, mentioned
 
 NAMES = sorted(["ada venn", "marrow bridge", "bridge", "river"], key=entity_id)
 INDEX = NameIndex(NameIndex.keys([entity_id(name) for name in NAMES]))
@@ -64,3 +65,16 @@ def test_names_that_a_question_is_known_to_mention_are_linked_beside_those_that_
     vectors, rows = [np.float32([[1, 0]])], np.array([NAMES.index("river")])
     (links,) = link_nearest([question], known, lambda _: np.float32([[1, 0]]), vectors, rows, 0.9, [["the stream"]])
     assert {(link.name, link.entity) for link in links} >= {("the stream", NAMES.index("river"))}
+
+
+def test_a_question_mentions_what_stands_in_it_what_rules_recognise_and_what_it_is_known_to() -> None:
+    questions = ["who paid for the marrow bridge", "Did Esme Quill know Ada Venn?", "river"]
+    nothing = np.empty((3, 0), np.float32)
+    assert mentioned(Asked(questions, nothing), INDEX) == [["marrow bridge"], ["ada venn", "esme quill"], []]
+    names = (["orla", "marrow bridge"], [], ["orla"])
+    assert mentioned(Asked(questions, nothing, names=names), INDEX) == [
+        ["marrow bridge", "orla"],
+        ["ada venn", "esme quill"],
+        ["orla"],
+    ]
+    assert mentioned(Asked([], nothing), INDEX) == []

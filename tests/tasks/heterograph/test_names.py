@@ -40,6 +40,14 @@ def test_each_question_is_given_the_names_of_all_of_its_own() -> None:
     assert [rows.tolist() for rows in found] == [[0, 1, 4], [], [], [1]]
 
 
+def test_names_that_may_not_be_found_leave_their_place_to_others() -> None:
+    names = name_words(pa.array(NAMES))
+    allowed = np.array([name != "nobel prize" for name in NAMES])
+    assert names.find("nobel prize", 2, allowed).tolist() == [4, 2]
+    assert names.find("alfred nobel", 2, ~allowed).tolist() == []
+    assert [rows.tolist() for rows in names.find_all([["nobel prize"]], 1, allowed)] == [[4]]
+
+
 def test_no_names_are_found_in_none() -> None:
     names = name_words(pa.array([], pa.string()))
     assert names.find("nobel", 5).tolist() == []
