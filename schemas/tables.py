@@ -26,6 +26,7 @@ __all__ = [
     "HETERO_NODES",
     "HETERO_READ",
     "HETERO_RELATIONS",
+    "HETERO_SOURCES",
     "LSH_SEGMENTS",
     "LSH_SUMMARIES",
     "MENTIONS",
@@ -270,6 +271,7 @@ HETERO_RELATIONS = _schema(
     source=pa.string(),  # entity_id
     target=pa.string(),  # entity_id
     text=pa.string(),  # the wording, read from source to target
+    said=pa.string(),  # the whole text: both ends as they are shown, with the wording between them
 )
 """The relation nodes: relations of one wording between the same entities are one. Ordered by node_id."""
 
@@ -305,16 +307,24 @@ HETERO_READ = _schema(
     node_id=pa.string(),
     kind=pa.string(),  # of the node
     digest=pa.string(),  # of the node's text: see tasks.embed.row_key, 32 hex digits
+    text=pa.string(),
 )
 """The nodes that a text is made of, ordered by owner, then by kind in the order of KINDS and node_id."""
 
 HETERO_MADE = _schema(
     owner=pa.string(),
+    shown=pa.string(),  # what is shown of the owner itself: an entity's name; empty for a community
     made_of=pa.string(),  # of all that is read for it: what has the same is not made again
     nodes=pa.int32(),  # that are read
     tokens=pa.int64(),  # of their texts
 )
 """Ordered by owner."""
+
+HETERO_SOURCES = _schema(
+    owner=pa.string(),
+    source_id=pa.string(),  # of a passage, or the `made_of` of an attribute that a model was asked for
+)
+"""What a text is about, ordered by (owner, source_id); read by the stages that ask a model for it alone."""
 
 QUARANTINE = _schema(
     nullable=("line", "document_id"),

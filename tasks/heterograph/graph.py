@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from indexmill.retrieve.heterograph import KINDS
 from indexmill.retrieve.matrices import Sparse
-from schemas.tables import HETERO_EDGES, HETERO_NODES, HETERO_RELATIONS, conform
+from schemas.tables import HETERO_EDGES, HETERO_NODES, conform
 
 __all__ = [
     "ENDS",
@@ -221,12 +221,14 @@ def relation_ids(relations: pa.Table) -> pa.Array:
 
 
 def relation_nodes(relations: pa.Table) -> pa.Table:
-    """The relation nodes (HETERO_RELATIONS) of some relations (schema RELATIONS)."""
+    """The relation nodes of some relations (schema RELATIONS), ordered by node_id.
+
+    The columns are those of HETERO_RELATIONS but `said`, which `tasks.heterograph.texts.relation_table` adds.
+    """
     columns = ("source", "target", "text")
-    distinct = pl.from_arrow(relations.select(columns)).unique()
-    table = distinct.to_arrow()
-    table = table.append_column("node_id", relation_ids(table))
-    return conform(table.sort_by("node_id"), HETERO_RELATIONS)
+    distinct = pl.DataFrame({name: _series(relations[name]) for name in columns}).unique()
+    table = pa.table({name: _array(distinct[name]) for name in columns})
+    return table.add_column(0, "node_id", relation_ids(table)).sort_by("node_id")
 
 
 def attributes(table: pa.Table) -> Pieces:

@@ -64,9 +64,9 @@ def about_communities(graph: TypedGraph, communities: pa.Table, fewest: int = 2)
 def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: int, *, seed: int = 0) -> pa.Table:
     """What is read of some pairs: HETERO_READ with one more column, `tokens`.
 
-    pairs: columns owner, node_id, kind. texts: of every node, columns node_id, digest and tokens. caps: nodes of a kind
-    that one owner reads at most; kinds that it does not name are not read. tokens: of all that an owner reads, unless
-    the first node alone has more. Raises ValueError for a node without a text.
+    pairs: columns owner, node_id, kind. texts: of every node, columns node_id, text, digest and tokens. caps: nodes of
+    a kind that one owner reads at most; kinds that it does not name are not read. tokens: of all that an owner reads,
+    unless the first node alone has more. Raises ValueError for a node without a text.
     """
     nodes: list[str] = pairs["node_id"].unique().to_pylist()
     order = stable_order(nodes, seed=seed)
@@ -75,12 +75,14 @@ def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: in
         schema={"node_id": pl.String, "place": pl.Int64},
     )
     held = pl.DataFrame(
-        {"node_id": pl.Series(texts["node_id"], dtype=pl.String), "digest": pl.Series(texts["digest"], dtype=pl.String)}
+        {name: pl.Series(texts[name], dtype=pl.String) for name in ("node_id", "digest", "text")}
         | {"tokens": pl.Series(texts["tokens"], dtype=pl.Int64)}
     )
     rows = pl.DataFrame({name: pl.Series(pairs[name], dtype=pl.String) for name in _PAIR})
     most = pl.DataFrame({"kind": list(caps), "most": list(caps.values())}, schema={"kind": pl.String, "most": pl.Int64})
-    rows = rows.unique().join(most, on="kind").join(places, on="node_id").join(held, on="node_id", how="left")
+    rows = (
+        rows.unique().join(most, on="kind").join(places, on="node_id").join(held.drop("text"), on="node_id", how="left")
+    )
     missing = rows.filter(pl.col("digest").is_null())["node_id"].min()
     if missing is not None:
         raise ValueError(f"the node {missing!r} has no text; give the texts of all nodes that are read")
@@ -89,7 +91,8 @@ def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: in
     first = pl.col("place").cum_count().over("owner") == 1
     rows = rows.filter((upto <= tokens) | first)
     kinds = pl.DataFrame({"kind": list(KINDS), "rank": range(len(KINDS))})
-    rows = rows.join(kinds, on="kind").sort("owner", "rank", "node_id")
+    rows = rows.join(kinds, on="kind").join(held.select("node_id", "text"), on="node_id")
+    rows = rows.sort("owner", "rank", "node_id")
     table = rows.select(*HETERO_READ.names, pl.col("tokens").cast(pl.Int64)).to_arrow()
     return conform(table.drop_columns("tokens"), HETERO_READ).append_column("tokens", table["tokens"])
 
@@ -97,24 +100,25 @@ def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: in
 def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None = None) -> pa.Table:
     """What each text is made of (HETERO_MADE), from what `capped` gives.
 
-    settings: of what writes the text, as JSON holds them. owners: columns owner and digest, of what is shown of the
-    owner itself, such as an entity's name; None where it is not shown, so that a community that changes beyond what is
-    read of it keeps its elements.
+    settings: of what writes the text, as JSON holds them. owners: columns owner and shown, what is shown of the owner
+    itself, such as an entity's name; None where nothing is, so that a community that changes beyond what is read of it
+    keeps its elements.
     """
-    shown: dict[str, str] = {}
+    own: dict[str, str] = {}
     if owners is not None:
-        shown = dict(zip(owners["owner"].to_pylist(), owners["digest"].to_pylist(), strict=True))
+        own = dict(zip(owners["owner"].to_pylist(), owners["shown"].to_pylist(), strict=True))
     names = read["owner"].to_pylist()
     starts = [row for row, name in enumerate(names) if not row or names[row - 1] != name]
     rows = list(zip(*(read[name].to_pylist() for name in ("kind", "node_id", "digest")), strict=True))
     tokens = np.add.reduceat(read["tokens"].to_numpy(), starts).tolist() if starts else []
     made = []
     for low, high, spent in zip(starts, [*starts, len(names)][1:], tokens, strict=True):
-        if owners is not None and names[low] not in shown:
-            raise ValueError(f"no text of {names[low]!r} itself is given, but of others")
-        key = [dict(settings), shown.get(names[low]), [list(row) for row in rows[low:high]]]
+        if owners is not None and names[low] not in own:
+            raise ValueError(f"nothing of {names[low]!r} itself is given to be shown, but of others")
+        key = [dict(settings), own.get(names[low]), [list(row) for row in rows[low:high]]]
         digest = hashlib.sha256(canonical_json(key)).hexdigest()[:32]
-        made.append({"owner": names[low], "made_of": digest, "nodes": high - low, "tokens": spent})
+        shown = own.get(names[low], "")
+        made.append({"owner": names[low], "shown": shown, "made_of": digest, "nodes": high - low, "tokens": spent})
     return conform(pa.Table.from_pylist(made, HETERO_MADE), HETERO_MADE)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.tables import HETERO_RELATIONS, conform
 from tasks.embed import row_key
 from tasks.ingest.shards import estimate_tokens
 
-__all__ = ["digested", "relation_text", "relation_texts", "unit_texts"]
+__all__ = ["digested", "relation_table", "relation_text", "relation_texts", "unit_texts"]
 
 
 def relation_text(source: str, wording: str, target: str) -> str:
@@ -22,8 +23,8 @@ def unit_texts(units: pa.Table) -> pa.Table:
     return pa.table({"node_id": units["unit_id"], "text": units["text"]})
 
 
-def relation_texts(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
-    """Columns node_id and text, of relation nodes (HETERO_RELATIONS).
+def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
+    """HETERO_RELATIONS, of the relation nodes that `tasks.heterograph.graph.relation_nodes` gives.
 
     surfaces: columns entity_id, once each, and surface. Raises ValueError for an entity without one.
     """
@@ -35,12 +36,17 @@ def relation_texts(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
             raise ValueError(f"the entity {missing!r} of a relation has no surface; give those of all entities")
         ends.append(surfaces["surface"].combine_chunks().take(at).to_pylist())
     rows = zip(ends[0], nodes["text"].to_pylist(), ends[1], strict=True)
-    texts = pa.array([relation_text(*row) for row in rows], pa.string())
-    return pa.table({"node_id": nodes["node_id"], "text": texts})
+    said = pa.array([relation_text(*row) for row in rows], pa.string())
+    return conform(nodes.append_column("said", said), HETERO_RELATIONS)
+
+
+def relation_texts(table: pa.Table) -> pa.Table:
+    """Columns node_id and text, of relation nodes (HETERO_RELATIONS)."""
+    return pa.table({"node_id": table["node_id"], "text": table["said"]})
 
 
 def digested(texts: pa.Table) -> pa.Table:
-    """Columns node_id, digest and tokens, of texts (columns node_id, text): what `reading.capped` takes.
+    """Columns node_id, text, digest and tokens, of texts (columns node_id, text): what `reading.capped` takes.
 
     The tokens are an estimate by bytes, which is the same whatever model reads the text.
     """
@@ -49,4 +55,4 @@ def digested(texts: pa.Table) -> pa.Table:
         "digest": pa.array([row_key(text).hex() for text in values], pa.string()),
         "tokens": pa.array([estimate_tokens(len(text.encode())) for text in values], pa.int64()),
     }
-    return pa.table({"node_id": texts["node_id"], **columns})
+    return pa.table({"node_id": texts["node_id"], "text": texts["text"], **columns})

@@ -24,8 +24,10 @@ def table_of(rows: list[tuple[str, str, str]]) -> pa.Table:
 
 def texts_of(nodes: list[str], tokens: int = 1) -> pa.Table:
     digests = [f"text of {one}" for one in nodes]
-    columns = {"node_id": pa.array(nodes, pa.string()), "digest": pa.array(digests, pa.string())}
-    return pa.table(columns | {"tokens": pa.array([tokens] * len(nodes), pa.int64())})
+    shown = [f"what {one} says" for one in nodes]
+    columns = {"node_id": nodes, "digest": digests, "text": shown}
+    strings = {name: pa.array(values, pa.string()) for name, values in columns.items()}
+    return pa.table(strings | {"tokens": pa.array([tokens] * len(nodes), pa.int64())})
 
 
 def rows_of(table: pa.Table) -> list[tuple[str, str, str]]:
@@ -76,6 +78,7 @@ def test_the_first_in_the_order_of_hashes_are_read_and_shown_by_kind_and_id() ->
         *sorted([one for one in order if one[0] == "r"][:2]),
     ]
     assert found["digest"].to_pylist() == [f"text of {one}" for one in found["node_id"].to_pylist()]
+    assert found["text"].to_pylist() == [f"what {one} says" for one in found["node_id"].to_pylist()]
     assert len(capped(pairs, texts_of(every), {"R": 3}, 1000)) == 3
 
 
@@ -122,12 +125,14 @@ def test_what_a_text_is_made_of() -> None:
     assert first != second == third  # a community is not shown but for its nodes
     assert made_of(capped(pairs.slice(2), texts, MANY, 100), {"model": "m"})["made_of"].to_pylist() == [second, third]
     assert made_of(read, {"model": "other"})["made_of"][1].as_py() != second
-    edited = texts.set_column(1, "digest", pa.array(["another", "text of n1"]))
+    edited = texts.set_column(texts.column_names.index("digest"), "digest", pa.array(["another", "text of n1"]))
     assert made_of(capped(pairs, edited, MANY, 100), {"model": "m"})["made_of"][1].as_py() != second
-    owners = pa.table({"owner": ["a", "b", "c"], "digest": ["A", "B", "C"]})
-    named = made_of(read, {"model": "m"}, owners)["made_of"].to_pylist()
-    assert len(set(named)) == 3
-    with pytest.raises(ValueError, match="no text of 'c' itself is given"):
+    assert made["shown"].to_pylist() == ["", "", ""]
+    owners = pa.table({"owner": ["a", "b", "c"], "shown": ["A", "B", "C"]})
+    named = made_of(read, {"model": "m"}, owners)
+    assert named["shown"].to_pylist() == ["A", "B", "C"]
+    assert len(set(named["made_of"].to_pylist())) == 3
+    with pytest.raises(ValueError, match="nothing of 'c' itself is given"):
         made_of(read, {"model": "m"}, owners.slice(0, 2))
 
 

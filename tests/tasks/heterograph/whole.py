@@ -35,7 +35,7 @@ def corpus() -> Corpus:
 
 
 def text_table(ids: pa.Array) -> pa.Table:
-    return pa.table({"node_id": ids, "digest": ids, "tokens": pa.array(np.full(len(ids), 20))})
+    return pa.table({"node_id": ids, "text": ids, "digest": ids, "tokens": pa.array(np.full(len(ids), 20))})
 
 
 def vectors(ids: list[str]) -> np.ndarray:

@@ -1,0 +1,66 @@
+"""What the text about an entity or a community is about: the passages that what is read for it comes from.
+
+The ledger keeps these ids with an answer, so that the answer falls when a document is forgotten (storage.provenance).
+A unit is one passage's, a relation that of all passages that say it. A name need not be told where it is read: one
+passage that writes an entity as it is shown is among the sources of what shows it. An attribute that a model was asked
+for stands for all that it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from schemas.tables import HETERO_SOURCES, conform
+from tasks.heterograph.graph import relation_ids
+
+__all__ = ["passages_of", "passages_that_show", "sources_of"]
+
+
+def passages_of(units: pa.Table, relations: pa.Table) -> pa.Table:
+    """Columns node_id and source_id, of units and relation nodes (schemas UNITS and RELATIONS), each pair once."""
+    nodes = pl.DataFrame({"node_id": _series(relation_ids(relations)), "source_id": _series(relations["passage_id"])})
+    own = pl.DataFrame({"node_id": _series(units["unit_id"]), "source_id": _series(units["passage_id"])})
+    return pl.concat([own, nodes.unique()]).to_arrow()
+
+
+def passages_that_show(surfaces: pa.Table, tables: Iterable[Path]) -> pa.Table:
+    """Columns entity_id and source_id: the least passage that writes each entity as it is shown.
+
+    surfaces: columns entity_id and surface. tables: Parquet files with columns entity_id, surface and passage_id: the
+    mentions and the extractions of all shards, read one after the other. An entity that none writes so is left out.
+    """
+    shown = pl.DataFrame({name: _series(surfaces[name]) for name in ("entity_id", "surface")})
+    found = [pl.DataFrame(schema={"entity_id": pl.String, "source_id": pl.String})]
+    for path in tables:
+        rows = pl.read_parquet(path, columns=["entity_id", "surface", "passage_id"])
+        rows = rows.join(shown, on=["entity_id", "surface"], how="semi")
+        found.append(rows.group_by("entity_id").agg(source_id=pl.col("passage_id").min()))
+    return pl.concat(found).group_by("entity_id").agg(pl.col("source_id").min()).sort("entity_id").to_arrow()
+
+
+def sources_of(read: pa.Table, nodes: pa.Table, named: pa.Table, showing: pa.Table) -> pa.Table:
+    """What each text is about (HETERO_SOURCES).
+
+    read: columns owner and node_id. nodes: columns node_id and source_id, of all that is read: of units and relations
+    their passages, of an attribute what it is made of. named: columns owner and entity_id, of the entities that are
+    shown with a text. showing: columns entity_id and source_id. Raises ValueError for a node without a source.
+    """
+    rows = _frame(read, "owner", "node_id").join(_frame(nodes, "node_id", "source_id"), on="node_id", how="left")
+    missing = rows.filter(pl.col("source_id").is_null())["node_id"].min()
+    if missing is not None:
+        raise ValueError(f"the node {missing!r} comes from nowhere; give the sources of all nodes that are read")
+    also = _frame(named, "owner", "entity_id").join(_frame(showing, "entity_id", "source_id"), on="entity_id")
+    found = pl.concat([one.select("owner", "source_id") for one in (rows, also)]).unique().sort("owner", "source_id")
+    return conform(found.to_arrow(), HETERO_SOURCES)
+
+
+def _frame(table: pa.Table | Mapping[str, pa.Array], *names: str) -> pl.DataFrame:
+    return pl.DataFrame({name: _series(table[name]) for name in names})
+
+
+def _series(values: pa.Array | pa.ChunkedArray) -> pl.Series:
+    return pl.Series(values, dtype=pl.String)
