@@ -21,6 +21,8 @@ from tasks.heterograph.reading import rows_of
 
 __all__ = ["about", "passages_of", "passages_that_show", "sources_of"]
 
+_PAIR = pa.schema([("node_id", pa.string()), ("source_id", pa.string())])
+
 
 def about(
     read: pa.Table,
@@ -50,7 +52,7 @@ def passages_of(units: pa.Table, relations: pa.Table) -> pa.Table:
     """Columns node_id and source_id, of units and relation nodes (schemas UNITS and RELATIONS), each pair once."""
     nodes = pl.DataFrame({"node_id": _series(relation_ids(relations)), "source_id": _series(relations["passage_id"])})
     own = pl.DataFrame({"node_id": _series(units["unit_id"]), "source_id": _series(units["passage_id"])})
-    return pl.concat([own, nodes.unique()]).to_arrow()
+    return pl.concat([own, nodes.unique()]).to_arrow().cast(_PAIR)
 
 
 def passages_that_show(surfaces: pa.Table, tables: Iterable[Path]) -> pa.Table:
