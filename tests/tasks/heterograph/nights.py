@@ -186,13 +186,9 @@ class Night:
     def parts_made(self) -> int:
         return sum(not made.reused for parts in self.made.values() for made in parts.values())
 
-    def digests(self) -> dict[str, Mapping[str, str]]:
-        """The outputs of every part."""
-        return {
-            f"{stage} {label}": one.receipt.outputs
-            for stage, parts in self.made.items()
-            for label, one in parts.items()
-        }
+    def digests(self, stage: str) -> dict[str, Mapping[str, str]]:
+        """The outputs of a stage's parts, by label."""
+        return {label: made.receipt.outputs for label, made in self.made.get(stage, {}).items()}
 
     def _of(self, *prefixes: str) -> dict[str, str]:
         return {name: digest for name, digest in self.inputs.items() if name.partition("/")[0] in prefixes}
