@@ -12,29 +12,28 @@ Tables, a pair, or three, for each shard of entities, so that a part of `attribu
 
     attribute_read/<e>      HETERO_READ: the units and relations that are read
     attribute_made/<e>      HETERO_MADE, with the entity's name as it is shown
-    attribute_sources/<e>   HETERO_SOURCES, where a model is asked: the passages that a prompt is about
+    attribute_sources/<e>   where a model is asked: the passages that a prompt is about
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tables import ENTITIES, HETERO_READ, HETERO_SOURCES, RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS, conform
+from schemas.tables import ENTITIES, HETERO_READ, RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS, conform
 from storage.tables import put_table
 from tasks.estimate import Estimate, Range
-from tasks.heterograph.graph import decomposed, graph_of, relation_ids, relation_nodes
+from tasks.heterograph.graph import decomposed, graph_of, relation_nodes
 from tasks.heterograph.importance import important
-from tasks.heterograph.reading import about_entities, capped, first_of, made_of
-from tasks.heterograph.sources import passages_of, passages_that_show, sources_of
+from tasks.heterograph.reading import about_entities, capped, first_of, made_of, rows_of
+from tasks.heterograph.sources import about
 from tasks.heterograph.texts import digested, relation_table, relation_texts, unit_texts
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["STAGE", "about", "estimate", "read_about"]
+__all__ = ["STAGE", "estimate", "named", "read_about"]
 
 
 def read_about(
@@ -56,8 +55,8 @@ def read_about(
     nodes = relation_nodes(relations)
     texts = pa.concat_tables(
         [
-            unit_texts(_of(units, "unit_id", pairs)),
-            relation_texts(relation_table(_of(nodes, "node_id", pairs), surfaces)),
+            unit_texts(rows_of(units, "unit_id", pairs)),
+            relation_texts(relation_table(rows_of(nodes, "node_id", pairs), surfaces)),
         ]
     )
     read = capped(pairs, digested(texts), caps, settings["input_tokens"], seed=seed)
@@ -66,31 +65,21 @@ def read_about(
     return read, made_of(read, {"writer": settings["writer"]}, owners)
 
 
-def about(read: pa.Table, units: pa.Table, relations: pa.Table, surfaces: pa.Table, texts: list[Path]) -> pa.Table:
-    """The passages that the prompts for some attributes are about (HETERO_SOURCES).
+def named(read: pa.Table, relations: pa.Table) -> pa.Table:
+    """The entities whose names the prompts for some attributes show, columns owner and entity_id.
 
-    read: as above. texts: the files of the mentions and extractions of all shards.
+    The owners themselves, and the ends of the relations that are read. read, relations: as above.
     """
-    own = relations.append_column("node_id", relation_ids(relations))
-    own = _of(own, "node_id", read)
-    nodes = passages_of(_of(units, "unit_id", read), own)
     owners = read["owner"].unique()
     of_relations = read.filter(pc.equal(read["kind"], "R")).select(["owner", "node_id"])
-    ends = relation_nodes(own).select(["node_id", "source", "target"])
+    ends = rows_of(relation_nodes(relations), "node_id", read).select(["node_id", "source", "target"])
     ended = of_relations.join(ends, "node_id", join_type="inner")
-    named = pa.table(
+    return pa.table(
         {
             "owner": pa.chunked_array([owners, *ended["owner"].chunks, *ended["owner"].chunks], pa.string()),
             "entity_id": pa.chunked_array([owners, *ended["source"].chunks, *ended["target"].chunks], pa.string()),
         }
     )
-    shown = surfaces.filter(pc.is_in(surfaces["entity_id"], named["entity_id"].combine_chunks()))
-    return sources_of(read, nodes, named, passages_that_show(shown, texts))
-
-
-def _of(table: pa.Table, name: str, read: pa.Table) -> pa.Table:
-    """The rows of nodes that are read, or may be."""
-    return table.filter(pc.is_in(table[name], read["node_id"].combine_chunks()))
 
 
 def _tables(inputs: Inputs, *, without_same_as: bool = False) -> tuple[dict[str, pa.Table], int]:
@@ -107,7 +96,7 @@ def _tables(inputs: Inputs, *, without_same_as: bool = False) -> tuple[dict[str,
     found = {"attribute_read": conform(read, HETERO_READ), "attribute_made": made}
     if settings["writer"]["backend"] != "extractive":
         texts = [*inputs.paths("mentions"), *inputs.paths("extracted")]
-        found["attribute_sources"] = conform(about(read, units, relations, surfaces, texts), HETERO_SOURCES)
+        found["attribute_sources"] = about(read, units, relations, named(read, relations), surfaces, texts)
     tables: dict[str, pa.Table] = {}
     for entities in sorted(name for name in inputs.job.inputs if name.startswith("entities/")):
         ids, label = inputs.table(entities, ENTITIES, "entity_id")["entity_id"].combine_chunks(), entities[9:]
@@ -122,9 +111,10 @@ def _compute(inputs: Inputs) -> Outputs:
 
 
 def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
-    """What the part will hold, so that the plan knows the attributes that are missing: it takes seconds for a million.
+    """What the part will hold, so that the plan knows the attributes that are missing.
 
-    Where the pairs of `same_as` are only planned, it is what the part would hold without them: a guess.
+    A plan takes as long for it as a build, 20 s CPU for a graph of a million nodes. Where the pairs of `same_as` are
+    only planned, it is what the part would hold without them: a guess.
     """
     guessed = "same_as" in expected
     tables, _ = _tables(inputs, without_same_as=guessed)

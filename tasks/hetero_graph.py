@@ -4,8 +4,9 @@
 function of what was extracted and of whose attributes were written: where a clustering starts from is no matter of
 this stage.
 
-Inputs: `units/<p>`, `unit_entities/<p>`, `relations/<p>` and `attributes/<e>`, all of them; `same_as` where it is made.
-No settings, no row fingerprint, nothing extra.
+    Want(WHOLE, {"units/<p>", "unit_entities/<p>", "relations/<p>", "attributes/<e>", "same_as"}, {})
+
+`same_as` where there is one.
 
 The private pack `graph` of n nodes, kind by kind in the order of KINDS and then by id, and m links (see TypedGraph):
 

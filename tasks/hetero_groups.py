@@ -4,8 +4,9 @@ Leiden goes on from the communities of the version before, as it does for commun
 says of every node of the graph which of them it was in. It is an input like any other, and an output as well, so that
 the next night finds it. A start holds numbers of nodes that are there, and so nothing of nodes that are gone.
 
-Inputs: `graph`, of `hetero_graph`, and `start` where there is one: `inputs_of` gives both. Settings: `grain`, `largest`
-and `seed`. No row fingerprint, nothing extra. One part. Of n nodes:
+    Want(WHOLE, inputs_of(build, WHOLE, graph, settings), settings := {"grain", "largest", "seed"})
+
+`inputs_of` gives `graph`, of `hetero_graph`, and `start` where there is one. Of n nodes:
 
     hetero_communities  private table HETERO_COMMUNITIES, n rows
     start               private pack: labels (n,) int32 in the order of the graph's nodes, -1 for one that was in none
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,15 +33,12 @@ from tasks.groups import id_bytes
 from tasks.hetero_graph import graph_of_pack
 from tasks.heterograph.groups import communities_of, community_rows, grouped
 from tasks.stage import Inputs, Outputs, Stage
-from tasks.warm_start import start_inputs, start_pack
-
-if TYPE_CHECKING:
-    from tasks.build import Build
+from tasks.warm_start import Successor, start_inputs, start_pack
 
 __all__ = ["STAGE", "clusters_before", "estimate", "inputs_of"]
 
 
-def inputs_of(build: Build, label: str, graph: str, settings: Mapping[str, Any]) -> dict[str, str]:
+def inputs_of(build: Successor, label: str, graph: str, settings: Mapping[str, Any]) -> dict[str, str]:
     """What the graph (the digest of its pack) is clustered from: `graph` and, where there is one, `start`.
 
     label, settings: those of the Want.

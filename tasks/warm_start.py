@@ -7,28 +7,42 @@ is the one that the version before had, so is the start, and the part is found: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from storage.arrays import put_pack
 from storage.lineage import LineageEntry
+from storage.protocol import Store
 from tasks.stage import Stage, part_key
 
-if TYPE_CHECKING:
-    from tasks.build import Build
-
-__all__ = ["held_part", "start_inputs", "start_pack"]
+__all__ = ["Successor", "held_part", "start_inputs", "start_pack"]
 
 
-def held_part(build: Build, stage: Stage, label: str) -> LineageEntry | None:
+class Successor(Protocol):
+    """A run that may go on from a version before it: a Build."""
+
+    store: Store
+    run_id: str
+    cold: bool
+
+    def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
+        """The part that the version before has of a stage and shard; its blobs or receipt may be missing."""
+        ...
+
+    def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
+        """The arrays of a pack; None where it is not there: it is planned, or was lost."""
+        ...
+
+
+def held_part(build: Successor, stage: Stage, label: str) -> LineageEntry | None:
     """The part that the version before clustered a graph into, for a run that goes on from it: not a cold one."""
     return None if build.cold else build.earlier_part(stage.name, label)
 
 
 def start_inputs(
-    build: Build,
+    build: Successor,
     stage: Stage,
     label: str,
     graph: str,

@@ -14,6 +14,7 @@ from indexmill.models.llm import Request, data_block
 from schemas.config import LlmSettings
 from tasks import summarise
 from tasks.heterograph.reading import Read
+from tasks.heterograph.texts import lines, sentence
 from tasks.llm.prompts import Prompt, prompt
 from tasks.summarise import Extractive, most_output, plain
 
@@ -37,14 +38,9 @@ _SCHEMA = {
 
 def extractive(read: Read, writer: Extractive) -> str:
     """Central sentences of the units and relations, which name the entity if only at their beginning."""
-    texts = [*read.of("S"), *(_sentence(text) for text in read.of("R"))]
+    texts = [*read.of("S"), *map(sentence, read.of("R"))]
     text = writer.summary(texts)
     return text if read.shown.casefold() in text.casefold() else f"{read.shown}: {text}"
-
-
-def _sentence(text: str) -> str:
-    """A relation as a sentence: its end tells it from what follows."""
-    return f"{text}." if text[-1:].isalnum() else text
 
 
 # --- with a model ----------------------------------------------------------------------------------------------------
@@ -73,18 +69,12 @@ def request(read: Read, tokens: int, room: int, asked: Prompt, *, about: Sequenc
         task=_TASK,
         instructions=instructions.replace("{words}", str(round(tokens * _WORDS_PER_TOKEN))),
         prompt_version=version,
-        content=data_block([read.shown, *(_lines(read.of(kind), room) for kind in "SR")]),
+        content=data_block([read.shown, *(lines(read.of(kind), room) for kind in "SR")]),
         schema=_SCHEMA,
         max_output_tokens=most_output(tokens),
         about=tuple(about),
         makes=read.made_of,
     )
-
-
-def _lines(texts: Sequence[str], room: int) -> str:
-    """The texts, one on each line: a text that stands alone may be longer than there is room, and is cut."""
-    lines = "\n".join(" ".join(text.split()) for text in texts)
-    return lines.encode()[: 4 * room].decode("utf-8", "ignore")
 
 
 def said(value: Mapping[str, Any], tokens: int) -> str:

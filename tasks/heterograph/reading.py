@@ -26,7 +26,7 @@ from schemas.tables import HETERO_MADE, HETERO_READ, conform
 from tasks.heterograph.graph import TypedGraph
 from tasks.heterograph.importance import stable_order
 
-__all__ = ["Read", "about_communities", "about_entities", "capped", "first_of", "made_of", "reads"]
+__all__ = ["Read", "about_communities", "about_entities", "capped", "first_of", "made_of", "reads", "rows_of"]
 
 _PAIR = ("owner", "node_id", "kind")
 
@@ -106,6 +106,11 @@ def first_of(pairs: pa.Table, caps: Mapping[str, int], *, seed: int = 0) -> pa.T
     """The pairs that `capped` may keep: it needs the texts of no other nodes. Columns owner, node_id, kind."""
     rows = _first(pairs, caps, seed)
     return pa.table({name: rows[name].to_arrow().cast(pa.string()) for name in _PAIR})
+
+
+def rows_of(table: pa.Table, name: str, pairs: pa.Table) -> pa.Table:
+    """The rows of a table that are of the nodes of some pairs. name: the column that holds the nodes' ids."""
+    return table.filter(pc.is_in(table[name], pairs["node_id"].combine_chunks()))
 
 
 def _first(pairs: pa.Table, caps: Mapping[str, int], seed: int) -> pl.DataFrame:
