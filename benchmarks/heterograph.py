@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from benchmarks.chnsw import DIMENSION, noise, tree
+from benchmarks.chnsw import Case, noise, tree
 from benchmarks.machine import describe_machine
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.grid import UNIT, on_grid
@@ -46,6 +46,7 @@ from tasks.neighbours import ListSettings
 SHARES = {"T": 0.0115, "S": 0.092, "A": 0.004, "H": 0.026, "R": 0.328, "N": 0.5125, "O": 0.026}  # table 4, about
 MENTIONS, MATCHES, NEAR = 0.99, 0.1, 3.23  # edges per node: with those that follow from the nodes, five
 BATCH = 256
+DIMENSION = 384
 
 
 def peak() -> float:
@@ -154,8 +155,8 @@ def ask(whole: TypedGraph) -> None:
     names = names_of(len(whole) - rows.start)
     with timed("words of names"):
         words = name_words(names)
-    vectors = noise(draw, entries.stop - entries.start)
-    asked = noise(draw, BATCH)
+    vectors = noise(draw, entries.stop - entries.start, DIMENSION)
+    asked = noise(draw, BATCH, DIMENSION)
     named = [[names[int(row)].as_py()] for row in draw.integers(0, rows.stop - rows.start, BATCH)]
     hubs = np.argsort(-whole.links.degrees(np.arange(len(whole))))[: BATCH // 8]
     print(f"  {'':20}{'by vector':>12}{'by name':>12}{'walk':>12}   milliseconds per question")
@@ -188,7 +189,7 @@ def near(count: int, _: bool) -> None:
     import faiss
 
     faiss.omp_set_num_threads(1)
-    vectors = tree(count)[0][0].vectors
+    vectors = tree(Case("tree", count, DIMENSION))[0][0].vectors
     held = on_grid(vectors)
     names = [f"{row:08x}" for row in range(count)]
     print(f"\nnear edges of {count:,} vectors of {DIMENSION} dimensions", flush=True)

@@ -21,7 +21,7 @@ from storage.protocol import Store
 
 __all__ = ["Receipt", "candidates", "find", "find_attempt", "find_incomplete", "overlap", "record", "replace", "scan"]
 
-_LABEL = re.compile(r"([a-z])([01]*)")
+_LABEL = re.compile(r"([A-Za-z])([01]*)")
 
 
 class Receipt(Record):

@@ -94,7 +94,9 @@ def backfill(
         several = sum(made) > 1
         progress.note(f"wave{'s' if several else ''} {_ranges(made)} of {len(cut)} {'were' if several else 'was'} done")
     tokens = [0 if there else sum(shard.tokens for shard in wave) for wave, there in zip(cut, made, strict=True)]
-    off = {"bm25": not build.configuration.families.bm25.enabled, "extract": not build.configuration.extracts}
+    families = build.configuration.families
+    off = {"bm25": not families.bm25.enabled, "extract": not build.configuration.extracts}
+    off["hetero_units"] = not families.heterograph.enabled
     stages = [stage for stage in OF_SHARDS if not off.get(stage)]
     pace = pace or Pace()
     for number, wave in enumerate(cut, 1):

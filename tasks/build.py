@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,7 @@ from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, ModelUnavailable
 from indexmill.evaluate import parse_questions
 from indexmill.layout import blob_path, poison_prefix
-from indexmill.manifest import Artifact, Corpus, Family, Manifest
+from indexmill.manifest import Manifest
 from indexmill.models import llm_recogniser
 from indexmill.models.llm_recogniser import LlmRecogniser
 from indexmill.models.openai_llm import open_llm
@@ -31,18 +31,13 @@ from indexmill.packs import open_pack
 from indexmill.retrieve.registry import available
 from schemas.config import Configuration
 from schemas.tables import DOCUMENTS
-from storage import lineage as lineages
 from storage import poison, runs, tombstones
-from storage.lineage import Lineage, LineageEntry
 from storage.protocol import Store
-from storage.publish import describe as artifact_of
 from storage.tables import read_table
 from tasks import (
     bm25,
-    check,
+    check_build,
     community_build,
-    community_reports,
-    community_tree,
     describe,
     describe_llm,
     embed,
@@ -51,10 +46,10 @@ from tasks import (
     extract,
     extract_llm,
     gates,
+    hetero_units,
+    heterograph_build,
     lsh_axes,
     lsh_build,
-    lsh_summaries,
-    lsh_tree,
     quality,
     recognise,
     recognise_llm,
@@ -71,6 +66,7 @@ from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerpr
 from tasks.environment import code_digest, environment_fingerprint
 from tasks.executor import Call, Executor, timed
 from tasks.extraction import EXTRACTION
+from tasks.heterograph import attribute_text, element_text
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
 from tasks.ingest.sources import Found, batches, is_quick
@@ -81,15 +77,12 @@ from tasks.llm.batch import Batcher
 from tasks.llm.prompts import prompt
 from tasks.llm.quota import Limits, NoQuota, RunQuota, Spent
 from tasks.maker import PRIORITY, WHOLE, Maker, NotThere, Parent, Parts, Want
+from tasks.published import manifest_of
 from tasks.quality import Measured, Quality, compare
 from tasks.report import Progress, Silent
 
-__all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "Build", "is_private"]
+__all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "Build"]
 
-_TABLES = frozenset(
-    {"documents", "passages", "sentences", "mentions", *EXTRACTION, "entities", "surfaces", "summaries"}
-    | {"described", "related", "same_as", "communities", "community_members"}
-)
 NEEDS: dict[str, tuple[str, ...]] = {
     "encoder": (),
     "ingest": (),
@@ -109,24 +102,18 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "lsh_axes": ("encoder",),
     "lsh_tree": ("embed", "lsh_axes"),
     "community_tree": ("describe", "same_as"),
+    "hetero_units": ("encoder", "extract"),
+    "heterograph": ("embed", "same_as", "hetero_units"),
     "check": (
         *("extract", "embed", "embed_names", "bm25", "tri_graph", "zoom_graph"),
-        *("lsh_tree", "same_as", "community_tree"),
+        *("lsh_tree", "same_as", "community_tree", "heterograph"),
     ),
     "quality": ("check",),
 }
 """The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
 
-OF_SHARDS = ("ingest", "split", "recognise", "extract", "embed", "bm25")
+OF_SHARDS = ("ingest", "split", "recognise", "extract", "embed", "bm25", "hetero_units")
 """The stages that make a part of each shard, in an order that satisfies each."""
-
-_FAMILIES = {
-    "tri_graph": ("matrices", tri_graph.counts),
-    "zoom_graph": ("matrices", zoom_graph.counts),
-    "lsh_tree": ("tree", lsh_tree.counts),
-    "community_tree": ("tree", community_tree.counts),
-}
-"""The families by name, each with an artifact and what counts it."""
 
 MAY_FAIL = 10
 """So many rows may be refused whatever their share: a small corpus with a few bad rows is published."""
@@ -181,6 +168,8 @@ class Build(Maker):
         if self.configuration.extracts:
             self.extractor_fingerprint  # noqa: B018 - raises
         self.report_prompt  # noqa: B018 - raises
+        self.attribute_prompt  # noqa: B018 - raises
+        self.element_prompt  # noqa: B018 - raises
         if self.configuration.describes:
             self.describer_fingerprint  # noqa: B018 - raises
 
@@ -247,6 +236,12 @@ class Build(Maker):
         taken = {shard.label for shard in self._taken}
         self._taken += tuple(shard for shard in shards if shard.label not in taken)
         self._wave = tuple(shards)
+
+    @property
+    def corpus_fingerprint(self) -> str:
+        """That of the shards that were taken so far."""
+        assert self.corpus is not None  # noqa: S101 - `scan` has run, or there would be no shards
+        return self._taken[-1].up_to if self._taken else self.corpus.fingerprint
 
     @property
     def documents_taken(self) -> int:
@@ -569,6 +564,22 @@ class Build(Maker):
         if self.configuration.families.community_tree.enabled:
             community_build.make(self)
 
+    def hetero_units(self) -> None:
+        """Make the vectors of units that no earlier part holds, where the heterograph is made."""
+        if self.configuration.families.heterograph.enabled:
+            numbers, extra = self.opened_encoder.numbers, {"opening": self.opened_encoder.opening}
+            units = {shard: self.parts["extract"][shard].outputs["units"] for shard in self._labels}
+            wants = [
+                Want(shard, {"units": digest}, {"encoder": numbers}, extra, encoder=numbers)
+                for shard, digest in units.items()
+            ]
+            self.make(hetero_units.STAGE, wants)
+
+    def heterograph(self) -> None:
+        """Write of entities and communities, and put all into one graph (NodeRAG)."""
+        if self.configuration.families.heterograph.enabled:
+            heterograph_build.make(self)
+
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
@@ -584,33 +595,7 @@ class Build(Maker):
 
     def check(self) -> None:
         """Hold the artifacts against each other before anything is published; raises where they disagree."""
-        of_shards = {
-            shard: {**self.texts(shard), "vectors": self.parts["embed"][shard].outputs["vectors"]}
-            for shard in self.parts["split"]
-        }
-        for shard, receipt in self.parts.get(bm25.STAGE.name, {}).items():
-            of_shards[shard]["bm25"] = receipt.outputs["bm25"]
-        for shard, receipt in self.parts.get(extract.STAGE.name, {}).items():
-            of_shards[shard] |= {name: receipt.outputs[name] for name in EXTRACTION}
-        segments, members = self.everything("segments"), self.everything("community_members")
-        for group, receipt in self.parts.get(community_reports.STAGE.name, {}).items():
-            of_shards[group] = {**receipt.outputs, "members": members[f"community_members/{group}"]}
-        for group, receipt in self.parts.get(lsh_summaries.STAGE.name, {}).items():
-            of_shards[group] = {**receipt.outputs, "segments": segments[f"segments/{group}"]}
-        entities = self.parts["resolve"][WHOLE].outputs
-        for shard, receipt in self.parts["embed_names"].items():
-            of_shards[shard] = {"entities": entities[f"entities/{shard}"], "names": receipt.outputs["names"]}
-        for shard, receipt in self.parts.get(describe.STAGE.name, {}).items():
-            told = ("described", "related", "description_vectors")
-            of_shards[shard] |= {name: receipt.outputs[name] for name in told}
-        checked = self.make(check.STAGE, [Want(shard, inputs, {}) for shard, inputs in of_shards.items()])
-        whole = self.everything("mentions", "extracted", *self._descriptions)
-        whole |= {f"checked/{shard}": checked[shard].outputs["checked"] for shard in of_shards}
-        for family in (name for name in _FAMILIES if name in self.parts):
-            whole |= {f"{family}/{name}": digest for name, digest in self.parts[family][WHOLE].outputs.items()}
-        if same_as.STAGE.name in self.parts:
-            whole |= self.parts[same_as.STAGE.name][WHOLE].outputs
-        self.make(check.STAGE, [Want(WHOLE, whole, {})])
+        check_build.make(self)
 
     def quality(self) -> None:
         """Measure the candidate's recall on the questions of the gate, and hold it against the parent's."""
@@ -709,50 +694,8 @@ class Build(Maker):
     def manifest(self) -> Manifest:
         """The manifest of what the stages made: a function of corpus, settings, code and environment alone."""
         if self._manifest is None:  # once, before its quality is measured, which is no part of it
-            self._manifest = self._compose()
+            self._manifest = manifest_of(self)
         return self._manifest
-
-    def _compose(self) -> Manifest:
-        assert self.corpus is not None  # noqa: S101 - `ingest` has run, or there would be no parts
-        artifacts = list(self._artifacts())
-        families = {"fused": Family(parameters=dict(self.configuration.families.fused.parameters), counts={})}
-        if "bm25" in self.parts:
-            packs = [open_pack(self.store.open_local(one.outputs["bm25"])) for one in self.parts["bm25"].values()]
-            families["bm25"] = Family(
-                parameters=dict(self.configuration.families.bm25.parameters), counts=bm25.counts(packs)
-            )
-        for name, (artifact, counted) in _FAMILIES.items():
-            if name in self.parts:
-                families[name] = Family(
-                    parameters=dict(getattr(self.configuration.families, name).parameters),
-                    counts=counted(open_pack(self.store.open_local(self.parts[name][WHOLE].outputs[artifact]))),
-                    history_dependent=name == "community_tree" and self._goes_on_from_before,
-                )
-        lineage = Lineage(
-            entries=tuple(
-                # A receipt names the shard that it was first made for.
-                LineageEntry.of(receipt).model_copy(update={"shard": shard})
-                for parts in self.parts.values()
-                for shard, receipt in parts.items()
-            )
-        )
-        return Manifest(
-            corpus=Corpus(
-                fingerprint=self._taken[-1].up_to if self._taken else self.corpus.fingerprint,
-                documents=self.documents_taken,
-                passages=sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith("passages/")),
-                counts={
-                    table: sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith(table + "/"))
-                    for table in ("sentences", "mentions", "entities", *self._extraction, *self._descriptions)
-                },
-            ),
-            configuration=self.configuration.published(),
-            environment=dict(environment_fingerprint()),
-            models=self.models,
-            artifacts=tuple(artifacts),
-            families=families,
-            lineage=lineages.put(self.store, lineage),
-        )
 
     # What the stages share.
 
@@ -799,10 +742,10 @@ class Build(Maker):
         for stage in {**self.report.stages, **spent}:
             self.report.stage(stage).asked(spent.get(stage, Spent()), price)
 
-    @property
-    def _goes_on_from_before(self) -> bool:
-        """Whether communities are found from those of the version before."""
-        return self.configuration.families.community_tree.clustering == "leiden"
+    def goes_on_from_before(self, family: str) -> bool:
+        """Whether the communities of a family are found from those of the version before."""
+        leiden = self.configuration.families.community_tree.clustering == "leiden"
+        return family == "heterograph" or (family == "community_tree" and leiden)
 
     @property
     def opened_encoder(self) -> OpenedEncoder:
@@ -849,12 +792,12 @@ class Build(Maker):
         return describe_llm.prompt_of(self.configuration.llm)
 
     @property
-    def _extraction(self) -> tuple[str, ...]:
+    def extraction(self) -> tuple[str, ...]:
         """The tables that hold what was extracted, if it was."""
         return tuple(EXTRACTION) if self.configuration.extracts else ()
 
     @property
-    def _descriptions(self) -> tuple[str, ...]:
+    def descriptions(self) -> tuple[str, ...]:
         """The tables that hold what was put together of that, if it was."""
         return ("described", "related") if self.configuration.describes else ()
 
@@ -887,6 +830,41 @@ class Build(Maker):
         """The prompt for reports; raises ConfigurationError where it cannot be read."""
         return reports.prompt_of(self.configuration.llm)
 
+    @cached_property
+    def attribute_fingerprint(self) -> dict[str, Any]:
+        """What determines the attributes of entities, beside what they are made of."""
+        settings = self.configuration.families.heterograph
+        return attribute_text.fingerprint(
+            self.configuration.llm,
+            self.attribute_prompt,
+            tokens=settings.attribute_tokens,
+            input_tokens=settings.input_tokens,
+            language=self.configuration.split.language,
+        )
+
+    @cached_property
+    def attribute_prompt(self) -> tuple[str, str] | None:
+        """The prompt for attributes; raises ConfigurationError where it cannot be read."""
+        return attribute_text.prompt_of(self.configuration.llm)
+
+    @cached_property
+    def element_fingerprint(self) -> dict[str, Any]:
+        """What determines the high-level elements of communities, beside what they are made of."""
+        settings = self.configuration.families.heterograph
+        return element_text.fingerprint(
+            self.configuration.llm,
+            self.element_prompt,
+            tokens=settings.element_tokens,
+            elements=settings.elements,
+            input_tokens=settings.input_tokens,
+            language=self.configuration.split.language,
+        )
+
+    @cached_property
+    def element_prompt(self) -> tuple[str, str] | None:
+        """The prompt for high-level elements; raises ConfigurationError where it cannot be read."""
+        return element_text.prompt_of(self.configuration.llm)
+
     @property
     def models(self) -> dict[str, Any]:
         """The fingerprints of the models of this run, as a manifest states them."""
@@ -896,6 +874,8 @@ class Build(Maker):
             models["llm"] = self.summariser_fingerprint
         if self.configuration.families.community_tree.enabled:
             models["reports"] = self.report_fingerprint
+        if self.configuration.families.heterograph.enabled:
+            models |= {"attributes": self.attribute_fingerprint, "elements": self.element_fingerprint}
         if self.configuration.extracts:
             models["extractor"] = self.extractor_fingerprint
         if self.configuration.describes:
@@ -926,24 +906,6 @@ class Build(Maker):
             for name, shard in [output.split("/", 1) if "/" in output else (output, label)]
             if name in names and (label != WHOLE or "/" in output)
         }
-
-    def _artifacts(self) -> Iterable[Artifact]:
-        """What the snapshot publishes; an artifact that the parent has is described as it was there."""
-        before = self.parent.manifest.artifacts if self.parent and self.parent.manifest else ()
-        described = {artifact.name: artifact for artifact in before}
-        for stage, parts in self.parts.items():
-            for label, receipt in parts.items():
-                for output, digest in receipt.outputs.items():
-                    if is_private(stage, label, output):
-                        continue
-                    name = _artifact_name(stage, label, output)
-                    known = described.get(name)
-                    if known is not None and known.digest == digest:
-                        yield known
-                        continue
-                    kind: Literal["table", "arrays", "file"]
-                    kind = "table" if name.split("/")[0] in _TABLES else "file" if stage == "encoder" else "arrays"
-                    yield artifact_of(self.store, name, kind, digest)
 
     @cached_property
     def _makers(self) -> dict[str, str]:
@@ -979,33 +941,3 @@ class Build(Maker):
         if not self.store.list(poison_prefix()):
             return []
         return [one for maker in self._makers.values() for one in poison.known(self.store, maker)]
-
-
-def is_private(stage: str, label: str, output: str) -> bool:
-    """Whether an output is the input of other stages and of the next build, not of a reader."""
-    if stage == "zoom_links":
-        return (label, output) != ("documents", "zoom_vectors")
-    private = (
-        ("resolve", "named"),
-        ("resolve", "pieces"),
-        ("resolve", "relation_pieces"),
-        ("describe", "consolidated"),
-        ("describe", "description_vectors"),
-        ("describe", "name_vectors"),
-        ("recognise", recognise_llm.BY_RULES),
-        ("extract", extract_llm.BY_SENTENCES),
-        ("community_levels", "community_relations"),
-        ("community_levels", "community_sources"),
-        ("community_reports", "community_vectors"),
-    )
-    private_stages = ("check", "community_clusters", "community_graph", "lsh_axes", "lsh_segments")
-    return stage in private_stages or (stage, output.split("/")[0]) in private
-
-
-def _artifact_name(stage: str, label: str, output: str) -> str:
-    """Where an output stands in the snapshot: `<table>/<shard>`, `<family>/<name>` or `encoder/<file>`."""
-    if stage == "zoom_links":
-        return "zoom_graph/vectors"
-    if stage in ("community_levels", "resolve", "same_as"):
-        return output
-    return f"{output}/{label}" if label != WHOLE else f"{stage}/{output}"

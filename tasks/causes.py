@@ -40,7 +40,7 @@ libraries, the settings that a stage reads, documents, or a part of the parent t
 CAUSES: tuple[Cause, ...] = ("first", "cold", "model", "code", "settings", "corpus", "lost")
 """Where a part has several causes, the first of these stands for it: it alone would be enough."""
 
-_MODELS = frozenset({"describer", "encoder", "extractor", "fingerprint", "summariser", "tokenizer"})
+_MODELS = frozenset({"describer", "encoder", "extractor", "fingerprint", "summariser", "tokenizer", "writer"})
 """The settings of a stage that say which model it uses."""
 
 _PLACES = frozenset({"layer", "level"})
@@ -125,6 +125,16 @@ class Former(Build):
     def report_fingerprint(self) -> dict[str, Any]:
         """That of what wrote the parent's reports."""
         return dict(self._published.models["reports"])  # type: ignore[arg-type]
+
+    @cached_property
+    def attribute_fingerprint(self) -> dict[str, Any]:
+        """That of what wrote the parent's attributes."""
+        return dict(self._published.models["attributes"])  # type: ignore[arg-type]
+
+    @cached_property
+    def element_fingerprint(self) -> dict[str, Any]:
+        """That of what wrote the parent's high-level elements."""
+        return dict(self._published.models["elements"])  # type: ignore[arg-type]
 
     @property
     def recogniser_fingerprint(self) -> str:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from indexmill.names import NameIndex
 from schemas.tables import DESCRIBED, RELATED, SAME_AS
+from tasks.check_heterograph import Made, check_attributes, check_elements, check_graph, check_units, rows_of_kinds
 from tasks.check_rules import CheckError
 from tasks.check_rules import check_lengths as _check_lengths
 from tasks.check_rules import columns as _columns
@@ -54,6 +55,8 @@ def _compute(inputs: Inputs) -> Outputs:
         counts = check_group(inputs, SUMMARIES)
     elif "communities" in inputs.job.inputs:
         counts = check_group(inputs, REPORTS)
+    elif "elements" in inputs.job.inputs:
+        counts = check_elements(inputs)
     else:
         counts = _check_whole(inputs)
     return Outputs(files={"checked": json.dumps(counts, sort_keys=True).encode()})
@@ -84,6 +87,8 @@ def _check_documents(inputs: Inputs) -> dict[str, int]:
         tables = {name: _columns(inputs, name, *schema.names) for name, schema in EXTRACTION.items()}
         check_extraction(tables, passages["passage_id"], label)
         counts["extracted_relations"] = tables["relations"].height
+    if "unit_vectors" in inputs.job.inputs:
+        counts |= check_units(inputs)
     return counts
 
 
@@ -131,6 +136,8 @@ def _check_entities(inputs: Inputs) -> dict[str, int]:
         related = _columns(inputs, "related", *RELATED.names)
         vectors = inputs.pack(inputs.job.inputs["description_vectors"])
         counts |= check_descriptions(described, related, vectors, keys, label)
+    if "attributes" in inputs.job.inputs:
+        counts |= check_attributes(inputs)
     return counts
 
 
@@ -194,6 +201,8 @@ def _check_whole(inputs: Inputs) -> dict[str, int]:
         tree, index = (inputs.pack(inputs.job.inputs[f"community_tree/{name}"]) for name in ("tree", "index"))
         sizes = {name: summed[name] for name in ("passages", "communities", "related")}
         check_communities(tree, index, entities=summed["described"], **sizes)
+    if "heterograph/graph" in inputs.job.inputs:
+        check_graph(Made.of(inputs), rows_of_kinds(inputs))
     return counts
 
 

@@ -1,8 +1,7 @@
 """The driver of community_tree: level by level, find the communities and report on them (ArchRAG, Algorithm 1).
 
 A level is four stages: the graph, its clusters, what each community is made of, and the reports. Only the second looks
-back: Leiden starts from the communities of the version before, as these were called there. Where the graph is the one
-that the version before had, so is the start, and the part is found: a night without a change makes nothing.
+back: Leiden starts from the communities of the version before, as these were called there (tasks.warm_start).
 """
 
 from __future__ import annotations
@@ -12,18 +11,16 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from indexmill.errors import CorruptBlob
 from schemas.tables import COMMUNITIES
-from storage.arrays import put_pack
 from storage.lineage import LineageEntry
 from storage.tables import read_table
 from tasks import community_clusters, community_graph, community_levels, community_reports, community_tree
+from tasks.communities.graph import Labels
 from tasks.communities.levels import Stops
 from tasks.community_clusters import Clusters, earlier_names, start_of
 from tasks.maker import WHOLE, Parts, Want
-from tasks.stage import part_key
+from tasks.warm_start import held_part, start_inputs
 
 if TYPE_CHECKING:
     from tasks.build import Build
@@ -44,20 +41,16 @@ class _Before:
 
     def inputs(self, level: int, graph: str, settings: Mapping[str, object]) -> dict[str, str]:
         """What a level's graph is clustered from: itself and, where there is one, a start."""
-        held = self._held(level)
-        if held is not None:
-            kept = {name: digest for name, digest in held.outputs.items() if name == "start"}
-            same = {"graph": graph, **kept}
-            lost = any(self._build.store.blob_size(digest) is None for digest in kept.values())
-            if not lost and part_key(community_clusters.STAGE, settings, same) == held.key:
-                return same
-        before = self._clusters(level)
-        nodes = self._build.pack(graph)
-        if before is None or nodes is None or not self._followed or settings["clustering"] != "leiden":
-            return {"graph": graph}
-        start = start_of(nodes["ids"] if self._names is None else self._names, before)
-        labels = {"labels": start.astype(np.int32)}
-        return {"graph": graph, "start": put_pack(self._build.store, self._build.run_id, labels)[0]}
+
+        def start(_: LineageEntry) -> Labels | None:
+            before = self._clusters(level)
+            nodes = self._build.pack(graph)
+            if before is None or nodes is None or not self._followed or settings["clustering"] != "leiden":
+                return None
+            return start_of(nodes["ids"] if self._names is None else self._names, before)
+
+        label = community_graph.level_label(level)
+        return start_inputs(self._build, community_clusters.STAGE, label, graph, settings, start)
 
     def climb(self, level: int, made: str) -> None:
         """Go on to the nodes of the next level: the communities of this one."""
@@ -72,9 +65,7 @@ class _Before:
             self._names = earlier_names(clusters, names, before)
 
     def _held(self, level: int) -> LineageEntry | None:
-        if self._build.cold:
-            return None
-        return self._build.earlier_part(community_clusters.STAGE.name, community_graph.level_label(level))
+        return held_part(self._build, community_clusters.STAGE, community_graph.level_label(level))
 
     def _clusters(self, level: int) -> Clusters | None:
         held = self._held(level)

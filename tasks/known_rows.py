@@ -35,10 +35,16 @@ class KnownRows:
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
 
     def rows(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """The rows of some keys, as far as they are known; those of the first table that has them."""
-        found: dict[str, dict[str, Any]] = {}
+        """The rows of some keys, as far as they are known; the first of each."""
+        return {key: rows[0] for key, rows in self.groups(keys).items()}
+
+    def groups(self, keys: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """All rows of each of some keys, as far as they are known: those of the first table that has the key."""
+        found: dict[str, list[dict[str, Any]]] = {}
         wanted = pa.array(keys, pa.string())
         for table in self._tables:
+            held: dict[str, list[dict[str, Any]]] = {}
             for row in table.filter(pc.is_in(table.column(self._key), wanted)).to_pylist():
-                found.setdefault(row[self._key], row)
+                held.setdefault(row[self._key], []).append(row)
+            found = held | found
         return found

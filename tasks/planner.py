@@ -28,7 +28,7 @@ from storage.overlay import OverlayStore, open_any
 from storage.receipts import Receipt
 from storage.runs import Run
 from storage.tables import read_table
-from tasks.build import NEEDS, OF_SHARDS, Build, is_private
+from tasks.build import NEEDS, OF_SHARDS, Build
 from tasks.causes import CAUSES, Cause, Former, PlannedPart, Why, causes_of
 from tasks.changes import Change, Documents, changed, document_changes
 from tasks.environment import environment_fingerprint
@@ -50,6 +50,7 @@ from tasks.plan import (
     cost_of,
     settings_of,
 )
+from tasks.published import is_private
 from tasks.stage import Inputs, Job, Stage, part_key
 
 __all__ = ["Planner", "estimate_part"]
@@ -211,7 +212,7 @@ class Planner(Build):
         guessed = self._is_guessed(want)
         if estimate.stand_ins and not (outputs and all(self.store.blob_size(one) for one in outputs.values())):
             outputs = dict(estimate.stand_ins)
-            if guessed := estimate.guessed:
+            if guessed := estimate.guessed or guessed:  # of what is guessed, nothing is known
                 self._unknown |= set(outputs.values())
                 self._guessed |= set(outputs.values())
         elif outputs is None:

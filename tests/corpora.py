@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-__all__ = ["Documents", "documents", "write_corpus"]
+__all__ = ["Documents", "documents", "told_of", "write_corpus"]
 
 Documents = dict[str, tuple[str, str]]
 """Title and text by document id."""
@@ -30,6 +30,15 @@ def documents(count: int, seed: int = 0, words: int = 60) -> Documents:
             sentences.append(f"{person} {chance.choice(_VERBS)} the bridge of {place} in {year} with {other}.")
         made[f"doc-{number:04d}"] = (f"{chance.choice(_PEOPLE)} ({number})", " ".join(sentences))
     return made
+
+
+def told_of(count: int) -> Documents:
+    """Documents that share some names, each with two names of its own."""
+    rows: Documents = {}
+    for number, (name, (title, text)) in enumerate(documents(count).items()):
+        word = "".join(chr(ord("a") + int(digit)) for digit in f"{number:03d}")
+        rows[name] = title, f"{text} Quorra Vex{word} met Fenna Rook at Krait{word} Hall. Krait{word} Hall is old."
+    return rows
 
 
 def write_corpus(path: Path, rows: Mapping[str, tuple[str, str]] | Iterable[tuple[str, tuple[str, str]]]) -> Path:

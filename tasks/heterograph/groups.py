@@ -1,7 +1,7 @@
 """Communities of the graph of units, relations, entities and attributes (NodeRAG, section 2.3): Leiden, unit weights.
 
-A community is named by its members. The clustering goes on from the communities of an earlier build, where it is given
-them, under the rule of tasks.communities.leiden: the first of three candidates that is good enough.
+A community is named by its members. The clustering goes on from where nodes were in an earlier build, where it is given
+that, under the rule of tasks.communities.leiden: the first of three candidates that is good enough.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.tables import HETERO_COMMUNITIES, conform
-from tasks.communities.graph import Weighted, start_from
+from tasks.communities.graph import Weighted
 from tasks.communities.leiden import leiden
 from tasks.communities.levels import community_id
 from tasks.heterograph.graph import TypedGraph
@@ -24,7 +24,7 @@ _LEVEL = 0  # of the ids: those of tasks.communities.levels begin at 1
 
 def grouped(
     graph: TypedGraph,
-    before: pa.Table | None = None,
+    start: NDArray[np.int64] | None = None,
     *,
     grain: int = 0,
     largest: int = 0,
@@ -33,16 +33,12 @@ def grouped(
 ) -> pa.Table:
     """The community of each node (HETERO_COMMUNITIES) of a graph of units, relations, entities and attributes [G2].
 
-    before: the table of an earlier build. The rest: see `leiden`.
+    start: where each node starts, in the order of the graph's, see tasks.communities.graph.start_from; without it the
+    result is a function of the graph. The rest: see `leiden`.
     """
     ids: list[str] = graph.ids.to_pylist()
     edges = np.sort(graph.edges.astype(np.int64), axis=1)
     edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
-    start = None
-    if before is not None:
-        start = start_from(
-            ids, dict(zip(before["node_id"].to_pylist(), before["community_id"].to_pylist(), strict=True))
-        )
     labels = leiden(
         Weighted(len(ids), edges, np.ones(len(edges))),
         start,

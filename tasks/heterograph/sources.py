@@ -13,18 +13,46 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from schemas.tables import HETERO_SOURCES, conform
 from tasks.heterograph.graph import relation_ids
+from tasks.heterograph.reading import rows_of
 
-__all__ = ["passages_of", "passages_that_show", "sources_of"]
+__all__ = ["about", "passages_of", "passages_that_show", "sources_of"]
+
+_PAIR = pa.schema([("node_id", pa.string()), ("source_id", pa.string())])
+
+
+def about(
+    read: pa.Table,
+    units: pa.Table,
+    relations: pa.Table,
+    named: pa.Table,
+    surfaces: pa.Table,
+    tables: Iterable[Path],
+    attributes: pa.Table | None = None,
+) -> pa.Table:
+    """What some texts are about (HETERO_SOURCES), from the tables of the whole corpus.
+
+    read: HETERO_READ. units, relations: schemas UNITS and RELATIONS. attributes: HETERO_ATTRIBUTES, where any is read.
+    named: see `sources_of`. surfaces, tables: see `passages_that_show`; the surfaces are those of all entities.
+    """
+    with_ids = relations.append_column("node_id", relation_ids(relations))
+    nodes = passages_of(rows_of(units, "unit_id", read), rows_of(with_ids, "node_id", read))
+    if attributes is not None:
+        own = rows_of(attributes, "attribute_id", read)
+        nodes = pa.concat_tables([nodes, pa.table({"node_id": own["attribute_id"], "source_id": own["made_of"]})])
+    entities = pa.array(_series(named["entity_id"]).unique().to_list(), pa.string())
+    shown = surfaces.filter(pc.is_in(surfaces["entity_id"], entities))
+    return sources_of(read, nodes, named, passages_that_show(shown, tables))
 
 
 def passages_of(units: pa.Table, relations: pa.Table) -> pa.Table:
     """Columns node_id and source_id, of units and relation nodes (schemas UNITS and RELATIONS), each pair once."""
     nodes = pl.DataFrame({"node_id": _series(relation_ids(relations)), "source_id": _series(relations["passage_id"])})
     own = pl.DataFrame({"node_id": _series(units["unit_id"]), "source_id": _series(units["passage_id"])})
-    return pl.concat([own, nodes.unique()]).to_arrow()
+    return pl.concat([own, nodes.unique()]).to_arrow().cast(_PAIR)
 
 
 def passages_that_show(surfaces: pa.Table, tables: Iterable[Path]) -> pa.Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -9,7 +11,7 @@ from schemas.tables import HETERO_RELATIONS, conform
 from tasks.embed import row_key
 from tasks.ingest.shards import estimate_tokens
 
-__all__ = ["digested", "relation_table", "relation_text", "relation_texts", "unit_texts"]
+__all__ = ["digested", "lines", "relation_table", "relation_text", "relation_texts", "sentence", "unit_texts"]
 
 
 def relation_text(source: str, wording: str, target: str) -> str:
@@ -56,3 +58,14 @@ def digested(texts: pa.Table) -> pa.Table:
         "tokens": pa.array([estimate_tokens(len(text.encode())) for text in values], pa.int64()),
     }
     return pa.table({"node_id": texts["node_id"], "text": texts["text"], **columns})
+
+
+def sentence(text: str) -> str:
+    """A relation as a sentence: its end tells it from what follows."""
+    return f"{text}." if text[-1:].isalnum() else text
+
+
+def lines(texts: Sequence[str], room: int) -> str:
+    """The texts, one on each line, of about `room` tokens: one that stands alone may be longer, and is cut."""
+    joined = "\n".join(" ".join(text.split()) for text in texts)
+    return joined.encode()[: 4 * room].decode("utf-8", "ignore")

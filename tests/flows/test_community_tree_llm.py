@@ -19,21 +19,11 @@ from storage.folder import open_store
 from tasks.build import Build
 from tasks.executor import InlineExecutor
 from tasks.report import Silent
-from tests.corpora import Documents, documents, write_corpus
+from tests.corpora import Documents, told_of, write_corpus
 from tests.flows.children import Forks, settings
 from tests.flows.forgetting import forget_here
 from tests.llm_server import CANARY, Faults, LlmServer, Received, default_answer, schema_of
 from tests.storage.quick import quick_folder
-
-
-def told_of(count: int) -> Documents:
-    """Documents that share some names, each with two names of its own."""
-    rows: Documents = {}
-    for number, (name, (title, text)) in enumerate(documents(count).items()):
-        word = "".join(chr(ord("a") + int(digit)) for digit in f"{number:03d}")
-        rows[name] = title, f"{text} Quorra Vex{word} met Fenna Rook at Krait{word} Hall. Krait{word} Hall is old."
-    return rows
-
 
 ROWS = told_of(24)
 OTHERS: dict[str, Any] = {name: {"enabled": False} for name in ("lsh_tree", "zoom_graph", "tri_graph", "bm25")}

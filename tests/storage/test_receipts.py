@@ -95,6 +95,8 @@ def test_a_damaged_receipt_counts_as_none_and_is_replaced(store: FolderStore, ga
         ("p01", "p0110", 2),
         ("p0110", "p01", 2),
         ("p", "p111", 3),
+        ("H01", "H0", 1),
+        ("H0", "h0", None),
         ("p01", "p00", None),
         ("p0", "e0", None),
         ("all", "all", 0),

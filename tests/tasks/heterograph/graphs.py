@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,9 +42,14 @@ def unit(text: str, *names: str, says: tuple[tuple[str, str, str], ...] = ()) ->
 
 def corpus_of(*units: list[Unit]) -> Corpus:
     """A corpus of one passage for each list of units: p0, p1, ..."""
-    ids = [f"p{number}" for number in range(len(units))]
+    return corpus_with({f"p{number}": of_one for number, of_one in enumerate(units)})
+
+
+def corpus_with(units: Mapping[str, list[Unit]]) -> Corpus:
+    """A corpus of passages with these ids."""
+    ids = list(units)
     found = []
-    for of_one in units:
+    for of_one in units.values():
         names = sorted({name for one in of_one for name in one.entities})
         found.append(Extraction(tuple(Entity(name, name, "name", "") for name in names), tuple(of_one)))
     tables = tables_of(ids, found)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.communities.graph import start_from
 from tasks.extraction import Unit
-from tasks.heterograph.graph import attributes, decomposed, graph_of
+from tasks.heterograph.graph import TypedGraph, attributes, decomposed, graph_of
 from tasks.heterograph.groups import communities_of, community_rows, grouped
 from tests.tasks.heterograph.graphs import Corpus, attribute_table, corpora, corpus_of, ids, prize, unit
 
@@ -47,18 +49,25 @@ def test_an_attribute_belongs_with_its_entity() -> None:
     assert found[graph.ids_of("A")[0].as_py()] == found[ids("b3")[0]]
 
 
+def started(graph: TypedGraph, before: pa.Table) -> pa.Table:
+    """The communities of a graph, from those of an earlier build."""
+    return grouped(graph, start_from(graph.ids.to_pylist(), membership(before)))
+
+
 def test_communities_start_from_those_of_an_earlier_build() -> None:
-    before = grouped(two_worlds().first())
-    assert grouped(two_worlds().first(), before).equals(before)
-    named = pa.array([f"old {one}" for one in before["community_id"].to_pylist()])
-    renamed = before.set_column(1, "community_id", named)
-    assert grouped(two_worlds().first(), renamed).equals(before)  # named by their members, whatever they were called
+    graph = two_worlds().first()
+    before = grouped(graph)
+    assert started(graph, before).equals(before)
+    labels = start_from(graph.ids.to_pylist(), membership(before))
+    assert grouped(graph, 1 - labels).equals(before)  # named by their members, whatever they were called
+    apart = grouped(graph, np.arange(len(graph)) % 7)  # a start that is far from good leads to no worse communities
+    assert len(communities_of(apart)) == len(communities_of(before))
 
 
 def test_a_small_change_leaves_the_communities_as_they_were() -> None:
     before = grouped(corpus_of(world("a"), world("b")).first())
     more = corpus_of(world("a"), world("b"), [unit("new", "a0", "a9")])
-    then, now = membership(before), membership(grouped(more.first(), before))
+    then, now = membership(before), membership(started(more.first(), before))
     assert {one: now[one] for one in then} == then  # what is new is a community of its own, not worth two changed ones
     assert set(now.values()) - set(then.values()) == {now[ids("a9")[0]]}
 
