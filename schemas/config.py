@@ -36,6 +36,7 @@ from indexmill.models.secrets import redacted
 from indexmill.retrieve.bm25 import Bm25Parameters
 from indexmill.retrieve.community_tree import CommunityTreeParameters
 from indexmill.retrieve.fused import FusedParameters
+from indexmill.retrieve.heterograph import HeterographParameters
 from indexmill.retrieve.lsh_tree import LshTreeParameters
 from indexmill.retrieve.registry import METHODS
 from indexmill.retrieve.tri_graph import TriGraphParameters
@@ -53,6 +54,7 @@ __all__ = [
     "FamilySettings",
     "FusedSettings",
     "GateSettings",
+    "HeterographSettings",
     "LlmSettings",
     "LshTreeSettings",
     "Price",
@@ -209,6 +211,7 @@ def _known(family: str, known: type[Any]) -> AfterValidator:
 
 class _Family(_Settings):
     needs_extraction: ClassVar[bool] = False  # whether it is made from what the stage `extract` makes
+    needs_descriptions: ClassVar[bool] = False  # whether it is made from what the stage `describe` makes
 
     enabled: bool = True
 
@@ -290,6 +293,7 @@ class CommunityTreeSettings(_Family):
     """Settings of the community_tree family that shape its artifacts (ArchRAG, section 3.1)."""
 
     needs_extraction: ClassVar[bool] = True
+    needs_descriptions: ClassVar[bool] = True
 
     enabled: bool = Field(False, description="it needs the extraction, and is worth most with a language model")
     augmentation: Literal["codicil", "knn", "none"] = Field(
@@ -317,6 +321,44 @@ class CommunityTreeSettings(_Family):
     )
 
 
+class HeterographSettings(_Family):
+    """Settings of the heterograph family that shape its artifacts (NodeRAG, section 2)."""
+
+    needs_extraction: ClassVar[bool] = True
+
+    enabled: bool = Field(False, description="it needs the extraction, and is worth most with a language model")
+    neighbours: int = Field(
+        24, ge=0, le=256, description="nearest nodes by vector that each is linked to; 0 for no such links"
+    )
+    units: int = Field(20, ge=0, le=1024, description="units that one text is made of, at most")
+    relations: int = Field(20, ge=0, le=1024, description="relations that one text is made of, at most")
+    attributes: int = Field(10, ge=0, le=1024, description="attributes that the elements of a community are made of")
+    input_tokens: int = Field(
+        3_000, ge=64, le=200_000, description="tokens of all that one text is made of, about; the first is always read"
+    )
+    attribute_tokens: int = Field(200, ge=16, le=2048, description="tokens of an attribute, about")
+    element_tokens: int = Field(150, ge=16, le=2048, description="tokens of a high-level element, about")
+    elements: int = Field(
+        5, ge=1, le=64, description="high-level elements of a community, at most; one without a model"
+    )
+    fewest: int = Field(
+        2, ge=1, le=1_000_000, description="units, relations and attributes of a community that elements are made of"
+    )
+    grain: int = Field(2_000, ge=0, description="nodes for each step of Leiden's resolution; 0: plain modularity")
+    largest: int = Field(300, ge=0, description="nodes of a community at most; 0: no bound")
+    group: int = Field(512, ge=1, le=65_536, description="communities whose elements make one part, at most")
+    seed: int = Field(0, ge=0, lt=2**31, description="of the clustering, and of which nodes are read where not all are")
+    parameters: Annotated[_Values, _known("heterograph", HeterographParameters)] = Field(
+        default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
+    )
+
+    @model_validator(mode="after")
+    def _texts_are_made_of_something(self) -> HeterographSettings:
+        if not self.units + self.relations:
+            raise ValueError("units and relations are both 0: texts would be made of nothing; allow some of either")
+        return self
+
+
 class FamilySettings(_Settings):
     """The index families of a snapshot, and how they are combined."""
 
@@ -326,6 +368,7 @@ class FamilySettings(_Settings):
     zoom_graph: ZoomGraphSettings = ZoomGraphSettings()
     lsh_tree: LshTreeSettings = LshTreeSettings()
     community_tree: CommunityTreeSettings = CommunityTreeSettings()
+    heterograph: HeterographSettings = HeterographSettings()
 
 
 class GateSettings(_Settings):
@@ -563,14 +606,17 @@ class Configuration(_Settings):
     @property
     def extracts(self) -> bool:
         """Whether passages are taken apart: it is asked for, or what is made needs it."""
-        return self.extract.enabled or self.describes
+        return self.extract.enabled or self.describes or any(family.needs_extraction for family in self._made)
 
     @property
     def describes(self) -> bool:
         """Whether extracted entities are described: it is asked for, or a family that is made needs it."""
-        families = (family for _, family in self.families if isinstance(family, _Family))
-        wanted = any(family.enabled and family.needs_extraction for family in families)
-        return wanted or self.resolve.description.enabled
+        return self.resolve.description.enabled or any(family.needs_descriptions for family in self._made)
+
+    @property
+    def _made(self) -> list[_Family]:
+        """The settings of the families that are made."""
+        return [family for _, family in self.families if isinstance(family, _Family) and family.enabled]
 
     def published(self) -> dict[str, Any]:
         """The settings that shape the index, as the manifest records them."""

@@ -145,6 +145,15 @@ def test_how_entities_are_described_is_published_where_they_are() -> None:
     assert Configuration.model_validate(described.published()).describes
 
 
+@pytest.mark.parametrize(("family", "describes"), [("heterograph", False), ("community_tree", True)])
+def test_a_family_that_is_made_has_what_it_is_made_from(family: str, describes: bool) -> None:
+    settings: dict[str, object] = {"families": {family: {"enabled": True}}}
+    made = Configuration.model_validate(settings)
+    assert (made.extracts, made.describes) == (True, describes)
+    off = Configuration.model_validate({"families": {family: {"enabled": False}}})
+    assert (off.extracts, off.describes) == (False, False)
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -157,6 +166,8 @@ def test_how_entities_are_described_is_published_where_they_are() -> None:
         ({"split": {"tokens": 64, "overlap": 33}}, "overlap 33"),
         ({"families": {"tri_graph": {"parameters": {"dampening": 1}}}}, "dampening"),
         ({"families": {"bm25": {"parameters": {"k2": 1}}}}, "k2"),
+        ({"families": {"heterograph": {"parameters": {"alpha": 0.5}}}}, "alpha"),
+        ({"families": {"heterograph": {"units": 0, "relations": 0}}}, "made of nothing"),
         ({"families": {"lsh_tree": {"parameters": {"patern": "detailed"}}}}, "patern"),
         ({"families": {"lsh_tree": {"parameters": {"pattern": "deep"}}}}, "'collapsed', 'detailed' or 'summarised'"),
         ({"families": {"lsh_tree": {"parameters": {"ratio": 1.5}}}}, "less than or equal to 1"),
