@@ -123,7 +123,7 @@ def listing(told: dict[str, Any]) -> str:
     stored = {what: size(length) for what, length in told["storage"].items()}
     counted = f"{told['all_nodes']:,} nodes and {told['all_edges']:,} edges, {each} a node"
     lines = [
-        table(["nodes", "", "share", "texts", "vectors"], rows),
+        table(["kind", "nodes", "share", "texts", "vectors"], rows),
         f"{counted}: {told['near_edges']:,} near, {told['other_edges']:,} others",
         "edges    " + ", ".join(f"{number:,} {kind}" for kind, number in told["edges"].items()),
         f"storage  {stored.pop('all')}: " + ", ".join(f"{length} {what}" for what, length in stored.items()),
