@@ -85,6 +85,9 @@ class NameIndex:
     def __init__(self, keys: npt.NDArray[np.uint64]) -> None:
         self._keys = keys
 
+    def __len__(self) -> int:
+        return len(self._keys)
+
     @staticmethod
     def keys(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
         """The keys of entity ids, in their order."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from indexmill.models.embedder import Embedder
     from indexmill.models.llm import LLM
     from indexmill.retrieve.communities import Communities
+    from indexmill.retrieve.heterograph_nodes import HeterographNodes
     from indexmill.retrieve.passages import Passages
     from indexmill.retrieve.summaries import Summaries
 
@@ -353,6 +354,16 @@ class Snapshot:
         from indexmill.retrieve.communities import Communities
 
         return self._once("communities", lambda: Communities(self))
+
+    @property
+    def heterograph(self) -> HeterographNodes:
+        """The heterograph and its nodes by row.
+
+        Raises FamilyNotFound where there is none, CorruptBlob where its arrays and tables do not fit each other.
+        """
+        from indexmill.retrieve.heterograph_nodes import HeterographNodes
+
+        return self._once("heterograph", lambda: HeterographNodes(self))
 
     def _find_dimensions(self) -> tuple[int | None]:
         shards = self.vectors("vectors", "passages")

@@ -34,9 +34,12 @@ __all__ = ["FLOORS", "Combined", "Fused", "FusedParameters", "combine", "strengt
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 
-FLOORS = {"tri_graph": 1e-3, "zoom_graph": 0.05}
+FLOORS = {"tri_graph": 1e-3, "zoom_graph": 0.05, "heterograph": 1e-3}
 """What the score of a graph walk counts at least, as a part of its best, for the methods that walk: below, differences
 are noise. zoom_graph ranks few documents well and the rest hardly."""
+
+_FROM_PASSAGES = ("tri_graph", "zoom_graph")
+"""The walks that begin at the nearest passages; that of heterograph never does."""
 
 _Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -47,8 +50,8 @@ class FusedParameters:
 
     Only the weights' ratios matter. Those here were found on the even-numbered questions of two sets;
     ``docs/families.md`` says how well they do on the others, ``indexmill evaluate --fit`` finds one's own. dense counts
-    where no graph is walked: walks begin at the nearest passages, and to count them twice does harm. So it does with
-    lsh_tree, which ranks passages as dense does.
+    where no graph is walked from the nearest passages: to count them twice does harm. So it does with lsh_tree, which
+    ranks passages as dense does.
     """
 
     tri_graph: _Weight = 1.0
@@ -57,12 +60,13 @@ class FusedParameters:
     dense: _Weight = 0.15
     lsh_tree: _Weight = 0.0
     community_tree: _Weight = 0.02
+    heterograph: _Weight = 0.0
     pool: Annotated[int, Field(ge=1, le=10_000)] = 50
 
     def weights(self, methods: Sequence[str]) -> dict[str, float]:
         """The weights of those of some methods that count."""
         weights = {one.name: getattr(self, one.name) for one in fields(self) if one.name in methods}
-        if any(weights.get(walk) for walk in FLOORS):
+        if any(weights.get(walk) for walk in _FROM_PASSAGES):
             weights.pop("dense", None)
         return weights
 

@@ -54,14 +54,15 @@ class HeterographParameters:
 
     entries: the nearest units, attributes and high-level elements [k]. names: names and overviews at which one name of
     a question enters at most, whole ones first; 0 for none. texts, units, attributes, high_level, relations: nodes of
-    each kind that the walk adds at most; entries that rank among them count. restart: the probability to return to the
-    entries [alpha]. steps: of the walk [t]. token_budget: the tokens that all hits of a question hold at most, as the
-    embedder counts them; None for no bound.
+    each kind that the walk adds at most; entries that rank among them count. texts may be None: all that it reaches,
+    and the nearest of the others where too few come. restart: the probability to return to the entries [alpha]. steps:
+    of the walk [t]. token_budget: the tokens that all hits of a question hold at most, as the embedder counts them;
+    None for no bound.
     """
 
     entries: Count = 10
     names: Count = 20
-    texts: Count = 10
+    texts: Count | None = None
     units: Count = 10
     attributes: Count = 10
     high_level: Count = 10
@@ -70,8 +71,8 @@ class HeterographParameters:
     steps: Count = 2
     token_budget: Annotated[int, Field(ge=1)] | None = None
 
-    def most(self) -> tuple[int, ...]:
-        """How many nodes of each retrieved kind the walk adds, in the order of KINDS."""
+    def most(self) -> tuple[int | None, ...]:
+        """How many nodes of each retrieved kind the walk adds, in the order of KINDS; None for all."""
         return (self.texts, self.units, self.attributes, self.high_level, self.relations)
 
 
@@ -163,14 +164,23 @@ class Heterograph:
         without entries is given nothing.
         """
         setting = setting or self.parameters
+        starts = self.starts(named, near, allowed)
+        walked = self.walks(starts, setting.restart, setting.steps, allowed)
+        for rows, scores in zip(starts, walked, strict=True):
+            yield self._chosen(rows, scores, setting.most())
+
+    def starts(self, named: Sequence[Rows], near: Sequence[Rows], allowed: Allowed | None = None) -> list[Rows]:
+        """The entries of each question, distinct rows, ascending: see ``retrieve``."""
         starts = [np.unique(np.concatenate([one, other])) for one, other in zip(named, near, strict=True)]
-        if allowed is not None:
-            starts = [rows[allowed[rows]] for rows in starts]
-        step = max(1, _TILE // max(len(self), 1))
-        for first in range(0, len(starts), step):
-            tile = starts[first : first + step]
-            for rows, scores in zip(tile, self.walk(tile, setting.restart, setting.steps, allowed), strict=True):
-                yield self._chosen(rows, scores, setting.most())
+        return starts if allowed is None else [rows[allowed[rows]] for rows in starts]
+
+    def walks(
+        self, starts: Sequence[Rows], restart: float, steps: int, allowed: Allowed | None = None
+    ) -> Iterator[Scores]:
+        """The scores ``(n_nodes,)`` of each question in turn, some questions walked together: see ``walk``."""
+        together = max(1, _TILE // max(len(self), 1))
+        for first in range(0, len(starts), together):
+            yield from self.walk(starts[first : first + together], restart, steps, allowed)
 
     def walk(self, starts: Sequence[Rows], restart: float, steps: int, allowed: Allowed | None = None) -> Scores:
         """The scores ``(n_questions, n_nodes)`` after some steps from each question's entries, distinct rows."""
@@ -209,7 +219,7 @@ class Heterograph:
             np.add.at(found, columns, flow)
         return found
 
-    def _chosen(self, entries: Rows, scores: Scores, most: Sequence[int]) -> Walked:
+    def _chosen(self, entries: Rows, scores: Scores, most: Sequence[int | None]) -> Walked:
         """The entries that are retrieved and the best of each kind, of one question."""
         retrieved = entries[entries < self.offsets[5]]
         best = [retrieved]
@@ -223,11 +233,11 @@ class Heterograph:
         return Walked(rows, held[order], np.isin(rows, retrieved))
 
 
-def _best(scores: Scores, count: int) -> Rows:
-    """The places of the highest scores above zero, at most so many; of equal ones the first."""
+def _best(scores: Scores, count: int | None) -> Rows:
+    """The places of the highest scores above zero, at most so many, None for all; of equal ones the first."""
     (places,) = (scores > 0).nonzero()
-    if not count or not len(places):
-        return places[:0]
+    if count is None or not count or not len(places):
+        return places if count is None else places[:0]
     values = scores[places]
     if len(places) > count:
         least = np.partition(values, -count)[-count]

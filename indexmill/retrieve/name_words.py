@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.matrices import Integers, Rows, Sparse
 from indexmill.terms import term_keys
 
@@ -44,13 +45,18 @@ class NameWords:
         holders = Sparse(arrays["holders.indptr"], arrays["holders.indices"])
         return cls(arrays["keys"], holders, arrays["starts"], arrays["words"])
 
-    def find(self, name: str, most: int) -> Rows:
-        """The rows of at most so many names that hold a name: those of fewest words first, ties by row."""
+    def find(self, name: str, most: int, allowed: Allowed | None = None) -> Rows:
+        """The rows of at most so many names that hold a name: those of fewest words first, ties by row.
+
+        allowed: ``(n_names,)``, which may be found; None for all.
+        """
         numbers = self._numbers(name.split())
         if not len(numbers) or not most:
             return np.empty(0, dtype=np.int64)
         rarest = int(self.holders.degrees(numbers).argmin())
         _, rows, _ = self.holders.links(numbers[rarest : rarest + 1])
+        if allowed is not None:
+            rows = rows[allowed[rows]]
         lengths = self.starts.take(rows + 1) - self.starts.take(rows)
         rows, lengths = rows[lengths >= len(numbers)], lengths[lengths >= len(numbers)]
         # Every run of as many words, of each name: where it begins, and whether it is the one that is looked for.
@@ -63,14 +69,14 @@ class NameWords:
         held = np.unique(owners[same])
         return rows[held[np.lexsort((rows[held], lengths[held]))[:most]]]
 
-    def find_all(self, names: Sequence[Sequence[str]], most: int) -> list[Rows]:
-        """The rows, ascending, that hold any of each question's names, at most so many for each name."""
+    def find_all(self, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None = None) -> list[Rows]:
+        """The rows, ascending, that hold any of each question's names, at most so many for each name: see ``find``."""
         known: dict[str, Rows] = {}
         found = []
         for of_one in names:
             for name in of_one:
                 if name not in known:
-                    known[name] = self.find(name, most)
+                    known[name] = self.find(name, most, allowed)
             found.append(np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(known[name] for name in of_one)])))
         return found
 

@@ -73,6 +73,11 @@ class Passages:
         """The text of one passage."""
         return str(self._rows.value(row, "text"))
 
+    def title(self, row: int) -> str:
+        """The title of one passage's document."""
+        number, place = self._rows.locate(row)
+        return str(self._documents.cells(number)["title"](self._document_rows(number)[place]))
+
     def texts(self, rows: npt.NDArray[np.int64]) -> list[str]:
         """The texts of some passages."""
         return self._rows.take(rows, "text")

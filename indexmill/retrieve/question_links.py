@@ -14,7 +14,7 @@ from indexmill.names import NameIndex
 from indexmill.retrieve.base import Asked, Encode, Vectors
 from indexmill.retrieve.dense import nearest
 
-__all__ = ["Link", "Links", "link_known", "link_named", "link_nearest", "links_of"]
+__all__ = ["Link", "Links", "link_known", "link_named", "link_nearest", "links_of", "mentioned"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -87,6 +87,20 @@ def link_known(
         linked.append(tuple(links[row] for row in sorted(links)))
         first += len(of_one)
     return linked
+
+
+def mentioned(asked: Asked, names: NameIndex) -> list[list[str]]:
+    """The canonical names that each question mentions, whether or not an entity has them.
+
+    Those of entities that stand in it, those that the rules recognise in it, and those that it is known to mention.
+    """
+    linked = link_known(asked.questions, names, lambda rows: np.ones(len(rows), dtype=np.bool_))
+    return [
+        list(dict.fromkeys([*(link.name for link in links), *question_names(question), *told]))
+        for question, links, told in zip(
+            asked.questions, linked, asked.names or [()] * len(asked.questions), strict=True
+        )
+    ]
 
 
 def link_named(

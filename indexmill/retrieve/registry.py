@@ -41,6 +41,7 @@ METHODS: dict[str, Method] = {
         family="community_tree",
         answering="indexmill.answer.community_tree:AdaptiveFiltering",
     ),
+    "heterograph": Method("indexmill.retrieve.heterograph_reader:HeterographReader", family="heterograph"),
     "dense": Method("indexmill.retrieve.dense:Dense"),
     "bm25": Method("indexmill.retrieve.bm25:Bm25", family="bm25"),
 }

@@ -1,0 +1,213 @@
+"""heterograph over a snapshot: a question's entries found, its walk made into hits of five kinds (NodeRAG, 2.5)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.hits import Hit
+from indexmill.retrieve.base import (
+    EXPLAINED_TOGETHER,
+    Allowed,
+    Asked,
+    Explanations,
+    Found,
+    PassageRetriever,
+    parameters_of,
+    settled,
+)
+from indexmill.retrieve.dense import nearest_passages
+from indexmill.retrieve.heterograph import HeterographParameters, Walked, spent
+from indexmill.retrieve.heterograph_nodes import SHOWN
+from indexmill.retrieve.heterograph_through import Through, through
+from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.question_links import mentioned
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["HeterographReader"]
+
+_EXPLAINED = 5
+"""Most nodes that a hit's explanation says it was reached through."""
+
+
+@dataclass(frozen=True)
+class _Entered:
+    """Where questions enter the graph.
+
+    names: canonical names of each question. named, near: rows of the names and overviews that hold one of them, and of
+    the nearest nodes; cosines: parallel to near. starts: the two of each question together. allowed: which nodes take
+    part, ``named_allowed`` which names and overviews (``HeterographNodes.enterable``); None for all.
+    """
+
+    names: Sequence[Sequence[str]]
+    named: Sequence[Rows]
+    near: Sequence[Rows]
+    cosines: Sequence[Scores]
+    starts: Sequence[Rows]
+    allowed: Allowed | None
+    names_allowed: Allowed | None
+
+
+class _Listed(NamedTuple):
+    """The nodes of one question, best first. number: its own. cosines: of texts found by that alone, NaN for others."""
+
+    number: int
+    rows: Rows
+    scores: Scores
+    entries: npt.NDArray[np.bool_]
+    cosines: Scores
+
+    def at(self, places: Sequence[int]) -> _Listed:
+        """Those at some places."""
+        chosen = np.array(places, dtype=np.int64)
+        return _Listed(self.number, self.rows[chosen], self.scores[chosen], self.entries[chosen], self.cosines[chosen])
+
+
+class HeterographReader(PassageRetriever):
+    """Texts, units, attributes, high-level elements and relations as one list, by the score of the walk.
+
+    Texts that the walk does not reach follow by their cosine, with a score of it minus 1, so never above what it
+    reaches; where it reaches nothing, the score is the cosine. The explanation of a hit is ``{"entry", "through",
+    "passages"}``: whether the question enters at it; the nodes that it was reached through, the most first, each with
+    what it ``added`` to the score, and with the ``name`` or the ``cosine`` by which the question enters at it; the ids
+    of the passages that it comes from. Beside them ``"cosine"`` of an entry and of a text found by that, and
+    ``"stand_in"``, true, where the language model would not write the text.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._setting = parameters_of(snapshot, "heterograph", HeterographParameters)
+        self._nodes = snapshot.heterograph
+        self._graph = self._nodes.graph
+        self._vectors = snapshot.vectors("vectors", "passages")
+
+    def having(self, parameters: Mapping[str, object]) -> Self:
+        """The same with other settings: see ``PassageRetriever``."""
+        if not parameters:
+            return self
+        other = copy.copy(self)
+        other._setting = settled(self._setting, parameters)
+        return other
+
+    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+        """Texts by the score of the walk, then by their cosine: see ``PassageRetriever``."""
+        texts_alone = replace(self._setting, texts=k, units=0, attributes=0, high_level=0, relations=0)
+        entered = self._entered(asked)
+        upto = int(self._graph.offsets[1])
+        for number, found in enumerate(self._walked(entered, texts_alone)):
+            its = found.rows < upto
+            walked = Walked(found.rows[its], found.scores[its], found.entries[its])
+            listed = self._filled(asked, number, walked, k, k)
+            yield Found(self._nodes.passages_of(listed.rows), listed.scores, answer=(entered, listed))
+
+    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+        """Through which nodes the walk came to texts: see ``PassageRetriever``."""
+        if not found:
+            return []
+        entered: _Entered = found[0].answer[0]
+        return list(self._told(entered, [one.answer[1].at(its) for one, its in zip(found, places, strict=True)]))
+
+    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
+        """Nodes of all five kinds: see ``Retriever``. A token budget may leave fewer than k."""
+        most = k if self._setting.texts is None else min(k, self._setting.texts)
+        entered = self._entered(asked)
+        listed = (
+            self._within_budget(self._filled(asked, number, found, most, k))
+            for number, found in enumerate(self._walked(entered, replace(self._setting, texts=most)))
+        )
+        hits = []
+        told: Iterator[Sequence[dict[str, Any] | None]]
+        while tile := list(islice(listed, EXPLAINED_TOGETHER)):
+            told = self._told(entered, tile) if asked.explain else ([None] * len(one.rows) for one in tile)
+            for one, reasons in zip(tile, told, strict=True):
+                its = zip(one.rows.tolist(), one.scores.tolist(), reasons, strict=True)
+                hits.append([self._nodes.hit(row, score, reason, asked.allowed) for row, score, reason in its])
+        return hits
+
+    def _entered(self, asked: Asked) -> _Entered:
+        """The entries of all questions: dual search."""
+        setting, first = self._setting, self._graph.rows("N").start
+        allowed = None if asked.allowed is None else self._graph.allowed(asked.allowed)
+        enterable = None if allowed is None else self._nodes.enterable(allowed)
+        names = mentioned(asked, self._nodes.names)
+        named = [rows + first for rows in self._nodes.words.find_all(names, setting.names, enterable)]
+        nearest = self._nodes.nearest(asked.vectors, setting.entries, allowed)
+        near = [rows for rows, _ in nearest]
+        starts = self._graph.starts(named, near, allowed)
+        return _Entered(names, named, near, [cosines for _, cosines in nearest], starts, allowed, enterable)
+
+    def _walked(self, entered: _Entered, setting: HeterographParameters) -> Iterator[Walked]:
+        return self._graph.retrieve(entered.named, entered.near, setting, entered.allowed)
+
+    def _filled(self, asked: Asked, number: int, found: Walked, texts: int, k: int) -> _Listed:
+        """At most k nodes of a question, with the nearest texts behind those of the walk, ``texts`` of both at most."""
+        rows, scores = found.rows[:k], found.scores[:k]
+        wanted = min(k - len(rows), texts - int(np.count_nonzero(rows < self._graph.offsets[1])))
+        more, cosines = np.empty(0, dtype=np.int64), np.empty(0)
+        if wanted > 0:
+            passages, values = nearest_passages(self._vectors, asked, k)[number]
+            near = self._nodes.of_passages(passages)
+            new = np.isin(near, rows, invert=True)
+            more, cosines = near[new][:wanted], values[new][:wanted].astype(np.float64)
+        below = np.minimum(cosines - 1, 0) if len(rows) else cosines
+        return _Listed(
+            number,
+            np.concatenate([rows, more]),
+            np.concatenate([scores, below]),
+            np.concatenate([found.entries[:k], np.zeros(len(more), dtype=np.bool_)]),
+            np.concatenate([np.full(len(rows), np.nan), cosines]),
+        )
+
+    def _within_budget(self, listed: _Listed) -> _Listed:
+        """Those whose texts the token budget allows, spent on the entries first."""
+        budget = self._setting.token_budget
+        if budget is None:
+            return listed
+        tokens = map(self._nodes.tokens, listed.rows.tolist())
+        return listed.at(spent(Walked(listed.rows, listed.scores, listed.entries), tokens, len(listed.rows), budget))
+
+    def _told(self, entered: _Entered, some: Sequence[_Listed]) -> Iterator[list[dict[str, Any]]]:
+        """What is told of the nodes of some questions."""
+        starts, setting = [entered.starts[one.number] for one in some], self._setting
+        rows = [one.rows for one in some]
+        reached = through(self._graph, starts, rows, setting.restart, setting.steps, entered.allowed, _EXPLAINED)
+        for one, senders in zip(some, reached, strict=True):
+            yield self._explained(entered, one, senders)
+
+    def _explained(self, entered: _Entered, listed: _Listed, senders: Through) -> list[dict[str, Any]]:
+        """What is told of the nodes of one question."""
+        by_name = self._by_name(entered, listed.number)
+        near, values = entered.near[listed.number], entered.cosines[listed.number]
+        by_vector = dict(zip(near.tolist(), values.tolist(), strict=True))
+        told: list[dict[str, Any]] = []
+        entries = listed.entries.tolist()
+        for row, entry, cosine in zip(listed.rows.tolist(), entries, listed.cosines.tolist(), strict=True):
+            own = {"cosine": by_vector[row]} if entry else {} if np.isnan(cosine) else {"cosine": cosine}
+            told.append({"entry": entry, **own, "through": []})
+        sent = zip(senders.places.tolist(), senders.senders.tolist(), senders.amounts.tolist(), strict=True)
+        kinds = self._graph.kinds(senders.senders)
+        for (place, row, amount), kind in zip(sent, kinds, strict=True):
+            named = self._nodes.told(row)
+            said = {"kind": SHOWN[kind], "node_id": named.id, "title": named.text if kind in "SR" else named.title}
+            if row in by_name:
+                said["name"] = by_name[row]
+            if row in by_vector:
+                said["cosine"] = by_vector[row]
+            told[place]["through"].append({**said, "added": amount})
+        return told
+
+    def _by_name(self, entered: _Entered, number: int) -> dict[int, str]:
+        """The first name of a question that each of its names and overviews holds."""
+        first, found = self._graph.rows("N").start, dict[int, str]()
+        for name in entered.names[number]:
+            for row in self._nodes.words.find(name, self._setting.names, entered.names_allowed).tolist():
+                found.setdefault(row + first, name)
+        return found

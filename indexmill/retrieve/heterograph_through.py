@@ -1,0 +1,58 @@
+"""Through which nodes the walk on a heterograph came to what it found: what each of them passed on in its last step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from indexmill.retrieve.base import Allowed
+from indexmill.retrieve.columns import distinct, first_of_each
+from indexmill.retrieve.heterograph import Heterograph
+from indexmill.retrieve.matrices import Rows, Scores
+
+__all__ = ["Through", "through"]
+
+
+class Through(NamedTuple):
+    """What came to some nodes, by node, the most first, ties by row of the sender.
+
+    places: of the nodes, ascending. senders: rows. amounts: parts of the nodes' scores.
+    """
+
+    places: Rows
+    senders: Rows
+    amounts: Scores
+
+
+def through(
+    graph: Heterograph,
+    starts: Sequence[Rows],
+    nodes: Sequence[Rows],
+    restart: float,
+    steps: int,
+    allowed: Allowed | None,
+    most: int,
+) -> Iterator[Through]:
+    """Of each question, what came to some nodes from each of the ``most`` neighbours that passed on most.
+
+    starts, restart, steps, allowed: of the walk (``Heterograph.walk``). A node's score is the sum over all neighbours,
+    and ``restart`` over the number of entries where it is one.
+    """
+    none = np.empty(0, dtype=np.int64)
+    if not steps:
+        yield from [Through(none, none, np.empty(0))] * len(starts)
+        return
+    for scores, rows in zip(graph.walks(starts, restart, steps - 1, allowed), nodes, strict=True):
+        places, senders, _ = graph.links.links(rows)
+        sends = scores[senders] > 0
+        places, senders = places[sends], senders[sends]
+        each = distinct(senders)
+        degrees = graph.links.degrees(each)
+        if allowed is not None:
+            owners, others, _ = graph.links.links(each)
+            degrees = np.bincount(owners[allowed[others]], minlength=len(each))
+        amounts = (1 - restart) * scores[senders] / degrees[each.searchsorted(senders)]
+        best = first_of_each(places, amounts, most)
+        yield Through(places[best], senders[best], amounts[best])
