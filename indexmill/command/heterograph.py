@@ -14,14 +14,13 @@ import numpy as np
 from indexmill.command.options import table
 from indexmill.errors import CorruptBlob
 from indexmill.retrieve.heterograph import EDGES, KINDS
+from indexmill.retrieve.heterograph_nodes import GRAPH, NAMES
 
 if TYPE_CHECKING:
     from indexmill.manifest import Artifact, Manifest
     from indexmill.snapshot import Snapshot
 
 __all__ = ["listing", "statistics"]
-
-_GRAPH = "heterograph/graph"
 
 _NAMED = {
     "T": "texts",
@@ -50,8 +49,8 @@ _OF_PASSAGES = ("passages", "passage_keys")
 
 _REST = {
     "edges": ("heterograph/nodes", "heterograph/edges"),
-    "graph": (_GRAPH,),
-    "names": ("heterograph/names",),
+    "graph": (GRAPH,),
+    "names": (NAMES,),
 }
 
 
@@ -67,15 +66,13 @@ def statistics(snapshot: Snapshot) -> dict[str, Any]:
     """
     if "heterograph" not in snapshot.manifest.families:
         return {}
-    arrays = snapshot.arrays(_GRAPH)
+    arrays = snapshot.arrays(GRAPH)
     try:
         nodes = dict(zip(KINDS, np.diff(arrays["offsets"]).tolist(), strict=True))
         edges = dict(zip(EDGES, arrays["edges"].tolist(), strict=True))
         attributes, elements = arrays["stand_ins"].tolist()
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptBlob(
-            f"{snapshot.path}: {_GRAPH!r} does not say how much there is of each kind: {error}"
-        ) from error
+        raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} does not say how much there is of each kind: {error}") from error
     every, near = sum(edges.values()), edges["near"]
     manifest = snapshot.manifest
     held = {

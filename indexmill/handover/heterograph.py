@@ -17,14 +17,13 @@ from indexmill.errors import CorruptBlob, FamilyNotFound
 from indexmill.handover.entity_graph import paired, pieces
 from indexmill.handover.graphml import Elements
 from indexmill.retrieve.heterograph import KINDS
+from indexmill.retrieve.heterograph_nodes import GRAPH, SHOWN
 
 if TYPE_CHECKING:
     from indexmill.manifest import Manifest
     from indexmill.snapshot import Snapshot
 
 __all__ = ["check_heterograph", "heterograph"]
-
-_GRAPH = "heterograph/graph"
 
 _UNDIRECTED = ("same_as", "near")
 """Kinds of edges whose ends are alike: which of them is the source says nothing."""
@@ -52,15 +51,15 @@ def check_heterograph(manifest: Manifest, where: object) -> None:
 def heterograph(snapshot: Snapshot) -> tuple[Elements, Elements]:
     """The nodes and edges of a snapshot's heterograph. Raises FamilyNotFound, CorruptBlob.
 
-    A node has its ``kind``, one of ``KINDS``; ``label``, a title: of a text that of its document, of an attribute the
+    A node has its ``kind``, as hits name it; ``label``, a title: of a text that of its document, of an attribute the
     entity it is of, of a relation its wording; ``text``, which entities and overviews lack; texts the ``document`` they
     are a passage of. An edge has its ``kind`` and ``weight``, and ``directed``: false where its ends are alike. A
     relation stands between its entities, and edges lead from its source to it and from it to its target.
     """
     check_heterograph(snapshot.manifest, snapshot.path)
-    arrays = snapshot.arrays(_GRAPH)
+    arrays = snapshot.arrays(GRAPH)
     if missing := sorted({"offsets", "rows"} - set(arrays)):
-        raise CorruptBlob(f"{snapshot.path}: {_GRAPH!r} has no arrays {missing}; check it with `indexmill verify`")
+        raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} has no arrays {missing}; check it with `indexmill verify`")
     return Elements(_NODES, _nodes(snapshot, arrays)), Elements(_EDGES, _edges(snapshot))
 
 
@@ -83,7 +82,7 @@ def _nodes(snapshot: Snapshot, arrays: Mapping[str, Any]) -> Iterator[pa.Table]:
             yield piece
         if held != expected:
             raise CorruptBlob(
-                f"{snapshot.path}: {_GRAPH!r} has {expected} nodes {kind}; the tables have {held}; check the snapshot "
+                f"{snapshot.path}: {GRAPH!r} has {expected} nodes {kind}; the tables have {held}; check the snapshot "
                 "with `indexmill verify`, or build again"
             )
 
@@ -142,7 +141,7 @@ def _as(kind: str, shards: Iterator[Mapping[str, Any]]) -> Iterator[pa.Table]:
 def _piece(kind: str, columns: Mapping[str, Any]) -> pa.Table:
     """Nodes of one kind; what is not among the columns is null."""
     count = len(columns["id"])
-    held = {"kind": pa.repeat(kind, count), **columns}
+    held = {"kind": pa.repeat(SHOWN[kind], count), **columns}
     return pa.table({name: held.get(name, pa.nulls(count, pa.string())) for name in _NODES.names}, schema=_NODES)
 
 

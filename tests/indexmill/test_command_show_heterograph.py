@@ -14,7 +14,8 @@ from indexmill.command.heterograph import statistics
 from indexmill.errors import CorruptBlob
 from indexmill.retrieve.heterograph import KINDS
 from tasks.heterograph.graph import ENDS
-from tests.indexmill.knowledge_heterograph import publish_heterograph
+from tests.indexmill.test_handover_heterograph import with_arrays
+from tests.indexmill.world_heterograph import publish_world
 
 
 def shown(store: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -23,7 +24,7 @@ def shown(store: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_nodes_and_edges_are_counted_by_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, graph = publish_heterograph(tmp_path / "store")
+    _, graph = publish_world(tmp_path / "store")
     told = json.loads(shown(tmp_path / "store", capsys, "--json"))["heterograph"]
     counts = graph.counts()
     assert {kind: one["nodes"] for kind, one in told["nodes"].items()} == {kind: counts[kind] for kind in KINDS}
@@ -40,7 +41,7 @@ def test_nodes_and_edges_are_counted_by_kind(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_bytes_are_those_of_the_artifacts_of_each_kind(tmp_path: Path) -> None:
-    writer, _ = publish_heterograph(tmp_path / "store")
+    writer, _ = publish_world(tmp_path / "store")
     with indexmill.open(tmp_path / "store") as snapshot:
         told = statistics(snapshot)
         vectors = snapshot.vectors("vectors", "passages")
@@ -70,12 +71,13 @@ def test_bytes_are_those_of_the_artifacts_of_each_kind(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_without_the_family_has_nothing_to_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    publish_heterograph(tmp_path / "store")
+    publish_world(tmp_path / "store")
     assert "heterograph" not in json.loads(shown(tmp_path / "store", capsys, "1", "--json"))
     assert "nodes and" not in shown(tmp_path / "store", capsys, "1")
 
 
 def test_counts_that_are_not_there_are_missed(tmp_path: Path) -> None:
-    publish_heterograph(tmp_path / "store", edges=np.zeros(3, np.int64))
+    writer, _ = publish_world(tmp_path / "store")
+    with_arrays(writer, 3, edges=np.zeros(3, np.int64))
     with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(CorruptBlob, match="each kind"):
         statistics(snapshot)
