@@ -6,8 +6,9 @@ A method's hits are shown in their order, whole, as many as fit into the budget;
 and the next is tried. Printed is the mean over all questions of the gold documents among those of the hits that count
 as evidence, and in brackets the mean tokens of all that is shown, evidence or not.
 
-Passages and texts are evidence. A summary, an entity, a community, an attribute and a high-level element are none: they
-tell of many documents, and may tell nothing of most; their tokens count all the same. heterograph has three lines:
+Passages and texts are evidence, with any method. A summary, an entity, a community, an attribute and a high-level
+element are none: they tell of many documents, and may tell nothing of most; their tokens count all the same.
+heterograph has three lines:
 
 - `texts alone`: as `fused` and `evaluate` take it, texts in the order of the walk, and nothing else;
 - `mixed, by texts`: all its hits under its own `token_budget`, which is spent on the entries first; texts are evidence;
@@ -17,7 +18,7 @@ tell of many documents, and may tell nothing of most; their tokens count all the
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ from indexmill.retrieve.base import Asked, PassageRetriever, Vectors
 from indexmill.retrieve.lsh_tree import fitting
 from indexmill.snapshot import Snapshot
 
-__all__ = ["BY_TEXTS", "BY_UNITS", "Shown", "of_hits", "print_curve", "ranked_texts", "recalled"]
+__all__ = ["BY_TEXTS", "BY_UNITS", "Shown", "batches", "of_hits", "print_curve", "ranked_texts", "recalled"]
 
 BUDGETS = (250, 500, 1000, 2000, 4000, 8000)
 SMALLEST = 20
@@ -80,7 +81,12 @@ def ranked_texts(
 
 
 def retrieved(
-    snapshot: Snapshot, method: str, questions: Sequence[Question], vectors: Vectors, k: int, **parameters: object
+    snapshot: Snapshot,
+    method: str,
+    questions: Sequence[Question],
+    vectors: Vectors,
+    k: int,
+    parameters: Mapping[str, object] | None = None,
 ) -> list[list[Shown]]:
     uses = snapshot.retriever(method).uses_vectors
     found = []
@@ -102,7 +108,9 @@ def print_curve(
     vectors: Vectors,
     methods: Sequence[str],
     budgets: Sequence[int] = BUDGETS,
+    given: Mapping[str, object] | None = None,
 ) -> None:
+    """given: settings of the heterograph in place of the snapshot's."""
     most = max(budgets) // SMALLEST
     print(f"\n{'evidence recall (tokens shown)':34}" + "".join(f"{budget:>16,}" for budget in budgets))
 
@@ -121,12 +129,16 @@ def print_curve(
             found = retrieved(snapshot, method, questions, vectors, most)
             line(method, [[cut(shown, budget) for shown in found] for budget in budgets], BY_TEXTS)
             continue
-        retriever = snapshot.retriever(method)
+        settings = dict(given or {})
+        retriever = snapshot.retriever(method).having(settings)
         if not isinstance(retriever, PassageRetriever):
             raise TypeError(f"{method} ranks no passages")
         found = ranked_texts(snapshot, retriever, questions, vectors, most)
         line(f"{method}, texts alone", [[cut(shown, budget) for shown in found] for budget in budgets], BY_TEXTS)
-        mixed = [retrieved(snapshot, method, questions, vectors, most, token_budget=budget) for budget in budgets]
+        mixed = [
+            retrieved(snapshot, method, questions, vectors, most, {**settings, "token_budget": budget})
+            for budget in budgets
+        ]
         line(f"{method}, mixed, by texts", mixed, BY_TEXTS)
         line(f"{method}, mixed, by units too", mixed, BY_UNITS)
 

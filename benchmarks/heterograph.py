@@ -1,6 +1,12 @@
-"""The heterograph's pure cores on synthetic graphs: building, asking, and near edges beside a true HNSW base layer.
+"""The heterograph's pure cores on synthetic graphs, or a built snapshot's heterograph.
 
     python -m benchmarks.heterograph [--nodes 1000000] [--vectors 20000] [--groups] [--quick]
+    python -m benchmarks.heterograph --store STORE --questions QUESTIONS.jsonl [--only ablations,curve]
+
+With --store, what `benchmarks.heterograph_store` says of a snapshot that a build has made. --given sets settings of
+retrieval as JSON, `--given '{"entries": 5}'`, and --only-first takes so many questions alone.
+
+Without it: building, asking, and near edges beside a true HNSW base layer.
 
 Each case runs in a process of its own, one thread each, whose peak resident memory is printed:
 
@@ -20,18 +26,21 @@ Each case runs in a process of its own, one thread each, whose peak resident mem
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from benchmarks.chnsw import DIMENSION, noise, tree
+from benchmarks.chnsw import Case, noise, tree
+from benchmarks.heterograph_store import SECTIONS, print_store
 from benchmarks.machine import describe_machine
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.grid import UNIT, on_grid
@@ -46,6 +55,7 @@ from tasks.neighbours import ListSettings
 SHARES = {"T": 0.0115, "S": 0.092, "A": 0.004, "H": 0.026, "R": 0.328, "N": 0.5125, "O": 0.026}  # table 4, about
 MENTIONS, MATCHES, NEAR = 0.99, 0.1, 3.23  # edges per node: with those that follow from the nodes, five
 BATCH = 256
+DIMENSION = 384
 
 
 def peak() -> float:
@@ -154,8 +164,8 @@ def ask(whole: TypedGraph) -> None:
     names = names_of(len(whole) - rows.start)
     with timed("words of names"):
         words = name_words(names)
-    vectors = noise(draw, entries.stop - entries.start)
-    asked = noise(draw, BATCH)
+    vectors = noise(draw, entries.stop - entries.start, DIMENSION)
+    asked = noise(draw, BATCH, DIMENSION)
     named = [[names[int(row)].as_py()] for row in draw.integers(0, rows.stop - rows.start, BATCH)]
     hubs = np.argsort(-whole.links.degrees(np.arange(len(whole))))[: BATCH // 8]
     print(f"  {'':20}{'by vector':>12}{'by name':>12}{'walk':>12}   milliseconds per question")
@@ -188,7 +198,7 @@ def near(count: int, _: bool) -> None:
     import faiss
 
     faiss.omp_set_num_threads(1)
-    vectors = tree(count)[0][0].vectors
+    vectors = tree(Case("tree", count, DIMENSION))[0][0].vectors
     held = on_grid(vectors)
     names = [f"{row:08x}" for row in range(count)]
     print(f"\nnear edges of {count:,} vectors of {DIMENSION} dimensions", flush=True)
@@ -244,7 +254,18 @@ def main() -> None:
     parser.add_argument("--vectors", type=int, default=20_000)
     parser.add_argument("--groups", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--store", help="measure this store's newest version instead")
+    parser.add_argument("--questions", type=Path)
+    parser.add_argument("--only", default=",".join(SECTIONS), help="sections of --store, with commas between")
+    parser.add_argument("--given", type=json.loads, default={}, metavar="JSON")
+    parser.add_argument("--only-first", type=int, metavar="N")
     chosen = parser.parse_args()
+    if (chosen.store is None) != (chosen.questions is None):
+        parser.error("--store and --questions go together")
+    if chosen.store is not None:
+        print(describe_machine(), flush=True)
+        print_store(chosen.store, chosen.questions, chosen.only.split(","), chosen.given, chosen.only_first)
+        return
     nodes, vectors = (100_000, 5_000) if chosen.quick else (chosen.nodes, chosen.vectors)
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}  # the children's
     print(describe_machine(), flush=True)
