@@ -3,7 +3,7 @@
 The ablations of the paper's table 2, the depth of the walk (figure 4), and other settings. A line is of all that a
 question is given with 10 nodes of each kind: recall at 5 and 10 distinct documents in their order, once of texts alone,
 once of texts, units and relations by the documents that say them; then of all documents that are shown; how many nodes
-there are of each kind, and the tokens of all. Where the walk reaches fewer than 10 texts, the nearest ones follow, as always.
+there are of each kind, and the tokens of all. Where the walk reaches fewer than 10 texts, the nearest ones follow.
 Where it says `of texts alone`, it is what `fused` and `evaluate` take.
 
 - `without near edges`: the walk is on the graph less these (the paper's "without HNSW");
