@@ -18,18 +18,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from indexmill.canonical import canonical_json
 from indexmill.models.llm import Request
 from indexmill.packs import pack_size
 from schemas.tables import CONSOLIDATED, DESCRIBED, PIECES, RELATED, RELATION_PIECES, conform
-from storage.ledger import key_of
 from storage.tables import read_table
 from tasks import describe_llm
 from tasks.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
 from tasks.encoder import encoder_of
 from tasks.estimate import Estimate, LlmUse, Range, Rows
 from tasks.ingest.shards import id_hashes
-from tasks.llm.ask import Answer, ask, known
+from tasks.llm.ask import Answer, ask
+from tasks.llm.foreseen import foreseen
 from tasks.node_texts import is_table
 from tasks.stage import Inputs, Outputs, Stage
 from tasks.summarise import Extractive
@@ -241,29 +240,12 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
         bytes=sizes,
         rows={"described": rows, "description_vectors": rows, "related": Range.exactly(pairs)},
         counts={"vectors_made": made, "vectors_reused": total - made},
-        llm=(_llm_use(inputs, missing),) if settings["prompt"] is not None else (),
+        llm=() if settings["prompt"] is None else (_use(inputs, missing),),
     )
 
 
-def _llm_use(inputs: Inputs, missing: Sequence[Many]) -> LlmUse:
-    """What is asked for some descriptions, those that the ledger has left out. An answer may need a repair."""
-    asking = inputs.settings["asking"]
-    unknown = {}
-    for request in _questions(inputs.settings, missing):
-        key = key_of(asking.settings.shaping(), request)
-        if known(inputs.store, key, request, retry_refused=asking.retry_refused) is None:
-            unknown[key] = request
-    sizes = [
-        len(one.instructions.encode()) + len(one.content.encode()) + len(canonical_json(one.schema))
-        for one in unknown.values()
-    ]
-    most = sum(one.max_output_tokens for one in unknown.values())
-    return LlmUse(
-        model=str(asking.settings.model),
-        calls=Range(len(sizes), 2 * len(sizes)),
-        input_tokens=Range(sum(size // 6 for size in sizes), sum(size for size in sizes) + most),
-        output_tokens=Range(len(sizes), 2 * most),
-    )
+def _use(inputs: Inputs, missing: Sequence[Many]) -> LlmUse:
+    return foreseen(inputs.store, inputs.settings["asking"], _questions(inputs.settings, missing))
 
 
 STAGE = Stage(

@@ -52,10 +52,11 @@ KEY_BYTES = 16
 class Vectors:
     """Rows that earlier parts hold, found by key; the vectors stay on disk until one is copied.
 
-    `sources` are pairs of keys (n, 16) uint8 and vectors (n, d) float32; the first that holds a key wins.
+    `sources` are pairs of keys (n, 16) uint8 and vectors (n, d) float32, or other arrays with a row for each key; the
+    first that holds a key wins.
     """
 
-    def __init__(self, sources: Iterable[tuple[Keys, Floats]]) -> None:
+    def __init__(self, sources: Iterable[tuple[Keys, NDArray[Any]]]) -> None:
         self._sources = [(_as_words(keys), vectors) for keys, vectors in sources if len(keys)]
 
     def holds(self, keys: Sequence[bytes]) -> NDArray[np.bool_]:
@@ -65,7 +66,7 @@ class Vectors:
             known[rows] = True
         return known
 
-    def copy_into(self, keys: Sequence[bytes], vectors: Floats) -> NDArray[np.bool_]:
+    def copy_into(self, keys: Sequence[bytes], vectors: NDArray[Any]) -> NDArray[np.bool_]:
         """Fill the rows of `vectors` (n, d) whose key is known; returns which those are."""
         known = np.zeros(len(keys), dtype=bool)
         for rows, source, at in self._found(keys):
@@ -73,7 +74,7 @@ class Vectors:
             known[rows] = True
         return known
 
-    def _found(self, keys: Sequence[bytes]) -> Iterator[tuple[NDArray[np.int64], Floats, NDArray[np.int64]]]:
+    def _found(self, keys: Sequence[bytes]) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]]:
         """(rows of `keys`, vectors, rows of these) for every source that holds keys which none before it holds."""
         wanted = _as_words(keys_array(keys))
         missing = np.arange(len(wanted))

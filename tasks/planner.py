@@ -211,7 +211,7 @@ class Planner(Build):
         guessed = self._is_guessed(want)
         if estimate.stand_ins and not (outputs and all(self.store.blob_size(one) for one in outputs.values())):
             outputs = dict(estimate.stand_ins)
-            if guessed := estimate.guessed:
+            if guessed := estimate.guessed or guessed:  # of what is guessed, nothing is known
                 self._unknown |= set(outputs.values())
                 self._guessed |= set(outputs.values())
         elif outputs is None:

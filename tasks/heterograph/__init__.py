@@ -6,6 +6,7 @@ groups       communities of units, relations, entities and attributes
 texts        the texts of units and relations
 reading      what a text about an entity or a community is made of: capped, in an order that one edit hardly changes
 sources      the passages that such a text is about
+attribute_text  how an attribute is written
 matching     the edges between high-level elements and what they are near to (Algorithm 2)
 near         the edges between nodes of near vectors, in place of HNSW's base layer
 support      the passages that nodes come from, and what must hold of a finished graph

@@ -10,7 +10,8 @@ does: one edit makes few texts again. What is read is shown in the order of kind
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,23 @@ from schemas.tables import HETERO_MADE, HETERO_READ, conform
 from tasks.heterograph.graph import TypedGraph
 from tasks.heterograph.importance import stable_order
 
-__all__ = ["about_communities", "about_entities", "capped", "made_of"]
+__all__ = ["Read", "about_communities", "about_entities", "capped", "first_of", "made_of", "reads"]
 
 _PAIR = ("owner", "node_id", "kind")
+
+
+@dataclass(frozen=True)
+class Read:
+    """What one text is made of. shown: of the owner itself, may be empty. texts: of the nodes that are read by kind."""
+
+    owner: str
+    shown: str
+    made_of: str
+    texts: Mapping[str, Sequence[str]]
+
+    def of(self, *kinds: str) -> list[str]:
+        """The texts of some kinds, one after the other."""
+        return [text for kind in kinds for text in self.texts.get(kind, ())]
 
 
 def about_entities(graph: TypedGraph, chosen: NDArray[np.bool_]) -> pa.Table:
@@ -62,31 +77,21 @@ def about_communities(graph: TypedGraph, communities: pa.Table, fewest: int = 2)
 
 
 def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: int, *, seed: int = 0) -> pa.Table:
-    """What is read of some pairs: HETERO_READ with one more column, `tokens`.
+    """What is read of some pairs: HETERO_READ with one more column, `tokens`; ordered as HETERO_READ is.
 
-    pairs: columns owner, node_id, kind. texts: of every node, columns node_id, text, digest and tokens. caps: nodes of
-    a kind that one owner reads at most; kinds that it does not name are not read. tokens: of all that an owner reads,
-    unless the first node alone has more. Raises ValueError for a node without a text.
+    pairs: columns owner, node_id, kind. texts: columns node_id, text, digest and tokens, of the nodes that `first_of`
+    gives. caps: nodes of a kind that one owner reads at most; kinds that it does not name are not read. tokens: of all
+    that an owner reads, unless the first node alone has more. Raises ValueError for a node without a text.
     """
-    nodes: list[str] = pairs["node_id"].unique().to_pylist()
-    order = stable_order(nodes, seed=seed)
-    places = pl.DataFrame(
-        {"node_id": [nodes[row] for row in order.tolist()], "place": np.arange(len(order))},
-        schema={"node_id": pl.String, "place": pl.Int64},
-    )
     held = pl.DataFrame(
         {name: pl.Series(texts[name], dtype=pl.String) for name in ("node_id", "digest", "text")}
         | {"tokens": pl.Series(texts["tokens"], dtype=pl.Int64)}
-    )
-    rows = pl.DataFrame({name: pl.Series(pairs[name], dtype=pl.String) for name in _PAIR})
-    most = pl.DataFrame({"kind": list(caps), "most": list(caps.values())}, schema={"kind": pl.String, "most": pl.Int64})
-    rows = (
-        rows.unique().join(most, on="kind").join(places, on="node_id").join(held.drop("text"), on="node_id", how="left")
-    )
+    ).unique("node_id")
+    rows = _first(pairs, caps, seed).join(held.drop("text"), on="node_id", how="left")
     missing = rows.filter(pl.col("digest").is_null())["node_id"].min()
     if missing is not None:
         raise ValueError(f"the node {missing!r} has no text; give the texts of all nodes that are read")
-    rows = rows.sort("owner", "place").filter(pl.col("place").cum_count().over("owner", "kind") <= pl.col("most"))
+    rows = rows.sort("owner", "place")
     upto = pl.col("tokens").cum_sum().over("owner")
     first = pl.col("place").cum_count().over("owner") == 1
     rows = rows.filter((upto <= tokens) | first)
@@ -95,6 +100,26 @@ def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: in
     rows = rows.sort("owner", "rank", "node_id")
     table = rows.select(*HETERO_READ.names, pl.col("tokens").cast(pl.Int64)).to_arrow()
     return conform(table.drop_columns("tokens"), HETERO_READ).append_column("tokens", table["tokens"])
+
+
+def first_of(pairs: pa.Table, caps: Mapping[str, int], *, seed: int = 0) -> pa.Table:
+    """The pairs that `capped` may keep: it needs the texts of no other nodes. Columns owner, node_id, kind."""
+    rows = _first(pairs, caps, seed)
+    return pa.table({name: rows[name].to_arrow().cast(pa.string()) for name in _PAIR})
+
+
+def _first(pairs: pa.Table, caps: Mapping[str, int], seed: int) -> pl.DataFrame:
+    """The nodes of each kind that an owner may read, and the place of each in the order of all nodes."""
+    nodes: list[str] = pairs["node_id"].unique().to_pylist()
+    order = stable_order(nodes, seed=seed)
+    places = pl.DataFrame(
+        {"node_id": [nodes[row] for row in order.tolist()], "place": np.arange(len(order))},
+        schema={"node_id": pl.String, "place": pl.Int64},
+    )
+    rows = pl.DataFrame({name: pl.Series(pairs[name], dtype=pl.String) for name in _PAIR})
+    most = pl.DataFrame({"kind": list(caps), "most": list(caps.values())}, schema={"kind": pl.String, "most": pl.Int64})
+    rows = rows.unique().join(most, on="kind").join(places, on="node_id").sort("owner", "place")
+    return rows.filter(pl.col("place").cum_count().over("owner", "kind") <= pl.col("most"))
 
 
 def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None = None) -> pa.Table:
@@ -120,6 +145,22 @@ def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None
         shown = own.get(names[low], "")
         made.append({"owner": names[low], "shown": shown, "made_of": digest, "nodes": high - low, "tokens": spent})
     return conform(pa.Table.from_pylist(made, HETERO_MADE), HETERO_MADE)
+
+
+def reads(read: pa.Table, made: pa.Table) -> Iterator[Read]:
+    """What each text of a group is made of, from its tables HETERO_READ and HETERO_MADE, in their order.
+
+    Raises ValueError where the tables are not of the same owners.
+    """
+    told: dict[str, dict[str, list[str]]] = {}
+    for owner, kind, text in zip(*(read[name].to_pylist() for name in ("owner", "kind", "text")), strict=True):
+        told.setdefault(owner, {}).setdefault(kind, []).append(text)
+    rows = list(zip(*(made[name].to_pylist() for name in ("owner", "shown", "made_of")), strict=True))
+    other = told.keys() ^ {owner for owner, _, _ in rows}
+    if other:
+        raise ValueError(f"{min(other)!r} is in one of two tables: what is read and what is made are not of one build")
+    for owner, shown, key in rows:
+        yield Read(owner, shown, key, told[owner])
 
 
 def _pairs(graph: TypedGraph, owners: pa.Array, rows: NDArray[np.integer]) -> pa.Table:

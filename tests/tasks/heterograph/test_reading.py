@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from tasks.heterograph.graph import attributes, decomposed, graph_of, node_id
 from tasks.heterograph.groups import grouped
 from tasks.heterograph.importance import stable_order
-from tasks.heterograph.reading import about_communities, about_entities, capped, made_of
+from tasks.heterograph.reading import (
+    Read,
+    about_communities,
+    about_entities,
+    capped,
+    first_of,
+    made_of,
+    reads,
+)
 from tests.tasks.heterograph.graphs import attribute_table, ids, prize
 
 MANY = {"S": 100, "R": 100, "A": 100}
@@ -134,6 +142,34 @@ def test_what_a_text_is_made_of() -> None:
     assert len(set(named["made_of"].to_pylist())) == 3
     with pytest.raises(ValueError, match="nothing of 'c' itself is given"):
         made_of(read, {"model": "m"}, owners.slice(0, 2))
+
+
+@settings(deadline=None)
+@given(st.sets(st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.sampled_from("SRA"))), st.integers(0, 3))
+def test_no_other_nodes_need_a_text_than_those_that_may_be_read(held: set[tuple[str, int, str]], most: int) -> None:
+    pairs = table_of([(owner, f"{kind}{number}", kind) for owner, number, kind in sorted(held)])
+    caps = {"S": most, "R": 2}
+    first = first_of(pairs, caps)
+    nodes = sorted(set(first["node_id"].to_pylist()))
+    every = sorted(set(pairs["node_id"].to_pylist()))
+    assert capped(pairs, texts_of(nodes), caps, 100).equals(capped(first, texts_of(every), caps, 100))
+    assert len(capped(pairs, texts_of(nodes), caps, 100)) == len(first)
+
+
+def test_the_tables_of_a_group_tell_what_each_of_its_texts_is_made_of() -> None:
+    pairs = table_of([("a", "n1", "S"), ("a", "n0", "S"), ("a", "n2", "R"), ("b", "n0", "S")])
+    read = capped(pairs, texts_of(["n0", "n1", "n2"]), MANY, 100)
+    made = made_of(read, {}, pa.table({"owner": ["a", "b"], "shown": ["A", "B"]}))
+    first, second = made["made_of"].to_pylist()
+    assert list(reads(read, made)) == [
+        Read("a", "A", first, {"S": ["what n0 says", "what n1 says"], "R": ["what n2 says"]}),
+        Read("b", "B", second, {"S": ["what n0 says"]}),
+    ]
+    assert next(reads(read, made)).of("R", "S", "A") == ["what n2 says", "what n0 says", "what n1 says"]
+    with pytest.raises(ValueError, match="'b' is in one of two tables"):
+        list(reads(read, made.slice(0, 1)))
+    with pytest.raises(ValueError, match="'b' is in one of two tables"):
+        list(reads(read.slice(0, 3), made))
 
 
 def test_nothing_is_read_of_nothing() -> None:
