@@ -127,6 +127,8 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
         counts = {
             what: number for what, number in family["counts"].items() if what.removeprefix("level_") not in levels
         }
+        if name == "heterograph" and name in shown:  # counted below
+            counts = {what: number for what, number in counts.items() if what == "stand_ins"}
         told = [_counted(counts), size(length) if length else ""]
         lines += ["", "  ".join([name, *(part for part in told if part)])]
         if family["history_dependent"]:
