@@ -1,6 +1,12 @@
-"""The heterograph's pure cores on synthetic graphs: building, asking, and near edges beside a true HNSW base layer.
+"""The heterograph's pure cores on synthetic graphs, or a built snapshot's heterograph.
 
     python -m benchmarks.heterograph [--nodes 1000000] [--vectors 20000] [--groups] [--quick]
+    python -m benchmarks.heterograph --store STORE --questions QUESTIONS.jsonl [--only ablations,curve]
+
+With --store, what `benchmarks.heterograph_store` says of a snapshot that a build has made. --given sets settings of
+retrieval as JSON, `--given '{"entries": 5}'`, and --only-first takes so many questions alone.
+
+Without it: building, asking, and near edges beside a true HNSW base layer.
 
 Each case runs in a process of its own, one thread each, whose peak resident memory is printed:
 
@@ -20,18 +26,21 @@ Each case runs in a process of its own, one thread each, whose peak resident mem
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
 from benchmarks.chnsw import Case, noise, tree
+from benchmarks.heterograph_store import SECTIONS, print_store
 from benchmarks.machine import describe_machine
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.grid import UNIT, on_grid
@@ -245,7 +254,18 @@ def main() -> None:
     parser.add_argument("--vectors", type=int, default=20_000)
     parser.add_argument("--groups", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--store", help="measure this store's newest version instead")
+    parser.add_argument("--questions", type=Path)
+    parser.add_argument("--only", default=",".join(SECTIONS), help="sections of --store, with commas between")
+    parser.add_argument("--given", type=json.loads, default={}, metavar="JSON")
+    parser.add_argument("--only-first", type=int, metavar="N")
     chosen = parser.parse_args()
+    if (chosen.store is None) != (chosen.questions is None):
+        parser.error("--store and --questions go together")
+    if chosen.store is not None:
+        print(describe_machine(), flush=True)
+        print_store(chosen.store, chosen.questions, chosen.only.split(","), chosen.given, chosen.only_first)
+        return
     nodes, vectors = (100_000, 5_000) if chosen.quick else (chosen.nodes, chosen.vectors)
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}  # the children's
     print(describe_machine(), flush=True)

@@ -13,14 +13,61 @@ import argparse
 import gc
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 import indexmill
 from benchmarks.machine import describe_machine
+from indexmill.retrieve.base import Vectors
+from indexmill.snapshot import Snapshot
 
 WARM = 20
+
+
+def milliseconds(
+    snapshot: Snapshot,
+    questions: Sequence[str],
+    vectors: Vectors,
+    method: str,
+    k: int,
+    size: int,
+    explain: bool = True,
+    rounds: int = 3,
+) -> npt.NDArray[np.float64]:
+    """Of one question, one for each batch of so many; several rounds of batches."""
+    times: list[float] = []
+    for _ in range(rounds if size > 1 else 1):
+        for at in range(0, len(questions), size):
+            batch = questions[at : at + size]
+            started = time.perf_counter()
+            snapshot.retrieve_batch(batch, method=method, k=k, vectors=vectors[at : at + size], explain=explain)
+            times.append((time.perf_counter() - started) * 1000 / len(batch))
+    return np.array(times[WARM:] if size == 1 else times[1:])
+
+
+def print_times(
+    snapshot: Snapshot,
+    questions: Sequence[str],
+    vectors: Vectors,
+    methods: Sequence[str],
+    k: int,
+    size: int,
+    rounds: int,
+) -> None:
+    """Of each method, one question at a time and in batches."""
+    print(f"{'method':12} {'questions at once':>18} {'p50 ms':>9} {'p99 ms':>9} {'mean ms':>9}   per question")
+    gc.collect()
+    gc.freeze()  # as a server does once it has started: what is loaded is not looked through again
+    for method in methods:
+        for together, explain in ((1, True), (size, True), (size, False)):
+            counted = milliseconds(snapshot, questions, vectors, method, k, together, explain, rounds)
+            p50, p99 = np.percentile(counted, [50, 99]) if len(counted) else (float("nan"),) * 2
+            mean = counted.mean() if len(counted) else float("nan")
+            told = "" if explain else "   explain=False"
+            print(f"{method:12} {together:18} {p50:9.2f} {p99:9.2f} {mean:9.2f}{told}", flush=True)
 
 
 def main() -> None:
@@ -37,25 +84,9 @@ def main() -> None:
     with indexmill.open(chosen.store) as snapshot:
         corpus = snapshot.manifest.corpus
         print(f"{corpus.documents} documents, {corpus.passages} passages, {len(questions)} questions, k = {chosen.k}")
-        print(f"{'method':12} {'questions at once':>18} {'p50 ms':>9} {'p99 ms':>9} {'mean ms':>9}   per question")
         vectors = snapshot.encode(questions)
-        gc.collect()
-        gc.freeze()  # as a server does once it has started: what is loaded is not looked through again
-        for method in chosen.method.split(","):
-            for size, explain in ((1, True), (chosen.batch, True), (chosen.batch, False)):
-                times: list[float] = []
-                for _ in range(chosen.rounds if size > 1 else 1):
-                    for at in range(0, len(questions), size):
-                        batch = questions[at : at + size]
-                        started = time.perf_counter()
-                        snapshot.retrieve_batch(
-                            batch, method=method, k=chosen.k, vectors=vectors[at : at + size], explain=explain
-                        )
-                        times.append((time.perf_counter() - started) * 1000 / len(batch))
-                counted = np.array(times[WARM:] if size == 1 else times[1:])
-                p50, p99 = np.percentile(counted, [50, 99])
-                told = "" if explain else "   explain=False"
-                print(f"{method:12} {size:18} {p50:9.2f} {p99:9.2f} {counted.mean():9.2f}{told}")
+        methods = chosen.method.split(",")
+        print_times(snapshot, questions, vectors, methods, chosen.k, chosen.batch, chosen.rounds)
 
 
 if __name__ == "__main__":

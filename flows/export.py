@@ -15,11 +15,13 @@ from pydantic import JsonValue
 
 import indexmill
 from flows.operation import recorded
-from indexmill.errors import BadInput, SnapshotNotFound, StoreNotWritable
+from indexmill.errors import BadInput, FamilyNotFound, SnapshotNotFound, StoreNotWritable
 from indexmill.handover import graphml, graphrag
 from indexmill.handover.entity_graph import check_extraction
+from indexmill.handover.heterograph import heterograph
 from indexmill.layout import blob_path
 from indexmill.manifest import Manifest, Ref
+from indexmill.snapshot import Snapshot
 from storage import exports, refs, runs
 from storage.clock import Clock, timestamp
 from storage.faults import fault_point
@@ -119,11 +121,29 @@ def _as_graphrag(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path,
 
 
 def _as_graphml(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
-    progress.begin("export", 1)
     with indexmill.open(store.root, ref.version) as snapshot:
-        exports.write_file(folder / "graph.graphml", graphml.document(*graphml.graph(snapshot)))
-    progress.advance("export")
+        graphs = _graphs(manifest, snapshot.path)
+        progress.begin("export", len(graphs))
+        for name, graph in graphs.items():
+            exports.write_file(folder / f"{name}.graphml", graphml.document(*graph(snapshot)))
+            progress.advance("export")
     return _ended(folder, progress)
+
+
+def _graphs(manifest: Manifest, where: object) -> dict[str, _Graph]:
+    """The graphs that a snapshot holds, by the name of the file; raises FamilyNotFound where it holds none."""
+    if "heterograph" not in manifest.families:
+        check_extraction(manifest, where)
+        return {"graph": graphml.graph}
+    graphs: dict[str, _Graph] = {"heterograph": heterograph}
+    with contextlib.suppress(FamilyNotFound):  # it needs no descriptions
+        check_extraction(manifest, where)
+        graphs = {"graph": graphml.graph, **graphs}
+    return graphs
+
+
+def _check_graphs(manifest: Manifest, where: object) -> None:
+    _graphs(manifest, where)
 
 
 def _ended(folder: Path, progress: Progress) -> int:
@@ -135,13 +155,14 @@ def _ended(folder: Path, progress: Progress) -> int:
     return sum(sizes)
 
 
+_Graph = Callable[[Snapshot], tuple[graphml.Elements, graphml.Elements]]
 _Check = Callable[[Manifest, object], None]
 _Write = Callable[[FolderStore, Ref, Manifest, Path, Progress], int]
 
 FORMS: Mapping[str, tuple[_Check, _Write]] = {
     "snapshot": (lambda manifest, where: None, _as_it_is),
     "graphrag": (graphrag.check, _as_graphrag),
-    "graphml": (check_extraction, _as_graphml),
+    "graphml": (_check_graphs, _as_graphml),
 }
 """What a snapshot can be exported as: what has to be there, and what writes it and returns the bytes."""
 

@@ -21,7 +21,9 @@ __all__ = ["command"]
     type=click.Choice(["graphrag"]),
     help="Write the six Parquet tables of GraphRAG 3 instead; needs the community tree.",
 )
-@click.option("--graphml", is_flag=True, help="Write the entities and their relations as one GraphML file instead.")
+@click.option(
+    "--graphml", is_flag=True, help="Write the entities and their relations, and the heterograph, as GraphML instead."
+)
 @common
 def command(options: Options, arguments: tuple[str, ...], alias: str | None, tables: str | None, graphml: bool) -> None:
     """Copy snapshot N, the newest by default, into the new folder DIR.
@@ -35,8 +37,9 @@ def command(options: Options, arguments: tuple[str, ...], alias: str | None, tab
     a later removal does not reach: a store that cannot be written to cannot be exported. A build may be at work.
 
     `--tables graphrag` writes what tools made for GraphRAG read: documents, text_units, entities, relationships,
-    communities and community_reports, in its columns. `--graphml` writes `graph.graphml` for Gephi and the like: it
-    needs described entities, and has their communities where there are any. indexmill opens neither.
+    communities and community_reports, in its columns. `--graphml` writes files for Gephi and the like: `graph.graphml`
+    where entities are described, with their communities where there are any, `heterograph.graphml` where the snapshot
+    holds that family. indexmill opens none of these.
     """
     from flows.export import export_snapshot
     from indexmill.command.versions import version_of

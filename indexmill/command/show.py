@@ -52,6 +52,8 @@ def command(
 ) -> None:
     """Show snapshot N, the newest by default: its families with counts and parameters, its artifacts.
 
+    Of a heterograph, nodes and edges by kind, and the bytes that hold them.
+
     With --tree, the hierarchy of lsh_tree instead: every summary with the number of passages under it and its first
     words. With --communities, that of community_tree: every community with its title, its rating and the number of
     entities under it. With --same-as, the pairs of entities whose names are nearly the same, the most alike first.
@@ -82,12 +84,14 @@ def command(
 def summary(snapshot: Snapshot) -> dict[str, Any]:
     """The snapshot as ``show --json`` prints it: the manifest's fields, under the ref that published it.
 
-    ``communities`` has the levels of community_tree and how good they are, where the snapshot holds it.
+    ``communities`` has the levels of community_tree and how good they are, ``heterograph`` its nodes and edges by kind
+    and the bytes that hold them, each where the snapshot holds the family.
     """
     from indexmill.canonical import digest_of
+    from indexmill.command.heterograph import statistics
     from indexmill.retrieve.communities import quality
 
-    levels = quality(snapshot)
+    levels, graph = quality(snapshot), statistics(snapshot)
     manifest, ref = snapshot.manifest, snapshot.ref
     record = manifest.model_dump(mode="json", by_alias=True)
     return {
@@ -97,10 +101,13 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
         "methods": list(snapshot.methods),
         **record,
         **({"communities": levels} if levels else {}),
+        **({"heterograph": graph} if graph else {}),
     }
 
 
 def _text(shown: dict[str, Any], unnumbered: str) -> str:
+    from indexmill.command.heterograph import listing
+
     version = unnumbered if shown["version"] is None else f"version {shown['version']}"
     lines = [f"{version}  manifest {shown['manifest'][:12]}"]
     published = shown["published"]
@@ -120,12 +127,16 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
         counts = {
             what: number for what, number in family["counts"].items() if what.removeprefix("level_") not in levels
         }
+        if name == "heterograph" and name in shown:  # counted below
+            counts = {what: number for what, number in counts.items() if what == "stand_ins"}
         told = [_counted(counts), size(length) if length else ""]
         lines += ["", "  ".join([name, *(part for part in told if part)])]
         if family["history_dependent"]:
             lines.append("  depends on the snapshot before it")
         if levels:
             lines += [f"  {line}" for line in communities_table(levels).splitlines()]
+        if name == "heterograph" and name in shown:
+            lines += [f"  {line}" for line in listing(shown[name]).splitlines()]
         lines += [f"  {parameter} = {_value(value)}" for parameter, value in sorted(family["parameters"].items())]
     rows = [
         [

@@ -30,11 +30,14 @@ from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.columns import sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 
-__all__ = ["KINDS", "Heterograph", "HeterographParameters", "Walked", "spent"]
+__all__ = ["EDGES", "KINDS", "Heterograph", "HeterographParameters", "Walked", "spent"]
 
 KINDS = ("T", "S", "A", "H", "R", "N", "O")
 """In the order of rows: the first four have vectors and the first five are retrieved; S, A and H are entries by vector,
 the last two by name."""
+
+EDGES = ("mention", "source", "target", "same_as", "attribute", "overview", "text", "match", "near")
+"""The kinds of edges in the order in which they are counted; what they lead from and to is in ``docs/families.md``."""
 
 _TILE = 1 << 18
 """Scores of several questions that are held at once, 2 MiB: more are no faster. One question has one for each node."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.retrieve.heterograph import KINDS
+from indexmill.retrieve.heterograph import EDGES, KINDS
 from tasks.heterograph.graph import (
     ENDS,
     Pieces,
@@ -47,6 +47,10 @@ def same(one: TypedGraph, other: TypedGraph) -> bool:
         and all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays[0])
         and all(np.array_equal(getattr(one.links, name), getattr(other.links, name)) for name in arrays[1])
     )
+
+
+def test_edges_are_counted_in_the_order_in_which_readers_know_them() -> None:
+    assert tuple(ENDS) == EDGES
 
 
 def test_units_name_entities_and_relations_stand_between_two_of_them() -> None:
