@@ -313,7 +313,7 @@ HETERO_READ = _schema(
 
 HETERO_MADE = _schema(
     owner=pa.string(),
-    shown=pa.string(),  # what is shown of the owner itself: an entity's name; empty for a community
+    shown=pa.string(),  # an entity's name, or the names that stand in most texts of a community
     made_of=pa.string(),  # of all that is read for it: what has the same is not made again
     nodes=pa.int32(),  # that are read
     tokens=pa.int64(),  # of their texts

@@ -2,14 +2,13 @@
 
     Want(WHOLE, {"graph", "hetero_communities", "units/<p>", "relations/<p>", "entities/<e>", "attributes/<e>"},
          {"units", "relations", "attributes", "input_tokens", "fewest", "group", "seed", "writer"},
-         {"largest"},
          encoder={"writer": writer})
 
 The graph is that of `hetero_graph`, the communities are those of `hetero_groups`. writer: the fingerprint of what
 writes the elements (`element_text.fingerprint`), which is part of what each is made of. Where that is a model (its
 `backend` is not `extractive`) the inputs are `mentions/<p>` and `extracted/<p>`, too: a passage that writes a name as
-it is shown is among those that a prompt is about. largest: nodes of a community at most, for the estimate. No row is
-dear: earlier parts only tell a plan which groups there may be.
+it is shown is among those that a prompt is about. No row is dear: earlier parts only tell a plan which groups there may
+be.
 
 Tables, a pair, or three, for each group of communities, a leaf of a trie over `made_of` of the label `H` and bits, so
 that a part of `elements` reads its own alone:
@@ -21,7 +20,6 @@ that a part of `elements` reads its own alone:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,11 +54,7 @@ __all__ = ["GROUPS", "STAGE", "estimate", "read_about"]
 GROUPS = "H"
 """The letter of the groups' labels."""
 
-_TOGETHER = 16
-"""Communities that elements are made of have at least so small a part of the most nodes, in the mean. Nothing proves
-it, and the budget is what holds."""
-
-_ROW = 8192  # bytes of what one community reads, for each of its nodes, at most: for the plan
+_ROW = 8192  # bytes of what is read of a node, its text among them, in the mean and at most: for the plan
 
 
 def read_about(
@@ -133,22 +127,22 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
             stand_ins={name: digest for name, (digest, _) in kept.items()},
         )
     settings = inputs.settings
-    nodes = most_rows(inputs, expected, "units", "relations", "attributes")
-    each = max(1, settings["fewest"], settings["largest"] // _TOGETHER)
-    made = Range(0, math.ceil(nodes / each))
+    nodes = most_rows(inputs, expected, "units", "relations", "attributes")  # each is read for one community at most
+    made = Range(0, nodes // max(1, settings["fewest"]))
     known: set[str] = set()
     for digest in inputs.job.reuse:
         if is_table(inputs, digest) and "made_of" in pq.read_schema(inputs.path(digest)).names:
             known.update(read_table(inputs.store, digest, HETERO_MADE, columns=("made_of",))["made_of"].to_pylist())
     labels = expected_labels(known, made, settings["group"], GROUPS)
-    rows = shares(Rows(made.low, made.high, made), len(labels))
     asks = settings["writer"]["backend"] != "extractive"
     names = ("element_read", "element_made", *(("element_sources",) if asks else ()))
-    most = _ROW * nodes + 65_536
-    return Estimate(
-        bytes={f"{name}/{label}": Range(0, most) for name in names for label in labels},
-        rows={f"{name}/{label}": share for name in names for label, share in zip(labels, rows, strict=True)},
-    )
+    rows = {
+        f"{name}/{label}": share
+        for name, most in (("element_read", nodes), ("element_made", made.high))
+        for label, share in zip(labels, shares(Rows(0, most, Range(0, most)), len(labels)), strict=True)
+    }
+    size = Range(0, _ROW * nodes + 65_536)
+    return Estimate(bytes={f"{name}/{label}": size for name in names for label in labels}, rows=rows)
 
 
 STAGE = Stage("hetero_elements_read", version=1, compute=_compute, libraries=("numpy", "polars"), estimate=estimate)

@@ -26,9 +26,12 @@ def memory() -> Iterator[Path]:
 
 COMMUNITIES: dict[str, Any] = {
     "resolve": {"description": {"most_pieces": 3}},
-    "families": {"community_tree": {"enabled": True, "fewest": 3, "grain": 10, "largest": 12, "group": 4}},
+    "families": {
+        "community_tree": {"enabled": True, "fewest": 3, "grain": 10, "largest": 12, "group": 4},
+        "heterograph": {"enabled": True, "neighbours": 4, "grain": 0, "largest": 12, "group": 4},
+    },
 }
-"""Extraction, descriptions, some of them of many pieces, and communities of several levels and groups."""
+"""Extraction, descriptions, some of them of many pieces, communities of several levels and groups, and elements."""
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ class Night:
             "hetero_communities": self.outputs("hetero_groups")["hetero_communities"],
         }
         settings = {**READING, "input_tokens": ROOM, "writer": self.writer, **self.reading}
-        return Want(WHOLE, inputs, settings, {"largest": 20}, encoder={"writer": self.writer})
+        return Want(WHOLE, inputs, settings, encoder={"writer": self.writer})
 
     def element_wants(self) -> list[Want]:
         assert isinstance(self.store, FolderStore)
