@@ -116,7 +116,7 @@ def print_ablations(asking: Asking) -> None:
     less._graph = without_near(snapshot, reader._graph)  # no setting does it: the graph is the snapshot's
     asking.show("without near edges", asking.given(less))
     asking.show("without names: entries by vector alone", asking.given(names=0))
-    asking.show("without vectors: entries by name alone (ours)", asking.given(entries=0))
+    asking.show("without vectors: by name alone (ours)", asking.given(entries=0))
     for k in (10, 20, 30):
         asking.show(f"without the walk: {k} of all with a vector", asking.nearest(k, texts=True))
     for k in (10, 20, 30):

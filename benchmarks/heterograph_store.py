@@ -54,7 +54,7 @@ def print_build(snapshot: Snapshot) -> None:
     stages: Mapping[str, Any] = {} if end is None else dict(end.report.get("stages") or {})
     print(f"{'stage':24}{'at second':>10}{'seconds':>9}{'of work':>9}{'parts made':>12}{'reused':>8}{'MB made':>9}")
     work = {"all": 0.0, "own": 0.0}
-    for name, one in stages.items():
+    for name, one in sorted(stages.items(), key=lambda stage: stage[1]["began_seconds"]):
         own = name in OWN or name.startswith("hetero_")
         work["all"] += one["seconds"]
         work["own"] += one["seconds"] if own else 0.0
