@@ -81,7 +81,7 @@ def make(build: Build) -> None:
     second["writer"] = of_groups.writer
     inputs = {**said, **entities, **_of(written, "attributes"), "graph": graph, **groups, **sources}
     inputs = {name: digest for name, digest in inputs.items() if not name.startswith("unit_entities/")}
-    want = Want(WHOLE, inputs, second, {"largest": settings.largest}, encoder={"writer": of_groups.writer})
+    want = Want(WHOLE, inputs, second, encoder={"writer": of_groups.writer})
     read_of_groups = build.make(hetero_elements_read.STAGE, [want])[WHOLE].outputs
     if any(build.store.blob_size(digest) is None for digest in read_of_groups.values()):
         build.is_in_doubt()  # which groups there will be is not known

@@ -29,7 +29,7 @@ from tasks.report import Silent
 
 GOLDEN = Path(__file__).with_name("golden.json")
 SAMPLE = Path(__file__).resolve().parent.parent.parent / "sample" / "corpus.jsonl"
-MODULES = {"ingest": "tasks.ingest.part"}
+MODULES = {"heterograph": "tasks.heterograph_index", "ingest": "tasks.ingest.part"}
 
 # What the rules of names, sentences, passages and documents are tried on.
 
@@ -292,6 +292,7 @@ def settings_of(name: str, folder: Path) -> dict[str, Any]:
     if name == "nothing extracted":
         return plain | {"resolve": {}}
     plain["families"] = {"community_tree": {"enabled": True, "grain": 50, "largest": 12, "group": 16}}
+    plain["families"]["heterograph"] = {"enabled": True, "grain": 50, "largest": 20, "group": 16}
     if name == "sample":
         return plain
     return plain | {
@@ -352,9 +353,11 @@ def test_no_stage_changed_its_output_under_the_same_version(made: dict[str, dict
 
 def test_every_stage_of_a_build_is_held_to_its_digest(made: dict[str, dict[str, object]]) -> None:
     # The deterministic encoder is not converted, entities are not compared unless the settings ask for it, and quality
-    # is measured of a snapshot, not for it. The methods of trees go through several stages for each layer.
+    # is measured of a snapshot, not for it. The methods of trees go through several stages for each layer,
+    # that of the heterograph through several that take turns.
     layers = {"lsh_segments", "lsh_summaries"}
     layers |= {"community_graph", "community_clusters", "community_levels", "community_reports"}
+    layers |= {"hetero_first", "attributes", "hetero_graph", "hetero_groups", "hetero_elements_read", "elements"}
     assert {*made, "encoder", "zoom_entity_links", "quality"} == {*NEEDS, *layers}
     for stage, held in made.items():
         assert set(held) == {"odd", "sample", "version", *({"nothing extracted"} if stage == "resolve" else ())}

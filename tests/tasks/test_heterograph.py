@@ -12,7 +12,7 @@ import pytest
 
 import indexmill
 from flows.plan import make_plan
-from flows.run import Outcome, run_build
+from flows.run import Outcome, backfill_inline, run_build
 from indexmill.layout import blob_path
 from indexmill.names import canonical_name
 from indexmill.packs import open_pack
@@ -24,6 +24,7 @@ from schemas.config import Configuration
 from storage import lineage, runs
 from storage.folder import open_store
 from storage.tables import read_table
+from tasks.backfill import Waves
 from tasks.build import Build
 from tasks.executor import InlineExecutor
 from tasks.heterograph.graph import ENDS, relation_ids
@@ -370,6 +371,15 @@ def test_the_family_published_what_readers_read_and_nothing_else(quick: Path) ->
     names = {name for name, _ in held}
     assert not names & {"hetero_communities", "attribute_read", "attribute_made", "element_read", "element_made"}
     assert len(KINDS) == 7
+
+
+def test_a_backfill_in_waves_publishes_what_a_build_does(quick: Path) -> None:
+    rows = told_of(24)
+    plain = chosen(quick / "store", rows)
+    outcome = backfill_inline(Configuration.model_validate(plain), progress=Silent(), waves=Waves(shards=1))
+    assert outcome.manifest == build(chosen(quick / "fresh", rows)).manifest
+    assert counts_of(plain, outcome, "hetero_units")["parts_made"] > 2
+    assert build(plain).published is False
 
 
 def test_a_lost_start_is_none(quick: Path) -> None:
