@@ -73,7 +73,7 @@ from tasks.executor import Call, Executor, timed
 from tasks.extraction import EXTRACTION
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
-from tasks.ingest.sources import Found, batches, is_quick
+from tasks.ingest.sources import Found, batches, digest_of_files, is_quick
 from tasks.ingest.sources import find as find_sources
 from tasks.isolate import DocumentsFailed
 from tasks.llm.ask import Asking
@@ -172,6 +172,7 @@ class Build(Maker):
     def look(self) -> None:
         """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
         self._sources = self._find_sources()
+        self.report.corpus_files = digest_of_files(self._sources.files)
         if not self._sources.files:
             self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
         self.summary_prompt  # noqa: B018 - raises
@@ -183,6 +184,14 @@ class Build(Maker):
         self.report_prompt  # noqa: B018 - raises
         if self.configuration.describes:
             self.describer_fingerprint  # noqa: B018 - raises
+
+    def expects_work(self) -> bool:
+        """Whether the corpus' files are others than the last run saw, as far as that can be told at a glance.
+
+        `look` has found them. What has changed, and whether anything has that is in the index, a scan tells.
+        """
+        files = self.report.corpus_files
+        return files is None or files != runs.last_report(self.store).get("corpus_files")
 
     # Stages, in the order of the flow of data.
 
@@ -197,7 +206,8 @@ class Build(Maker):
             files = self.make(encoder.STAGE, [Want(WHOLE, {}, shaping, {"path": str(model.folder)})])[WHOLE].outputs
         opening = self.choice.opening(files)
         # A worker opens it, which has to do so anyway; this process never needs it.
-        call = Call(f"{self.run_id}-fingerprint", timed, (fingerprint_of, self.store.url, opening), light=True)
+        asked = (fingerprint_of, self.store.url, opening)
+        call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True, warms=True)
         with self.report.at_work("encoder") as report:
             ((_, (fingerprint, seconds)),) = self._patiently([call], PRIORITY["encoder"])
             report.seconds += seconds
