@@ -8,6 +8,7 @@ nor Dask, and it commits nothing: `manifest` returns what `storage.publish` may 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,9 +41,6 @@ from storage.tables import read_table
 from tasks import (
     bm25,
     check,
-    community_build,
-    community_reports,
-    community_tree,
     describe,
     describe_llm,
     embed,
@@ -54,7 +52,6 @@ from tasks import (
     lsh_axes,
     lsh_build,
     lsh_summaries,
-    lsh_tree,
     quality,
     recognise,
     recognise_llm,
@@ -120,13 +117,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
 OF_SHARDS = ("ingest", "split", "recognise", "extract", "embed", "bm25")
 """The stages that make a part of each shard, in an order that satisfies each."""
 
-_FAMILIES = {
-    "tri_graph": ("matrices", tri_graph.counts),
-    "zoom_graph": ("matrices", zoom_graph.counts),
-    "lsh_tree": ("tree", lsh_tree.counts),
-    "community_tree": ("tree", community_tree.counts),
-}
-"""The families by name, each with an artifact and what counts it."""
+_FAMILIES = {"tri_graph": "matrices", "zoom_graph": "matrices", "lsh_tree": "tree", "community_tree": "tree"}
+"""The families, each with an artifact that `counts` of its module counts. Modules whose libraries are slow to import
+are loaded where a build needs them."""
 
 MAY_FAIL = 10
 """So many rows may be refused whatever their share: a small corpus with a few bad rows is published."""
@@ -577,6 +570,8 @@ class Build(Maker):
     def community_tree(self) -> None:
         """Find communities of what the passages tell of, level by level, and report on them (ArchRAG)."""
         if self.configuration.families.community_tree.enabled:
+            from tasks import community_build
+
             community_build.make(self)
 
     def wants_layer(
@@ -603,7 +598,7 @@ class Build(Maker):
         for shard, receipt in self.parts.get(extract.STAGE.name, {}).items():
             of_shards[shard] |= {name: receipt.outputs[name] for name in EXTRACTION}
         segments, members = self.everything("segments"), self.everything("community_members")
-        for group, receipt in self.parts.get(community_reports.STAGE.name, {}).items():
+        for group, receipt in self.parts.get("community_reports", {}).items():
             of_shards[group] = {**receipt.outputs, "members": members[f"community_members/{group}"]}
         for group, receipt in self.parts.get(lsh_summaries.STAGE.name, {}).items():
             of_shards[group] = {**receipt.outputs, "segments": segments[f"segments/{group}"]}
@@ -731,8 +726,9 @@ class Build(Maker):
             families["bm25"] = Family(
                 parameters=dict(self.configuration.families.bm25.parameters), counts=bm25.counts(packs)
             )
-        for name, (artifact, counted) in _FAMILIES.items():
+        for name, artifact in _FAMILIES.items():
             if name in self.parts:
+                counted = importlib.import_module(f"tasks.{name}").counts
                 families[name] = Family(
                     parameters=dict(getattr(self.configuration.families, name).parameters),
                     counts=counted(open_pack(self.store.open_local(self.parts[name][WHOLE].outputs[artifact]))),
