@@ -264,7 +264,7 @@ def ended_well(store: Store, run_id: str) -> bool:
 
 
 def last_report(store: Store) -> Mapping[str, JsonValue]:
-    """The report of the newest run that brought the index up to date, or found that it was; empty where there is none."""
+    """The report of the newest run that brought the index up to date, or found that it was; empty if there is none."""
     for run_id, names in reversed(_by_run(store).items()):
         name = run_name(run_id, "end")
         if name in names:

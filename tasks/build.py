@@ -52,6 +52,7 @@ from tasks import (
     lsh_axes,
     lsh_build,
     lsh_summaries,
+    lsh_vectors,
     quality,
     recognise,
     recognise_llm,
@@ -105,10 +106,11 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "zoom_graph": ("zoom_links", "zoom_entity_links"),
     "lsh_axes": ("encoder",),
     "lsh_tree": ("embed", "lsh_axes"),
+    "lsh_vectors": ("lsh_tree",),
     "community_tree": ("describe", "same_as"),
     "check": (
         *("extract", "embed", "embed_names", "bm25", "tri_graph", "zoom_graph"),
-        *("lsh_tree", "same_as", "community_tree"),
+        *("lsh_vectors", "same_as", "community_tree"),
     ),
     "quality": ("check",),
 }
@@ -567,6 +569,11 @@ class Build(Maker):
         if self.configuration.families.lsh_tree.enabled:
             lsh_build.make(self)
 
+    def lsh_vectors(self) -> None:
+        """Make the vectors of the summaries of all layers."""
+        if self.configuration.families.lsh_tree.enabled:
+            lsh_build.embed(self, self.parts.get(lsh_summaries.STAGE.name, {}))
+
     def community_tree(self) -> None:
         """Find communities of what the passages tell of, level by level, and report on them (ArchRAG)."""
         if self.configuration.families.community_tree.enabled:
@@ -601,7 +608,8 @@ class Build(Maker):
         for group, receipt in self.parts.get("community_reports", {}).items():
             of_shards[group] = {**receipt.outputs, "members": members[f"community_members/{group}"]}
         for group, receipt in self.parts.get(lsh_summaries.STAGE.name, {}).items():
-            of_shards[group] = {**receipt.outputs, "segments": segments[f"segments/{group}"]}
+            vectors = self.parts[lsh_vectors.STAGE.name][group].outputs
+            of_shards[group] = {**receipt.outputs, **vectors, "segments": segments[f"segments/{group}"]}
         entities = self.parts["resolve"][WHOLE].outputs
         for shard, receipt in self.parts["embed_names"].items():
             of_shards[shard] = {"entities": entities[f"entities/{shard}"], "names": receipt.outputs["names"]}
