@@ -204,9 +204,9 @@ class Build(Maker):
         asked = (fingerprint_of, self.store.url, opening)
         call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True, warms=True)
         with self.report.at_work("encoder") as report:
-            ((_, (fingerprint, seconds)),) = self._patiently([call], PRIORITY["encoder"])
+            ((_, ((fingerprint, machine), seconds)),) = self._patiently([call], PRIORITY["encoder"])
             report.seconds += seconds
-        self._encoder = OpenedEncoder(opening, fingerprint)
+        self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
 
     def scan(self) -> None:
         """Read the corpus, refuse what cannot be used, and cut the rest into shards."""

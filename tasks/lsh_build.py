@@ -71,7 +71,8 @@ def embed(build: Build, summaries: Parts) -> None:
                 {"opening": build.opened_encoder.opening},
                 encoder=numbers,
             )
-            for group, part in summaries.items()
+            # The upper layers first: a change redoes a larger share of them, and what takes long is not begun last.
+            for group, part in sorted(summaries.items(), reverse=True)
         ],
     )
 
@@ -99,7 +100,7 @@ def _summarise(build: Build, layer: int, groups: Mapping[str, str], texts: Mappi
     """The parts of a layer's groups, given the tables of their segments, and where the children's texts lie."""
     summariser, tokenizer = build.summariser_fingerprint, build.choice.tokenizer
     extra = {
-        "opening": build.choice.tokenizer_opening(build.store),
+        "opening": tokenizer,  # its file is a blob since `split`
         "texts": texts,
         "title_in_passage": build.configuration.split.title_in_passage,
         "language": build.configuration.split.language,
