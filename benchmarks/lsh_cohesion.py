@@ -9,7 +9,10 @@ Cohesion is the mean cosine of two passages of a segment, over segments by their
   would change, and with them every code; buckets of k-bit codes of random hyperplanes merged with the Hamming-nearest
   one and split, as the paper says it; these codes, 20 bits, in the order of integers, filled up one after another to 8
   or more, as its published code does; segments at random, of the sizes of ours;
-- bounds around a mean of ten, from 0.5 to 2 times delta = 6 (EraRAG, table V): below 7 to 13 no bounds can be held.
+- bounds around a mean of ten, from 0.5 to 2 times delta = 6 (EraRAG, table V): below 7 to 13 no bounds can be held;
+- the layers above the first, over the summaries that the snapshot has there: placed by the mean of their children, as
+  they are, by their own texts' vectors, as the paper says it, and at random. Cohesion of the summaries' texts, and of
+  the passages below a segment; means of twenty samples of nine tenths, with their standard errors.
 
 For each way: segments redone by one more passage, mean and most, and the share redone over the paper's protocol
 (half of the corpus, then ten insertions of 5 %, passages in random order) against making all of them each time. `floor`
@@ -23,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -52,6 +56,11 @@ class Corpus:
             vectors = np.concatenate([np.asarray(shard) for shard in snapshot.vectors("vectors", "passages")])
             ids = snapshot.table("passages", ["passage_id"]).column(0).to_pylist()
             self.axes = principal_axes(snapshot.encode(sorted(TOPICS)))
+            tree = snapshot.arrays("lsh_tree/tree")
+            self.offsets, self.parents = tree["layer_offsets"][1:].tolist(), np.array(tree["parents"])
+            summaries = [np.asarray(group) for group in snapshot.vectors("summary_vectors", "vectors")]
+            self.nodes = snapshot.table("summaries", ["node_id"]).column(0).to_pylist()
+        self.texts = _of_length_one(np.concatenate([vectors, *summaries]))
         self.vectors = vectors[:most] / np.linalg.norm(vectors[:most], axis=1)[:, None]
         self.keys = id_hashes(ids[:most])
         self.rows = np.arange(len(self.vectors))
@@ -60,15 +69,58 @@ class Corpus:
         found = segment(self.keys[rows], self.vectors[rows], planes, smallest, largest)
         return [rows[part] for part in found.rows()]
 
-    def cohesion(self, segments: Sequence[Rows]) -> float:
+    def cohesion(self, segments: Sequence[Rows], vectors: np.ndarray | None = None) -> float:
+        vectors = self.vectors if vectors is None else vectors
         total = weight = 0.0
         for rows in segments:
             size = len(rows)
             if size > 1:
-                length = float(np.square(self.vectors[rows].sum(axis=0, dtype=np.float64)).sum())
+                length = float(np.square(vectors[rows].sum(axis=0, dtype=np.float64)).sum())
                 total += (length - size) / (size - 1)
                 weight += size
         return total / weight
+
+
+def _of_length_one(vectors: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, 1e-12), dtype=np.float32)
+
+
+def show_upper_layers(corpus: Corpus, planes: Hyperplanes) -> None:
+    """How alike what is together in the upper layers of the snapshot's tree is, by what places a summary."""
+    passages, dimension = corpus.offsets[0], corpus.texts.shape[1]
+    sums = np.zeros(corpus.texts.shape)
+    sums[:passages] = corpus.texts[:passages]
+    means, held = sums.copy(), np.ones(len(sums))
+    held[passages:] = 0
+    low = 0
+    print(f"\n{'layer, placed by':46}{'segments':>9}{'texts':>16}{'passages':>16}")
+    for layer, (first, end) in enumerate(pairwise(corpus.offsets), 2):
+        for whole in (sums, means, held):
+            np.add.at(whole, corpus.parents[low:first], whole[low:first])
+        means[first:end] = _of_length_one(means[first:end])
+        low, rows = first, np.arange(first, end)
+        if end - first <= LARGEST:
+            return
+        keys = id_hashes(corpus.nodes[first - passages : end - passages])
+        random = np.random.default_rng(layer).standard_normal((len(rows), dimension))
+        for name, places in (("mean of children", means[rows]), ("own text", corpus.texts[rows]), ("nothing", random)):
+            found: list[tuple[float, float]] = []
+            for trial in range(20):
+                kept = np.sort(np.random.default_rng(trial).permutation(len(rows))[: len(rows) * 9 // 10])
+                some = segment(keys[kept], places[kept].astype(np.float32), planes, SMALLEST, LARGEST).rows()
+                chosen = [rows[kept[part]] for part in some]
+                found.append((corpus.cohesion(chosen, corpus.texts), _cohesion_below(chosen, sums, held)))
+            mean, error = np.mean(found, axis=0), np.std(found, axis=0) / np.sqrt(len(found))
+            told = "".join(f"{one:9.4f} {f'({other:.4f})':>6}" for one, other in zip(mean, error, strict=True))
+            print(f"{f'{layer}, {name}':46}{len(some):9,}{told}", flush=True)
+
+
+def _cohesion_below(segments: Sequence[Rows], sums: np.ndarray, held: np.ndarray) -> float:
+    """The mean cosine of two passages under a segment, over segments by their passages."""
+    sizes = np.array([held[rows].sum() for rows in segments])
+    lengths = np.array([np.square(sums[rows].sum(axis=0)).sum() for rows in segments])
+    return float(((lengths - sizes) / (sizes - 1)).sum() / sizes.sum())
 
 
 def with_parts(way: Way, **parts: object) -> Way:
@@ -225,6 +277,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         way = lambda rows, low=low, high=high: corpus.ours(rows, planes, low, high)  # noqa: E731
         show(corpus, f"{factor:4} delta: {low} to {high}", way, trials)
     show(corpus, f"the default: {SMALLEST} to {LARGEST}", ours, trials)
+
+    show_upper_layers(corpus, planes)
 
 
 if __name__ == "__main__":

@@ -261,7 +261,15 @@ def build_under_prefect(
             build.look()
             small = build.parent is not None and not cold and waves is None
             if small and dask is None and not os.environ.get("PREFECT_API_URL"):
-                return _try(build, interrupt, lambda: stack.enter_context(_on_demand(configuration)), _by_need)
+                expected = build.expects_work()
+
+                def on_demand() -> OnDemand:
+                    opened = stack.enter_context(_on_demand(configuration))
+                    if expected:
+                        opened.expect()
+                    return opened
+
+                return _try(build, interrupt, on_demand, _all_stages if expected else _by_need)
             from flows.cluster import DaskExecutor, open_cluster
             from flows.server import private_prefect
 
@@ -297,8 +305,14 @@ def build_under_prefect(
         )
 
 
+def _all_stages(build: Build) -> Manifest:
+    """All stages, each as soon as those that it needs have ended."""
+    Stages(build, NEEDS).wait()
+    return build.manifest()
+
+
 def _by_need(build: Build) -> Manifest:
-    """All stages, where nothing is begun before `ingest` has found out whether there is anything to do."""
+    """The same, where nothing is begun before `ingest` has found out whether there is anything to do."""
     Stages(build, {"ingest": (), **NEEDS, "encoder": ("ingest",)}).wait()
     return build.manifest()
 

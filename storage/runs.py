@@ -10,6 +10,7 @@ published is told by the refs, never by these records.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ import pyarrow as pa
 from pydantic import Field, JsonValue
 
 from indexmill.canonical import digest_of
-from indexmill.errors import NotFound, SnapshotNotFound, StoreError
+from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError
 from indexmill.layout import run_name, run_prefix
 from indexmill.manifest import Digest, Name, Record, Timestamp, Word
 from schemas.tables import QUARANTINE
@@ -41,6 +42,7 @@ __all__ = [
     "add_quarantine",
     "end",
     "ended_well",
+    "last_report",
     "list_runs",
     "make_run_id",
     "published_runs",
@@ -259,6 +261,18 @@ def ended_well(store: Store, run_id: str) -> bool:
         return RunEnd.from_bytes(store.get(name), f"{store.url}/{name}").exit_code == 0
     except NotFound:
         return False
+
+
+def last_report(store: Store) -> Mapping[str, JsonValue]:
+    """The report of the newest run that brought the index up to date, or found that it was; empty if there is none."""
+    for run_id, names in reversed(_by_run(store).items()):
+        name = run_name(run_id, "end")
+        if name in names:
+            with contextlib.suppress(CorruptBlob):
+                ended = RunEnd.from_bytes(store.get(name), f"{store.url}/{name}")
+                if ended.state in ("published", "unchanged"):
+                    return ended.report
+    return {}
 
 
 def _was_idle(store: Store, run_id: str, names: list[str]) -> bool:

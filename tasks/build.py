@@ -37,7 +37,6 @@ from storage.tables import read_table
 from tasks import (
     bm25,
     check_build,
-    community_build,
     describe,
     describe_llm,
     embed,
@@ -47,9 +46,9 @@ from tasks import (
     extract_llm,
     gates,
     hetero_units,
-    heterograph_build,
     lsh_axes,
     lsh_build,
+    lsh_summaries,
     quality,
     recognise,
     recognise_llm,
@@ -69,7 +68,7 @@ from tasks.extraction import EXTRACTION
 from tasks.heterograph import attribute_text, element_text
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
-from tasks.ingest.sources import Found, batches, is_quick
+from tasks.ingest.sources import Found, batches, digest_of_files, is_quick
 from tasks.ingest.sources import find as find_sources
 from tasks.isolate import DocumentsFailed
 from tasks.llm.ask import Asking
@@ -101,12 +100,13 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "zoom_graph": ("zoom_links", "zoom_entity_links"),
     "lsh_axes": ("encoder",),
     "lsh_tree": ("embed", "lsh_axes"),
+    "lsh_vectors": ("lsh_tree",),
     "community_tree": ("describe", "same_as"),
     "hetero_units": ("encoder", "extract"),
     "heterograph": ("embed", "same_as", "hetero_units"),
     "check": (
         *("extract", "embed", "embed_names", "bm25", "tri_graph", "zoom_graph"),
-        *("lsh_tree", "same_as", "community_tree", "heterograph"),
+        *("lsh_vectors", "same_as", "community_tree", "heterograph"),
     ),
     "quality": ("check",),
 }
@@ -159,6 +159,7 @@ class Build(Maker):
     def look(self) -> None:
         """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
         self._sources = self._find_sources()
+        self.report.corpus_files = digest_of_files(self._sources.files)
         if not self._sources.files:
             self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
         self.summary_prompt  # noqa: B018 - raises
@@ -173,6 +174,14 @@ class Build(Maker):
         if self.configuration.describes:
             self.describer_fingerprint  # noqa: B018 - raises
 
+    def expects_work(self) -> bool:
+        """Whether the corpus' files are others than the last run saw, as far as that can be told at a glance.
+
+        `look` has found them. What has changed, and whether anything has that is in the index, a scan tells.
+        """
+        files = self.report.corpus_files
+        return files is None or files != runs.last_report(self.store).get("corpus_files")
+
     # Stages, in the order of the flow of data.
 
     def encoder(self) -> None:
@@ -186,11 +195,12 @@ class Build(Maker):
             files = self.make(encoder.STAGE, [Want(WHOLE, {}, shaping, {"path": str(model.folder)})])[WHOLE].outputs
         opening = self.choice.opening(files)
         # A worker opens it, which has to do so anyway; this process never needs it.
-        call = Call(f"{self.run_id}-fingerprint", timed, (fingerprint_of, self.store.url, opening), light=True)
+        asked = (fingerprint_of, self.store.url, opening)
+        call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True, warms=True)
         with self.report.at_work("encoder") as report:
-            ((_, (fingerprint, seconds)),) = self._patiently([call], PRIORITY["encoder"])
+            ((_, ((fingerprint, machine), seconds)),) = self._patiently([call], PRIORITY["encoder"])
             report.seconds += seconds
-        self._encoder = OpenedEncoder(opening, fingerprint)
+        self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
 
     def scan(self) -> None:
         """Read the corpus, refuse what cannot be used, and cut the rest into shards."""
@@ -559,9 +569,16 @@ class Build(Maker):
         if self.configuration.families.lsh_tree.enabled:
             lsh_build.make(self)
 
+    def lsh_vectors(self) -> None:
+        """Make the vectors of the summaries of all layers."""
+        if self.configuration.families.lsh_tree.enabled:
+            lsh_build.embed(self, self.parts.get(lsh_summaries.STAGE.name, {}))
+
     def community_tree(self) -> None:
         """Find communities of what the passages tell of, level by level, and report on them (ArchRAG)."""
         if self.configuration.families.community_tree.enabled:
+            from tasks import community_build
+
             community_build.make(self)
 
     def hetero_units(self) -> None:
@@ -578,6 +595,8 @@ class Build(Maker):
     def heterograph(self) -> None:
         """Write of entities and communities, and put all into one graph (NodeRAG)."""
         if self.configuration.families.heterograph.enabled:
+            from tasks import heterograph_build
+
             heterograph_build.make(self)
 
     def wants_layer(

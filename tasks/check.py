@@ -28,12 +28,12 @@ from tasks.check_rules import check_lengths as _check_lengths
 from tasks.check_rules import columns as _columns
 from tasks.check_rules import refuse_if as _refuse_if
 from tasks.check_trees import REPORTS, SUMMARIES, check_communities, check_group, check_tree
-from tasks.describe import entity_text
 from tasks.embed import row_key
 from tasks.estimate import Estimate, Range
 from tasks.extraction import EXTRACTION
 from tasks.ingest.shards import id_hash, id_hashes
 from tasks.stage import Inputs, Outputs, Stage
+from tasks.told import entity_text
 
 __all__ = [
     "STAGE",

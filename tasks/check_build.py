@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tasks import (
-    attributes,
-    bm25,
-    check,
-    community_reports,
-    describe,
-    elements,
-    extract,
-    hetero_units,
-    heterograph_index,
-    lsh_summaries,
-    same_as,
-)
+from tasks import bm25, check, describe, extract, lsh_summaries, lsh_vectors, same_as
 from tasks.extraction import EXTRACTION
 from tasks.maker import WHOLE, Want
 from tasks.published import FAMILIES
@@ -28,7 +16,10 @@ __all__ = ["make"]
 
 
 def make(build: Build) -> None:
-    """Check every shard and group, then what is made of all of them."""
+    """Check every shard and group, then what is made of all of them.
+
+    Stages of families that may be off are named here, not imported: their libraries are slow to import.
+    """
     parts = build.parts
     of_shards = _shards(build) | _groups(build)
     entities = parts["resolve"][WHOLE].outputs
@@ -37,14 +28,14 @@ def make(build: Build) -> None:
     for shard, receipt in parts.get(describe.STAGE.name, {}).items():
         told = ("described", "related", "description_vectors")
         of_shards[shard] |= {name: receipt.outputs[name] for name in told}
-    for shard, receipt in parts.get(attributes.STAGE.name, {}).items():
+    for shard, receipt in parts.get("attributes", {}).items():
         of_shards[shard] |= receipt.outputs
     checked = build.make(check.STAGE, [Want(shard, inputs, {}) for shard, inputs in of_shards.items()])
     whole = build.everything("mentions", "extracted", *build.descriptions)
     whole |= {f"checked/{shard}": checked[shard].outputs["checked"] for shard in of_shards}
     for family in (name for name in FAMILIES if name in parts):
         whole |= {f"{family}/{name}": digest for name, digest in parts[family][WHOLE].outputs.items()}
-    if heterograph_index.STAGE.name in parts:
+    if "heterograph" in parts:
         whole |= build.everything("passages", "units", "attributes", "elements", "entities")
     if same_as.STAGE.name in parts:
         whole |= parts[same_as.STAGE.name][WHOLE].outputs
@@ -61,7 +52,7 @@ def _shards(build: Build) -> dict[str, dict[str, str]]:
         found[shard]["bm25"] = receipt.outputs["bm25"]
     for shard, receipt in parts.get(extract.STAGE.name, {}).items():
         found[shard] |= {name: receipt.outputs[name] for name in EXTRACTION}
-    for shard, receipt in parts.get(hetero_units.STAGE.name, {}).items():
+    for shard, receipt in parts.get("hetero_units", {}).items():
         found[shard] |= receipt.outputs
     return found
 
@@ -70,10 +61,11 @@ def _groups(build: Build) -> dict[str, dict[str, str]]:
     """What was written of the groups of nodes of a tree, or of communities."""
     parts, found = build.parts, {}
     segments, members = build.everything("segments"), build.everything("community_members")
-    for group, receipt in parts.get(community_reports.STAGE.name, {}).items():
+    for group, receipt in parts.get("community_reports", {}).items():
         found[group] = {**receipt.outputs, "members": members[f"community_members/{group}"]}
     for group, receipt in parts.get(lsh_summaries.STAGE.name, {}).items():
-        found[group] = {**receipt.outputs, "segments": segments[f"segments/{group}"]}
-    for group, receipt in parts.get(elements.STAGE.name, {}).items():
+        vectors = parts[lsh_vectors.STAGE.name][group].outputs
+        found[group] = {**receipt.outputs, **vectors, "segments": segments[f"segments/{group}"]}
+    for group, receipt in parts.get("elements", {}).items():
         found[group] = dict(receipt.outputs)
     return found

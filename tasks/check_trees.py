@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks import community_graph, lsh_segments
+from tasks import lsh_segments
 from tasks.check_rules import check_lengths, columns, refuse_if
 from tasks.embed import row_key
-from tasks.groups import bits_of
+from tasks.groups import COMMUNITY_LETTERS, bits_of
 from tasks.ingest.shards import id_hashes
 from tasks.reports import community_text
 from tasks.stage import Inputs
@@ -39,7 +39,7 @@ class Grouped:
 
 
 SUMMARIES = Grouped("summaries", "node_id", "layer", "summary_vectors", "segments", lsh_segments.LETTERS, False)
-REPORTS = Grouped("communities", "community_id", "level", "community_vectors", "members", community_graph.LETTERS, True)
+REPORTS = Grouped("communities", "community_id", "level", "community_vectors", "members", COMMUNITY_LETTERS, True)
 
 
 def check_group(inputs: Inputs, what: Grouped) -> dict[str, int]:

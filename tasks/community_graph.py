@@ -30,12 +30,12 @@ from tasks.communities.augment import codicil, knn, none, weighted
 from tasks.communities.graph import Edges, Floats, coarser, graph_of
 from tasks.communities.levels import Augment
 from tasks.estimate import ZERO, Estimate, Range, Rows
-from tasks.groups import id_bytes
+from tasks.groups import COMMUNITY_LETTERS, id_bytes
 from tasks.stage import Inputs, Outputs, Stage
 
 __all__ = ["LETTERS", "STAGE", "estimate", "level_label", "nodes_below", "rows_below", "vectors_below"]
 
-LETTERS = "stuvwxyz"
+LETTERS = COMMUNITY_LETTERS
 """The letter of each level's groups, from level 1."""
 
 

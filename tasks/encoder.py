@@ -6,7 +6,7 @@ a part like any other, keyed by the digest of the weights and the versions of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -15,10 +15,11 @@ from typing import Any
 from indexmill.canonical import digest_of
 from indexmill.errors import IndexmillError
 from indexmill.models.convert import ModelFiles, convert, find_model, read_modules
-from indexmill.models.embedder import Embedder, HashEmbedder, Tokeniser
+from indexmill.models.embedder import Embedder, HashEmbedder, TokenEncoder, Tokeniser
 from indexmill.models.openvino_encoder import OpenVINOEmbedder
 from schemas.config import EmbedSettings
 from storage.overlay import open_any
+from storage.processes import this_process
 from storage.protocol import Store
 from tasks.stage import Inputs, Outputs, Stage
 
@@ -78,10 +79,19 @@ class EncoderChoice:
 
 @dataclass(frozen=True)
 class OpenedEncoder:
-    """An encoder that some worker has opened: what opens it on any other, and what determines its numbers."""
+    """An encoder that some worker has opened: what opens it on any other, and what determines its numbers.
+
+    Workers of the machine whose worker tested it rely on that; others test it themselves.
+    """
 
     opening: Mapping[str, Any]
     fingerprint: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, opening: Mapping[str, Any], fingerprint: Mapping[str, Any], machine: Sequence[str]) -> OpenedEncoder:
+        """The encoder of an opening, as `fingerprint_of` found it."""
+        tested = {"machine": list(machine), "reproducible": fingerprint["reproducible"]}
+        return cls({**opening, "tested": tested}, fingerprint)
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -105,9 +115,9 @@ def tokeniser_of(inputs: Inputs) -> HashEmbedder | Tokeniser:
     return _opened_tokeniser(inputs.path(opening["tokenizer"]), opening["max_tokens"])
 
 
-def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> dict[str, Any]:
-    """What determines the vectors of an encoder, as this worker opens it."""
-    return _open(open_any(store_url), opening).fingerprint.as_dict()
+def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What determines the vectors of an encoder, as this worker opens it, and the machine it runs on."""
+    return _open(open_any(store_url), opening).fingerprint.as_dict(), _machine()
 
 
 def encoder_of(inputs: Inputs) -> Embedder:
@@ -115,7 +125,11 @@ def encoder_of(inputs: Inputs) -> Embedder:
 
     Raises IndexmillError where it makes other numbers here than where the run was planned.
     """
-    embedder = _open(inputs.store, inputs.settings["opening"])
+    opening = inputs.settings["opening"]
+    embedder = _open(inputs.store, opening)
+    tested = opening.get("tested")
+    if tested is not None and tested["machine"] == _machine() and isinstance(embedder, TokenEncoder):
+        embedder.reproducible = tested["reproducible"]
     expected = inputs.settings.get("encoder")
     if expected is not None and (found := _numbers(embedder.fingerprint.as_dict())) != expected:
         raise IndexmillError(
@@ -123,6 +137,12 @@ def encoder_of(inputs: Inputs) -> Embedder:
             "the same libraries and processor features"
         )
     return embedder
+
+
+def _machine() -> list[str]:
+    """What tells machines apart, and containers that may be held to other processors."""
+    process = this_process()
+    return [process.host, process.space]
 
 
 def _numbers(fingerprint: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from tasks.estimate import Range, Rows
 from tasks.ingest.shards import assign
 
-__all__ = ["assigned", "bits_of", "expected_labels", "hex_ids", "id_bytes", "shares"]
+__all__ = ["COMMUNITY_LETTERS", "assigned", "bits_of", "expected_labels", "hex_ids", "id_bytes", "shares"]
 
 Ids = NDArray[np.uint8]
 """Node ids as bytes (n, 16): their order is that of the ids as text."""
+
+COMMUNITY_LETTERS = "stuvwxyz"
+"""The letter of each level's communities; those of lsh_tree's layers are others (`tasks.lsh_segments`)."""
 
 _BYTES = 16
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tasks.hyperplanes import Hyperplanes
 from tasks.ingest.shards import id_hashes
 from tasks.segments import Segments, Vectors, node_id, segment
@@ -58,9 +61,19 @@ Summarise = Callable[[Layer], Nodes]
 """Gives the summaries of a layer, in any order."""
 
 
-def layer_over(number: int, below: Nodes, planes: Hyperplanes, bounds: Bounds, fingerprint: str) -> Layer:
-    """The segments of the nodes below, and the ids of their summaries. A node's key is the SHA-256 of its id."""
-    segments = segment(id_hashes(below.ids), below.vectors, planes, bounds.smallest, bounds.largest)
+def layer_over(
+    number: int,
+    below: Nodes,
+    planes: Hyperplanes,
+    bounds: Bounds,
+    fingerprint: str,
+    codes: NDArray[np.uint64] | None = None,
+) -> Layer:
+    """The segments of the nodes below, and the ids of their summaries. A node's key is the SHA-256 of its id.
+
+    codes: of the nodes below, where they are known.
+    """
+    segments = segment(id_hashes(below.ids), below.vectors, planes, bounds.smallest, bounds.largest, codes)
     ids = [
         node_id(number, [(below.ids[row], below.digests[row]) for row in rows.tolist()], fingerprint)
         for rows in segments.rows()

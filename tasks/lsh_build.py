@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 from indexmill.errors import CorruptBlob
 from schemas.tables import LSH_SEGMENTS
 from storage.tables import read_table
-from tasks import lsh_segments, lsh_summaries, lsh_tree
+from tasks import lsh_segments, lsh_summaries, lsh_tree, lsh_vectors
 from tasks.hierarchy import Bounds
 from tasks.maker import WHOLE, Parts, Want
 
 if TYPE_CHECKING:
     from tasks.build import Build
 
-__all__ = ["make"]
+__all__ = ["embed", "make"]
 
 
 def make(build: Build) -> None:
-    """Make every layer, and the tree of them."""
+    """Make every layer, and the tree of them; the vectors of summaries, which no layer waits for, are for `embed`."""
     settings = build.configuration.families.lsh_tree
     bounds = Bounds(settings.smallest, settings.largest, settings.layers)
     axes = build.parts["lsh_axes"][WHOLE].outputs
@@ -40,19 +40,46 @@ def make(build: Build) -> None:
         layer += 1
         label = lsh_segments.layer_label(layer)
         made = _segment(build, layer, {**below, **axes}, texts)
-        groups = {name.removeprefix("segments/"): made[name] for name in made if name != "codes"}
+        groups = _groups(made)
         parts, table = _summarise(build, layer, groups, texts), "summaries"
         if build.makes_parts:
             _tell_segments(build, layer, groups, parts)
+        else:
+            embed(build, parts)  # a plan tells layer by layer whether it will be
         texts = {group: {"summaries": part.outputs["summaries"]} for group, part in parts.items()}
-        below = {f"{name}/{group}": digest for group, part in parts.items() for name, digest in part.outputs.items()}
+        below = {f"summaries/{group}": part.outputs["summaries"] for group, part in parts.items()}
+        below |= {"places": made["places"]}
         tree |= {f"codes/{label}": made["codes"]}
         tree |= {f"segments/{group}": digest for group, digest in groups.items()}
-        tree |= {f"summaries/{group}": part.outputs["summaries"] for group, part in parts.items()}
-    tree |= {name: digest for name, digest in below.items() if "vectors/" in name}  # of the roots
+        tree |= {name: digest for name, digest in below.items() if name != "places"}
+    tree |= {name: digest for name, digest in below.items() if name.startswith(("places", "vectors/"))}  # of the roots
     whole = {name: getattr(settings, name) for name in ("smallest", "largest", "layers", "seed")}
     whole["dimension"] = build.opened_encoder.numbers["dimension"]
     build.make(lsh_tree.STAGE, [Want(WHOLE, tree, whole)])
+
+
+def embed(build: Build, summaries: Parts) -> None:
+    """Make the vectors of some groups' summaries."""
+    numbers = build.opened_encoder.numbers
+    build.make(
+        lsh_vectors.STAGE,
+        [
+            Want(
+                group,
+                {"summaries": part.outputs["summaries"]},
+                {"encoder": numbers},
+                {"opening": build.opened_encoder.opening},
+                encoder=numbers,
+            )
+            # The upper layers first: a change redoes a larger share of them, and what takes long is not begun last.
+            for group, part in sorted(summaries.items(), reverse=True)
+        ],
+    )
+
+
+def _groups(outputs: Mapping[str, str]) -> dict[str, str]:
+    """The tables of segments among the outputs of `lsh_segments`, by group."""
+    return {name.removeprefix("segments/"): outputs[name] for name in outputs if name.startswith("segments/")}
 
 
 def _segment(
@@ -71,9 +98,9 @@ def _segment(
 
 def _summarise(build: Build, layer: int, groups: Mapping[str, str], texts: Mapping[str, Mapping[str, str]]) -> Parts:
     """The parts of a layer's groups, given the tables of their segments, and where the children's texts lie."""
-    summariser, numbers = build.summariser_fingerprint, build.opened_encoder.numbers
+    summariser, tokenizer = build.summariser_fingerprint, build.choice.tokenizer
     extra = {
-        "opening": build.opened_encoder.opening,
+        "opening": tokenizer,  # its file is a blob since `split`
         "texts": texts,
         "title_in_passage": build.configuration.split.title_in_passage,
         "language": build.configuration.split.language,
@@ -88,9 +115,9 @@ def _summarise(build: Build, layer: int, groups: Mapping[str, str], texts: Mappi
             Want(
                 group,
                 {"segments": digest},
-                {"layer": layer, "summariser": summariser, "encoder": numbers},
+                {"layer": layer, "summariser": summariser, "tokenizer": tokenizer},
                 extra,
-                encoder={**numbers, "summariser": summariser},
+                encoder={"tokenizer": tokenizer, "summariser": summariser},
             )
             for group, digest in groups.items()
         ],
@@ -105,8 +132,7 @@ def _tell_segments(build: Build, layer: int, groups: Mapping[str, str], parts: P
         digest
         for entry in (build.parent.lineage.entries if build.parent else ())
         if (entry.stage, entry.shard) == (lsh_segments.STAGE.name, label)
-        for name, digest in entry.outputs.items()
-        if name != "codes"
+        for digest in _groups(entry.outputs).values()
     }
     now = set(groups.values())
     redone = len(_node_ids(build, now - before) - _node_ids(build, before - now))

@@ -1,10 +1,13 @@
 """Stage `lsh_segments`: the nodes of one layer of lsh_tree, cut into segments (EraRAG, Algorithm 1).
 
-A node is a passage or, above the first layer, a summary. A segment becomes a node of the next layer, whose id hashes
+A node is a passage or, above the first layer, a summary. A passage lies where its vector does, a summary where its
+children do in the mean (ours): so a layer waits for the texts below it and for no vector of theirs, and one sentence
+that a summary says otherwise moves nothing. A segment becomes a node of the next layer, whose id hashes
 the layer, the ids and the texts' digests of its children, and what makes summaries: a node whose id is known has its
 summary. The tables `segments/<group>` say what each node is made of. A group is a leaf of a trie over node ids, with
 the layer's letter and its bits for a label; its summaries are one part. The pack `codes` has the codes of the nodes
-that were cut, in the order of their rows.
+that were cut, in the order of their rows; the pack `places` has where the new nodes lie, `places` (n, d) float32, in
+the order of their ids, which is that of their rows.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from tasks.groups import assigned, expected_labels, shares
 from tasks.hierarchy import Bounds, Nodes, layer_over
 from tasks.hyperplanes import Hyperplanes
 from tasks.node_texts import is_table, texts_of
+from tasks.segments import centres
 from tasks.stage import Inputs, Outputs, Stage
 
 __all__ = ["LETTERS", "STAGE", "Gathered", "estimate", "layer_label", "planes_of", "rows_below"]
@@ -72,11 +76,13 @@ class Gathered:
 
 
 def _below(inputs: Inputs) -> tuple[Nodes, list[str], Gathered]:
-    """What is cut, row by row, the shards where its texts lie, and its vectors."""
+    """What is cut, row by row, the shards where its texts lie, and where it lies itself."""
     ids: list[str] = []
     digests: list[str] = []
     shards: list[str] = []
     vectors = []
+    if "places" in inputs.job.inputs:
+        vectors.append(inputs.pack(inputs.job.inputs["places"])["places"])
     for name in sorted(inputs.job.inputs):
         table, _, label = name.partition("/")
         if table == "passages":
@@ -88,7 +94,6 @@ def _below(inputs: Inputs) -> tuple[Nodes, list[str], Gathered]:
             rows = inputs.table(name, LSH_SUMMARIES, "node_id", "digest")
             found = rows.column("node_id").to_pylist()
             digests += rows.column("digest").to_pylist()
-            vectors.append(inputs.pack(inputs.job.inputs[f"summary_vectors/{label}"])["vectors"])
         else:
             continue
         ids += found
@@ -103,14 +108,17 @@ def _compute(inputs: Inputs) -> Outputs:
     planes = planes_of(inputs)
     bounds = Bounds(settings["smallest"], settings["largest"], number)
     below, shards, vectors = _below(inputs)
-    layer = layer_over(number, below, planes, bounds, digest_of(canonical_json(settings["summariser"])))
+    codes = vectors.codes(planes)
+    layer = layer_over(number, below, planes, bounds, digest_of(canonical_json(settings["summariser"])), codes)
     place = dict(zip(below.ids, shards, strict=True))
     made = sorted(layer.children())
     groups = assigned([node for node, _ in made], settings["group"], LETTERS[number - 1])
     tables = {
         f"segments/{label}": _table([made[row] for row in rows.tolist()], place) for label, rows in groups.items()
     }
-    return Outputs(tables=tables, packs={"codes": {"codes": vectors.codes(planes)}})
+    places = centres(layer.segments, vectors, settings["dimension"])
+    in_order = np.argsort(np.array(layer.ids, dtype=np.bytes_))
+    return Outputs(tables=tables, packs={"codes": {"codes": codes}, "places": {"places": places[in_order]}})
 
 
 def planes_of(inputs: Inputs) -> Hyperplanes:
@@ -140,8 +148,9 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     labels = _expected_groups(inputs, made)
     sizes = {f"segments/{label}": Range(0, 256 * below.high + 4096) for label in labels}
     rows = shares(Rows(made.low, made.high, fresh), len(labels))
+    placed = (pack_size({"places": (np.float32, (count, settings["dimension"]))}) for count in (made.low, made.high))
     return Estimate(
-        bytes={**sizes, "codes": Range(0, pack_size({"codes": (np.uint64, (below.high,))}))},
+        bytes={**sizes, "codes": Range(0, pack_size({"codes": (np.uint64, (below.high,))})), "places": Range(*placed)},
         rows={f"segments/{label}": share for label, share in zip(labels, rows, strict=True)},
     )
 
@@ -181,4 +190,4 @@ def _expected_groups(inputs: Inputs, made: Range) -> list[str]:
     return expected_labels(nodes, made, inputs.settings["group"], LETTERS[inputs.settings["layer"] - 1])
 
 
-STAGE = Stage("lsh_segments", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage("lsh_segments", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)

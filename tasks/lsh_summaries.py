@@ -1,8 +1,8 @@
-"""Stage `lsh_summaries`: the summaries of a group of segments, and their vectors (EraRAG, Algorithm 1).
+"""Stage `lsh_summaries`: the summaries of a group of segments (EraRAG, Algorithm 1).
 
 Summaries are the dearest rows of a build. A node's id hashes all that its summary is made of, so a row that an earlier
-part holds under that id is copied, whatever has become of its neighbours; a stand-in is not. Vectors are found by
-their texts.
+part holds under that id is copied, whatever has become of its neighbours; a stand-in is not. `lsh_vectors` makes their
+vectors.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from indexmill.models.llm import Request
-from indexmill.packs import pack_size
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES, conform
 from storage.tables import read_table
-from tasks.embed import KEY_BYTES, embed_texts, keys_array, row_key
-from tasks.encoder import encoder_of
+from tasks.embed import row_key
+from tasks.encoder import tokeniser_of
 from tasks.estimate import Estimate, LlmUse, Range, Rows
-from tasks.ingest.shards import id_hashes
 from tasks.known_rows import KnownRows
 from tasks.llm.ask import Answer, ask
 from tasks.llm.prompts import Prompt
@@ -58,7 +55,7 @@ def _compute(inputs: Inputs) -> Outputs:
     held = known.rows([one.node for one in segments])
     missing = [one for one in segments if one.node not in held]
     made, asked = _made(inputs, missing) if missing else ([], {})
-    counts = encoder_of(inputs).count_tokens([text for text, _ in made]).tolist() if made else []
+    counts = tokeniser_of(inputs).count_tokens([text for text, _ in made]).tolist() if made else []
     for one, (text, stand_in), tokens in zip(missing, made, counts, strict=True):
         held[one.node] = {
             "node_id": one.node,
@@ -69,20 +66,9 @@ def _compute(inputs: Inputs) -> Outputs:
             "stand_in": stand_in,
         }
     rows = [held[one.node] for one in segments]
-    dimension = settings["encoder"]["dimension"]
-    vectors, keys, _ = embed_texts(
-        [row["text"] for row in rows], lambda texts: encoder_of(inputs).encode(texts), known.vectors, dimension
-    )
     stand_ins = sum(row["stand_in"] for row in rows)
     return Outputs(
         tables={"summaries": conform(pa.Table.from_pylist(rows, LSH_SUMMARIES), LSH_SUMMARIES)},
-        packs={
-            "summary_vectors": {
-                "keys": id_hashes(row["node_id"] for row in rows),
-                "text_keys": keys_array(keys),
-                "vectors": vectors,
-            }
-        },
         counts={
             "summaries_made": len(missing),
             "summaries_reused": len(segments) - len(missing),
@@ -161,21 +147,10 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
         rows = Rows(rows.low, rows.high, Range(rows.low, rows.high))
     elif rows.fresh == Range(rows.low, rows.high):  # other bounds, other hyperplanes: some may be what they were
         rows = Rows(rows.low, rows.high, Range(0, rows.high))
-    dimension = settings["encoder"]["dimension"]
-
-    def vectors(count: int) -> int:
-        return pack_size(
-            {
-                "keys": (np.uint8, (count, 32)),
-                "text_keys": (np.uint8, (count, KEY_BYTES)),
-                "vectors": (np.float32, (count, dimension)),
-            }
-        )
-
     most = rows.high * (_LONGEST * settings["summariser"]["tokens"] + 128) + 8192
     return Estimate(
-        bytes={"summaries": Range(0, most), "summary_vectors": Range(vectors(rows.low), vectors(rows.high))},
-        rows={"summaries": rows, "summary_vectors": rows},
+        bytes={"summaries": Range(0, most)},
+        rows={"summaries": rows},
         llm=_llm_use(inputs, rows, missing) if settings["summariser"]["backend"] != "extractive" else (),
     )
 
@@ -223,9 +198,9 @@ def _tokens_of_texts(inputs: Inputs, rows: Rows, missing: Sequence[_Segment] | N
 
 STAGE = Stage(
     "lsh_summaries",
-    version=1,
+    version=2,
     compute=_compute,
-    libraries=("numpy", "sentencex"),
+    libraries=("sentencex",),
     estimate=estimate,
     requests=_requests,
 )

@@ -9,7 +9,8 @@ order of their tables `summaries/<group>`. The arrays of the pack `tree` are the
     children.indptr   (summaries + 1,) int64, where the children of each summary begin in
     children.indices  (n - roots,) int32, ascending rows
     parents           (n,) int32, -1 for a root
-    codes             (n,) uint64: bit by bit, on which side of each hyperplane the row's vector lies
+    codes             (n,) uint64: bit by bit, on which side of each hyperplane the row lies: a passage where its vector
+                      does, a summary where its children do in the mean
     stand_ins         (summaries,) uint8, 1 where no model wrote the summary that one was asked for
 """
 
@@ -94,8 +95,8 @@ def _of_layer(inputs: Inputs, prefix: str, schema: pa.Schema, *columns: str) -> 
 
 
 def _uppermost(inputs: Inputs, layers: int) -> Gathered:
-    """The vectors of the roots."""
-    prefix, array = (f"summary_vectors/{LETTERS[layers - 1]}", "vectors") if layers else ("vectors/", "passages")
+    """Where the roots lie."""
+    prefix, array = ("places", "places") if layers else ("vectors/", "passages")
     names = sorted(name for name in inputs.job.inputs if name.startswith(prefix))
     return Gathered([inputs.pack(inputs.job.inputs[name])[array] for name in names], inputs.settings["dimension"])
 
@@ -128,4 +129,4 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-STAGE = Stage("lsh_tree", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage("lsh_tree", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)

@@ -42,10 +42,13 @@ PRIORITY = {
     "encoder": 60,
     "scan": 50,
     "ingest": 40,
+    "lsh_segments": 30,  # layers wait for each other: nothing else takes as long from its first part to its last
+    "lsh_summaries": 30,
     "split": 20,
     "recognise": 10,
     "resolve": 10,
     "extract": 8,
+    "lsh_vectors": 6,
     "embed_names": 5,
 }
 

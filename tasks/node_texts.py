@@ -7,11 +7,13 @@ of `summaries`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.tables import DOCUMENTS, LSH_SUMMARIES, PASSAGES
+from storage.protocol import Store
 from storage.tables import read_table
 from tasks.split import embedded_text
 from tasks.stage import Inputs
@@ -19,6 +21,8 @@ from tasks.stage import Inputs
 __all__ = ["is_table", "texts_of"]
 
 _PARQUET = b"PAR1"
+_READ = 96
+"""Tables that a worker keeps: the segments of a group, and so of all, have passages of any shard."""
 
 
 def is_table(inputs: Inputs, digest: str) -> bool:
@@ -33,17 +37,22 @@ def texts_of(inputs: Inputs, digests: Mapping[str, str], chosen: pa.Array | None
     chosen: the ids that are wanted; all by default.
     """
     if "summaries" in digests:
-        table = read_table(inputs.store, digests["summaries"], LSH_SUMMARIES, columns=("node_id", "text"))
+        table = _columns(inputs.store, digests["summaries"], LSH_SUMMARIES, "node_id", "text")
         table = table if chosen is None else table.filter(pc.is_in(table["node_id"], chosen))
         yield from zip(table["node_id"].to_pylist(), table["text"].to_pylist(), strict=True)
         return
-    names = ("passage_id", "document_id", "text")
-    table = read_table(inputs.store, digests["passages"], PASSAGES, columns=names)
+    table = _columns(inputs.store, digests["passages"], PASSAGES, "passage_id", "document_id", "text")
     table = table if chosen is None else table.filter(pc.is_in(table["passage_id"], chosen))
     titles = [""] * len(table)
     if inputs.settings["title_in_passage"]:
-        documents = read_table(inputs.store, digests["documents"], DOCUMENTS, columns=("document_id", "title"))
+        documents = _columns(inputs.store, digests["documents"], DOCUMENTS, "document_id", "title")
         at = pc.index_in(table["document_id"], documents["document_id"].combine_chunks())
         titles = documents["title"].take(at).to_pylist()
     for identity, title, text in zip(table["passage_id"].to_pylist(), titles, table["text"].to_pylist(), strict=True):
         yield identity, embedded_text(title, text)
+
+
+@lru_cache(maxsize=_READ)
+def _columns(store: Store, digest: str, schema: pa.Schema, *names: str) -> pa.Table:
+    """Some columns of a table of texts: some megabytes, whose unpacking costs more than finding a few rows in them."""
+    return read_table(store, digest, schema, columns=names)

@@ -138,6 +138,9 @@ class Planner(Build):
     def quality(self) -> None:
         """Not planned: the snapshot that would be measured is not made."""
 
+    def lsh_vectors(self) -> None:
+        """Planned with their layers: `tasks.lsh_build`."""
+
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:

@@ -5,6 +5,7 @@ An output is an artifact unless it is private: the input of other stages and of 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
@@ -13,7 +14,7 @@ from indexmill.packs import open_pack
 from storage import lineage as lineages
 from storage.lineage import Lineage, LineageEntry
 from storage.publish import describe as artifact_of
-from tasks import bm25, community_tree, extract_llm, heterograph_index, lsh_tree, recognise_llm, tri_graph, zoom_graph
+from tasks import bm25, extract_llm, recognise_llm
 from tasks.environment import environment_fingerprint
 from tasks.extraction import EXTRACTION
 from tasks.maker import WHOLE
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "artifact_name", "is_private", "manifest_of"]
 
 FAMILIES = {
-    "tri_graph": ("matrices", tri_graph.counts),
-    "zoom_graph": ("matrices", zoom_graph.counts),
-    "lsh_tree": ("tree", lsh_tree.counts),
-    "community_tree": ("tree", community_tree.counts),
-    "heterograph": ("graph", heterograph_index.counts),
+    "tri_graph": ("matrices", "tasks.tri_graph"),
+    "zoom_graph": ("matrices", "tasks.zoom_graph"),
+    "lsh_tree": ("tree", "tasks.lsh_tree"),
+    "community_tree": ("tree", "tasks.community_tree"),
+    "heterograph": ("graph", "tasks.heterograph_index"),
 }
-"""The families by name, each with an artifact and what counts it."""
+"""The families by name, each with an artifact and the module whose `counts` counts it. Modules whose libraries are slow
+to import are loaded where a build needs them."""
 
 _TABLES = frozenset(
     {"documents", "passages", "sentences", "mentions", *EXTRACTION, "entities", "surfaces", "summaries"}
@@ -106,8 +108,9 @@ def _families(build: Build) -> dict[str, Family]:
     if "bm25" in build.parts:
         packs = [open_pack(store.open_local(one.outputs["bm25"])) for one in build.parts["bm25"].values()]
         families["bm25"] = Family(parameters=dict(settings.bm25.parameters), counts=bm25.counts(packs))
-    for name, (artifact, counted) in FAMILIES.items():
+    for name, (artifact, module) in FAMILIES.items():
         if name in build.parts:
+            counted = importlib.import_module(module).counts
             families[name] = Family(
                 parameters=dict(getattr(settings, name).parameters),
                 counts=counted(open_pack(store.open_local(build.parts[name][WHOLE].outputs[artifact]))),

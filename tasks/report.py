@@ -143,6 +143,7 @@ class Report:
         self.stages: dict[str, StageReport] = {}
         self.changed_files: tuple[str, ...] = ()  # changed while they were read
         self.quality: Mapping[str, Any] | None = None
+        self.corpus_files: str | None = None  # a digest of their bytes, where it was taken
         self._clock = clock
         self._began = clock()
         self._at_work: dict[str, tuple[int, float]] = {}  # how often, and since when
@@ -187,11 +188,15 @@ class Report:
         return sum(stage.parts_reused for stage in self.stages.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The report as the run's record keeps it: `stages` by name, their `totals`, and `quality` where measured."""
+        """The report as the run's record keeps it: `stages` by name, their `totals`, and what else is known."""
         with self._lock:
             stages = {name: stage.to_json() for name, stage in self.stages.items()}
         totals = {name: sum(stage.get(name, 0) for stage in stages.values()) for name in _TOTALS}
         totals |= {name: round(totals[name], 6) for name in ("seconds", "cost")}
         totals["wall_seconds"] = round(self._clock() - self._began, 3)
         told: dict[str, Any] = {"stages": stages, "totals": totals}
-        return told if self.quality is None else told | {"quality": dict(self.quality)}
+        if self.corpus_files is not None:
+            told["corpus_files"] = self.corpus_files
+        if self.quality is not None:
+            told["quality"] = dict(self.quality)
+        return told

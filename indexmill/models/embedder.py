@@ -224,6 +224,18 @@ class TokenEncoder(Tokeniser, _Pooled):
         super().__init__(tokenizer, max_tokens)
         self._cut = _tokenizer(tokenizer)
         self._cut.enable_truncation(max_tokens)
+        self.reproducible: bool | None = None
+        """What a self-test of the same encoder said on this machine; None where none is known, and one is made."""
+
+    def _is_reproducible(self) -> bool:
+        """Whether a text has the same bits in any batch: the fingerprint's word for it."""
+        if self.reproducible is None:
+            self.reproducible = self_test(self)
+        return self.reproducible
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> EncoderFingerprint: ...
 
     def _tokenise(self, texts: Sequence[str], *, offsets: bool) -> Iterator[_Tokens]:
         nothing = np.empty((0, 2), np.int32)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
-from indexmill.models.embedder import EncoderFingerprint, TokenEncoder, self_test
+from indexmill.models.embedder import EncoderFingerprint, TokenEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,7 +134,7 @@ class OpenVINOEmbedder(TokenEncoder):
             max_tokens=self.max_tokens,
             dimension=self.dimension,
             libraries={"openvino": self._version, "tokenizers": tokenizers.__version__},
-            reproducible=self_test(self),
+            reproducible=self._is_reproducible(),
         )
 
     def _instructions(self) -> str:

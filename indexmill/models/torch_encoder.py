@@ -16,7 +16,7 @@ import numpy as np
 
 from indexmill.errors import ConfigurationError
 from indexmill.models.convert import ModelFiles, find_model, load_transformer, read_modules
-from indexmill.models.embedder import EncoderFingerprint, TokenEncoder, self_test
+from indexmill.models.embedder import EncoderFingerprint, TokenEncoder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,7 +87,7 @@ class TorchEmbedder(TokenEncoder):
                 "torch": str(self._torch.__version__),
                 "transformers": transformers.__version__,
             },
-            reproducible=self_test(self),
+            reproducible=self._is_reproducible(),
         )
 
     def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from schemas.tables import HETERO_COMMUNITIES, conform
 from tasks.communities.graph import Weighted
-from tasks.communities.leiden import leiden
 from tasks.communities.levels import community_id
 from tasks.heterograph.graph import TypedGraph
 
@@ -36,6 +35,8 @@ def grouped(
     start: where each node starts, in the order of the graph's, see tasks.communities.graph.start_from; without it the
     result is a function of the graph. The rest: see `leiden`.
     """
+    from tasks.communities.leiden import leiden  # its libraries are slow to import, and a check needs none of it
+
     ids: list[str] = graph.ids.to_pylist()
     edges = np.sort(graph.edges.astype(np.int64), axis=1)
     edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]

@@ -7,14 +7,18 @@ any has lost its support and must not be.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy import sparse
 
 from indexmill.retrieve.matrices import Sparse
 from tasks.heterograph.graph import TypedGraph, relation_ids
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 __all__ = ["faults", "support"]
 
@@ -87,6 +91,8 @@ def _rows(ids: pa.Array, among: pa.Array) -> NDArray[np.int64]:
 
 def _matrix(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:
     """Ones at some places; a place that is not in the matrix is left out."""
+    from scipy import sparse  # slow to import, and a check of other families needs none
+
     inside = (rows >= 0) & (columns >= 0)
     ones = np.ones(int(np.count_nonzero(inside)), dtype=np.int32)
     return _ones(sparse.csr_array((ones, (rows[inside], columns[inside])), shape=shape))

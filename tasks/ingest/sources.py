@@ -8,12 +8,13 @@ ends.
 from __future__ import annotations
 
 import glob
+import hashlib
 import math
 import os
 import re
 import stat
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -31,6 +32,7 @@ __all__ = [
     "Kind",
     "SourceFile",
     "batches",
+    "digest_of_files",
     "expand",
     "find",
     "is_quick",
@@ -150,6 +152,24 @@ def is_quick(files: Iterable[SourceFile]) -> bool:
     """Whether one process reads all of the files in a few seconds: pages of HTML take their time."""
     sizes = [math.inf if file.kind == "html" else file.size * (_SWELLS if file.compression else 1) for file in files]
     return sum(sizes) <= _QUICK_BYTES and len(sizes) <= _QUICK_FILES
+
+
+def digest_of_files(files: Sequence[SourceFile]) -> str | None:
+    """SHA-256 of the names and bytes of some files; None where one cannot be read, or reading them all takes long.
+
+    It tells only whether anything may have changed: which documents the files hold is for `spill.scan` to say.
+    """
+    if not is_quick(files):
+        return None
+    hashed = hashlib.sha256()
+    try:
+        for file in files:
+            with open(file.path, "rb") as stream:  # noqa: PTH123 - a Path for each of many files is slow
+                of_file = hashlib.file_digest(stream, "sha256").digest()
+            hashed.update(hashlib.sha256(os.fsencode(file.name)).digest() + of_file)
+    except OSError:
+        return None
+    return hashed.hexdigest()
 
 
 def kind_of(name: str) -> tuple[Kind, Compression | None] | None:

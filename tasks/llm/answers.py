@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
-
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
+from typing import TYPE_CHECKING, Any
 
 from indexmill.canonical import canonical_json, strict_json
 from indexmill.models.llm import Completion
 from indexmill.models.readable import BadAnswer, value_of
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 __all__ = ["BadAnswer", "checked", "fits", "read"]
 
@@ -30,6 +30,8 @@ def checked(value: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
     """The value itself; BadAnswer if it does not fit the schema, or is no object."""
     if not isinstance(value, dict):
         raise BadAnswer("wrong-schema: not an object")
+    from jsonschema.exceptions import best_match  # slow to import, and only models' answers need it
+
     wrong = best_match(_validator(canonical_json(dict(schema))).iter_errors(value))
     if wrong is not None:  # the path and the rule are the schema's own words, unlike the message
         where = "/".join(map(str, wrong.absolute_schema_path))
@@ -49,6 +51,8 @@ def fits(value: Any, schema: Mapping[str, Any]) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _validator(schema: bytes) -> Draft202012Validator:
+    from jsonschema import Draft202012Validator
+
     value = strict_json(schema)
     Draft202012Validator.check_schema(value)
     return Draft202012Validator(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from flows.run import build_under_prefect
 from schemas.config import Configuration
 from storage import runs
 from storage.folder import open_store
+from tasks.build import Build
 from tasks.executor import Call, StoppedError
 from tasks.report import Silent
 from tests.corpora import documents, write_corpus
@@ -42,10 +44,22 @@ def test_a_night_without_a_change_starts_no_worker(chosen: dict[str, object], mo
     assert (outcome.published, outcome.parts_made) == (False, 0)
 
 
-def test_a_small_night_is_made_by_one_worker(
+def test_a_night_that_only_touches_a_file_starts_no_worker(
+    chosen: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.cluster.open_cluster", fail)
+    write_corpus(tmp_path / "corpus.jsonl", documents(24))
+    assert not build_under_prefect(Configuration.model_validate(chosen), progress=Silent()).published
+
+
+def test_a_small_night_is_made_by_two_workers_that_start_before_the_corpus_is_read(
     chosen: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[int] = []
+    expected = threading.Event()
+    scan, expect = Build.scan, OnDemand.expect
+    monkeypatch.setattr(OnDemand, "expect", lambda self: (expect(self), expected.set()))
+    monkeypatch.setattr(Build, "scan", lambda self: (scan(self), started.append(0 if expected.is_set() else -1)))
     monkeypatch.setattr(on_demand, "_CALLS_PER_WORKER", 1_000)
     opened = OnDemand._cluster
 
@@ -58,8 +72,9 @@ def test_a_small_night_is_made_by_one_worker(
     rows = documents(24)
     rows["doc-0007"] = (rows["doc-0007"][0], "Falk Orso left Quillon. Nobody saw it.")
     write_corpus(tmp_path / "corpus.jsonl", rows)
+    chosen["run"] = {"workers": 8}
     outcome = build_under_prefect(Configuration.model_validate(chosen), progress=Silent())
-    assert (outcome.published, set(started)) == (True, {1})
+    assert (outcome.published, set(started)) == (True, {0, 2})
     fresh = children.settings(tmp_path / "fresh", tmp_path / "corpus.jsonl")
     assert outcome.manifest == children.build(fresh).manifest
 
@@ -90,4 +105,36 @@ def test_light_calls_run_here_and_none_after_a_stop(tmp_path: Path, monkeypatch:
     for call in (light, Call("b", sum, ([1],))):
         with pytest.raises(StoppedError):
             list(executor.run([call]))
+    executor.close()
+
+
+def test_workers_that_do_not_start_are_tried_once_and_the_first_call_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[object] = []
+
+    def broken(*arguments: object) -> None:
+        tries.append(arguments)
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("flows.cluster.open_cluster", broken)
+    executor = OnDemand(tmp_path, 2)
+    executor.expect()
+    for number in range(2):
+        with pytest.raises(OSError, match="no more processes"):
+            list(executor.run([Call(f"a{number}", sum, ([1],))]))
+    executor.close()
+    assert len(tries) == 1
+
+
+def test_what_opens_a_model_waits_for_workers_that_are_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = OnDemand(tmp_path, 2)
+    opens = Call("a", sum, ([1, 2],), light=True, warms=True)
+    assert [result for _, result in executor.run([opens])] == [3]
+    monkeypatch.setattr("flows.cluster.open_cluster", fail)
+    executor.expect()
+    with pytest.raises(AssertionError, match="not to be started"):
+        list(executor.run([opens]))
     executor.close()

@@ -105,3 +105,15 @@ def test_a_run_id_begins_with_the_time_and_tells_processes_apart() -> None:
     assert one.startswith("20260131T020000000Z-")
     assert one != runs.make_run_id(clock)  # a clock may stand still
     assert one != other
+
+
+def test_the_last_report_is_that_of_the_newest_run_that_ended_well(store: FolderStore) -> None:
+    assert runs.last_report(store) == {}
+    for number, state in enumerate(["published", "unchanged", "failed", "done"]):
+        runs.start(store, f"run{number}", "build", clock=clock)
+        ended = RunEnd(run_id=f"run{number}", state=state, exit_code=0, ended=CREATED, report={"number": number})
+        runs.end(store, ended)
+    runs.start(store, "run9", "build", clock=clock)
+    assert runs.last_report(store) == {"number": 1}
+    store.replace("runs/run1/end.json", b"{")
+    assert runs.last_report(store) == {"number": 0}

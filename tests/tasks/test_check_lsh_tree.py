@@ -99,7 +99,8 @@ def test_children_that_are_not_those_of_their_parents_are_refused(pack: dict[str
 def group(built: tuple[FolderStore, Outputs]) -> Job:
     """The check of the summaries of passages."""
     store, outputs = built
-    inputs = {**outputs["lsh_summaries", "a"], "segments": outputs["lsh_segments", "l1"]["segments/a"]}
+    inputs = {**outputs["lsh_summaries", "a"], **outputs["lsh_vectors", "a"]}
+    inputs["segments"] = outputs["lsh_segments", "l1"]["segments/a"]
     return Job("tasks.check", "", "a", store.url, "run", inputs, {})
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings, FieldNames
-from tasks.ingest.sources import batches, expand, find, kind_of
+from tasks.ingest.sources import batches, digest_of_files, expand, find, kind_of
 
 
 def _make(folder: Path, *names: str) -> Path:
@@ -173,3 +173,26 @@ def test_paths_without_a_file_are_named(tmp_path: Path) -> None:
         find(CorpusSettings(paths=(paths[1],)))
     with pytest.raises(BadInput, match="does not exist"):
         find(CorpusSettings(paths=(str(tmp_path / "gone"),)), allow_none=True)
+
+
+def test_the_digest_of_files_is_of_their_names_and_bytes_alone(tmp_path: Path) -> None:
+    def digest(folder: Path) -> str | None:
+        return digest_of_files(expand(CorpusSettings(paths=(str(folder),))))
+
+    one, other = _make(tmp_path / "one", "a.txt", "b.txt"), _make(tmp_path / "other", "b.txt", "a.txt")
+    known = digest(one)
+    os.utime(one / "a.txt", (1, 1))
+    assert known == digest(one) == digest(other) is not None
+    (other / "b.txt").write_text("y", encoding="utf-8")
+    assert digest(other) != known
+    (one / "b.txt").rename(one / "c.txt")
+    assert digest(one) != known
+
+
+def test_files_that_take_long_or_cannot_be_read_have_no_digest(tmp_path: Path) -> None:
+    files = expand(CorpusSettings(paths=(str(_make(tmp_path / "corpus", "a.txt", "page.html")),)))
+    assert digest_of_files(files) is None
+    (text,) = (file for file in files if file.kind == "text")
+    assert digest_of_files([text]) is not None
+    (tmp_path / "corpus" / "a.txt").unlink()
+    assert digest_of_files([text]) is None

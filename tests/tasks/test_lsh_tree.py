@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from flows.plan import make_plan
 from flows.run import Outcome
 from indexmill.canonical import canonical_json, digest_of
 from indexmill.models.embedder import HashEmbedder
+from indexmill.retrieve.grid import SCALE
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
 from schemas.tables import LSH_SEGMENTS
@@ -87,22 +89,25 @@ def test_every_node_is_what_its_id_says(quick: Path) -> None:
         for entry in entries
         if entry.stage == "lsh_segments"
         for name, digest in entry.outputs.items()
-        if name != "codes"
+        if name.startswith("segments/")
     ]
     assert sum(table.num_rows for table in segments) == int((pack["parents"] >= 0).sum())
 
 
-def test_codes_and_hyperplanes_are_those_of_the_vectors(quick: Path) -> None:
+def test_codes_are_of_the_passages_vectors_and_of_the_mean_of_a_summarys_children(quick: Path) -> None:
     build(chosen(quick / "store", documents(30)))
     with indexmill.open(quick / "store") as snapshot:
         pack = tree(snapshot)
-        vectors = [snapshot.arrays(one.name)["passages"] for one in snapshot.shards("vectors")]
-        vectors += [snapshot.arrays(one.name)["vectors"] for one in snapshot.shards("summary_vectors")]
+        places = [row for one in snapshot.shards("vectors") for row in snapshot.arrays(one.name)["passages"]]
+    for low, high in pairwise(pack["children.indptr"].tolist()):
+        mean = np.rint(np.stack(places)[pack["children.indices"][low:high]] * SCALE).sum(axis=0, dtype=np.float64)
+        places.append((mean / np.sqrt((mean**2).sum())).astype(np.float32))
+    assert len(places) > 30 + 10
     axes = principal_axes(HashEmbedder().encode(sorted(TOPICS)))
     planes = Hyperplanes(0, 64, axes)
     assert np.array_equal(pack["hyperplanes"][:AXES], axes)
     assert np.array_equal(pack["hyperplanes"][AXES:], Hyperplanes(0, 64).normals()[AXES:])
-    assert np.array_equal(pack["codes"], planes.codes(np.concatenate(vectors)))
+    assert np.array_equal(pack["codes"], planes.codes(np.stack(places)))
 
 
 @pytest.mark.parametrize("count", [1, 12, 13])

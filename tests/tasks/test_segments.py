@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tasks.hyperplanes import Hyperplanes
 from tasks.ingest.shards import id_hashes
-from tasks.segments import BLOCKS, Segments, node_id, segment
+from tasks.segments import BLOCKS, Segments, centres, node_id, segment
 
 DIMENSION = 16
 PLANES = Hyperplanes(0, DIMENSION)
@@ -230,3 +230,32 @@ def test_an_id_says_what_its_summary_was_made_from() -> None:
         node_id(1, [("b", "digest of b"), ("c", "digest of a")], "extractive"),
     ]
     assert len({found, *others}) == 6
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return (vectors / np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)[:, None]).astype(np.float32)
+
+
+def test_the_centre_of_a_segment_is_the_mean_direction_of_its_vectors() -> None:
+    vectors = np.array([[1, 0], [0, 1], [0.6, 0.8], [0, 1], [0, -1]], dtype=np.float32)
+    found = Segments(np.array([2, 0, 1, 3, 4]), np.array([0, 2, 3, 5]))
+    #  (0.6, 0.8) + (1, 0) is twice (0.8, 0.4); what cancels out has no direction
+    expected = np.array([[0.8, 0.4] / np.sqrt(0.8), [0, 1], [0, 0]], dtype=np.float32)
+    assert np.allclose(centres(found, vectors, 2), expected, atol=1e-6)
+    assert centres(Segments(np.empty(0, np.int64), np.zeros(1, np.int64)), vectors[:0], 2).shape == (0, 2)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(KINDS), st.integers(1, 120), BOUNDS, st.integers(0, 99))
+def test_a_centre_has_the_same_bits_in_any_order_and_company(
+    kind: str, rows: int, bounds: tuple[int, int], seed: int
+) -> None:
+    vectors = unit(made(kind, rows, seed))
+    found = segment(keys_of(rows), vectors, PLANES, *bounds)
+    together = centres(found, vectors, DIMENSION)
+    shuffled = np.random.default_rng(seed).permutation(rows)
+    moved = Segments(np.argsort(shuffled)[found.order], found.offsets)
+    assert np.array_equal(centres(moved, lambda asked: vectors[shuffled][asked], DIMENSION), together)
+    for own, centre in zip(found.rows(), together, strict=True):
+        alone = Segments(np.arange(len(own))[::-1], np.array([0, len(own)]))
+        assert np.array_equal(centres(alone, vectors[own], DIMENSION)[0], centre)
