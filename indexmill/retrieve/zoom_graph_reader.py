@@ -70,7 +70,7 @@ def open_zoom_graph(snapshot: Snapshot) -> ZoomGraph:
     parameters = parameters_of(snapshot, "zoom_graph", ZoomGraphParameters)
     name_vectors, name_rows = names_of(snapshot, keys)
     names = QuestionNames(
-        NameIndex(keys),
+        NameIndex(keys, snapshot.name_filter),
         _transposed(contents, len(keys)),
         name_vectors,
         name_rows,
