@@ -20,7 +20,8 @@ def block(dense: np.ndarray) -> Block:
 def dense(graph: Shared) -> np.ndarray:
     n = len(graph.sums)
     made = np.zeros((n, n))
-    made[np.arange(n).repeat(np.diff(graph.indptr)), graph.indices] = graph.weights
+    rows, columns, weights = graph.links()
+    made[rows, columns] = weights
     return made
 
 
