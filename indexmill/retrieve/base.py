@@ -136,14 +136,19 @@ class PassageRetriever(ABC):
 
     def search(self, asked: Asked, k: int) -> list[list[Hit]]:
         """The passages of each question as hits, some questions explained together: see ``Retriever``."""
-        hits = []
+        hits: list[list[Hit]] = []
         ranked = self.rank(asked, k)
         while tile := list(islice(ranked, EXPLAINED_TOGETHER)):
             told: Sequence[Explanations] = [None] * len(tile)
             if asked.explain:
                 told = self.explanations(tile, [range(len(found.rows)) for found in tile])
-            for found, explanations in zip(tile, told, strict=True):
-                hits.append(self.passages.hits(found.rows, found.scores, explanations))
+            every = self.passages.hits(
+                np.concatenate([found.rows for found in tile]),
+                np.concatenate([np.asarray(found.scores, dtype=np.float64) for found in tile]),
+                [reason for found, its in zip(tile, told, strict=True) for reason in its or [None] * len(found.rows)],
+            )
+            made = iter(every)
+            hits += [list(islice(made, len(found.rows))) for found in tile]
         return hits
 
 
