@@ -1,8 +1,8 @@
 """Telling apart, many at a time and without a digest, what may be a name from what is none.
 
-A question has a hundred runs of words, a handful of which are names, and a name is looked up by its SHA-256. For a batch
-it is faster to ask first a Bloom filter of one hash: what it lets through is looked up, and nearly all of the rest is
-not. The hash is a polynomial modulo 2^64 over the bytes, of which prefix sums give that of any run in one operation.
+A question has a hundred runs of words, a handful of which are names, and a name is looked up by its SHA-256. For some
+questions together it is faster to ask a Bloom filter of one hash first: what it lets through is looked up, and nearly
+all of the rest is not. The hash is a polynomial modulo 2^64 over the bytes, of which prefix sums give that of any run in one operation.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ def open_name_filter(snapshot: Snapshot) -> NameFilter | None:
 
         for shard in shards:
             names = read_table(snapshot.file(shard.name), shard.name, ["name"]).column("name").combine_chunks()
-            _, bounds, text = pa.concat_arrays([names.cast(pa.large_string())]).buffers()  # begins where its buffer does
+            _, bounds, text = pa.concat_arrays(
+                [names.cast(pa.large_string())]
+            ).buffers()  # begins where its buffer does
             offsets = np.frombuffer(bounds, np.int64, len(names) + 1)
             yield np.frombuffer(text or b"", np.uint8)[: offsets[-1]], offsets
 

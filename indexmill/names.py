@@ -86,9 +86,7 @@ class NameIndex:
     A lookup is a binary search, so that opening a graph of millions of entities builds nothing.
     """
 
-    def __init__(
-        self, keys: npt.NDArray[np.uint64], likely: Callable[[], NameFilter | None] = lambda: None
-    ) -> None:
+    def __init__(self, keys: npt.NDArray[np.uint64], likely: Callable[[], NameFilter | None] = lambda: None) -> None:
         """likely: gives, when many names are to be found, a filter that lets all of the table's through, if any."""
         self._keys = keys
         self.likely = likely

@@ -142,12 +142,12 @@ class PassageRetriever(ABC):
             told: Sequence[Explanations] = [None] * len(tile)
             if asked.explain:
                 told = self.explanations(tile, [range(len(found.rows)) for found in tile])
-            every = self.passages.hits(
-                np.concatenate([found.rows for found in tile]),
-                np.concatenate([np.asarray(found.scores, dtype=np.float64) for found in tile]),
-                [reason for found, its in zip(tile, told, strict=True) for reason in its or [None] * len(found.rows)],
-            )
-            made = iter(every)
+            reasons: list[dict[str, Any] | None] = []
+            for found, its in zip(tile, told, strict=True):
+                reasons += [None] * len(found.rows) if its is None else its
+            rows = np.concatenate([found.rows for found in tile])
+            scores = np.concatenate([np.asarray(found.scores, dtype=np.float64) for found in tile])
+            made = iter(self.passages.hits(rows, scores, reasons))
             hits += [list(islice(made, len(found.rows))) for found in tile]
         return hits
 

@@ -22,7 +22,7 @@ __all__ = ["FILTERED", "Link", "Links", "link_known", "link_named", "link_neares
 
 Rows = npt.NDArray[np.int64]
 
-FILTERED = 8
+FILTERED = 4
 """Fewest questions whose runs of words are filtered before they are looked up: for fewer it saves nothing."""
 
 _TILE = 128

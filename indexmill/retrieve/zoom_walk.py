@@ -18,7 +18,7 @@ import numpy.typing as npt
 from indexmill.retrieve.columns import positions, sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, TooManyLinks
 
-__all__ = ["Block", "QuestionLinks", "Scale", "Shared", "Walk", "Walked", "average", "averages", "shared"]
+__all__ = ["Block", "Near", "QuestionLinks", "Scale", "Shared", "Walk", "Walked", "average", "averages", "shared"]
 
 Scale = Literal["cells", "links"]
 """What the average weight of a block is taken over: all its cells, or its stored links."""
