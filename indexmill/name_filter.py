@@ -2,7 +2,8 @@
 
 A question has a hundred runs of words, a handful of which are names, and a name is looked up by its SHA-256. For some
 questions together it is faster to ask a Bloom filter of one hash first: what it lets through is looked up, and nearly
-all of the rest is not. The hash is a polynomial modulo 2^64 over the bytes, of which prefix sums give that of any run in one operation.
+all of the rest is not. The hash is a polynomial modulo 2^64 over the bytes, of which prefix sums give that of any run
+in one operation.
 """
 
 from __future__ import annotations
