@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from indexmill.models.embedder import Embedder
     from indexmill.snapshot import Snapshot
 
-__all__ = ["open_encoder"]
+__all__ = ["STREAMS", "open_encoder"]
+
+STREAMS = 2
+"""Passes over questions at a time: those of a batch have as many as it has lengths in tokens, a core each."""
 
 _ADVICE = "or pass the questions' vectors with vectors="
 
@@ -33,7 +36,7 @@ def open_encoder(snapshot: Snapshot) -> Embedder:
 
             files = {name: snapshot.file(artifact.name) for name, artifact in carried.items()}
             # bf16 agrees with f32 to four digits, so a processor without it may still encode questions.
-            return OpenVINOEmbedder.open(files, precision="f32" if precision == "f32" else "auto")
+            return OpenVINOEmbedder.open(files, precision="f32" if precision == "f32" else "auto", streams=STREAMS)
         if made_by.get("backend") == "hash":
             from indexmill.models.embedder import HashEmbedder
 

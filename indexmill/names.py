@@ -18,10 +18,14 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from indexmill.name_filter import NameFilter
 
 __all__ = ["MAX_NAME_LENGTH", "NameIndex", "canonical_name", "canonical_words", "entity_id"]
 
@@ -82,8 +86,10 @@ class NameIndex:
     A lookup is a binary search, so that opening a graph of millions of entities builds nothing.
     """
 
-    def __init__(self, keys: npt.NDArray[np.uint64]) -> None:
+    def __init__(self, keys: npt.NDArray[np.uint64], likely: Callable[[], NameFilter | None] = lambda: None) -> None:
+        """likely: gives, when many names are to be found, a filter that lets all of the table's through, if any."""
         self._keys = keys
+        self.likely = likely
 
     def __len__(self) -> int:
         return len(self._keys)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from indexmill.folder import FolderReader
     from indexmill.models.embedder import Embedder
     from indexmill.models.llm import LLM
+    from indexmill.name_filter import NameFilter
     from indexmill.retrieve.communities import Communities
     from indexmill.retrieve.heterograph_nodes import HeterographNodes
     from indexmill.retrieve.passages import Passages
@@ -364,6 +365,13 @@ class Snapshot:
         from indexmill.retrieve.heterograph_nodes import HeterographNodes
 
         return self._once("heterograph", lambda: HeterographNodes(self))
+
+    def name_filter(self) -> NameFilter | None:
+        """What tells most texts that name no entity from names; None where it would take long to make."""
+        from indexmill.name_filter import open_name_filter
+
+        (found,) = self._once("name filter", lambda: (open_name_filter(self),))
+        return found
 
     def _find_dimensions(self) -> tuple[int | None]:
         shards = self.vectors("vectors", "passages")

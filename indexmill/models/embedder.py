@@ -17,7 +17,7 @@ import itertools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -126,6 +126,10 @@ class _Pooled(ABC):
     def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
         """The last hidden states, (texts, tokens, dimension), of texts that have the same number of tokens."""
 
+    def _all_hidden(self, passes: Iterable[NDArray[Any]]) -> Iterator[NDArray[np.float32]]:
+        """The hidden states of each of some passes, in their order."""
+        return map(self._hidden, passes)
+
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """The unit vectors of some texts, (n, dimension) float32, in their order."""
         pooled = np.empty((len(texts), self.dimension), np.float32)
@@ -170,12 +174,13 @@ class _Pooled(ABC):
         by_length: dict[int, list[int]] = {}
         for row, of_text in enumerate(tokens):
             by_length.setdefault(len(of_text.ids), []).append(row)
+        batches = []
         for length, rows in sorted(by_length.items()):
             size = max(1, self.tokens_per_pass // max(1, length))
-            for at in range(0, len(rows), size):
-                batch = rows[at : at + size]
-                chosen = [tokens[row] for row in batch]
-                yield batch, self._hidden(np.stack([of_text.ids for of_text in chosen])), chosen
+            batches += [rows[at : at + size] for at in range(0, len(rows), size)]
+        every = self._all_hidden(np.stack([tokens[row].ids for row in batch]) for batch in batches)
+        for batch, hidden in zip(batches, every, strict=True):
+            yield batch, hidden, [tokens[row] for row in batch]
 
 
 class Tokeniser:

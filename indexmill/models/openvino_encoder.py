@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import queue
 import sys
-import threading
+from collections import deque
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
 from indexmill.models.embedder import EncoderFingerprint, TokenEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -55,7 +56,7 @@ def import_openvino() -> Any:
 class OpenVINOEmbedder(TokenEncoder):
     """An Embedder that runs a converted graph; open it with `OpenVINOEmbedder.open`."""
 
-    def __init__(self, files: Mapping[str, Path], *, threads: int, precision: str) -> None:
+    def __init__(self, files: Mapping[str, Path], *, threads: int, precision: str, streams: int = 1) -> None:
         if precision not in ("auto", "f32", "bf16"):
             raise ConfigurationError(f"precision is {precision!r}; it must be auto, f32 or bf16")
         try:
@@ -65,7 +66,7 @@ class OpenVINOEmbedder(TokenEncoder):
             raise ModelUnavailable(f"{error.filename}: no such encoder file; convert the model again") from error
         self._settings: dict[str, Any] = settings
         self._files = dict(files)
-        self._threads = threads
+        self._streams = streams
         super().__init__(tokenizer, int(settings["max_tokens"]))
         openvino = import_openvino()
         core = openvino.Core()
@@ -83,23 +84,25 @@ class OpenVINOEmbedder(TokenEncoder):
             "CPU",
             {
                 "INFERENCE_PRECISION_HINT": precision,
-                "INFERENCE_NUM_THREADS": threads,
-                "NUM_STREAMS": 1,
+                "INFERENCE_NUM_THREADS": threads * streams,
+                "NUM_STREAMS": streams,
                 "PERFORMANCE_HINT": "LATENCY",
                 "ENABLE_CPU_PINNING": False,
             },
         )
-        self._request = self._graph.create_infer_request()
-        self._turn = threading.Lock()  # a request holds one pass at a time
+        self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()  # requests, each of which holds one pass at a time
+        for _ in range(streams):
+            self._free.put(self._graph.create_infer_request())
         self._version = str(openvino.__version__)
 
     @classmethod
     def open(
-        cls, folder: Path | str | Mapping[str, Path], *, threads: int = 1, precision: str = "auto"
+        cls, folder: Path | str | Mapping[str, Path], *, threads: int = 1, precision: str = "auto", streams: int = 1
     ) -> OpenVINOEmbedder:
         """Open a converted encoder (see `convert`): a folder with the four files, or the path of each by its name.
 
-        `precision` is "auto" (bf16 where the processor has it, f32 elsewhere), "bf16" or "f32".
+        `precision` is "auto" (bf16 where the processor has it, f32 elsewhere), "bf16" or "f32". `streams` passes run
+        at a time, with so many `threads` each: a pass has the same bits in any stream.
         Raises ModelUnavailable where a file or the package openvino is missing, CorruptBlob for an unreadable graph.
         """
         if isinstance(folder, (str, Path)):
@@ -107,7 +110,7 @@ class OpenVINOEmbedder(TokenEncoder):
         missing = sorted(set(ENCODER_FILES) - set(folder))
         if missing:
             raise ModelUnavailable(f"an encoder has the files {list(ENCODER_FILES)}; not given: {missing}")
-        return cls(folder, threads=threads, precision=precision)
+        return cls(folder, threads=threads, precision=precision, streams=streams)
 
     @property
     def dimension(self) -> int:
@@ -146,10 +149,43 @@ class OpenVINOEmbedder(TokenEncoder):
         return next((part[4:] for part in requirements.split(";") if part.startswith("isa=")), "")
 
     def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
-        with self._turn:
-            answer = self._request.infer({0: np.ascontiguousarray(ids, np.int64)}, share_inputs=True)
+        request = self._free.get()
+        try:
+            answer = request.infer({0: np.ascontiguousarray(ids, np.int64)}, share_inputs=True)
             hidden: NDArray[np.float32] = answer[self._graph.output(0)]
+        finally:
+            self._free.put(request)
         return hidden
+
+    def _all_hidden(self, passes: Iterable[NDArray[Any]]) -> Iterator[NDArray[np.float32]]:
+        """As many passes in flight as there are streams, fewer where other threads have some."""
+        if self._streams == 1:
+            yield from map(self._hidden, passes)
+            return
+        running: deque[Any] = deque()
+        try:
+            for ids in passes:
+                try:
+                    request = self._free.get(block=not running)  # who has one waits for no other
+                except queue.Empty:
+                    running[0].wait()
+                    yield _result(running[0])
+                    request = running.popleft()
+                request.start_async({0: np.ascontiguousarray(ids, np.int64)}, share_inputs=True)
+                running.append(request)
+            while running:
+                running[0].wait()
+                yield _result(running[0])
+                self._free.put(running.popleft())
+        finally:
+            for request in running:
+                request.wait()
+                self._free.put(request)
+
+
+def _result(request: Any) -> NDArray[np.float32]:
+    """The output of a pass, a copy: the request's next pass overwrites its own."""
+    return np.array(request.get_output_tensor(0).data)
 
 
 def _digest(path: Path) -> str:

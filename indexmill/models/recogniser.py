@@ -23,6 +23,7 @@ from indexmill.errors import ModelUnavailable
 from indexmill.names import canonical_name, canonical_words
 
 __all__ = [
+    "LONGEST_NAME",
     "Candidate",
     "Field",
     "Kind",
@@ -36,6 +37,7 @@ __all__ = [
     "question_candidates",
     "question_names",
     "question_runs",
+    "question_words",
     "title_mentions",
 ]
 
@@ -489,7 +491,8 @@ class Candidate(NamedTuple):
     capital: bool
 
 
-_LONGEST_NAME = 12  # words
+LONGEST_NAME = 12
+"""Most words of a run that is taken for a name."""
 
 
 def question_candidates(question: str) -> list[Candidate]:
@@ -503,28 +506,32 @@ def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
     A question is matched against the names that the corpus has: people write questions in any casing (``Lothair Ii's
     mother``, ``God'S Gift To Women``), and what is a name and what is not stands in the corpus, not in the question.
     """
-    words = canonical_words(question)
-    shown: set[str] = set()
-    for i, raw in enumerate(_RAW_WORD.findall(question)):
-        lower = raw.isascii() and raw.islower()
-        if raw[0].isdigit() or (not lower and any(c.isupper() for c in raw)):
-            folded = canonical_words(raw)
-            if i or not folded or folded[0] not in _OPENERS:
-                shown.update(folded)
-    telling, capitals = [0], [0]  # how many before each word
-    for word in words:
-        tells = word not in _FUNCTION_WORDS
-        telling.append(telling[-1] + tells)
-        capitals.append(capitals[-1] + (tells and word in shown))
+    words, tells, shows = question_words(question)
+    telling, capitals = list(accumulate(tells, initial=0)), list(accumulate(shows, initial=0))  # before each word
     text = " ".join(words)
     ends = list(accumulate(len(word) + 1 for word in words))  # of each word and the space after it
     begins = [0, *ends]
     return [
         (text[begins[start] : ends[end - 1] - 1], start, end, capitals[end] > capitals[start])
-        for n in range(min(_LONGEST_NAME, len(words)), 0, -1)
+        for n in range(min(LONGEST_NAME, len(words)), 0, -1)
         for start, end in enumerate(range(n, len(words) + 1))
         if telling[end] > telling[start] and words[start] != "the"
     ]
+
+
+def question_words(question: str) -> tuple[list[str], list[bool], list[bool]]:
+    """Return a question's canonical words, which are no function words, and of these which are written as names are."""
+    words = canonical_words(question)
+    shown: set[str] = set()
+    for i, raw in enumerate(_RAW_WORD.findall(question)):
+        lower = raw.lower()
+        plain = raw.isascii()
+        if raw[0].isdigit() or (lower != raw if plain else any(c.isupper() for c in raw)):
+            folded = [lower] if plain and raw.isalnum() else canonical_words(raw)  # the same, without its cost
+            if i or not folded or folded[0] not in _OPENERS:
+                shown.update(folded)
+    tells = [word not in _FUNCTION_WORDS for word in words]
+    return words, tells, [tell and word in shown for word, tell in zip(words, tells, strict=True)]
 
 
 def question_names(question: str) -> list[str]:

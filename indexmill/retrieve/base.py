@@ -136,14 +136,19 @@ class PassageRetriever(ABC):
 
     def search(self, asked: Asked, k: int) -> list[list[Hit]]:
         """The passages of each question as hits, some questions explained together: see ``Retriever``."""
-        hits = []
+        hits: list[list[Hit]] = []
         ranked = self.rank(asked, k)
         while tile := list(islice(ranked, EXPLAINED_TOGETHER)):
             told: Sequence[Explanations] = [None] * len(tile)
             if asked.explain:
                 told = self.explanations(tile, [range(len(found.rows)) for found in tile])
-            for found, explanations in zip(tile, told, strict=True):
-                hits.append(self.passages.hits(found.rows, found.scores, explanations))
+            reasons: list[dict[str, Any] | None] = []
+            for found, its in zip(tile, told, strict=True):
+                reasons += [None] * len(found.rows) if its is None else its
+            rows = np.concatenate([found.rows for found in tile])
+            scores = np.concatenate([np.asarray(found.scores, dtype=np.float64) for found in tile])
+            made = iter(self.passages.hits(rows, scores, reasons))
+            hits += [list(islice(made, len(found.rows))) for found in tile]
         return hits
 
 

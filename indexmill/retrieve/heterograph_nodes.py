@@ -94,7 +94,7 @@ class HeterographNodes:
         except (ValueError, IndexError) as error:
             raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} does not hold a graph: {error}") from error
         self._support = Sparse(arrays["passages.indptr"], arrays["passages.indices"])
-        self.names, self.words = NameIndex(arrays["entity_keys"]), NameWords.of(names)
+        self.names, self.words = NameIndex(arrays["entity_keys"], snapshot.name_filter), NameWords.of(names)
         self._rows = arrays["rows"]
         self._relation_tokens = arrays["relation_tokens"]
         self._vectors = [

@@ -40,13 +40,16 @@ class Passages:
         self,
         rows: npt.NDArray[np.int64],
         scores: npt.NDArray[np.floating],
-        explanations: Sequence[dict[str, Any]] | None = None,
+        explanations: Sequence[dict[str, Any] | None] | None = None,
     ) -> list[Hit]:
         """The passages of these rows as hits, in the order given."""
         reasons: Sequence[dict[str, Any] | None] = [None] * len(rows) if explanations is None else explanations
+        columns = (self._rows.take(rows, name) for name in ("passage_id", "document_id", "text", "tokens"))
         return [
-            self._hit(row, score, reason)
-            for row, score, reason in zip(rows.tolist(), scores.tolist(), reasons, strict=True)
+            Hit("passage", identity, score, text, title, (document,), tokens, self._version, reason)
+            for identity, document, text, tokens, title, score, reason in zip(
+                *columns, self._titles_of(rows), scores.tolist(), reasons, strict=True
+            )
         ]
 
     def document_ids(self) -> list[str]:
@@ -82,20 +85,14 @@ class Passages:
         """The texts of some passages."""
         return self._rows.take(rows, "text")
 
-    def _hit(self, row: int, score: float, explanation: dict[str, Any] | None) -> Hit:
-        number, place = self._rows.locate(row)
-        cells = self._rows.cells(number)
-        return Hit(
-            kind="passage",
-            id=cells["passage_id"](place),
-            score=score,
-            text=cells["text"](place),
-            title=self._documents.cells(number)["title"](self._document_rows(number)[place]),
-            document_ids=(cells["document_id"](place),),
-            tokens=cells["tokens"](place),
-            version=self._version,
-            explanation=explanation,
-        )
+    def _titles_of(self, rows: npt.NDArray[np.int64]) -> list[str]:
+        """The titles of the documents of some passages."""
+        numbers, places = self._rows.places(rows)
+        titles = {number: (self._documents.cells(number)["title"], self._document_rows(number)) for number in numbers}
+        return [
+            title(documents[place])
+            for (title, documents), place in zip(map(titles.__getitem__, numbers), places, strict=True)
+        ]
 
     def _document_rows(self, number: int) -> list[int]:
         """For each passage of a shard, the row of its document there."""

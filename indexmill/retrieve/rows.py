@@ -72,11 +72,14 @@ class Rows:
 
     def take(self, rows: npt.NDArray[np.int64], column: str) -> list[Any]:
         """The values of some rows, in their order."""
+        numbers, places = self.places(rows)
+        cell = {number: self.cells(number)[column] for number in set(numbers)}
+        return [cell[number](place) for number, place in zip(numbers, places, strict=True)]
+
+    def places(self, rows: npt.NDArray[np.int64]) -> tuple[list[int], list[int]]:
+        """The numbers of the shards that some rows are in, and their places there."""
         numbers = self._bounds.searchsorted(rows, side="right") - 1
-        places = rows - self._bounds[numbers]
-        shards = numbers.tolist()
-        cell = {number: self.cells(number)[column] for number in set(shards)}
-        return [cell[number](place) for number, place in zip(shards, places.tolist(), strict=True)]
+        return numbers.tolist(), (rows - self._bounds[numbers]).tolist()
 
     def _read(self, number: int) -> dict[str, Any]:
         from indexmill.snapshot import read_table

@@ -56,7 +56,7 @@ def open_tri_graph(snapshot: Snapshot) -> TriGraph:
         passages,
         sentences,
         matrices,
-        NameIndex(keys),
+        NameIndex(keys, snapshot.name_filter),
         name_vectors=name_vectors,
         name_rows=name_rows,
         sentence_passage=_array(snapshot, arrays, "sentence_passage"),

@@ -10,7 +10,7 @@ are long, exp(cos) is taken as 1 + cos, whose product with a vector needs no pai
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,14 @@ _PADDED = 8
 _CELLS = 1 << 15
 """Most cells of such an array: 256 KiB."""
 
+_AT_ONCE = 32
+"""Most sentences whose products are fast as one of OpenBLAS's small products."""
+
+_BLOCKS = 64
+"""Up to so many sentences, the products of all with _BLOCK of them at a time are faster than one large one."""
+
+_BLOCK = 16
+
 _PRECISION = 1e-15
 _MOST_STEPS = 400
 _WIDTHS = 6  # standard deviations of the Gaussian beyond which it is zero in the result
@@ -43,17 +51,37 @@ _Product = Callable[[Scores], Scores]
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """The local graph of one question.
+    """The local graphs of some questions, one after the other.
 
-    vectors: ``(l, d)`` of the sentences. documents: ``(l,)``, ascending, the document of each. owners, columns: the
-    links of sentences and entities, positions in both. entities: ``(h,)``, the entities' coarse scores.
+    vectors: ``(n, d)`` of sentences. counts, named: ``(n_graphs,)``, the sentences and the entities of each. rows,
+    documents: ``(l,)``, of each sentence its vector and its document, ascending in a graph. owners, columns: the links
+    of sentences and entities, positions in both, by owner. entities: ``(h,)``, the entities' coarse scores.
     """
 
     vectors: npt.NDArray[np.float32]
+    counts: Rows
+    rows: Rows
     documents: Rows
     owners: Rows
     columns: Rows
+    named: Rows
     entities: Scores
+
+    def one(self, place: int) -> Local:
+        """One of the graphs."""
+        begin, first = int(self.counts[:place].sum()), int(self.named[:place].sum())
+        own = slice(begin, begin + int(self.counts[place]))
+        links = slice(*self.owners.searchsorted((own.start, own.stop)))
+        return Local(
+            self.vectors,
+            self.counts[place : place + 1],
+            self.rows[own],
+            self.documents[own],
+            self.owners[links] - begin,
+            self.columns[links] - first,
+            self.named[place : place + 1],
+            self.entities[first : first + int(self.named[place])],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,85 +124,139 @@ class FineWalk:
         return min(math.ceil(math.log(_PRECISION) / math.log(self.stay)), _MOST_STEPS)
 
 
-def sentence_scores(graphs: Sequence[Local], setting: FineWalk) -> list[Scores]:
+def sentence_scores(graphs: Local, setting: FineWalk) -> Scores:
     """The scores of the sentences ``(l,)`` of each graph in the limit of its walk, whatever stands beside it; zeros
     where no entity has a coarse score."""
-    found = [np.zeros(len(graph.documents)) for graph in graphs]
-    alike: dict[int, list[int]] = {}
-    for i, graph in enumerate(graphs):
-        if len(graph.documents) and graph.entities.any():
-            folded = len(graph.documents) <= min(_FOLDED, DENSE_SENTENCES)
-            alike.setdefault(-(-len(graph.documents) // _PADDED) * _PADDED if folded else 0, []).append(i)
-    for i in alike.pop(0, ()):
-        found[i] = _scores(graphs[i], setting)
-    for width, those in alike.items():
-        together = max(1, _CELLS // width**2)
-        for first in range(0, len(those), together):
-            some = those[first : first + together]
-            for i, scores in zip(some, _stacked([graphs[i] for i in some], width, setting), strict=True):
-                found[i] = scores
+    found = np.zeros(len(graphs.documents))
+    mass = sums(np.arange(len(graphs.named)).repeat(graphs.named), graphs.entities, len(graphs.named))
+    walked = (graphs.counts > 0) & (mass > 0)
+    small = graphs.counts <= min(_FOLDED, DENSE_SENTENCES)
+    begins = _before(graphs.counts)
+    for i in (walked & ~small).nonzero()[0].tolist():
+        found[begins[i] : begins[i] + graphs.counts[i]] = _scores(graphs.one(i), setting)
+    (chosen,) = (walked & small).nonzero()
+    if len(chosen):
+        widths = -(-graphs.counts[chosen] // _PADDED) * _PADDED
+        order = widths.argsort(kind="stable")
+        sentences, scores = _padded(graphs, chosen[order], widths[order], mass, setting)
+        found[sentences] = scores
     return found
 
 
-def _stacked(graphs: Sequence[Local], width: int, setting: FineWalk) -> list[Scores]:
-    """The scores of graphs of at most ``width`` sentences: of each one matrix, filled up with zeros to that width.
+def _before(lengths: Rows) -> Rows:
+    """How much stands before each of some columns."""
+    return np.asarray(lengths.cumsum() - lengths, dtype=np.int64)
+
+
+def _runs(begins: Rows, lengths: Rows) -> Rows:
+    """What stands one after the other, so much from each beginning."""
+    return np.asarray(np.arange(int(lengths.sum())) + (begins - _before(lengths)).repeat(lengths), dtype=np.int64)
+
+
+def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: FineWalk) -> tuple[Rows, Scores]:
+    """The sentences of some small graphs, and their scores: of each graph one matrix, filled up to its width.
 
     The links by way of entities are folded into it: a step of the sentences' scores is two of the walk, and brings what
-    comes from the start, from sentences, and by way of entities.
+    comes from the start, from sentences, and by way of entities. Graphs of one width, which stand together, are one
+    array. chosen, widths: of the graphs, the narrow ones first. mass: of all graphs, the sum of their coarse scores.
     """
-    count, stay = len(graphs), setting.stay
-    lengths = np.array([len(graph.documents) for graph in graphs])
-    named = np.array([len(graph.entities) for graph in graphs])
-    links = np.array([len(graph.owners) for graph in graphs])
-    cells = (lengths * named).tolist()
-    across = 1 / np.array([average(n, n, of, setting.scale) for n, of in zip(links.tolist(), cells, strict=True)])
-    asking, whose = np.arange(count).repeat(links), np.arange(count).repeat(named)
-    owners = np.concatenate([graph.owners for graph in graphs])
-    columns = np.concatenate([graph.columns for graph in graphs])
-    places, entities = asking * width + owners, (named.cumsum() - named)[asking] + columns
+    stay, counts, named, count = setting.stay, graphs.counts[chosen], graphs.named[chosen], len(chosen)
+    begins, cells = _before(widths), _before(widths * widths)
+    first, first_entity = _before(graphs.counts)[chosen], _before(named)
+    sentences, places = _runs(first, counts), _runs(begins, counts)
+
+    # The links by graph and entity: whose they are, and the place of the sentence in its graph.
+    at = np.full(len(graphs.counts), -1, dtype=np.int64)
+    at[chosen] = np.arange(count)
+    at = at.repeat(graphs.counts).take(graphs.owners)
+    used = at >= 0
+    at, owners, columns = at[used], graphs.owners[used], graphs.columns[used]
+    columns = columns + (first_entity - _before(graphs.named)[chosen]).take(at)
+    order = columns.argsort(kind="stable")
+    at, columns = at.take(order), columns.take(order)
+    owners = owners.take(order) - first.take(at)
 
     # Columns of the mixed block add up to one; then both blocks are brought to one average weight.
-    within = lengths.astype(np.float64) if setting.mixes else np.zeros(count)
-    of_sentence = within.repeat(width) + across.repeat(width) * np.bincount(places, minlength=count * width)
-    of_entity = across[whose] * np.bincount(entities, minlength=len(whose))
-    of_sentence[of_sentence == 0], of_entity[of_entity == 0] = 1.0, 1.0
+    links, length = np.bincount(at, minlength=count), int(widths.sum())
+    of_all = links if setting.scale == "links" else counts * named
+    across = np.where(links > 0, of_all / np.maximum(links, 1), 1.0)
+    within = counts.astype(np.float64) if setting.mixes else np.zeros(count)
+    at_place = begins.take(at) + owners
+    total = within.repeat(widths) + across.repeat(widths) * np.bincount(at_place, minlength=length)
+    total[total == 0] = 1.0
 
-    start = np.concatenate([graph.entities / graph.entities.sum() for graph in graphs])
-    from_entity = (stay * across)[asking] / of_entity[entities]
-    first = sums(places, from_entity * (setting.restart * start)[entities], count * width).reshape(count, width, 1)
-    ends = (width * named).cumsum()
-    mentions = np.zeros(int(ends[-1]))
-    mentions[(ends - width * named)[asking] + owners * named[asking] + columns] = across[asking]
-    passed = stay * stay / of_entity
-    matrix = np.empty((count, width, width))
-    cuts, begins = [0, *ends.tolist()], [0, *named.cumsum().tolist()]
-    for i in range(count):
-        own = mentions[cuts[i] : cuts[i + 1]].reshape(width, begins[i + 1] - begins[i])
-        np.matmul(own * passed[begins[i] : begins[i + 1]], own.T, out=matrix[i])
-    if setting.mixes:
-        matrix += (stay * within)[:, None, None] * _all_mixed(graphs, lengths, width, setting)
-    matrix /= of_sentence.reshape(count, 1, width)
-    score = first
-    for _ in range(setting.steps - 1):
-        score = first + matrix @ score
-    return [one[:length, 0] for one, length in zip(score, lengths.tolist(), strict=True)]
+    degrees = np.bincount(columns, minlength=int(named.sum()))
+    coarse = graphs.entities.take(_runs(_before(graphs.named)[chosen], named)) / mass[chosen].repeat(named)
+    sharing = degrees.take(columns)
+    start = sums(at_place, (stay * setting.restart) * coarse.take(columns) / sharing, length)
+
+    # By way of an entity a sentence is linked to all that mention it.
+    ways = owners.take(_runs(_before(degrees).take(columns), sharing))
+    ways += (cells.take(at) + owners * widths.take(at)).repeat(sharing)
+    passed = (stay * stay * across.take(at) / sharing).repeat(sharing)
+    ends = np.concatenate([[0], np.bincount(at, sharing, count).cumsum()]).astype(np.int64)
+
+    rows, documents = graphs.rows.take(first).repeat(widths), np.full(length, -1, dtype=np.int64)
+    rows[places], documents[places] = graphs.rows.take(sentences), graphs.documents.take(sentences)
+    scores = np.empty(length)
+    for some, width in _cuts(widths):
+        those = slice(int(begins[some.start]), int(begins[some.start]) + (some.stop - some.start) * width)
+        shape = (some.stop - some.start, width)
+        own = slice(int(ends[some.start]), int(ends[some.stop]))
+        cell = ways[own] - cells[some.start]
+        matrix = np.bincount(cell, passed[own], shape[0] * width * width).astype(np.float64, copy=False)
+        matrix = matrix.reshape(*shape, width)
+        if setting.mixes:
+            vectors = graphs.vectors.take(rows[those], 0).reshape(*shape, -1)
+            matrix += _all_mixed(vectors, documents[those].reshape(shape), stay * within[some], setting)
+        matrix /= total[those].reshape(shape[0], 1, width)
+        from_start = start[those].reshape(*shape, 1)
+        score = from_start
+        for _ in range(setting.steps - 1):
+            score = matrix @ score
+            score += from_start
+        scores[those] = score.ravel()
+    return sentences, scores.take(places)
 
 
-def _all_mixed(graphs: Sequence[Local], lengths: Rows, width: int, setting: FineWalk) -> Scores:
-    """``_mixed`` of several graphs ``(n_graphs, width, width)``, filled up."""
-    apart, share = np.arange(width), setting.share
-    documents = np.full((len(graphs), width), -1, dtype=np.int64)
-    documents[apart < lengths[:, None]] = np.concatenate([graph.documents for graph in graphs])
+def _cuts(widths: Rows) -> Iterator[tuple[slice, int]]:
+    """Runs of one width, of no more than _CELLS cells unless one has more, and the width; the widths ascend."""
+    first = 0
+    for width, count in zip(*(found.tolist() for found in np.unique(widths, return_counts=True)), strict=True):
+        together, last = max(1, _CELLS // width**2), first + count
+        for begin in range(first, last, together):
+            yield slice(begin, min(begin + together, last)), width
+        first = last
+
+
+def _all_mixed(vectors: npt.NDArray[np.float32], documents: Rows, weights: Scores, setting: FineWalk) -> Scores:
+    """``_mixed`` of several graphs ``(n_graphs, width, width)``, filled up, times the weight of each.
+
+    vectors: ``(n_graphs, width, d)``. documents: ``(n_graphs, width)``, -1 for what is no sentence.
+    """
+    width, share = documents.shape[1], setting.share
     near: Scores = _gaussian(width, setting.temporal_width) * (documents[:, :, None] == documents[:, None, :])
-    near *= share / near.sum(axis=1, keepdims=True)
-    alike = np.full(near.shape, -np.inf)
-    for own, graph in zip(alike, graphs, strict=True):
-        length = len(graph.documents)
-        own[:length, :length] = graph.vectors @ graph.vectors.T
-    np.exp(alike, out=alike)
-    alike *= (1 - share) / np.maximum(alike.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    near *= share * weights[:, None, None] / near.sum(axis=1, keepdims=True)
+    alike: Scores = np.exp(_products(vectors), dtype=np.float64)
+    alike *= (documents >= 0)[:, :, None]
+    alike *= (1 - share) * weights[:, None, None] / alike.sum(axis=1, keepdims=True)
     near += alike
     return near
+
+
+def _products(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The inner products ``(n_graphs, width, width)`` of all pairs of the vectors of each graph.
+
+    OpenBLAS has a fast way for small products, but not for a small one of a matrix with itself, which takes twice as
+    long: hence the copy, which numpy does not take for the same matrix.
+    """
+    width = vectors.shape[1]
+    found = np.empty((len(vectors), width, width), dtype=np.float32)
+    others = vectors.swapaxes(1, 2) if width > _BLOCKS else vectors.copy().swapaxes(1, 2)
+    step = _BLOCK if _AT_ONCE < width <= _BLOCKS else width
+    for begin in range(0, width, step):
+        np.matmul(vectors, others[:, :, begin : begin + step], out=found[:, :, begin : begin + step])
+    return found
 
 
 def _scores(graph: Local, setting: FineWalk) -> Scores:
@@ -204,14 +286,14 @@ def _scores(graph: Local, setting: FineWalk) -> Scores:
 def _mixed(graph: Local, share: float, width: float) -> Scores | _Product:
     """The block of sentences, temporal and semantic links, columns normalised, then mixed; of many sentences
     multiplication with it."""
-    count = len(graph.documents)
+    count, vectors = len(graph.documents), graph.vectors.take(graph.rows, 0)
     if count > DENSE_SENTENCES:
-        temporal, semantic = _temporal(graph.documents, width), _semantic(graph.vectors)
+        temporal, semantic = _temporal(graph.documents, width), _semantic(vectors)
         return lambda values: share * temporal(values) + (1 - share) * semantic(values)
     near = _gaussian(count, width)
     near *= graph.documents[:, None] == graph.documents
     near *= share / near.sum(axis=0)
-    alike = (graph.vectors @ graph.vectors.T).astype(np.float64)
+    alike = (vectors @ vectors.T).astype(np.float64)
     np.exp(alike, out=alike)
     alike *= (1 - share) / alike.sum(axis=0)
     near += alike

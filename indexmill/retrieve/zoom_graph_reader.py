@@ -70,7 +70,7 @@ def open_zoom_graph(snapshot: Snapshot) -> ZoomGraph:
     parameters = parameters_of(snapshot, "zoom_graph", ZoomGraphParameters)
     name_vectors, name_rows = names_of(snapshot, keys)
     names = QuestionNames(
-        NameIndex(keys),
+        NameIndex(keys, snapshot.name_filter),
         _transposed(contents, len(keys)),
         name_vectors,
         name_rows,
@@ -143,11 +143,7 @@ class ZoomGraphReader(PassageRetriever):
     def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Of several questions at once: see ``PassageRetriever``."""
         answers = [
-            replace(
-                one.answer,
-                passages=one.rows[np.array(its, dtype=np.int64)],
-                sentences=tuple(one.answer.sentences[i] for i in its),
-            )
+            one.answer if its == range(len(one.rows)) else _some(one.answer, one.rows, its)
             for one, its in zip(found, places, strict=True)
         ]
         passages = np.concatenate([found.passages for found in answers])
@@ -199,3 +195,9 @@ class ZoomGraphReader(PassageRetriever):
             identity, surface = names[at]
             told[hit].append({"entity_id": identity, "surface": surface, "score": weight})
         return told
+
+
+def _some(answer: Zoomed, rows: npt.NDArray[np.int64], places: Sequence[int]) -> Zoomed:
+    """An answer with the passages at some places alone."""
+    passages = rows[np.array(places, dtype=np.int64)]
+    return replace(answer, passages=passages, sentences=tuple(answer.sentences[i] for i in places))

@@ -241,14 +241,7 @@ def zoom(graph: ZoomGraph, seen: Local, explain: bool) -> Zoom:
         setting.temporal_links,
         setting.scale,
     )
-    found: list[Scores] = []
-    held: list[Graph] = []
-    for one in _graphs(graph, seen):
-        held.append(one)
-        if sum(len(some.documents) for some in held) >= HELD_SENTENCES:
-            found += sentence_scores(held, fine)
-            held = []
-    scores = np.concatenate([*found, *sentence_scores(held, fine)])
+    scores = np.concatenate([sentence_scores(held, fine) for held in _graphs(graph, seen)])
     pairs = paired(asking, seen.passages)
     (first,) = changes(pairs).nonzero()
     strongest = np.maximum.reduceat(scores, first)
@@ -259,20 +252,25 @@ def zoom(graph: ZoomGraph, seen: Local, explain: bool) -> Zoom:
 
 
 def _graphs(graph: ZoomGraph, seen: Local) -> Iterator[Graph]:
-    """The graph of each question that has sentences."""
-    of_sentences = [0, *seen.counts.cumsum().tolist()]
-    of_entities = [0, *seen.named.cumsum().tolist()]
-    of_links = seen.owners.searchsorted(of_sentences).tolist()
-    for i, (begin, end) in enumerate(pairwise(of_sentences)):
-        if end > begin:
-            links, entities = slice(*of_links[i : i + 2]), slice(*of_entities[i : i + 2])
-            yield Graph(
-                taken(graph.sentences, seen.sentences[begin:end]),
-                seen.documents[begin:end],
-                seen.owners[links] - begin,
-                seen.columns[links] - entities.start,
-                seen.coarse[entities],
-            )
+    """The graphs of the questions, some at a time."""
+    ends, named = seen.counts.cumsum(), seen.named.cumsum()
+    first = begin = entity = link = 0
+    while first < len(seen.counts):
+        last = max(int(ends.searchsorted(begin + HELD_SENTENCES, side="right")), first + 1)
+        end, upto = int(ends[last - 1]), int(named[last - 1])
+        stop = int(seen.owners.searchsorted(end))
+        sentences = distinct(seen.sentences[begin:end])
+        yield Graph(
+            taken(graph.sentences, sentences),
+            seen.counts[first:last],
+            sentences.searchsorted(seen.sentences[begin:end]),
+            seen.documents[begin:end],
+            seen.owners[link:stop] - begin,
+            seen.columns[link:stop] - entity,
+            seen.named[first:last],
+            seen.coarse[entity:upto],
+        )
+        first, begin, entity, link = last, end, upto, stop
 
 
 def _kept(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:

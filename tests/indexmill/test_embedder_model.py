@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,18 @@ def test_a_text_has_the_same_bits_in_any_batch_order_and_number_of_threads(
         some, some_spans = other.encode_with_spans([own[row] for row in rows], [spans[row] for row in rows])
         assert np.array_equal(some, vectors[rows])
         assert np.array_equal(some_spans, of_spans[[2 * row + half for row in rows for half in (0, 1)]])
+
+
+def test_passes_at_the_same_time_give_the_same_bits(embedder: OpenVINOEmbedder, folder: Path) -> None:
+    batch = texts(40, seed=3)
+    expected = embedder.encode(batch)
+    several = OpenVINOEmbedder.open(folder, streams=2)
+    assert np.array_equal(several.encode(batch), expected)
+    assert np.array_equal(several.encode(batch[:1]), expected[:1])
+    assert several.fingerprint == embedder.fingerprint
+    with ThreadPoolExecutor(4) as threads:
+        parts = list(threads.map(several.encode, [batch[at : at + 5] for at in range(0, 40, 5)]))
+    assert np.array_equal(np.concatenate(parts), expected)
 
 
 def test_another_process_gives_the_same_bits(embedder: OpenVINOEmbedder, folder: Path, tmp_path: Path) -> None:
