@@ -95,7 +95,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "embed_names": ("encoder", "resolve"),
     "bm25": ("split",),
     "tri_graph": ("resolve",),
-    "zoom_links": ("embed",),
+    "zoom_links": ("embed", "resolve"),  # nothing waits for it alone, and for the first layer of lsh_tree much does
     "zoom_entity_links": ("embed_names",),
     "zoom_graph": ("zoom_links", "zoom_entity_links"),
     "lsh_axes": ("encoder",),

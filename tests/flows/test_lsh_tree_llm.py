@@ -79,7 +79,7 @@ def edited(rows: Documents) -> Documents:
 
 
 def test_each_segment_is_paid_for_once(quick: Path) -> None:
-    rows = documents(40)
+    rows = documents(60)
     with LlmServer() as server:
         plain = chosen(quick / "store", rows, server)
         first = build(plain)
