@@ -31,6 +31,15 @@ __all__ = ["Difference", "Documents", "Entities", "Sizes", "compare", "diff"]
 
 Groups = Iterator[tuple[list[Artifact], list[Artifact]]]
 
+_EXTRACTED = {
+    "units": "unit_id",
+    "relations": "relation_id",
+    "communities": "community_id",
+    "attributes": "attribute_id",
+    "elements": "element_id",
+}
+"""The tables of what was extracted, and of what was written of that, with what identifies a row."""
+
 
 @dataclass(frozen=True)
 class Documents:
@@ -81,7 +90,7 @@ class Difference:
     summaries_added: int
     summaries_removed: int
     extracted: Mapping[str, tuple[int, int]]
-    """Units, relations and communities that came and went, by the name of their table."""
+    """Units, relations, communities, attributes and high-level elements that came and went, by their table's name."""
     entities: Entities
     bytes: Sizes
     bytes_of: Mapping[str, Sizes]
@@ -194,10 +203,7 @@ def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref]
         passages_removed=removed,
         summaries_added=summaries_added,
         summaries_removed=summaries_removed,
-        extracted={
-            name: _counted(a, b, name, key)
-            for name, key in (("units", "unit_id"), ("relations", "relation_id"), ("communities", "community_id"))
-        },
+        extracted={name: _counted(a, b, name, key) for name, key in _EXTRACTED.items()},
         entities=_entities(a, b, names),
         bytes=_sizes(a.manifest.artifacts, b.manifest.artifacts),
         bytes_of=_sizes_of(a.manifest, b.manifest),

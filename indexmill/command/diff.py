@@ -26,9 +26,9 @@ def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
     tells what the serving team gets when prod is moved to the newest.
 
     Documents are added, removed, changed (the same id, another content) or moved (the same content under another id),
-    each counted once. Then passages, entities, summaries, communities and what was extracted, the counts of every index
-    family, the bytes of B that A does not share, what the runs from A to B spent, and the settings, models and library
-    versions that differ. Only the shards that differ are read.
+    each counted once. Then passages, entities, summaries, communities, attributes, high-level elements and what was
+    extracted, the counts of every index family, the bytes of B that A does not share, what the runs from A to B spent,
+    and the settings, models and library versions that differ. Only the shards that differ are read.
 
     Exit code 0 whether or not anything differs; `"equal"` of --json tells.
     """
@@ -57,7 +57,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
     for kind, ids in found["document_ids"].items():
         shown = [f"{one['from']} -> {one['to']}" if kind == "moved" else one for one in ids]
         lines += _listed(kind, shown, documents[kind])
-    perhaps = (name for name in ("summaries", "units", "relations", "communities") if any(found[name].values()))
+    kinds = ("summaries", "units", "relations", "communities", "attributes", "elements")
+    perhaps = (name for name in kinds if any(found[name].values()))
     for what in ("passages", "entities", *perhaps):
         lines.append(f"{what:<9}  " + ", ".join(f"{number:,} {kind}" for kind, number in found[what].items()))
     for kind, names in found["entity_names"].items():

@@ -13,6 +13,7 @@ import pytest
 import indexmill
 from flows.plan import make_plan
 from flows.run import Outcome, backfill_inline, run_build
+from indexmill.diff import diff
 from indexmill.layout import blob_path
 from indexmill.names import canonical_name
 from indexmill.packs import open_pack
@@ -252,6 +253,10 @@ def test_a_night_redoes_what_changed_and_a_night_without_a_change_nothing(quick:
         assert counts[f"{name}_redone"] <= count / 2 <= counts[f"{name}_kept"]
         assert counts[f"{name}_made"] == counts[f"{name}_redone"]
     assert counts_of(plain, second, "elements")["elements_redone"] > 0
+    changed = diff(quick / "store").extracted
+    assert changed["elements"][0] >= counts_of(plain, second, "elements")["elements_redone"]
+    came, went = changed["units"]
+    assert came == went + 1 > 1
     again = build(plain)
     assert (again.published, again.parts_made) == (False, 0)
     assert build(plain, cold=True).manifest == build(chosen(quick / "fresh", edited(rows))).manifest

@@ -83,54 +83,55 @@ class Corpus:
         self.documents[f"made-{number:04d}"] = title, f"Zq{word}x met Quorra Vex{word} at Krait{word} Hall. {text}"
 
 
-def build(store: Path, documents: Documents, *, clustering: str = "spectral", cold: bool = False) -> Outcome:
-    """clustering: of community_tree; Leiden goes on from the communities of the night before.
+def build(store: Path, documents: Documents, *, found_by: str = "spectral", cold: bool = False) -> Outcome:
+    """found_by: how community_tree finds communities; "heterograph" for the heterograph in its place, without trees.
 
-    So does the heterograph always, which is made with it.
+    Leiden goes on from the communities of the night before, and so does the heterograph.
     """
     corpus = write_corpus(store.parent / f"{store.name}.jsonl", documents)
-    families = {
-        "zoom_graph": {"threshold": 0.5, "cap": 4, "entity_links": True},
-        "lsh_tree": {"smallest": 2, "largest": 3, "group": 4, "summary_tokens": 400},
-        "community_tree": {
+    families: dict[str, Any] = {"zoom_graph": {"threshold": 0.5, "cap": 4, "entity_links": True}}
+    if found_by == "heterograph":
+        families["lsh_tree"] = {"enabled": False}
+        families["heterograph"] = {
             "enabled": True,
-            "clustering": clustering,
-            "fewest": 3,
-            "largest": 4,
-            "group": 4,
-            "report_tokens": 4_000,
-            "input_tokens": 8_000,
-        },
-        "heterograph": {
-            "enabled": clustering == "leiden",
             "neighbours": 3,
             "grain": 0,
             "largest": 8,
             "group": 2,
             "element_tokens": 2_000,
-        },
-    }
+        }
+    else:
+        families["lsh_tree"] = {"smallest": 2, "largest": 3, "group": 4, "summary_tokens": 400}
+        families["community_tree"] = {
+            "enabled": True,
+            "clustering": found_by,
+            "fewest": 3,
+            "largest": 4,
+            "group": 4,
+            "report_tokens": 4_000,
+            "input_tokens": 8_000,
+        }
     chosen = Configuration.model_validate(children.settings(store, corpus, families=families, resolve=DESCRIBED))
     return run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True, cold=cold)
 
 
-def check_nights(folder: Path, first: int, nights: list[list[tuple[str, int]]], clustering: str = "spectral") -> None:
+def check_nights(folder: Path, first: int, nights: list[list[tuple[str, int]]], found_by: str = "spectral") -> None:
     """With Leiden, what equals the build of an empty store is a cold one; a warm one leaves no traces either."""
     corpus = Corpus(first)
     random.Random(first).shuffle(nights)  # noqa: S311
-    build(folder / "store", corpus.documents, clustering=clustering)
+    build(folder / "store", corpus.documents, found_by=found_by)
     for night in nights:
         for what, chance in night:
             corpus.change(what, chance)
-        outcome = build(folder / "store", corpus.documents, clustering=clustering)
+        outcome = build(folder / "store", corpus.documents, found_by=found_by)
     if not corpus.documents:
         assert outcome.documents == 0
         return
-    fresh = build(folder / "fresh", corpus.documents, clustering=clustering).manifest
-    if clustering == "leiden":
+    fresh = build(folder / "fresh", corpus.documents, found_by=found_by).manifest
+    if found_by != "spectral":
         check_traces(folder / "store", corpus)
-        assert not build(folder / "store", corpus.documents, clustering=clustering).published
-        outcome = build(folder / "store", corpus.documents, clustering=clustering, cold=True)
+        assert not build(folder / "store", corpus.documents, found_by=found_by).published
+        outcome = build(folder / "store", corpus.documents, found_by=found_by, cold=True)
     assert outcome.manifest == fresh
     check_traces(folder / "store", corpus)
 
@@ -167,33 +168,20 @@ def traces(snapshot: Snapshot, document_id: str, text: str) -> set[str]:
     return set(found)
 
 
-@pytest.mark.parametrize("clustering", ["spectral", "leiden"])
-def test_a_document_that_is_there_leaves_the_traces_that_are_looked_for(tmp_path: Path, clustering: str) -> None:
+@pytest.mark.parametrize("found_by", ["spectral", "heterograph"])
+def test_a_document_that_is_there_leaves_the_traces_that_are_looked_for(tmp_path: Path, found_by: str) -> None:
     corpus = Corpus(6)
-    build(tmp_path / "store", corpus.documents, clustering=clustering)
+    build(tmp_path / "store", corpus.documents, found_by=found_by)
     with indexmill.open(tmp_path / "store") as snapshot:
         for name, (_, text) in corpus.documents.items():
-            tables = {
-                "documents",
-                "passages",
-                "mentions",
-                "entities",
-                "surfaces",
-                "summaries",
-                "units",
-                "unit_entities",
-                "extracted",
-                "relations",
-                "described",
-                "related",
-                "communities",
-                "community_members",
-            }
-            if clustering == "leiden":
+            tables = {"documents", "passages", "mentions", "entities", "surfaces", "described", "related"}
+            tables |= {"units", "unit_entities", "extracted", "relations", "bm25", "tri_graph", "zoom_graph"}
+            if found_by == "heterograph":
                 tables |= {"heterograph", "heterograph/nodes", "heterograph/edges", "heterograph/relations", "elements"}
+            else:
+                tables |= {"summaries", "communities", "community_members"}
             # Where its name is like another's, or one of the important.
-            found = traces(snapshot, name, text) - {"same_as", "attributes"}
-            assert found == tables | {"bm25", "tri_graph", "zoom_graph"}
+            assert traces(snapshot, name, text) - {"same_as", "attributes"} == tables
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
@@ -225,13 +213,14 @@ def test_after_any_nights_the_snapshot_is_that_of_an_empty_store(
         check_nights(Path(folder), first, nights)
 
 
+@pytest.mark.parametrize("found_by", ["leiden", "heterograph"])
 @bounded(3)
 @given(first=st.integers(min_value=6, max_value=14), nights=_NIGHTS)
 def test_after_any_nights_a_cold_build_finds_the_communities_of_an_empty_store(
-    first: int, nights: list[list[tuple[str, int]]]
+    found_by: str, first: int, nights: list[list[tuple[str, int]]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        check_nights(Path(folder), first, nights, "leiden")
+        check_nights(Path(folder), first, nights, found_by)
 
 
 @pytest.mark.slow
