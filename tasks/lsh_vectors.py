@@ -6,9 +6,11 @@ No layer waits for them, so they are made of all layers at once. A vector is fou
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from indexmill.packs import pack_size
 from schemas.tables import LSH_SUMMARIES
@@ -30,7 +32,7 @@ def _compute(inputs: Inputs) -> Outputs:
         known,
         inputs.settings["encoder"]["dimension"],
     )
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "keys": id_hashes(summaries.column("node_id").to_pylist()),
         "text_keys": keys_array(keys),
         "vectors": vectors,
