@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.tables import DOCUMENTS, LSH_SUMMARIES, PASSAGES
-from storage.protocol import Store
+from storage.overlay import open_any
 from storage.tables import read_table
 from tasks.split import embedded_text
 from tasks.stage import Inputs
@@ -37,15 +37,15 @@ def texts_of(inputs: Inputs, digests: Mapping[str, str], chosen: pa.Array | None
     chosen: the ids that are wanted; all by default.
     """
     if "summaries" in digests:
-        table = _columns(inputs.store, digests["summaries"], LSH_SUMMARIES, "node_id", "text")
+        table = _columns(inputs.store.url, digests["summaries"], LSH_SUMMARIES, "node_id", "text")
         table = table if chosen is None else table.filter(pc.is_in(table["node_id"], chosen))
         yield from zip(table["node_id"].to_pylist(), table["text"].to_pylist(), strict=True)
         return
-    table = _columns(inputs.store, digests["passages"], PASSAGES, "passage_id", "document_id", "text")
+    table = _columns(inputs.store.url, digests["passages"], PASSAGES, "passage_id", "document_id", "text")
     table = table if chosen is None else table.filter(pc.is_in(table["passage_id"], chosen))
     titles = [""] * len(table)
     if inputs.settings["title_in_passage"]:
-        documents = _columns(inputs.store, digests["documents"], DOCUMENTS, "document_id", "title")
+        documents = _columns(inputs.store.url, digests["documents"], DOCUMENTS, "document_id", "title")
         at = pc.index_in(table["document_id"], documents["document_id"].combine_chunks())
         titles = documents["title"].take(at).to_pylist()
     for identity, title, text in zip(table["passage_id"].to_pylist(), titles, table["text"].to_pylist(), strict=True):
@@ -53,6 +53,6 @@ def texts_of(inputs: Inputs, digests: Mapping[str, str], chosen: pa.Array | None
 
 
 @lru_cache(maxsize=_READ)
-def _columns(store: Store, digest: str, schema: pa.Schema, *names: str) -> pa.Table:
+def _columns(store_url: str, digest: str, schema: pa.Schema, *names: str) -> pa.Table:
     """Some columns of a table of texts: some megabytes, whose unpacking costs more than finding a few rows in them."""
-    return read_table(store, digest, schema, columns=names)
+    return read_table(open_any(store_url), digest, schema, columns=names)
