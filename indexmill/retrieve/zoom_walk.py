@@ -335,7 +335,10 @@ class Walk:
                 every = [(documents.take(one.documents), entities.take(one.entities)) for one in followed]
                 passed = np.concatenate([scores for both in every for scores in both])
                 column = np.concatenate([one.sums for one in followed])
-                passed = np.where(passed > follow, (1 - restart) * (passed / column), 0.0)  # z of eq. 7
+                flows = passed > follow
+                passed /= column  # z of eq. 7
+                passed *= 1 - restart
+                passed *= flows
                 back = np.concatenate([one.linked for one in followed]) * passed
                 returned = sums(np.concatenate([one.questions for one in followed]), back, count)
             documents = self._to_documents.flow(passed, count * n)
