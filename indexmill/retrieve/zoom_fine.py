@@ -10,6 +10,7 @@ are long, exp(cos) is taken as 1 + cos, whose product with a vector needs no pai
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -162,16 +163,19 @@ def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: Fi
     """
     stay, counts, named, count = setting.stay, graphs.counts[chosen], graphs.named[chosen], len(chosen)
     begins, cells = _before(widths), _before(widths * widths)
-    first, first_entity = _before(graphs.counts)[chosen], _before(named)
+    first, own_entities, begin_entities = _before(graphs.counts)[chosen], _before(graphs.named)[chosen], _before(named)
     sentences, places = _runs(first, counts), _runs(begins, counts)
 
     # The links by graph and entity: whose they are, and the place of the sentence in its graph.
-    at = np.full(len(graphs.counts), -1, dtype=np.int64)
-    at[chosen] = np.arange(count)
-    at = at.repeat(graphs.counts).take(graphs.owners)
-    used = at >= 0
-    at, owners, columns = at[used], graphs.owners[used], graphs.columns[used]
-    columns = columns + (first_entity - _before(graphs.named)[chosen]).take(at)
+    at, owners, columns = np.zeros(len(graphs.owners), dtype=np.int64), graphs.owners, graphs.columns
+    if len(graphs.counts) > 1:
+        number = np.full(len(graphs.counts), -1, dtype=np.int64)
+        number[chosen] = np.arange(count)
+        at = number.repeat(graphs.counts).take(owners)
+        if count < len(graphs.counts):
+            used = at >= 0
+            at, owners, columns = at[used], owners[used], columns[used]
+        columns = columns + (begin_entities - own_entities).take(at)
     order = columns.argsort(kind="stable")
     at, columns = at.take(order), columns.take(order)
     owners = owners.take(order) - first.take(at)
@@ -186,7 +190,7 @@ def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: Fi
     total[total == 0] = 1.0
 
     degrees = np.bincount(columns, minlength=int(named.sum()))
-    coarse = graphs.entities.take(_runs(_before(graphs.named)[chosen], named)) / mass[chosen].repeat(named)
+    coarse = graphs.entities.take(_runs(own_entities, named)) / mass[chosen].repeat(named)
     sharing = degrees.take(columns)
     start = sums(at_place, (stay * setting.restart) * coarse.take(columns) / sharing, length)
 
@@ -221,11 +225,12 @@ def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: Fi
 
 def _cuts(widths: Rows) -> Iterator[tuple[slice, int]]:
     """Runs of one width, of no more than _CELLS cells unless one has more, and the width; the widths ascend."""
+    every = widths.tolist()
     first = 0
-    for width, count in zip(*(found.tolist() for found in np.unique(widths, return_counts=True)), strict=True):
-        together, last = max(1, _CELLS // width**2), first + count
-        for begin in range(first, last, together):
-            yield slice(begin, min(begin + together, last)), width
+    while first < len(every):
+        width = every[first]
+        last = min(first + max(1, _CELLS // width**2), bisect_right(every, width))
+        yield slice(first, last), width
         first = last
 
 

@@ -18,14 +18,11 @@ import numpy.typing as npt
 from indexmill.retrieve.columns import positions, sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, TooManyLinks
 
-__all__ = ["Block", "Near", "QuestionLinks", "Scale", "Shared", "Walk", "Walked", "average", "averages", "shared"]
+__all__ = ["Block", "QuestionLinks", "Scale", "Shared", "Walk", "Walked", "average", "averages", "shared"]
 
 Scale = Literal["cells", "links"]
 """What the average weight of a block is taken over: all its cells, or its stored links."""
 
-
-BLOCK = 8
-"""Links of a document to others that are read at once."""
 
 MOST_LINKS = 1 << 19
 """Most links that are laid out at once for several questions, some 20 MiB."""
@@ -56,38 +53,14 @@ class QuestionLinks(NamedTuple):
         return QuestionLinks(self.questions[cut] - first, self.nodes[cut], self.weights[cut])
 
 
-class Near(NamedTuple):
-    """Links of documents to documents, by rows in blocks of BLOCK links, which are read faster than one by one.
-
-    starts: ``(n_documents + 1,)``, each row's first block. columns: ``(n_blocks, BLOCK) int32``. weights: ``(n_blocks,
-    BLOCK)``; a row's last block is filled up with links of no weight.
-    """
-
-    starts: Rows
-    columns: npt.NDArray[np.int32]
-    weights: Scores
-
-    @classmethod
-    def of(cls, rows: Rows, columns: Integers, weights: Scores, documents: int) -> Near:
-        """The blocks of links ordered by row, then column."""
-        lengths = np.bincount(rows, minlength=documents)
-        starts = np.concatenate([[0], (-(-lengths // BLOCK)).cumsum()]).astype(np.int64)
-        places = np.arange(len(rows)) + (starts[:-1] * BLOCK - lengths.cumsum() + lengths).repeat(lengths)
-        held = cls(starts, np.zeros((starts[-1], BLOCK), dtype=np.int32), np.zeros((starts[-1], BLOCK)))
-        held.columns.ravel()[places], held.weights.ravel()[places] = columns, weights
-        return held
-
-
 @dataclass(frozen=True, slots=True)
 class Shared:
     """The matrix M of eq. 6 over documents, then entities; symmetric, each block of the same average weight.
 
-    near: the links of documents to documents. indptr, indices, weights: all others by rows (CSR). middles:
-    ``(n_nodes,)``, where a row's links to documents end there and those to entities begin. sums: ``(n_nodes,)``, of the
-    columns.
+    middles: ``(n_nodes,)``, where a row's links to documents end and those to entities begin. sums: ``(n_nodes,)``, of
+    the columns.
     """
 
-    near: Near
     indptr: Rows
     middles: Rows
     indices: npt.NDArray[np.int32]
@@ -95,29 +68,13 @@ class Shared:
     sums: Scores
     documents: int
 
-    def degrees(self, nodes: Rows) -> Rows:
-        """How many links some nodes have, those of no weight among them."""
-        documents = np.minimum(nodes, self.documents)
-        blocks = self.near.starts.take(np.minimum(documents + 1, self.documents)) - self.near.starts.take(documents)
-        return np.asarray(BLOCK * blocks + self.indptr.take(nodes + 1) - self.indptr.take(nodes), dtype=np.int64)
-
-    def links(self) -> tuple[Rows, Rows, Scores]:
-        """The row, column and weight of every link, by row, then column."""
-        blocks = np.arange(self.documents).repeat(np.diff(self.near.starts)).repeat(BLOCK)
-        (held,) = self.near.weights.ravel().nonzero()
-        rows = np.concatenate([blocks[held], np.arange(len(self.sums)).repeat(np.diff(self.indptr))])
-        columns = np.concatenate([self.near.columns.ravel()[held], self.indices]).astype(np.int64)
-        weights = np.concatenate([self.near.weights.ravel()[held], self.weights])
-        order = np.lexsort((columns, rows))
-        return rows[order], columns[order], weights[order]
-
     def without(self, documents: npt.NDArray[np.bool_]) -> Shared:
         """The same matrix without some documents: nothing leads to or from them; weights stay."""
         gone = np.zeros(len(self.sums), dtype=np.bool_)
         gone[: self.documents] = documents
-        rows, columns, weights = self.links()
-        stay = ~(gone[rows] | gone[columns])
-        return _compressed(rows[stay], columns[stay], weights[stay], len(self.sums), self.documents)
+        owners = np.arange(len(self.sums)).repeat(np.diff(self.indptr))
+        stay = ~(gone[owners] | gone[self.indices])
+        return _compressed(owners[stay], self.indices[stay], self.weights[stay], len(self.sums), self.documents)
 
 
 def average(total: float, links: int, cells: int, scale: Scale) -> float:
@@ -159,13 +116,16 @@ def shared(documents: Block, contents: Block, entities: Block, linked: int, scal
 
 def _compressed(rows: Rows, columns: Integers, weights: Scores, nodes: int, documents: int) -> Shared:
     """A symmetric matrix from links ordered by row, then column."""
-    sums = np.bincount(rows, weights, nodes).astype(np.float64)  # symmetric: a column's sum is its row's
-    near = (rows < documents) & (columns < documents)
-    blocks = Near.of(rows[near], columns[near], weights[near], documents)
-    rows, columns, weights = rows[~near], columns[~near], weights[~near]
     indptr = np.concatenate([[0], np.bincount(rows, minlength=nodes).cumsum()]).astype(np.int64)
-    middles = indptr[:-1] + np.bincount(rows[columns < documents], minlength=nodes)
-    return Shared(blocks, indptr, middles, columns.astype(np.int32), weights, sums, documents)
+    to_documents = np.bincount(rows[columns < documents], minlength=nodes)
+    return Shared(
+        indptr,
+        indptr[:-1] + to_documents,
+        columns.astype(np.int32, copy=False),
+        weights,
+        np.bincount(rows, weights, nodes).astype(np.float64),  # symmetric: a column's sum is its row's
+        documents,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,21 +199,8 @@ class _Links:
 
     def add(self, starts: Rows, lengths: Rows, graph: Shared) -> tuple[npt.NDArray[np.int32], Rows]:
         """Add links of the matrix, so many from each start: their columns, and their targets, still to be filled."""
-        places = _runs(starts, lengths)
-        own = self._room(lengths, len(places))
-        # Not the default mode, which would fill a copy of the output first to keep it whole on an error.
-        graph.weights.take(places, out=self._weights[own], mode="clip")
-        return graph.indices.take(places), self._targets[own]
-
-    def add_blocks(self, starts: Rows, lengths: Rows, near: Near) -> tuple[npt.NDArray[np.int32], Rows]:
-        """The same for blocks, so many from each start: ``(n_blocks, BLOCK)``."""
-        places = _runs(starts, lengths)
-        own = self._room(BLOCK * lengths, BLOCK * len(places))
-        near.weights.take(places, 0, self._weights[own].reshape(-1, BLOCK), "clip")
-        return near.columns.take(places, 0), self._targets[own].reshape(-1, BLOCK)
-
-    def _room(self, lengths: Rows, more: int) -> slice:
-        """Where more links go, so many of each of further nodes."""
+        ends = lengths.cumsum()
+        more = int(ends[-1]) if len(ends) else 0
         first, self._count = self._count, self._count + more
         if self._count > len(self._targets):
             room = max(2 * len(self._targets), self._count)
@@ -261,7 +208,11 @@ class _Links:
             targets[:first], weights[:first] = self._targets[:first], self._weights[:first]
             self._targets, self._weights = targets, weights
         self.lengths = np.concatenate([self.lengths, lengths])
-        return slice(first, self._count)
+        places = (starts - ends + lengths).repeat(lengths)
+        places += np.arange(more)
+        # Not the default mode, which would fill a copy of the output first to keep it whole on an error.
+        graph.weights.take(places, out=self._weights[first : self._count], mode="clip")
+        return graph.indices.take(places), self._targets[first : self._count]
 
     def flow(self, passed: Scores, length: int) -> Scores:
         """What comes to each target below ``length`` where every node passes on so much along a link of weight one."""
@@ -335,7 +286,10 @@ class Walk:
                 every = [(documents.take(one.documents), entities.take(one.entities)) for one in followed]
                 passed = np.concatenate([scores for both in every for scores in both])
                 column = np.concatenate([one.sums for one in followed])
-                passed = np.where(passed > follow, (1 - restart) * (passed / column), 0.0)  # z of eq. 7
+                flows = passed > follow
+                passed /= column  # z of eq. 7
+                passed *= 1 - restart
+                passed *= flows
                 back = np.concatenate([one.linked for one in followed]) * passed
                 returned = sums(np.concatenate([one.questions for one in followed]), back, count)
             documents = self._to_documents.flow(passed, count * n)
@@ -350,34 +304,20 @@ class Walk:
         """Lay out the links of documents at some places, and of entities of some numbers."""
         graph, bits = self._graph, self._numbers.bits
         n, keys = graph.documents, self._numbers.keys[numbers]
-        asking, documents = np.divmod(places, n) if n else (places, places)
+        asking, nodes = np.divmod(places, n) if n else (places, places)
         questions = np.concatenate([asking, keys >> bits])
-        nodes = np.concatenate([documents, (keys & ((1 << bits) - 1)) + n])
-        few = slice(len(documents), None)  # the entities, whose links are few
-        blocks = graph.near.starts.take(documents)
-        counts = graph.near.starts.take(documents + 1) - blocks
-        starts, ends = graph.indptr.take(nodes), graph.indptr.take(nodes + 1)
+        nodes = np.concatenate([nodes, (keys & ((1 << bits) - 1)) + n])
+        starts, middles, ends = graph.indptr.take(nodes), graph.middles.take(nodes), graph.indptr.take(nodes + 1)
         held = len(self._to_documents) + len(self._to_entities)
-        if not alone and held + int((ends - starts).sum()) + BLOCK * int(counts.sum()) > MOST_LINKS:
+        if not alone and held + int((ends - starts).sum()) > MOST_LINKS:
             raise TooManyLinks
-        columns, targets = self._to_documents.add_blocks(blocks, counts, graph.near)
-        np.add((asking * n).repeat(counts)[:, None], columns, out=targets)
-        middles = graph.middles.take(nodes)
-        lengths = middles[few] - starts[few]
-        columns, targets = self._to_documents.add(starts[few], lengths, graph)
-        np.add((questions[few] * n).repeat(lengths), columns, out=targets)
+        lengths = middles - starts
+        columns, targets = self._to_documents.add(starts, lengths, graph)
+        np.add((questions * n).repeat(lengths), columns, out=targets)
         lengths = ends - middles
         columns, targets = self._to_entities.add(middles, lengths, graph)
         targets[:] = self._numbers.add(questions.repeat(lengths), columns.astype(np.int64) - n)
         return _Followed(places, numbers, questions, linked, graph.sums.take(nodes) + linked)
-
-
-def _runs(starts: Rows, lengths: Rows) -> Rows:
-    """What stands one after the other, so much from each start."""
-    ends = lengths.cumsum()
-    places: Rows = (starts - ends + lengths).repeat(lengths)
-    places += np.arange(len(places))
-    return places
 
 
 def _unless(known: npt.NDArray[np.bool_], chosen: npt.NDArray[np.bool_]) -> Rows:
