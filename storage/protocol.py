@@ -36,10 +36,6 @@ class Store(Protocol):
         """What `open_store` opens it from."""
         ...
 
-    def __hash__(self) -> int:
-        """Of the url: two stores of one url are equal, so that what was read of one can be kept."""
-        ...
-
     def put_blob(self, data: bytes | Path) -> str:
         """Keep some bytes, or a file, for good; returns the digest.
 
