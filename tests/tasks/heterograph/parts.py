@@ -27,7 +27,8 @@ OPENING: Mapping[str, Any] = {"backend": "hash", "precision": "f32", "path": "",
 
 def numbers_of(store: FolderStore) -> dict[str, Any]:
     """What determines the vectors of the deterministic encoder."""
-    return {name: value for name, value in fingerprint_of(store.url, OPENING).items() if name != "model"}
+    fingerprint, _ = fingerprint_of(store.url, OPENING)
+    return {name: value for name, value in fingerprint.items() if name != "model"}
 
 
 def put_corpus(
