@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from indexmill.models.llm import Request
 from indexmill.packs import pack_size
@@ -31,6 +30,7 @@ from tasks.estimate import Estimate, Range, Rows
 from tasks.heterograph.attribute_text import extractive, request, said
 from tasks.heterograph.graph import node_id
 from tasks.heterograph.reading import Read, reads
+from tasks.heterograph.sources import by_owner
 from tasks.known_rows import KnownRows
 from tasks.llm.ask import Answer, ask
 from tasks.llm.foreseen import foreseen
@@ -102,11 +102,7 @@ def _questions(inputs: Inputs, missing: Sequence[Read]) -> list[Request]:
     """What a model is asked for some attributes."""
     settings = inputs.settings
     tokens, room = (settings["writer"][name] for name in ("tokens", "input_tokens"))
-    table = read_table(inputs.store, settings["sources"], HETERO_SOURCES)
-    wanted = table.filter(pc.is_in(table["owner"], pa.array([one.owner for one in missing], pa.string())))
-    about: dict[str, list[str]] = {}
-    for owner, source in zip(wanted["owner"].to_pylist(), wanted["source_id"].to_pylist(), strict=True):
-        about.setdefault(owner, []).append(source)
+    about = by_owner(read_table(inputs.store, settings["sources"], HETERO_SOURCES), [one.owner for one in missing])
     return [request(one, tokens, room, settings["prompt"], about=about[one.owner]) for one in missing]
 
 

@@ -3,7 +3,7 @@
     Want(<h>, {"read": element_read/<h>, "made": element_made/<h>},
          {"writer": fingerprint, "encoder": numbers},
          {"opening", "language", "asking", "prompt", "sources": digest of element_sources/<h>, or None},
-         encoder={**numbers, "writer": fingerprint})
+         encoder=numbers)
 
 The inputs are outputs of `hetero_elements_read`. writer and prompt: see `element_text`. `made_of` hashes all that the
 elements of a community are made of, so the rows that an earlier part holds under it are copied, all of them, also to a
@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from indexmill.models.llm import Request
 from indexmill.packs import pack_size
@@ -32,6 +31,7 @@ from tasks.estimate import Estimate, LlmUse, Range, Rows
 from tasks.heterograph.element_text import Element, extractive, most_output, request, said
 from tasks.heterograph.graph import node_id
 from tasks.heterograph.reading import Read, reads
+from tasks.heterograph.sources import by_owner
 from tasks.known_rows import KnownRows
 from tasks.llm.ask import Answer, ask
 from tasks.llm.foreseen import foreseen
@@ -121,11 +121,7 @@ def _questions(inputs: Inputs, missing: Sequence[Read]) -> list[Request]:
     """What a model is asked for the elements of some communities."""
     settings = inputs.settings
     tokens, most, room = (settings["writer"][name] for name in ("tokens", "elements", "input_tokens"))
-    table = read_table(inputs.store, settings["sources"], HETERO_SOURCES)
-    wanted = table.filter(pc.is_in(table["owner"], pa.array([one.owner for one in missing], pa.string())))
-    about: dict[str, list[str]] = {}
-    for owner, source in zip(wanted["owner"].to_pylist(), wanted["source_id"].to_pylist(), strict=True):
-        about.setdefault(owner, []).append(source)
+    about = by_owner(read_table(inputs.store, settings["sources"], HETERO_SOURCES), [one.owner for one in missing])
     return [request(one, tokens, most, room, settings["prompt"], about=about[one.owner]) for one in missing]
 
 

@@ -126,7 +126,7 @@ class Night:
                 {"read": made[f"element_read/{label}"], "made": made[f"element_made/{label}"]},
                 {"writer": self.writer, "encoder": numbers},
                 {**extra, "sources": made.get(f"element_sources/{label}")},
-                encoder={**numbers, "writer": self.writer},
+                encoder=numbers,
             )
             for label in sorted(name.partition("/")[2] for name in made if name.startswith("element_made/"))
         ]

@@ -10,7 +10,7 @@ import pytest
 
 from schemas.tables import HETERO_SOURCES
 from tasks.heterograph.graph import node_id
-from tasks.heterograph.sources import passages_of, passages_that_show, sources_of
+from tasks.heterograph.sources import by_owner, passages_of, passages_that_show, sources_of
 from tests.tasks.heterograph.graphs import ids, prize
 
 
@@ -54,3 +54,9 @@ def test_a_text_is_about_what_is_read_for_it_and_what_shows_its_names() -> None:
     assert pairs(found) == [("x", "p1"), ("x", "p4"), ("x", "p9"), ("y", "p2")]
     with pytest.raises(ValueError, match="the node 'u1' comes from nowhere"):
         sources_of(read, nodes.slice(1), named, showing)
+
+
+def test_of_the_sources_of_a_group_each_owner_is_given_its_own() -> None:
+    table = strings(owner=["x", "x", "y", "z"], source_id=["p1", "p4", "p1", "p2"])
+    assert by_owner(table, ["z", "x"]) == {"x": ["p1", "p4"], "z": ["p2"]}
+    assert by_owner(table, []) == {}
