@@ -35,7 +35,7 @@ from tests.flows.commands import command, write_settings
 from tests.flows.readers import answers, complete_parts
 from tests.storage.quick import quick_folder
 
-STAGES = [stage for stage in OF_SHARDS if stage != "extract"]
+STAGES = [stage for stage in OF_SHARDS if stage not in ("extract", "hetero_units")]
 """The stages of a wave: no family that these settings enable needs an extraction."""
 
 
