@@ -13,8 +13,9 @@ more members: one is redone if its community has other members, or one of them a
 are the attributes of entities, and the communities that high-level elements are made of. modularity: of the first
 level, and of warm as a share of cold; `-` where there is none, or the run does not tell it.
 
-What the texts of a heterograph are made of depends on no vector (the near edges come after), so `--encoder hash` gives its
-shares in a fraction of the time; the communities of community_tree do depend on them.
+What the texts of a heterograph are made of depends on no vector (near edges come after), so `--encoder hash` gives its
+shares in a fraction of the time, but for where passages end, which the encoder's tokens say. The communities of
+community_tree do depend on vectors.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def main() -> None:
     parser.add_argument("--family", choices=sorted(FAMILIES), default="community_tree")
     parser.add_argument("--docs", type=int, default=600)
     parser.add_argument("--nights", type=int, default=10)
-    parser.add_argument("--encoder", metavar="MODEL", help="as embed.model; hash is quick, and all a heterograph needs here")
+    parser.add_argument("--encoder", metavar="MODEL", help="embed.model; hash is quick, and enough for a heterograph")
     chosen = parser.parse_args()
     folder = chosen.folder / chosen.family
     folder.mkdir(parents=True, exist_ok=True)
