@@ -171,7 +171,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
 
 STAGE = Stage(
     "community_clusters",
-    version=1,
+    version=2,
     compute=_compute,
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
     estimate=estimate,

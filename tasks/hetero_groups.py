@@ -31,7 +31,7 @@ from tasks.community_clusters import Clusters, start_of
 from tasks.estimate import Estimate, Range
 from tasks.groups import id_bytes
 from tasks.hetero_graph import graph_of_pack
-from tasks.heterograph.groups import communities_of, community_rows, grouped
+from tasks.heterograph.groups import communities_of, community_rows, grouped, quality
 from tasks.stage import Inputs, Outputs, Stage
 from tasks.warm_start import Successor, start_inputs, start_pack
 
@@ -78,7 +78,10 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(
         tables={"hetero_communities": table},
         packs={} if start is None else {"start": start_pack(start)},
-        counts={"communities": len(communities_of(table))},
+        counts={
+            "communities": len(communities_of(table)),
+            "modularity_thousandths": round(1000 * quality(graph, table)),
+        },
     )
 
 
@@ -97,7 +100,7 @@ _ROW = 96  # bytes, of two ids and what Parquet keeps beside them
 
 STAGE = Stage(
     "hetero_groups",
-    version=1,
+    version=2,
     compute=_compute,
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
     estimate=estimate,

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from schemas.tables import HETERO_COMMUNITIES, conform
 from tasks.communities.graph import Weighted
 from tasks.communities.levels import community_id
+from tasks.communities.measures import modularity
 from tasks.heterograph.graph import TypedGraph
 
-__all__ = ["communities_of", "community_rows", "grouped"]
+__all__ = ["communities_of", "community_rows", "grouped", "quality"]
 
 _LEVEL = 0  # of the ids: those of tasks.communities.levels begin at 1
 
@@ -38,21 +39,23 @@ def grouped(
     from tasks.communities.leiden import leiden  # its libraries are slow to import, and a check needs none of it
 
     ids: list[str] = graph.ids.to_pylist()
-    edges = np.sort(graph.edges.astype(np.int64), axis=1)
-    edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
-    labels = leiden(
-        Weighted(len(ids), edges, np.ones(len(edges))),
-        start,
-        grain=grain,
-        largest=largest,
-        patience=patience,
-        seed=seed,
-    )
+    labels = leiden(_unweighted(graph), start, grain=grain, largest=largest, patience=patience, seed=seed)
     order = np.argsort(labels, kind="stable")
     members = np.split(np.array(ids, dtype=object)[order], np.cumsum(np.bincount(labels))[:-1]) if ids else []
     names = pa.array([community_id(_LEVEL, held.tolist()) for held in members], pa.string())
     table = pa.table({"node_id": graph.ids, "community_id": names.take(pa.array(labels))})
     return conform(table.sort_by("node_id"), HETERO_COMMUNITIES)
+
+
+def quality(graph: TypedGraph, table: pa.Table) -> float:
+    """The modularity, at resolution 1, of the communities of a graph's nodes."""
+    return modularity(_unweighted(graph), community_rows(table, graph.ids, communities_of(table)))
+
+
+def _unweighted(graph: TypedGraph) -> Weighted:
+    edges = np.sort(graph.edges.astype(np.int64), axis=1)
+    edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
+    return Weighted(len(graph.ids), edges, np.ones(len(edges)))
 
 
 def communities_of(table: pa.Table) -> pa.Array:

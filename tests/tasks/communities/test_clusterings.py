@@ -7,8 +7,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import igraph
+import leidenalg
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from tasks.communities.graph import Labels, Weighted, in_order
 from tasks.communities.kmeans import kmeans
 from tasks.communities.leiden import leiden
+from tasks.communities.measures import modularity
 from tasks.communities.node2vec import mutual_information, node2vec, walked
 from tasks.communities.scan import scan
 from tasks.communities.spectral import leading, spectral
@@ -111,6 +115,35 @@ def test_no_community_is_larger_than_the_largest(size: int, largest: int, seed: 
 def test_one_giant_component_is_parted_within_the_bound() -> None:
     labels = leiden(weighted_of(40, *clique(*range(40))), largest=10)
     assert np.bincount(labels).tolist() == [10, 10, 10, 10]
+
+
+def test_communities_in_bounds_are_as_good_as_those_of_leidenalg_alone() -> None:
+    """Where the bound cuts through all communities, within 1.5 %."""
+    generator = np.random.default_rng(3)
+    ends = generator.integers(4_000, size=(20_000, 2))
+    near = generator.random(20_000) < 0.7
+    ends[near, 1] = ends[near, 0] // 60 * 60 + generator.integers(60, size=int(near.sum()))
+    ends = np.sort(ends[ends[:, 0] // 60 != 66], axis=1)
+    edges = np.unique(ends[(ends[:, 0] != ends[:, 1]) & (ends[:, 1] < 3_960)], axis=0)
+    graph = Weighted(3_960, edges, np.ones(len(edges)))
+    optimiser = leidenalg.Optimiser()
+    optimiser.set_rng_seed(0)
+    optimiser.max_comm_size, optimiser.community_constraint_enforcement = 50, 1e6
+    links = igraph.Graph(n=graph.size, edges=edges.tolist())
+    alone = leidenalg.RBConfigurationVertexPartition(links, resolution_parameter=9.9)
+    optimiser.optimise_partition(alone, n_iterations=10)
+    labels = leiden(graph, grain=400, largest=50)
+    assert np.bincount(labels).max() <= 50
+    assert modularity(graph, labels, 9.9) > 0.985 * modularity(graph, np.array(alone.membership), 9.9)
+
+
+def test_threads_that_cluster_at_once_do_not_disturb_each_other() -> None:
+    """igraph has one generator for all of them."""
+    graphs = [random_graph(300, 900, seed) for seed in range(8)]
+    alone = [leiden(graph, largest=20).tolist() for graph in graphs]
+    with ThreadPoolExecutor(4) as pool:
+        together = pool.map(lambda graph: leiden(graph, largest=20).tolist(), graphs * 3)
+    assert list(together) == alone * 3
 
 
 def test_what_ran_before_in_the_process_leaves_no_trace() -> None:
