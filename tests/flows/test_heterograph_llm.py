@@ -12,16 +12,18 @@ import pytest
 
 import indexmill
 from flows.plan import make_plan
-from flows.run import Outcome, run_build
+from flows.run import Outcome, backfill_inline, run_build
 from schemas.config import Configuration
 from storage import ledger, runs
 from storage.folder import open_store
+from tasks.backfill import Waves
 from tasks.build import Build
 from tasks.executor import InlineExecutor
 from tasks.report import Silent
 from tests.corpora import Documents, told_of, write_corpus
 from tests.flows.children import Forks, settings
 from tests.flows.forgetting import forget_here
+from tests.llm_batches import Plan
 from tests.llm_server import CANARY, Faults, LlmServer, Received, default_answer, schema_of
 from tests.storage.quick import quick_folder
 
@@ -116,6 +118,21 @@ def test_each_text_is_paid_for_once(quick: Path) -> None:
         assert cold.manifest == fresh.manifest
     held = b"".join(path.read_bytes() for path in quick.rglob("*") if path.is_file())
     assert CANARY.encode() not in held
+
+
+def test_a_backfill_by_batches_makes_the_graph_of_direct_calls(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InlineExecutor, "wait", lambda self, _: None)
+    with LlmServer() as server:
+        direct = build(chosen(quick / "direct", ROWS, server))
+        calls, tokens = server.billed.calls, server.billed.tokens
+        server.batches.plan = Plan(looks=2, fates={1: "expired"}, noise=True)
+        plain = chosen(quick / "batch", ROWS, server, batch=True, batch_smallest=2)
+        outcome = backfill_inline(Configuration.model_validate(plain), Waves(2), progress=Silent())
+        assert outcome.manifest == direct.manifest
+        assert server.batches.wrong == []
+        assert (server.billed.calls, server.billed.tokens) == (2 * calls, 2 * tokens)
+        assert all(counts(plain, outcome, name)["llm_batches"] >= 1 for name in WRITTEN)
+        assert build(plain).published is False
 
 
 def test_a_prompt_holds_what_is_read_as_data_and_says_what_it_is_about(quick: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,15 @@ import indexmill
 from flows.export import export_snapshot
 from flows.run import build_inline
 from indexmill.command import main
+from indexmill.errors import CorruptBlob
 from indexmill.evaluate import Question, evaluate
+from indexmill.folder import FolderReader
 from indexmill.hits import Hit
+from indexmill.layout import blob_path
 from indexmill.retrieve.heterograph import KINDS
 from indexmill.retrieve.heterograph_nodes import SHOWN
 from indexmill.snapshot import Snapshot
+from indexmill.verify import verify
 from schemas.config import Configuration
 from storage.folder import FolderStore
 from tasks.report import Silent
@@ -161,3 +166,26 @@ def test_an_evaluation_the_command_and_an_exported_folder_have_it_all(
                 (one.id, one.score, one.explanation) == (other.id, other.score, other.explanation)
                 for one, other in pairs
             )
+
+
+@pytest.mark.parametrize("artifact", ["graph", "names", "nodes", "edges", "relations"])
+def test_a_flipped_byte_of_the_graph_is_found_by_verify_and_by_whoever_reads_it(
+    folder: Path, snapshot: Snapshot, tmp_path: Path, artifact: str
+) -> None:
+    store = Path(shutil.copytree(folder / "store", tmp_path / "store"))
+    assert verify(FolderReader(store)).ok
+    (one,) = [one for one in snapshot.manifest.artifacts if one.name == f"heterograph/{artifact}"]
+    path = store / blob_path(one.digest)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()  # not to write to what the copy may share
+    path.write_bytes(data)
+    assert [problem.what for problem in verify(FolderReader(store)).problems] == [one.name]
+
+    def read(damaged: Snapshot) -> object:
+        if artifact in ("nodes", "edges"):  # no question needs them
+            return damaged.table(one.name)
+        return found(damaged, questions(snapshot)[0])
+
+    with indexmill.open(store, version=1) as damaged, pytest.raises(CorruptBlob, match=path.name):
+        read(damaged)
