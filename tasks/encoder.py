@@ -159,12 +159,18 @@ def _opened_tokeniser(path: Path, max_tokens: int) -> Tokeniser:
     return Tokeniser(path.read_bytes(), max_tokens)
 
 
+_STREAMS = 2
+"""Passes of a worker at a time: a long document that is alone in its night has a core that is idle, too. Where all
+workers are busy two streams each take as long as one; a pass has the same bits in any."""
+
+
 @cache
 def _opened(backend: str, precision: str, path: str, files: tuple[tuple[str, str], ...]) -> Embedder:
     if backend == HASH_MODEL:
         return HashEmbedder()
     if backend == "openvino":
-        return OpenVINOEmbedder.open({name: Path(file) for name, file in files}, threads=1, precision=precision)
+        named = {name: Path(file) for name, file in files}
+        return OpenVINOEmbedder.open(named, threads=1, precision=precision, streams=_STREAMS)
     from indexmill.models.torch_encoder import TorchEmbedder  # imports torch, which only this back-end needs
 
     return TorchEmbedder.open(path, precision=precision)
