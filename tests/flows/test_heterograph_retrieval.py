@@ -173,14 +173,14 @@ def test_a_flipped_byte_of_the_graph_is_found_by_verify_and_by_whoever_reads_it(
     folder: Path, snapshot: Snapshot, tmp_path: Path, artifact: str
 ) -> None:
     store = Path(shutil.copytree(folder / "store", tmp_path / "store"))
-    assert verify(FolderReader(store)).ok
+    assert verify(FolderReader(store), 1).ok
     (one,) = [one for one in snapshot.manifest.artifacts if one.name == f"heterograph/{artifact}"]
     path = store / blob_path(one.digest)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.unlink()  # not to write to what the copy may share
     path.write_bytes(data)
-    assert [problem.what for problem in verify(FolderReader(store)).problems] == [one.name]
+    assert [problem.what for problem in verify(FolderReader(store), 1).problems] == [one.name]
 
     def read(damaged: Snapshot) -> object:
         if artifact in ("nodes", "edges"):  # no question needs them
