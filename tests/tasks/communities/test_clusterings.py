@@ -141,7 +141,12 @@ def test_communities_in_bounds_are_as_good_as_those_of_leidenalg_alone() -> None
 def test_threads_that_cluster_at_once_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """igraph has one generator for all of them; here others run between one's seeding and clustering."""
     seed_igraph = igraph.set_random_number_generator
-    monkeypatch.setattr(igraph, "set_random_number_generator", lambda to: (seed_igraph(to), time.sleep(0.003)))
+
+    def seed_and_wait(generator: object) -> None:
+        seed_igraph(generator)
+        time.sleep(0.003)
+
+    monkeypatch.setattr(igraph, "set_random_number_generator", seed_and_wait)
     graphs = [random_graph(300, 900, seed) for seed in range(8)]
     alone = [leiden(graph, largest=20).tolist() for graph in graphs]
     with ThreadPoolExecutor(4) as pool:
