@@ -13,11 +13,13 @@ DEMO := demo
 
 install: $(INSTALLED)
 
-# torch comes first and pinned: an unpinned torch pulls gigabytes of CUDA.
+# torch comes first and pinned: an unpinned torch pulls gigabytes of CUDA. Compiled at the end: where Python is told to
+# write no bytecode, every process of a build would compile all modules again.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[pipeline,dev]"
+	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows
 	touch $(INSTALLED)
 
 demo: install

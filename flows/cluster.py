@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import distributed.utils
 from distributed import Client, Future, LocalCluster
 from distributed.client import ClosedClientError
 from distributed.deploy.spec import close_clusters
 from distributed.scheduler import KilledWorker
 
+from flows import fork_server
 from flows.quota_desk import ClusterQuota
 from indexmill.errors import BadInput, IndexmillError
 from tasks.environment import code_digest, environment_fingerprint
@@ -53,8 +55,8 @@ _SETTINGS = {
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.worker.profile.enabled": False,
-    "distributed.worker.multiprocessing-method": "spawn",
-    "distributed.worker.preload": ["flows.worker"],
+    "distributed.worker.multiprocessing-method": "forkserver",
+    "distributed.worker.preload": ["flows.worker"],  # which a fork has
 }
 
 
@@ -227,8 +229,9 @@ def open_cluster(address: str | None, workers: int | None, store: Path) -> Itera
     """
     if address is None:
         count = workers or os.cpu_count() or 1
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited by the workers
+        distributed.utils._forkserver_preload_set = True  # or all that it knows of would be imported here
         with (
+            fork_server.running(),
             tempfile.TemporaryDirectory(prefix="indexmill-dask-") as scratch,
             dask.config.set(_SETTINGS | {"temporary-directory": scratch}),
             _local_cluster(count) as cluster,
@@ -267,6 +270,7 @@ def _local_cluster(count: int) -> Iterator[LocalCluster]:
             scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
             memory_limit=0,
             silence_logs=50,
+            env=dict(os.environ),  # which may have changed since the fork server began
         )
     except BaseException:
         # Interrupted half-way it cannot be closed, and the attempt at exit would say so; its processes die with us, and

@@ -269,7 +269,7 @@ def build_under_prefect(
                         opened.expect()
                     return opened
 
-                return _try(build, interrupt, on_demand, _all_stages if expected else _by_need)
+                return _try(build, interrupt, on_demand, _refresh)
             from flows.cluster import DaskExecutor, open_cluster
             from flows.server import private_prefect
 
@@ -305,14 +305,12 @@ def build_under_prefect(
         )
 
 
-def _all_stages(build: Build) -> Manifest:
-    """All stages, each as soon as those that it needs have ended."""
-    Stages(build, NEEDS).wait()
-    return build.manifest()
+def _refresh(build: Build) -> Manifest:
+    """All stages, each as soon as those that it needs have ended, and none before `ingest`.
 
-
-def _by_need(build: Build) -> Manifest:
-    """The same, where nothing is begun before `ingest` has found out whether there is anything to do."""
+    It finds out whether there is anything to do. Where there is, `split` waits for it, which takes a moment, and is
+    done beside the encoder's opening, which takes a second of a worker.
+    """
     Stages(build, {"ingest": (), **NEEDS, "encoder": ("ingest",)}).wait()
     return build.manifest()
 

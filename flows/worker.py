@@ -1,14 +1,32 @@
-"""What a worker process of a private cluster does at its start, before it takes any work."""
+"""What the worker processes of a private cluster have when they start: they are forked from one that imported this.
+
+Nothing here may start threads, which a fork would lack: polars and openvino do, and whoever needs them imports them.
+"""
 
 from __future__ import annotations
 
-import atexit
-import os
+import gc
 import signal
+from importlib import import_module
 
 # Ctrl-C reaches every process of a terminal. It is for the run, which would wait for dead workers for ever.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-# The first to be registered is the last to be called: everything has ended in its order, and freeing a model's kernels
-# one by one, which takes a second and more, is left to the system.
-atexit.register(os._exit, 0)
+for _name in (
+    "distributed.nanny",
+    "pyarrow.parquet",
+    "scipy.sparse",
+    "tokenizers",
+    "tasks.bm25",
+    "tasks.embed_names",
+    "tasks.ingest.part",
+    "tasks.lsh_summaries",
+    "tasks.lsh_tree",
+    "tasks.lsh_vectors",
+    "tasks.recognise",
+    "tasks.split",
+    "tasks.zoom_links",
+):
+    import_module(_name)
+
+gc.freeze()  # what is there stays, and its pages are shared

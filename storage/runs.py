@@ -48,6 +48,7 @@ __all__ = [
     "published_runs",
     "quarantine_of",
     "read_run",
+    "saw_other_files",
     "start",
     "unpublished_runs",
 ]
@@ -273,6 +274,11 @@ def last_report(store: Store) -> Mapping[str, JsonValue]:
                 if ended.state in ("published", "unchanged"):
                     return ended.report
     return {}
+
+
+def saw_other_files(store: Store, files: str | None) -> bool:
+    """Whether that run saw a corpus of other files than those with this digest; None: nobody knows."""
+    return files is None or files != last_report(store).get("corpus_files")
 
 
 def _was_idle(store: Store, run_id: str, names: list[str]) -> bool:

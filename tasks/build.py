@@ -179,8 +179,7 @@ class Build(Maker):
 
         `look` has found them. What has changed, and whether anything has that is in the index, a scan tells.
         """
-        files = self.report.corpus_files
-        return files is None or files != runs.last_report(self.store).get("corpus_files")
+        return runs.saw_other_files(self.store, self.report.corpus_files)
 
     # Stages, in the order of the flow of data.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.command.shared import budget_of, budgeted, configured, progress_of, quality_lines
+from flows.fork_server import start_where_work_is_expected
 from indexmill.command.options import Options, common
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def command(
     if workers is not None:
         run["workers"] = workers
     configuration = configured(options, {"run": run, **budget_of(budget_tokens, budget_cost)})
+    if dask is None:
+        start_where_work_is_expected(configuration)
 
     from flows.run import build_under_prefect
 

@@ -21,6 +21,8 @@ __all__ = ["Command", "command", "write_settings"]
 
 _MARK = "INDEXMILL_TEST_MARK"
 
+_FORKED = "multiprocessing.forkserver"
+
 
 class Command:
     """A running `indexmill`, with a home, a folder for temporary files and a current folder of its own.
@@ -108,6 +110,15 @@ class Command:
                     words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                     found[int(folder.name)] = words.strip()
         return found
+
+    def fork_server(self) -> int:
+        """The process that workers are forked from: 0 where there is none."""
+        return min((pid for pid, line in self.processes().items() if _FORKED in line), default=0)
+
+    def workers(self) -> list[int]:
+        """The worker processes."""
+        found, server = self.processes(), self.fork_server()
+        return sorted(pid for pid, line in found.items() if _FORKED in line and pid != server)
 
     def left_behind(self, seconds: float = 15.0) -> dict[int, str]:
         """The processes that are still there after so many seconds."""

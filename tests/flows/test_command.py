@@ -202,7 +202,7 @@ def test_ctrl_c_reaches_every_process_and_ends_the_build_alone(built: Built, tmp
 @pytest.mark.slow
 def test_sigterm_while_the_workers_start_ends_the_build_at_once(built: Built, tmp_path: Path) -> None:
     def stop(running: Command) -> None:
-        while not any("spawn_main" in words for words in running.processes().values()):
+        while not running.workers():
             assert running.running
         running.signal(signal.SIGTERM)
 

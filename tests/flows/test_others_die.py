@@ -120,11 +120,19 @@ def test_a_prefect_server_of_ones_own_that_is_not_there_takes_nothing_with_it(
 def test_a_worker_killed_from_outside_is_replaced(expected: Expected, tmp_path: Path) -> None:
     with command(tmp_path, *expected.argv(tmp_path)) as run:
         run.wait_for("ingest:")
-        os.kill(the(run, "spawn_main")[0], signal.SIGKILL)
+        os.kill(run.workers()[0], signal.SIGKILL)
         run.wait_for("split:")
-        os.kill(the(run, "spawn_main")[-1], signal.SIGKILL)
+        os.kill(run.workers()[-1], signal.SIGKILL)
         ended_well(expected, run, killed=2)
     assert not any("looking for" in line for line in run.lines), run.err
+
+
+@pytest.mark.parametrize("word", ["ingest:", "split:"])
+def test_a_fork_server_killed_from_outside_is_replaced(expected: Expected, tmp_path: Path, word: str) -> None:
+    with command(tmp_path, *expected.argv(tmp_path)) as run:
+        run.wait_for(word)
+        os.kill(run.fork_server(), signal.SIGKILL)
+        ended_well(expected, run, killed=2)
 
 
 Process = subprocess.Popen[bytes]
