@@ -121,6 +121,10 @@ class DaskExecutor:
             for _, future in begun.values():
                 future.release()  # what nobody waits for is not started
 
+    def everywhere(self, call: Call) -> None:
+        """Have each worker that is there make a short call at once, whatever it is at."""
+        self._client.run(call.function, *call.arguments)
+
     def stop(self, *, at_once: bool = True) -> None:
         """Start no further call; what a worker is at is left to it."""
         if at_once:

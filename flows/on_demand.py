@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,15 +48,18 @@ class OnDemand:
         self._failure: Exception | None = None  # why there is no cluster
         self._limits: dict[str, Limits] = {}  # of quotas, by run
 
-    def expect(self) -> None:
+    def expect(self, ahead: Callable[[], Call | None] = lambda: None) -> None:
         """Start some workers now, and return at once: there will be work for them.
 
-        Where they do not start, whoever hands out the first call is told why.
+        Where they do not start, whoever hands out the first call is told why. `ahead` gives what each is to do at its
+        start, beside what work there is.
         """
 
         def start() -> None:
             with contextlib.suppress(Exception):
-                self._cluster(_CALLS_PER_WORKER * (_EXPECTED_WORKERS - 1))
+                started = self._cluster(_CALLS_PER_WORKER * (_EXPECTED_WORKERS - 1))
+                if (call := ahead()) is not None:
+                    started.everywhere(call)
 
         self._expecting = threading.Thread(target=start, name="expected-workers", daemon=True)
         self._expecting.start()

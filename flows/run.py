@@ -266,7 +266,7 @@ def build_under_prefect(
                 def on_demand() -> OnDemand:
                     opened = stack.enter_context(_on_demand(configuration))
                     if expected:
-                        opened.expect()
+                        opened.expect(build.opening_ahead)
                     return opened
 
                 return _try(build, interrupt, on_demand, _refresh)

@@ -15,7 +15,6 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 for _name in (
     "distributed.nanny",
     "pyarrow.parquet",
-    "scipy.sparse",
     "tokenizers",
     "tasks.bm25",
     "tasks.embed_names",

@@ -84,6 +84,7 @@ def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(rf"{word}(?:(?:_+|::|[.\-'\u2010\u2019]){word})*(?:(?:\+\+|#)(?![\w+#]))?"), re.compile(word)
 
 
+@lru_cache(maxsize=1 << 16)
 def _terms_of(token: str) -> tuple[str, ...]:
     """The terms of one token: its parts in their order, then the whole where that is another."""
     token = _POSSESSIVE.sub("", token)

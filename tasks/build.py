@@ -61,7 +61,7 @@ from tasks import (
     zoom_graph,
     zoom_links,
 )
-from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of
+from tasks.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of, open_ahead
 from tasks.environment import code_digest, environment_fingerprint
 from tasks.executor import Call, Executor, timed
 from tasks.extraction import EXTRACTION
@@ -79,6 +79,7 @@ from tasks.maker import PRIORITY, WHOLE, Maker, NotThere, Parent, Parts, Want
 from tasks.published import manifest_of
 from tasks.quality import Measured, Quality, compare
 from tasks.report import Progress, Silent
+from tasks.stage import part_key
 
 __all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "Build"]
 
@@ -187,11 +188,8 @@ class Build(Maker):
         """Find the model and, for a back-end that runs converted files, convert it once."""
         if self._encoder is not None:
             return
-        files: Mapping[str, str] = {}
-        model = self.choice.model
-        if self.choice.backend == "openvino" and model is not None:
-            shaping = {"model": model.digest, "name": model.name}
-            files = self.make(encoder.STAGE, [Want(WHOLE, {}, shaping, {"path": str(model.folder)})])[WHOLE].outputs
+        want = self._conversion()
+        files = self.make(encoder.STAGE, [want])[WHOLE].outputs if want is not None else {}
         opening = self.choice.opening(files)
         # A worker opens it, which has to do so anyway; this process never needs it.
         asked = (fingerprint_of, self.store.url, opening)
@@ -200,6 +198,21 @@ class Build(Maker):
             ((_, ((fingerprint, machine), seconds)),) = self._patiently([call], PRIORITY["encoder"])
             report.seconds += seconds
         self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
+
+    def opening_ahead(self) -> Call | None:
+        """What begins to open the encoder in the process that calls it; None where it has yet to be converted."""
+        want = self._conversion()
+        found = self._found(encoder.STAGE, part_key(encoder.STAGE, want.settings, want.inputs)) if want else None
+        if found is None:
+            return None
+        return Call(f"{self.run_id}-open", open_ahead, (self.store.url, self.choice.opening(found.outputs)))
+
+    def _conversion(self) -> Want | None:
+        """The part that is the converted model; None for a back-end that needs none."""
+        model = self.choice.model
+        if self.choice.backend != "openvino" or model is None:
+            return None
+        return Want(WHOLE, {}, {"model": model.digest, "name": model.name}, {"path": str(model.folder)})
 
     def scan(self) -> None:
         """Read the corpus, refuse what cannot be used, and cut the rest into shards."""

@@ -6,6 +6,8 @@ a part like any other, keyed by the digest of the weights and the versions of th
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -31,6 +33,7 @@ __all__ = [
     "choose_encoder",
     "encoder_of",
     "fingerprint_of",
+    "open_ahead",
     "tokeniser_of",
 ]
 
@@ -120,6 +123,16 @@ def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str
     return _open(open_any(store_url), opening).fingerprint.as_dict(), _machine()
 
 
+def open_ahead(store_url: str, opening: Mapping[str, Any]) -> None:
+    """Begin to open an encoder in this process; who needs it waits for that, and is told of what fails."""
+
+    def begin() -> None:
+        with contextlib.suppress(Exception):
+            _open(open_any(store_url), opening)
+
+    threading.Thread(target=begin, name="open-encoder", daemon=True).start()
+
+
 def encoder_of(inputs: Inputs) -> Embedder:
     """The embedder of a job, opened once per process from `settings["opening"]`.
 
@@ -151,13 +164,16 @@ def _numbers(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 
 def _open(store: Store, opening: Mapping[str, Any]) -> Embedder:
     files = tuple(sorted((name, str(store.open_local(digest))) for name, digest in opening["files"].items()))
-    return _opened(opening["backend"], opening["precision"], opening["path"], files)
+    with _opening:
+        return _opened(opening["backend"], opening["precision"], opening["path"], files)
 
 
 @cache
 def _opened_tokeniser(path: Path, max_tokens: int) -> Tokeniser:
     return Tokeniser(path.read_bytes(), max_tokens)
 
+
+_opening = threading.Lock()
 
 _STREAMS = 2
 """Passes of a worker at a time: a long document that is alone in its night has a core that is idle, too. Where all

@@ -10,12 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from indexmill.retrieve.grid import UNIT, on_grid
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 __all__ = [
     "ALONE",
@@ -77,6 +80,8 @@ class Weighted:
 
     def matrix(self) -> sparse.csr_array:
         """The symmetric adjacency (n, n), float64."""
+        from scipy import sparse  # slow to import, and a check of other families needs none
+
         rows, columns = np.concatenate([self.edges, self.edges[:, ::-1]]).T
         return sparse.csr_array((np.tile(self.weights, 2), (rows, columns)), shape=(self.size, self.size))
 
@@ -140,6 +145,8 @@ def shared_neighbours(size: int, edges: Edges) -> tuple[NDArray[np.int64], NDArr
 
     A node is its own neighbour, so that linked nodes share at least themselves.
     """
+    from scipy import sparse
+
     links = Weighted(size, edges, np.ones(len(edges))).matrix()
     near = sparse.csr_array(links + sparse.eye_array(size, format="csr"))
     shared = np.empty(len(edges), dtype=np.int64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import signal
 import threading
@@ -14,7 +16,7 @@ from flows.on_demand import OnDemand
 from flows.run import build_under_prefect
 from schemas.config import Configuration
 from storage import runs
-from storage.folder import open_store
+from storage.folder import init_store, open_store
 from tasks.build import Build
 from tasks.executor import Call, StoppedError
 from tasks.report import Silent
@@ -58,7 +60,7 @@ def test_a_small_night_is_made_by_two_workers_that_start_before_the_corpus_is_re
     started: list[int] = []
     expected = threading.Event()
     scan, expect = Build.scan, OnDemand.expect
-    monkeypatch.setattr(OnDemand, "expect", lambda self: (expect(self), expected.set()))
+    monkeypatch.setattr(OnDemand, "expect", lambda self, ahead: (expect(self, ahead), expected.set()))
     monkeypatch.setattr(Build, "scan", lambda self: (scan(self), started.append(0 if expected.is_set() else -1)))
     monkeypatch.setattr(on_demand, "_CALLS_PER_WORKER", 1_000)
     opened = OnDemand._cluster
@@ -138,3 +140,19 @@ def test_what_opens_a_model_waits_for_workers_that_are_expected(
     with pytest.raises(AssertionError, match="not to be started"):
         list(executor.run([opens]))
     executor.close()
+
+
+def note_process(folder: str) -> None:
+    (Path(folder) / str(os.getpid())).touch()
+
+
+def test_each_expected_worker_does_what_is_to_be_done_ahead(tmp_path: Path) -> None:
+    noted, store = tmp_path / "noted", tmp_path / "store"
+    noted.mkdir()
+    init_store(store)
+    with contextlib.closing(OnDemand(store, 2)) as executor:
+        executor.expect(lambda: Call("ahead", note_process, (str(noted),)))
+        assert [result for _, result in executor.run([Call("a", sum, ([1, 2],))])] == [3]
+    pids = {int(path.name) for path in noted.iterdir()}
+    assert len(pids) == 2
+    assert os.getpid() not in pids
