@@ -235,9 +235,9 @@ def open_cluster(address: str | None, workers: int | None, store: Path) -> Itera
         count = workers or os.cpu_count() or 1
         distributed.utils._forkserver_preload_set = True  # or all that it knows of would be imported here
         with (
-            fork_server.running(),
             tempfile.TemporaryDirectory(prefix="indexmill-dask-") as scratch,
             dask.config.set(_SETTINGS | {"temporary-directory": scratch}),
+            fork_server.running(),
             _local_cluster(count) as cluster,
             _closed_at_the_end(Client(cluster)) as client,  # `with` alone would have to end in the thread it began in
         ):

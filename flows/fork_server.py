@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Iterator
 from multiprocessing import forkserver
+from typing import Any
 
 from indexmill.errors import IndexmillError
 from schemas.config import Configuration
@@ -18,8 +18,6 @@ from storage.folder import open_store
 from tasks.ingest.sources import digest_of_files, find
 
 __all__ = ["running", "start", "start_where_work_is_expected"]
-
-_STOP = 5.0
 
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """Of the workers: native code of each has one core."""
@@ -39,16 +37,18 @@ def start() -> None:
 
 @contextlib.contextmanager
 def running() -> Iterator[None]:
-    """It runs within the block, and ends with it, after the processes that were forked from it."""
+    """It runs within the block, and ends with it, as do the processes that were forked from it and are still there."""
     start()
     try:
         yield
     finally:
-        # It has no public end. Waited for, its processes' times count as this one's; not for ever, should one hang.
-        stop = forkserver._forkserver._stop  # type: ignore[attr-defined]
-        ending = threading.Thread(target=stop, name="fork-server-ends", daemon=True)
-        ending.start()
-        ending.join(_STOP)
+        import psutil  # not while the command starts
+
+        server: Any = forkserver._forkserver  # there is no public way to end it
+        with contextlib.suppress(psutil.Error):
+            for fork in psutil.Process(server._forkserver_pid).children(recursive=True):
+                fork.kill()  # of a cluster that was interrupted as it started
+        server._stop()  # waits for it, so that what its processes took counts as this one's
 
 
 def start_where_work_is_expected(configuration: Configuration) -> None:
