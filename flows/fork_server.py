@@ -46,8 +46,9 @@ def running() -> Iterator[None]:
 
         server: Any = forkserver._forkserver  # there is no public way to end it
         with contextlib.suppress(psutil.Error):
-            for fork in psutil.Process(server._forkserver_pid).children(recursive=True):
-                fork.kill()  # of a cluster that was interrupted as it started
+            left = psutil.Process(server._forkserver_pid).children() if server._forkserver_pid else []
+            for fork in left:  # of a cluster that was interrupted as it started
+                fork.kill()
         server._stop()  # waits for it, so that what its processes took counts as this one's
 
 
