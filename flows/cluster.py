@@ -43,6 +43,8 @@ _ANSWER = 60.0
 _NO_WORKERS = 300.0
 """Seconds between two questions to the scheduler, for its answer, and that it may be without workers."""
 _CLOSE = 10.0
+_AHEAD = 5.0
+"""Seconds for all workers to begin what is to be done ahead."""
 _SETTINGS = {
     "distributed.worker.daemon": True,  # workers die with the process that started them
     "distributed.scheduler.allowed-failures": 1,
@@ -56,7 +58,6 @@ _SETTINGS = {
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.worker.profile.enabled": False,
     "distributed.worker.multiprocessing-method": "forkserver",
-    "distributed.worker.preload": ["flows.worker"],  # which a fork has
 }
 
 
@@ -123,7 +124,7 @@ class DaskExecutor:
 
     def everywhere(self, call: Call) -> None:
         """Have each worker that is there make a short call at once, whatever it is at."""
-        self._client.run(call.function, *call.arguments)
+        self._client.sync(self._client._run, call.function, *call.arguments, callback_timeout=_AHEAD)
 
     def stop(self, *, at_once: bool = True) -> None:
         """Start no further call; what a worker is at is left to it."""

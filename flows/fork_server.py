@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from multiprocessing import forkserver
 from typing import Any
@@ -19,37 +21,67 @@ from tasks.ingest.sources import digest_of_files, find
 
 __all__ = ["running", "start", "start_where_work_is_expected"]
 
-_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""Of the workers: native code of each has one core."""
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",  # native code of each worker has one core
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "6640",  # Dask's own, which wants all workers to hash alike
+    "PYTHONSAFEPATH": "1",  # or it would import from the current folder first
+}
+"""Of the workers, unless the command's says otherwise."""
+
+_lock = threading.Lock()
+_users = 0
 
 
 def start() -> None:
     """Start it, unless it runs; returns at once. It ends with this process."""
     forkserver.set_forkserver_preload(["flows.worker"])
-    kept = dict(os.environ)
-    os.environ.update({**_ENVIRONMENT, **kept})
+    own = dict(os.environ)
+    # Ctrl-C reaches every process of a terminal. It is for the run, which would wait for dead workers for ever.
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what is started inherits it
+    os.environ.update({**_ENVIRONMENT, **own})
     try:
         forkserver.ensure_running()
     finally:
-        for name in _ENVIRONMENT.keys() - kept.keys():
+        for name in _ENVIRONMENT.keys() - own.keys():
             del os.environ[name]
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 @contextlib.contextmanager
 def running() -> Iterator[None]:
-    """It runs within the block, and ends with it, as do the processes that were forked from it and are still there."""
-    start()
+    """It runs within the block, and ends with it, as do the processes that were forked from it and are still there.
+
+    Of blocks that overlap the last one ends it.
+    """
+    global _users
+    with _lock:
+        start()
+        _users += 1
     try:
         yield
     finally:
-        import psutil  # not while the command starts
+        with _lock:
+            _users -= 1
+            if not _users:
+                _end()
 
-        server: Any = forkserver._forkserver  # there is no public way to end it
+
+def _end() -> None:
+    import psutil  # not while the command starts
+
+    server: Any = forkserver._forkserver  # there is no public way to end it
+    if server._forkserver_pid is not None:
         with contextlib.suppress(psutil.Error):
-            left = psutil.Process(server._forkserver_pid).children() if server._forkserver_pid else []
-            for fork in left:  # of a cluster that was interrupted as it started
-                fork.kill()
-        server._stop()  # waits for it, so that what its processes took counts as this one's
+            process = psutil.Process(server._forkserver_pid)
+            process.suspend()  # it forks no more
+            left = process.children(recursive=True)  # of a cluster that was interrupted as it started
+            process.kill()
+            for fork in left:
+                with contextlib.suppress(psutil.Error):
+                    fork.kill()
+    server._stop()  # waits for it, so that what its processes took counts as this one's
 
 
 def start_where_work_is_expected(configuration: Configuration) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -263,11 +263,12 @@ def build_under_prefect(
             if small and dask is None and not os.environ.get("PREFECT_API_URL"):
                 expected = build.expects_work()
 
-                def on_demand() -> OnDemand:
-                    opened = stack.enter_context(_on_demand(configuration))
-                    if expected:
-                        opened.expect(build.opening_ahead)
-                    return opened
+                @contextlib.contextmanager
+                def on_demand() -> Iterator[Executor]:
+                    with contextlib.closing(OnDemand(configuration.store, configuration.run.workers)) as opened:
+                        if expected:
+                            opened.expect(build.opening_ahead)
+                        yield opened
 
                 return _try(build, interrupt, on_demand, _refresh)
             from flows.cluster import DaskExecutor, open_cluster
@@ -289,7 +290,7 @@ def build_under_prefect(
                 together("", tuple(NEEDS))
                 return build.manifest()
 
-            return _try(build, interrupt, lambda: DaskExecutor(client), all_of_them)
+            return _try(build, interrupt, lambda: contextlib.nullcontext(DaskExecutor(client)), all_of_them)
 
         return run_stages(
             "backfill" if waves else "build",
@@ -315,21 +316,16 @@ def _refresh(build: Build) -> Manifest:
     return build.manifest()
 
 
-def _on_demand(configuration: Configuration) -> contextlib.closing[OnDemand]:
-    return contextlib.closing(OnDemand(configuration.store, configuration.run.workers))
-
-
 def _try(
     build: Build,
     interrupt: Interrupt,
-    executor: Callable[[], Executor],
+    executor: Callable[[], contextlib.AbstractContextManager[Executor]],
     stages: Callable[[Build], Manifest],
 ) -> Manifest:
     """Run the stages, again without the documents that one of them cannot take; the manifest of the rest."""
     while True:
-        build.executor = executor()
         try:
-            with interrupt.stops(build):
+            with executor() as build.executor, interrupt.stops(build):
                 return stages(build)
         except DocumentsFailed as failed:
             build.begin_again(failed)

@@ -44,6 +44,8 @@ _APOSTROPHES = re.compile("['\u2019]")
 _UNSPACED_RUN = re.compile(f"[{UNSPACED}]")
 _CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _SIGNS = ("++", "#")
+_SHORT = 32
+"""Characters of a token that is worth remembering beyond its shard."""
 
 
 class Analyser:
@@ -84,9 +86,18 @@ def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(rf"{word}(?:(?:_+|::|[.\-'\u2010\u2019]){word})*(?:(?:\+\+|#)(?![\w+#]))?"), re.compile(word)
 
 
-@lru_cache(maxsize=1 << 16)
 def _terms_of(token: str) -> tuple[str, ...]:
     """The terms of one token: its parts in their order, then the whole where that is another."""
+    return _remembered(token) if len(token) <= _SHORT else _split(token)
+
+
+@lru_cache(maxsize=1 << 16)
+def _remembered(token: str) -> tuple[str, ...]:
+    """The same, once in a process: shards have most of their words in common."""
+    return _split(token)
+
+
+def _split(token: str) -> tuple[str, ...]:
     token = _POSSESSIVE.sub("", token)
     words = _patterns(not token.isascii())[1].findall(token)
     parts = [part for word in words for part in _CAPITALS.split(word)]

@@ -201,11 +201,13 @@ class Build(Maker):
 
     def opening_ahead(self) -> Call | None:
         """What begins to open the encoder in the process that calls it; None where it has yet to be converted."""
-        want = self._conversion()
-        found = self._found(encoder.STAGE, part_key(encoder.STAGE, want.settings, want.inputs)) if want else None
-        if found is None:
-            return None
-        return Call(f"{self.run_id}-open", open_ahead, (self.store.url, self.choice.opening(found.outputs)))
+        want, files = self._conversion(), {}
+        if want is not None:
+            found = self._found(encoder.STAGE, part_key(encoder.STAGE, want.settings, want.inputs))
+            if found is None:
+                return None
+            files = found.outputs
+        return Call(f"{self.run_id}-open", open_ahead, (self.store.url, self.choice.opening(files)))
 
     def _conversion(self) -> Want | None:
         """The part that is the converted model; None for a back-end that needs none."""

@@ -209,6 +209,26 @@ def test_sigterm_while_the_workers_start_ends_the_build_at_once(built: Built, tm
     interrupted(built, tmp_path, stop)
 
 
+def test_sigterm_while_the_fork_server_starts_ends_the_build_at_once(built: Built, tmp_path: Path) -> None:
+    def stop(running: Command) -> None:
+        while not running.fork_server():
+            assert running.running
+        running.signal(signal.SIGTERM)
+
+    interrupted(built, tmp_path, stop)
+
+
+def test_modules_in_the_current_folder_are_not_taken_for_our_own(built: Built, tmp_path: Path) -> None:
+    for name in ("tasks", "flows", "storage"):
+        folder = tmp_path / "cwd" / name
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text("raise SystemError('of another project')\n", encoding="utf-8")
+    configuration = write_settings(tmp_path / "i.yaml", settings(tmp_path / "store", built.corpus))
+    with command(tmp_path, "build", "-c", configuration, "--json") as run:
+        assert run.wait() == 0, run.err
+    assert run.json()["manifest"] == json.loads(built.out)["manifest"]
+
+
 # Exit codes
 
 
@@ -357,7 +377,7 @@ def test_a_corpus_without_a_document_is_refused(run: Run, inline: None, tmp_path
 
 AS_NOBODY = """
 import os, sys
-import flows.run, indexmill.command
+import flows.command.build, flows.run, indexmill.command
 if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
