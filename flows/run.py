@@ -261,14 +261,18 @@ def build_under_prefect(
             build.look()
             small = build.parent is not None and not cold and waves is None
             if small and dask is None and not os.environ.get("PREFECT_API_URL"):
-                expected = build.expects_work()
+                expected, workers = build.expects_work(), configuration.run.workers
 
                 @contextlib.contextmanager
                 def on_demand() -> Iterator[Executor]:
-                    with contextlib.closing(OnDemand(configuration.store, configuration.run.workers)) as opened:
-                        if expected:
-                            opened.expect(build.opening_ahead)
+                    # Its quotas are asked until the run has ended.
+                    opened = stack.enter_context(contextlib.closing(OnDemand(configuration.store, workers)))
+                    if expected:
+                        opened.expect(build.opening_ahead)
+                    try:
                         yield opened
+                    finally:
+                        opened.dismiss()
 
                 return _try(build, interrupt, on_demand, _refresh)
             from flows.cluster import DaskExecutor, open_cluster
