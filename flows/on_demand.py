@@ -39,7 +39,7 @@ class OnDemand:
         self._most = workers or os.cpu_count() or 1
         self._here = InlineExecutor()
         self._lock = threading.Lock()
-        self._cluster_opened, self._quotas_begun = contextlib.ExitStack(), contextlib.ExitStack()
+        self._opened = contextlib.ExitStack()
         self._client: Client | None = None
         self._there: DaskExecutor | None = None
         self._workers = 0
@@ -89,27 +89,22 @@ class OnDemand:
         with self._lock:
             if run not in self._limits:
                 begin(run, limits)
-                self._quotas_begun.callback(forget, run)
+                self._opened.callback(forget, run)
                 self._limits[run] = limits
                 if self._there is not None:
                     self._there.quota(run, limits)
         return HereQuota(run)
 
-    def dismiss(self) -> None:
-        """End the cluster, if one was started; what the calls have asked of language models is not forgotten."""
+    def close(self) -> None:
+        """End the cluster, if one was started."""
         if self._expecting is not None:
             self._expecting.join()
-        self._cluster_opened.close()
-
-    def close(self) -> None:
-        """End the cluster and the quotas."""
-        self.dismiss()
-        self._quotas_begun.close()
+        self._opened.close()
 
     def _start(self, workers: int) -> DaskExecutor:
         from flows.cluster import DaskExecutor, open_cluster
 
-        self._client = self._cluster_opened.enter_context(open_cluster(None, workers, self._store))
+        self._client = self._opened.enter_context(open_cluster(None, workers, self._store))
         self._workers = workers
         started = DaskExecutor(self._client)
         for run, limits in self._limits.items():

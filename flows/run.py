@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -261,18 +261,13 @@ def build_under_prefect(
             build.look()
             small = build.parent is not None and not cold and waves is None
             if small and dask is None and not os.environ.get("PREFECT_API_URL"):
-                expected, workers = build.expects_work(), configuration.run.workers
+                expected = build.expects_work()
 
-                @contextlib.contextmanager
-                def on_demand() -> Iterator[Executor]:
-                    # Its quotas are asked until the run has ended.
-                    opened = stack.enter_context(contextlib.closing(OnDemand(configuration.store, workers)))
+                def on_demand() -> OnDemand:
+                    opened = stack.enter_context(_on_demand(configuration))
                     if expected:
                         opened.expect(build.opening_ahead)
-                    try:
-                        yield opened
-                    finally:
-                        opened.dismiss()
+                    return opened
 
                 return _try(build, interrupt, on_demand, _refresh)
             from flows.cluster import DaskExecutor, open_cluster
@@ -294,7 +289,7 @@ def build_under_prefect(
                 together("", tuple(NEEDS))
                 return build.manifest()
 
-            return _try(build, interrupt, lambda: contextlib.nullcontext(DaskExecutor(client)), all_of_them)
+            return _try(build, interrupt, lambda: DaskExecutor(client), all_of_them)
 
         return run_stages(
             "backfill" if waves else "build",
@@ -320,16 +315,21 @@ def _refresh(build: Build) -> Manifest:
     return build.manifest()
 
 
+def _on_demand(configuration: Configuration) -> contextlib.closing[OnDemand]:
+    return contextlib.closing(OnDemand(configuration.store, configuration.run.workers))
+
+
 def _try(
     build: Build,
     interrupt: Interrupt,
-    executor: Callable[[], contextlib.AbstractContextManager[Executor]],
+    executor: Callable[[], Executor],
     stages: Callable[[Build], Manifest],
 ) -> Manifest:
     """Run the stages, again without the documents that one of them cannot take; the manifest of the rest."""
     while True:
+        build.executor = executor()
         try:
-            with executor() as build.executor, interrupt.stops(build):
+            with interrupt.stops(build):
                 return stages(build)
         except DocumentsFailed as failed:
             build.begin_again(failed)
