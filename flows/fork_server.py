@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
 from indexmill.errors import IndexmillError
@@ -38,8 +38,8 @@ def start() -> None:
     """Start it, unless it runs; returns at once. It ends with this process."""
     forkserver.set_forkserver_preload(["flows.worker"])
     own = dict(os.environ)
-    # Ctrl-C reaches every process of a terminal. It is for the run, which would wait for dead workers for ever.
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what is started inherits it
+    resource_tracker.ensure_running()  # which would let SIGINT through again
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until `flows.worker` ignores it
     os.environ.update({**_ENVIRONMENT, **own})
     try:
         forkserver.ensure_running()

@@ -7,7 +7,11 @@ imports them. (Arrow's allocator has one that looks after memory, and starts it 
 from __future__ import annotations
 
 import gc
+import signal
 from importlib import import_module
+
+# Ctrl-C reaches every process of a terminal. It is for the run, which would wait for dead workers for ever.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 for _name in (
     "distributed.nanny",
