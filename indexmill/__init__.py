@@ -62,17 +62,19 @@ __all__ = [
 
 
 def open(  # noqa: A001
-    path: str | os.PathLike[str], version: int | None = None, alias: str | None = None
+    path: str | os.PathLike[str], version: int | None = None, alias: str | None = None, processes: int = 1
 ) -> Snapshot:
     """Open a snapshot of a store, or of an exported folder, read-only and memory-mapped.
 
     The newest version is opened unless ``version`` or ``alias`` pins one; versions published later are not noticed.
+    processes: with more than one, so many helper processes are started, which answer batches of questions in place of
+    this one, and end with ``close``; where readers are processes already, leave it.
     Raises SnapshotNotFound where there is no such store, version or alias, and BadInput for a version and an alias at
-    once.
+    once, or less than one process.
     """
     from indexmill.snapshot import open_snapshot
 
-    return open_snapshot(path, version=version, alias=alias)
+    return open_snapshot(path, version=version, alias=alias, processes=processes)
 
 
 def open_llm(

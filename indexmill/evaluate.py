@@ -44,6 +44,9 @@ _Retrieve = Callable[[Sequence[int], int], list[list[Hit]]]
 NO_EVIDENCE = frozenset({"summary", "entity", "community", "attribute", "high-level", "relation"})
 """Kinds of hits whose documents do not count as found."""
 
+WARM = 64
+"""Questions retrieved before time is taken."""
+
 BATCH = 256
 """Questions retrieved at once, so that the memory of an evaluation does not grow with the set."""
 
@@ -245,7 +248,8 @@ def _measure(
     depth = ks[-1]
     uses_vectors = snapshot.retriever(method).uses_vectors
     retrieve = _retrieve(snapshot, questions, method, vectors, where)
-    retrieve(range(1), depth)  # maps the arrays and reads the tables, which is not the questions' cost
+    # Opens the method, maps arrays and reads tables, in every process, which is not the questions' cost.
+    retrieve(range(min(len(questions), WARM)), depth)
     seconds = 0.0
     contexts: list[list[Hit]] = []
     for took, found in _in_batches(retrieve, len(questions), depth, clock):

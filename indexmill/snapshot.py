@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from indexmill.answer.base import Answer
     from indexmill.filters import Where
     from indexmill.folder import FolderReader
+    from indexmill.helpers import Helpers
     from indexmill.models.embedder import Embedder
     from indexmill.models.llm import LLM
     from indexmill.name_filter import NameFilter
@@ -60,12 +62,15 @@ class Blobs(Protocol):
 class Snapshot:
     """One version of an index. Open it with ``indexmill.open``; a context manager."""
 
-    def __init__(self, path: Path, blobs: Blobs, manifest: Manifest, ref: Ref | None) -> None:
+    def __init__(
+        self, path: Path, blobs: Blobs, manifest: Manifest, ref: Ref | None, helpers: Helpers | None = None
+    ) -> None:
         self.path = path
         self.manifest = manifest
         self.ref = ref
         """The record that published it; None in an exported folder, and of a candidate."""
         self._blobs = blobs
+        self.helpers = helpers
         self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
         self._lock = threading.RLock()
         self._made: dict[object, Any] = {}
@@ -154,7 +159,12 @@ class Snapshot:
             used = given[chosen]
         encode = self.encode if given is None else None
         asking = Asked(texts, used, encode, allowed, explain, [named[i] for i in chosen] if named else ())
-        for i, found in zip(chosen, retriever.search(asking, k), strict=True):
+        if self.helpers is None:
+            answers = retriever.search(asking, k)
+        else:
+            name = method or self.default_method
+            answers = self.helpers.search(retriever, name, parameters or {}, asking, k, self.version)
+        for i, found in zip(chosen, answers, strict=True):
             hits[i] = found
         return hits
 
@@ -384,6 +394,8 @@ class Snapshot:
         with self._lock:
             self._closed = True
             self._made.clear()
+        if self.helpers is not None:
+            self.helpers.close()
 
     def __enter__(self) -> Self:
         return self
@@ -412,7 +424,9 @@ class Snapshot:
             raise StoreError(f"{self.path}: the snapshot is closed; open it again with indexmill.open")
 
 
-def open_snapshot(path: str | os.PathLike[str], version: int | None = None, alias: str | None = None) -> Snapshot:
+def open_snapshot(
+    path: str | os.PathLike[str], version: int | None = None, alias: str | None = None, processes: int = 1
+) -> Snapshot:
     """Open a snapshot: see ``indexmill.open``."""
     from indexmill.exported import ExportedFolder, is_exported
     from indexmill.folder import FolderReader
@@ -424,7 +438,7 @@ def open_snapshot(path: str | os.PathLike[str], version: int | None = None, alia
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
         exported = ExportedFolder(where)
-        return Snapshot(where, exported, exported.manifest, None)
+        return Snapshot(where, exported, exported.manifest, None, _helpers(processes, open_snapshot, where))
     store = FolderReader(where)
     ref = store.resolve(version=version, alias=alias)
     try:
@@ -432,22 +446,33 @@ def open_snapshot(path: str | os.PathLike[str], version: int | None = None, alia
     except CorruptBlob:
         store.check_there(ref.version)  # it may have been removed at this moment
         raise
-    return Snapshot(where, _StoreBlobs(store, ref.version), manifest, ref)
+    helpers = _helpers(processes, open_snapshot, where, ref.version)
+    return Snapshot(where, _StoreBlobs(store, ref.version), manifest, ref, helpers)
 
 
-def open_candidate(path: str | os.PathLike[str], run: str) -> Snapshot:
+def open_candidate(path: str | os.PathLike[str], run: str, processes: int = 1) -> Snapshot:
     """Open what a gate kept a run from publishing; raises SnapshotNotFound where there is no such run or candidate."""
     from indexmill.folder import FolderReader
 
-    return open_manifest(path, FolderReader(path).candidate(run))
+    return open_manifest(path, FolderReader(path).candidate(run), processes)
 
 
-def open_manifest(path: str | os.PathLike[str], manifest: str) -> Snapshot:
+def open_manifest(path: str | os.PathLike[str], manifest: str, processes: int = 1) -> Snapshot:
     """Open the snapshot of a store whose manifest has this digest, whether or not a version publishes it."""
     from indexmill.folder import FolderReader
 
-    store = FolderReader(path)
-    return Snapshot(Path(path), _StoreBlobs(store), store.manifest(manifest), None)
+    store, where = FolderReader(path), Path(path)
+    found = store.manifest(manifest)
+    return Snapshot(where, _StoreBlobs(store), found, None, _helpers(processes, open_manifest, where, manifest))
+
+
+def _helpers(processes: int, opening: Callable[..., Snapshot], where: Path, *which: object) -> Helpers | None:
+    """What answers batches in place of this process; None for one process, which is this one."""
+    if processes == 1:
+        return None
+    from indexmill.helpers import Helpers
+
+    return Helpers(partial(opening, where.absolute(), *which), processes)
 
 
 class _StoreBlobs:

@@ -70,6 +70,12 @@ __all__ = ["command", "communities_table", "numbers", "record_weights"]
     type=click.Path(path_type=Path, dir_okay=False),
     help="With --answer and --judge: keep the model's answers in FILE, and ask for none that is there already.",
 )
+@click.option(
+    "--processes",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Retrieve in so many processes, such as one for each core; in one by default.",
+)
 @filtered
 @candidate
 @pinned
@@ -79,6 +85,7 @@ def command(
     questions: Path,
     method: str | None,
     ks: str | None,
+    processes: int | None,
     fit: bool,
     answer: bool,
     judge: str | None,
@@ -110,8 +117,11 @@ def command(
     unread: dict[str, object] = {"--method": method, "--where": where} if fit else {}
     if make_questions is not None:
         unread = {"--method": method, "-k": ks, "--where": where, "--snapshot": version, "--alias": alias, "--run": run}
+    if fit or answer or judge is not None or make_questions is not None:
+        unread["--processes"] = processes
     if named := sorted(name for name, value in unread.items() if value):
-        raise BadInput(f"{', '.join(named)}: {'--fit' if fit else '--make-questions'} does not take that")
+        does = "--fit" if fit else "--answer" if answer else "--judge" if judge is not None else "--make-questions"
+        raise BadInput(f"{', '.join(named)}: {does} does not take that")
     if make_questions is not None:
         from indexmill.command.evaluate_answers import make_questions_of
 
@@ -135,7 +145,7 @@ def command(
 
     methods = None if method is None else [name.strip() for name in method.split(",") if name.strip()]
     asked = read_questions(questions)
-    with opened(options, version, alias, run) as snapshot:
+    with opened(options, version, alias, run, processes or 1) as snapshot:
         found = evaluate(snapshot, asked, methods, numbers(ks), where=where or None)
     if options.json:
         options.print_json(found.to_dict())

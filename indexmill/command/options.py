@@ -237,15 +237,15 @@ def candidate(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def opened(options: Options, version: int | None, alias: str | None, run: str | None) -> Snapshot:
+def opened(options: Options, version: int | None, alias: str | None, run: str | None, processes: int = 1) -> Snapshot:
     """The snapshot that a command reads; raises as ``indexmill.open`` does."""
     from indexmill.snapshot import open_candidate, open_snapshot
 
     if run is None:
-        return open_snapshot(options.store_path(), version=version, alias=alias)
+        return open_snapshot(options.store_path(), version=version, alias=alias, processes=processes)
     if version is not None or alias is not None:
         raise BadInput("--run names a candidate, which is no version and has no alias: give it alone")
-    return open_candidate(options.store_path(), run)
+    return open_candidate(options.store_path(), run, processes)
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg] # generic only in newer releases of click

@@ -49,7 +49,7 @@ __all__ = ["Scope", "Sentence", "ZoomBlocks", "ZoomGraph", "ZoomGraphParameters"
 QUESTION_TILE = 64
 """Questions whose similarities to all documents are held at once."""
 
-WALK_QUESTIONS = 8
+WALK_QUESTIONS = 16
 """Most questions that walk together."""
 
 WALK_LINKS = 1 << 17
@@ -93,7 +93,7 @@ class ZoomGraphParameters:
     agreement: float = 0.5
     widest_entity: int = 100
     nearest_name: float = 0.7
-    follow: float = 1e-5
+    follow: float = 1e-4
     fine: bool = True
     entities: bool = True
     question_links: bool = True

@@ -177,6 +177,19 @@ def test_evaluate_prints_recall_by_method(run: Run, store: Path, tmp_path: Path)
     assert "none.jsonl" in run.err
 
 
+def test_evaluate_in_several_processes_finds_the_same(run: Run, store: Path, tmp_path: Path) -> None:
+    questions = tmp_path / "q.jsonl"
+    texts = ("Tallow is a town of lamps.", "Who paid for the bridge?", "Where does the Ilse rise?") * 4
+    lines = ({"id": str(i), "question": text, "gold_ids": ["tallow"]} for i, text in enumerate(texts))
+    questions.write_text("\n".join(map(json.dumps, lines)))
+    alone, several = (
+        run.json("evaluate", questions, "-m", "dense", "-k", "1,5", *more)["methods"]["dense"]
+        for more in ((), ("--processes", "2"))
+    )
+    assert several["recall@1"] == alone["recall@1"] == pytest.approx(1 / 3)
+    assert run("evaluate", questions, "--processes", "0") == 2
+
+
 def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:
     report = run.json("verify")
     assert report["ok"] is True

@@ -405,6 +405,8 @@ def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
         (("--make-questions", "x", "-k", "3", "--alias", "a"), "--alias, -k: --make-questions does not take that"),
         (("--make-questions", "x", "--answers", "kept"), "--answers: with --make-questions"),
         (("--fit", "-m", "dense", "--where", "year=1"), "--method, --where: --fit does not take that"),
+        (("--fit", "--processes", "2"), "--processes: --fit does not take that"),
+        (("--answer", "--processes", "2"), "--processes: --answer does not take that"),
         (("--answers", "kept"), "--answers: without --answer or --judge"),
         (("--answer", "--model", "m", "--answers", "q.jsonl"), "q.jsonl:1: is no kept answer"),
         (("--answer", "--model", "m", "--answers", "no/kept"), "no/kept: answers cannot be kept there"),

@@ -56,6 +56,13 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def helped(snapshot: Snapshot) -> Iterator[Snapshot]:
+    """The same, answered by two helper processes."""
+    with indexmill.open(snapshot.path, processes=2) as opened:
+        yield opened
+
+
 def findable(snapshot: Snapshot, method: str) -> int:
     """How many hits a method has at most."""
     passages = snapshot.manifest.corpus.passages
@@ -93,6 +100,24 @@ def test_a_batch_gives_each_question_what_it_gets_alone(snapshot: Snapshot, meth
     alone = [snapshot.retrieve(question, method=method, k=7) for question in asked]
     assert snapshot.retrieve_batch(asked, method=method, k=7) == alone
     assert snapshot.retrieve_batch(asked[::-1], method=method, k=7)[::-1] == alone
+
+
+@METHOD
+def test_helpers_give_each_question_what_it_gets_here(snapshot: Snapshot, helped: Snapshot, method: str) -> None:
+    asked = questions(snapshot)
+    assert helped.retrieve_batch(asked, method=method, k=7) == snapshot.retrieve_batch(asked, method=method, k=7)
+    some = snapshot.table("documents", ["document_id"]).column("document_id").to_pylist()[::2]
+    given = {
+        "method": method,
+        "k": 30,
+        "explain": False,
+        "where": {"document_id": some},
+        "names": [["Vell", "bridge"] for _ in asked * 9],
+    }
+    assert helped.retrieve_batch(asked * 9, **given) == snapshot.retrieve_batch(asked * 9, **given)
+    vectors = snapshot.encode(asked)
+    given = {"method": method, "vectors": vectors}
+    assert helped.retrieve_batch(asked, **given) == snapshot.retrieve_batch(asked, **given)
 
 
 @METHOD

@@ -1,0 +1,272 @@
+"""Helper processes: a batch's questions are shared out among processes that have the same snapshot open.
+
+Python runs the code of one thread at a time, so that one process answers a batch on one core, but for numpy's larger
+products. The process that asks hands out and gathers; it holds the encoder, which the helpers ask it for. Arrays are
+memory maps, which all share; what a method makes of them when it is first used is each process's own.
+
+They talk over a pair of sockets that nobody else holds: the opening of the snapshot, then for each part of a batch a
+``_Part``, and back ``("encode", texts)`` as often as needed, then ``("found", rows)`` or ``("error", error)``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.spawn import get_executable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from indexmill.errors import BadInput, StoreError
+from indexmill.hits import Hit
+from indexmill.retrieve.base import Asked, Retriever, Vectors
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["Helpers", "serve"]
+
+FEWEST = 8
+"""Fewer questions are answered by the process that is asked: what helpers would save, telling them costs."""
+
+PART = 64
+"""Most questions that a helper is given at once."""
+
+PATIENCE = 5.0
+"""Seconds that a helper has to end once nothing more can come."""
+
+_START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from indexmill.helpers import serve; serve()"
+
+_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+
+_KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 26), "MALLOC_TRIM_THRESHOLD_": str(1 << 26)}
+"""Memory that the C library keeps: what a part of a batch takes, which the kernel would have to clear for the next."""
+
+
+class _Part(NamedTuple):
+    """Some questions of a batch, for a helper. encodes: whether it may have further texts encoded."""
+
+    method: str
+    parameters: dict[str, object]
+    asked: Asked
+    k: int
+    encodes: bool
+
+
+_Row = tuple[str, str, float, str, str, tuple[str, ...], int | None]
+"""What a hit is made of, but for the version and the explanation."""
+
+
+class Helpers:
+    """Processes that have the same snapshot open as this one, and answer batches for it.
+
+    One batch at a time, whichever thread asks. Where a helper ends, another takes over its part, with a warning, and it
+    is started anew for the next batch. In a process that was forked from this one there are none.
+    """
+
+    def __init__(self, opening: Callable[[], Snapshot], count: int) -> None:
+        """Start so many. opening: what opens the snapshot; can be pickled. Raises BadInput for less than one."""
+        if not isinstance(count, int) or count < 1:
+            raise BadInput(f"processes is {count!r}; expected a whole number of at least 1")
+        self._opening = opening
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+        self._helpers = [_Helper(self._opening, count) for _ in range(count)]
+        self._finalizer = weakref.finalize(self, _end, self._helpers, self._owner)
+
+    @property
+    def processes(self) -> list[int]:
+        """The ids of the helpers."""
+        return [helper.process.pid for helper in self._helpers]
+
+    def search(
+        self,
+        retriever: Retriever,
+        method: str,
+        parameters: Mapping[str, object],
+        asked: Asked,
+        k: int,
+        version: int | None,
+    ) -> list[list[Hit]]:
+        """What ``retriever.search(asked, k)`` gives, and raises. method, parameters: the retriever's."""
+        if len(asked.questions) < FEWEST or os.getpid() != self._owner:
+            return retriever.search(asked, k)
+        with self._lock:
+            for i, helper in enumerate(self._helpers):
+                if helper.process.poll() is not None:
+                    helper.end()
+                    self._helpers[i] = _Helper(self._opening, len(self._helpers))
+            part = _Part(method, dict(parameters), replace(asked, encode=None, shared={}), k, asked.encode is not None)
+            return self._shared(retriever, part, asked, version)
+
+    def _shared(self, retriever: Retriever, whole: _Part, asked: Asked, version: int | None) -> list[list[Hit]]:
+        size = min(PART, -(-len(asked.questions) // len(self._helpers)))
+        left = deque(slice(first, first + size) for first in range(0, len(asked.questions), size))
+        idle = list(self._helpers)
+        busy: dict[Any, tuple[_Helper, slice]] = {}  # by connection
+        found: dict[int, list[list[Hit]]] = {}
+        error: Exception | None = None
+        try:
+            while left or busy:
+                while left and idle:
+                    part = left.popleft()
+                    busy[idle[-1].connection] = idle[-1], part
+                    idle.pop().tell(whole._replace(asked=_some(whole.asked, part)))
+                if not busy:  # every helper has ended
+                    own = left.popleft()
+                    found[own.start] = retriever.search(_some(asked, own), whole.k)
+                    continue
+                for connection in wait(list(busy)):
+                    helper, part = busy[connection]
+                    kind, told = helper.hear()
+                    if kind == "encode":
+                        helper.tell(_tried(partial(asked.encode or _unable, told)))
+                        continue
+                    del busy[connection]
+                    if kind == "ended":
+                        left.appendleft(part)
+                        warnings.warn(f"{told}; others answer for it", RuntimeWarning, stacklevel=4)
+                        continue
+                    idle.append(helper)
+                    if kind == "error":
+                        error = error or told
+                        left.clear()
+                    else:
+                        found[part.start] = [_hits(of_one, version) for of_one in told]
+        except BaseException:
+            for helper, _ in busy.values():  # what they say next is no answer to what is asked next
+                helper.end()
+            raise
+        if error is not None:
+            raise error
+        return [hits for first in sorted(found) for hits in found[first]]
+
+    def close(self) -> None:
+        """End them; later batches are answered without."""
+        with self._lock:
+            self._finalizer()
+            self._owner = -1
+
+
+def _some(asked: Asked, part: slice) -> Asked:
+    """Some of the questions, by themselves."""
+    return replace(
+        asked, questions=asked.questions[part], vectors=asked.vectors[part], names=asked.names[part], shared={}
+    )
+
+
+def _hits(rows: list[tuple[_Row, dict[str, Any] | None]], version: int | None) -> list[Hit]:
+    return [Hit(*row, version=version, explanation=why) for row, why in rows]
+
+
+class _Helper:
+    """A process, and what it is told and says."""
+
+    def __init__(self, opening: Callable[[], Snapshot], count: int) -> None:
+        executable = get_executable()
+        if not executable:
+            raise StoreError("Python does not say which program it is, so it starts no helpers: open with processes=1")
+        environment = {**_KEPT, **os.environ}
+        for name in _THREADS:  # the cores are shared out already
+            environment.setdefault(name, str(max(1, (os.cpu_count() or 1) // count)))
+        self.connection, its = Pipe()
+        with its:
+            self.process = subprocess.Popen(  # noqa: S603
+                [executable, "-P", "-c", _START, json.dumps(sys.path), str(its.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=environment,
+                pass_fds=[its.fileno()],
+                process_group=0,  # Ctrl-C is for the process that asks
+            )
+        self.tell(opening)
+
+    def tell(self, what: object) -> None:
+        """Say something to it; where it has ended, it does not answer."""
+        with contextlib.suppress(OSError):
+            self.connection.send(what)
+
+    def hear(self) -> tuple[str, Any]:
+        """What it says next, or that it has ended."""
+        try:
+            said: tuple[str, Any] = self.connection.recv()
+            return said
+        except (EOFError, OSError):
+            return "ended", f"the helper process {self.process.pid} has ended with {self.end()}"
+
+    def end(self) -> int:
+        """End it, in the middle of something or not, and how it ended."""
+        self.connection.close()
+        self.process.kill()
+        return self.process.wait()
+
+
+def _end(helpers: list[_Helper], owner: int) -> None:
+    """Let helpers end, which they do when nothing more can come."""
+    if os.getpid() != owner:
+        return
+    for helper in helpers:
+        helper.connection.close()
+    for helper in helpers:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            helper.process.wait(PATIENCE)
+        helper.end()
+
+
+def _unable(texts: list[str]) -> Vectors:
+    raise RuntimeError(f"a helper asks for vectors of {len(texts)} texts, which it was told it cannot have")
+
+
+def _tried(act: Callable[[], object]) -> tuple[str, Any]:
+    """What came of it: ``("found", result)`` or ``("error", error)``."""
+    try:
+        return "found", act()
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))  # noqa: S301
+        except Exception:
+            return "error", RuntimeError(f"{type(error).__name__}: {error}")
+        return "error", error
+
+
+def serve() -> None:
+    """What a helper does: answer what it is asked over the socket that its arguments name, until that is closed."""
+    with Connection(int(sys.argv[2])) as connection, contextlib.suppress(EOFError, OSError):
+        state, snapshot = _tried(connection.recv())
+        while True:
+            part: _Part = connection.recv()
+            connection.send(
+                _tried(partial(_rows, snapshot, part, connection)) if state == "found" else (state, snapshot)
+            )
+
+
+def _rows(snapshot: Snapshot, part: _Part, connection: Connection) -> list[list[tuple[_Row, dict[str, Any] | None]]]:
+    """The hits of each question, as what they are made of, which takes a third of the time to send."""
+
+    def encode(texts: list[str]) -> Vectors:
+        connection.send(("encode", texts))
+        state, told = connection.recv()
+        if state == "error":
+            raise told
+        vectors: Vectors = told
+        return vectors
+
+    retriever = snapshot.retriever(part.method).having(part.parameters)
+    found = retriever.search(replace(part.asked, encode=encode if part.encodes else None), part.k)
+    return [
+        [
+            ((one.kind, one.id, one.score, one.text, one.title, one.document_ids, one.tokens), one.explanation)
+            for one in hits
+        ]
+        for hits in found
+    ]
