@@ -135,28 +135,13 @@ def ranked_documents(
     agreeing: ``(n_questions,)``, whose scores count by how far a document agrees with the open question. similar: of
     the same questions.
     """
-    setting, (count, n) = graph.parameters, walked.documents.shape
-    coarse = walked.documents.ravel()
-
-    def agreed(some: Rows) -> Scores:
-        scores = coarse.take(some)
-        if not setting.agreement:
-            return scores
-        asking = some // n
+    setting, count = graph.parameters, len(agreeing)
+    asking, rows, scores = walked.below(len(graph.vectors))
+    if setting.agreement:
         scale = np.maximum(similar.strongest / np.float64(UNIT), LEAST)[asking]
-        relevance = similar.opened.ravel().take(some) / np.float64(UNIT)
+        relevance = similar.opened.ravel().take(asking * len(graph.vectors) + rows) / np.float64(UNIT)
         relative = np.maximum(relevance / scale, LEAST) ** setting.agreement
-        return np.where(agreeing[asking], scores * relative, scores)
-
-    # Agreement makes no score larger: where k documents stay above a level, none that is below it now comes in.
-    (chosen,) = (coarse > setting.follow).nonzero()
-    scores = agreed(chosen)
-    above = scores > setting.follow
-    enough = np.bincount(chosen[above] // n, minlength=count) >= k
-    if not enough.all():
-        (chosen,) = (walked.documents > np.where(enough, setting.follow, 0.0)[:, None]).ravel().nonzero()
-        scores = agreed(chosen)
-    asking, rows = np.divmod(chosen, n)
+        scores = np.where(agreeing[asking], scores * relative, scores)
     cuts = asking.searchsorted(np.arange(count + 1)).tolist()
     found, dense = [], np.zeros(count, dtype=np.bool_)
     for i, (first, last) in enumerate(pairwise(cuts)):
@@ -223,7 +208,7 @@ def local(graph: ZoomGraph, scope: Scope, found: Documents, walked: Walked, expl
         owners,
         entities.searchsorted(mentioned),
         np.bincount(whose, minlength=count),
-        walked.of_entities(whose, rows),
+        walked.of_nodes(whose, rows + len(graph.vectors)),
     )
 
 

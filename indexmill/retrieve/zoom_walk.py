@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.columns import positions, sums
+from indexmill.retrieve.columns import sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, TooManyLinks
 
 __all__ = ["Block", "QuestionLinks", "Scale", "Shared", "Walk", "Walked", "average", "averages", "shared"]
@@ -57,12 +57,10 @@ class QuestionLinks(NamedTuple):
 class Shared:
     """The matrix M of eq. 6 over documents, then entities; symmetric, each block of the same average weight.
 
-    middles: ``(n_nodes,)``, where a row's links to documents end and those to entities begin. sums: ``(n_nodes,)``, of
-    the columns.
+    sums: ``(n_nodes,)``, of the columns. documents: how many there are.
     """
 
     indptr: Rows
-    middles: Rows
     indices: npt.NDArray[np.int32]
     weights: Scores
     sums: Scores
@@ -117,10 +115,8 @@ def shared(documents: Block, contents: Block, entities: Block, linked: int, scal
 def _compressed(rows: Rows, columns: Integers, weights: Scores, nodes: int, documents: int) -> Shared:
     """A symmetric matrix from links ordered by row, then column."""
     indptr = np.concatenate([[0], np.bincount(rows, minlength=nodes).cumsum()]).astype(np.int64)
-    to_documents = np.bincount(rows[columns < documents], minlength=nodes)
     return Shared(
         indptr,
-        indptr[:-1] + to_documents,
         columns.astype(np.int32, copy=False),
         weights,
         np.bincount(rows, weights, nodes).astype(np.float64),  # symmetric: a column's sum is its row's
@@ -130,31 +126,37 @@ def _compressed(rows: Rows, columns: Integers, weights: Scores, nodes: int, docu
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """Where some questions' walks end: the scores of documents ``(n_questions, n_documents)`` and of entities, and what
-    each question holds ``(n_questions,)``. Good until the next walk."""
+    """Where some questions' walks end: the scores of the nodes that they reach, by number, and what each question holds
+    ``(n_questions,)``. Good until the next walk."""
 
-    documents: Scores
-    entities: Scores
+    scores: Scores
     held: Scores
     numbers: _Numbers
 
-    def of_entities(self, questions: Rows, entities: Rows) -> Scores:
-        """The scores of some questions' entities, zero for one that was not reached."""
-        places = self.numbers.of(questions, entities)
+    def of_nodes(self, questions: Rows, nodes: Rows) -> Scores:
+        """The scores of some questions' nodes, zero for one that was not reached."""
+        places = self.numbers.of(questions, nodes)
         found = np.zeros(len(places))
         (reached,) = (places >= 0).nonzero()
-        found[reached] = self.entities.take(places[reached])
+        found[reached] = self.scores.take(places[reached])
         return found
+
+    def below(self, nodes: int) -> tuple[Rows, Rows, Scores]:
+        """The questions, the nodes and their scores of those of the first so many that are reached, ascending."""
+        questions, reached = self.numbers.parts(self.numbers.keys)
+        (some,) = ((reached < nodes) & (self.scores > 0)).nonzero()
+        some = some[self.numbers.keys.take(some).argsort()]
+        return questions.take(some), reached.take(some), self.scores.take(some)
 
 
 class _Numbers:
-    """Counts the entities that some questions reach: few of many, so that what they hold is a short column.
+    """Counts the nodes that some questions reach: few of many, so that what they hold is a short column.
 
-    keys: question and entity of every number, in so many ``bits``.
+    keys: question and node of every number, in so many ``bits``.
     """
 
-    def __init__(self, questions: int, entities: int) -> None:
-        self.bits = max(entities - 1, 0).bit_length()
+    def __init__(self, questions: int, nodes: int) -> None:
+        self.bits = max(nodes - 1, 0).bit_length()
         self.keys = np.empty(0, dtype=np.int64)
         self._number = np.full(questions << self.bits, -1, dtype=np.int32)
 
@@ -163,13 +165,17 @@ class _Numbers:
         self._number[self.keys] = -1
         self.keys = self.keys[:0]
 
-    def of(self, questions: Rows, entities: Rows) -> Rows:
-        """The numbers of some questions' entities, -1 for none."""
-        return self._number.take((questions << self.bits) | entities).astype(np.int64)
+    def parts(self, keys: Rows) -> tuple[Rows, Rows]:
+        """The questions and the nodes of some keys."""
+        return keys >> self.bits, keys & ((1 << self.bits) - 1)
 
-    def add(self, questions: Rows, entities: Rows) -> Rows:
-        """The numbers of some questions' entities, new ones where they have none."""
-        keys = (questions << self.bits) | entities
+    def of(self, questions: Rows, nodes: Rows) -> Rows:
+        """The numbers of some questions' nodes, -1 for none."""
+        return self._number.take((questions << self.bits) | nodes).astype(np.int64)
+
+    def add(self, questions: Rows, nodes: Rows) -> Rows:
+        """The numbers of some questions' nodes, new ones where they have none."""
+        keys = (questions << self.bits) | nodes
         new = keys.compress(self._number.take(keys) < 0)
         every = np.arange(len(new), dtype=np.int32)
         self._number[new] = every
@@ -179,73 +185,68 @@ class _Numbers:
         return self._number.take(keys).astype(np.int64)
 
 
-class _Links:
-    """The links to documents, or those to entities, of the nodes that are followed, in the order of the nodes.
+class _Followed:
+    """The nodes that are followed, in the order in which they are, and their links.
 
-    lengths: how many of each node. targets, weights: of every link, with room for more.
+    numbers, questions: of each node. linked: the weight of its question's link to it. sums: of its column.
     """
 
     def __init__(self) -> None:
-        self.lengths = np.empty(0, dtype=np.int64)
-        self._count = 0
         self._targets, self._weights = np.empty(0, dtype=np.int64), np.empty(0)
+        self.clear()
 
     def clear(self) -> None:
-        """Forget all, but keep the room."""
-        self.lengths, self._count = self.lengths[:0], 0
+        """Forget all, but keep the room for links."""
+        self.numbers = self.questions = self._lengths = np.empty(0, dtype=np.int64)
+        self.linked = self.sums = np.empty(0)
+        self.links = 0
 
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, starts: Rows, lengths: Rows, graph: Shared) -> tuple[npt.NDArray[np.int32], Rows]:
-        """Add links of the matrix, so many from each start: their columns, and their targets, still to be filled."""
+    def add(self, numbers: Rows, linked: Scores, known: _Numbers, graph: Shared, most: int | None) -> None:
+        """Follow further nodes; raises TooManyLinks where that makes more than ``most`` links."""
+        questions, nodes = known.parts(known.keys.take(numbers))
+        starts = graph.indptr.take(nodes)
+        lengths = graph.indptr.take(nodes + 1) - starts
         ends = lengths.cumsum()
-        more = int(ends[-1]) if len(ends) else 0
-        first, self._count = self._count, self._count + more
-        if self._count > len(self._targets):
-            room = max(2 * len(self._targets), self._count)
+        more = int(ends[-1])
+        first, last = self.links, self.links + more
+        if most is not None and last > most:
+            raise TooManyLinks
+        if last > len(self._targets):
+            room = max(2 * len(self._targets), last)
             targets, weights = np.empty(room, dtype=np.int64), np.empty(room)
             targets[:first], weights[:first] = self._targets[:first], self._weights[:first]
             self._targets, self._weights = targets, weights
-        self.lengths = np.concatenate([self.lengths, lengths])
         places = (starts - ends + lengths).repeat(lengths)
         places += np.arange(more)
         # Not the default mode, which would fill a copy of the output first to keep it whole on an error.
-        graph.weights.take(places, out=self._weights[first : self._count], mode="clip")
-        return graph.indices.take(places), self._targets[first : self._count]
+        graph.weights.take(places, out=self._weights[first:last], mode="clip")
+        columns = graph.indices.take(places).astype(np.int64)
+        self._targets[first:last] = known.add(questions.repeat(lengths), columns)
+        self.links = last
+        self.numbers = np.concatenate([self.numbers, numbers])
+        self.questions = np.concatenate([self.questions, questions])
+        self.linked = np.concatenate([self.linked, linked])
+        self.sums = np.concatenate([self.sums, graph.sums.take(nodes) + linked])
+        self._lengths = np.concatenate([self._lengths, lengths])
 
     def flow(self, passed: Scores, length: int) -> Scores:
-        """What comes to each target below ``length`` where every node passes on so much along a link of weight one."""
-        flow = passed.repeat(self.lengths)
-        flow *= self._weights[: self._count]
-        return sums(self._targets[: self._count], flow, length)
-
-
-class _Followed(NamedTuple):
-    """Nodes that are followed, documents before entities.
-
-    documents, entities: where their scores stand. questions, linked, sums: of each node its question, the weight of the
-    question's link to it, and the sum of its column.
-    """
-
-    documents: Rows
-    entities: Rows
-    questions: Rows
-    linked: Scores
-    sums: Scores
+        """What comes to each number below ``length`` where every node passes on so much along a link of weight one."""
+        flow = passed.repeat(self._lengths)
+        flow *= self._weights[: self.links]
+        return sums(self._targets[: self.links], flow, length)
 
 
 class Walk:
     """Walks on one matrix, of at most ``most`` questions together. Not to be shared by threads.
 
-    A question's documents have a place each, its entities a number as they are reached: a score is the sum of what
-    flows to its place, and no place is two questions'.
+    A question's nodes are numbered as they are reached: a score is the sum of what flows to its number, and no number
+    is two questions'. So what a walk holds follows the question and not the corpus.
     """
 
     def __init__(self, graph: Shared, most: int) -> None:
         self._graph = graph
-        self._numbers = _Numbers(most, len(graph.sums) - graph.documents)
-        self._to_documents, self._to_entities = _Links(), _Links()
+        self._numbers = _Numbers(most, len(graph.sums))
+        self._followed = _Followed()
 
     def walk(self, links: QuestionLinks, count: int, steps: int, restart: float, follow: float = 0.0) -> Walked:
         """The distributions after some steps from each of ``count`` questions (eq. 3).
@@ -255,69 +256,32 @@ class Walk:
         add up to one where no column is. A question that has no links holds everything. Raises TooManyLinks where
         several questions follow more than MOST_LINKS.
         """
-        for laid in (self._numbers, self._to_documents, self._to_entities):
-            laid.clear()
-        n = self._graph.documents
+        numbers, followed = self._numbers, self._followed
+        numbers.clear()
+        followed.clear()
+        numbers.add(links.questions, links.nodes)  # distinct: from 0 in their order
+        own = len(links.nodes)
         total = sums(links.questions, links.weights, count)
         start = (1 - restart) * (links.weights / total[links.questions])
-        is_entity = links.nodes >= n
-        (to_documents,), (to_entities,) = (~is_entity).nonzero(), is_entity.nonzero()
-        own = links.questions[to_documents] * n + links.nodes[to_documents]
-        self._numbers.add(links.questions[to_entities], links.nodes[to_entities] - n)  # distinct: from 0 in their order
-        documents, entities, held = np.zeros(count * n), np.zeros(len(to_entities)), np.ones(count)
-        weights, linked = links.weights[to_documents], links.weights[to_entities]
-        is_laid, entity_is_laid = np.zeros(count * n, dtype=np.bool_), np.zeros(len(to_entities), dtype=np.bool_)
-        followed: list[_Followed] = []
-        for step in range(steps):
-            if step:
-                fresh = _unless(is_laid, documents > follow)
-                fresh_entities = _unless(entity_is_laid, entities > follow)
-                if len(fresh) or len(fresh_entities):
-                    at, known = positions(fresh, own)
-                    its = np.zeros(len(fresh))
-                    its[known] = weights[at[known]]
-                    its = np.concatenate([its, linked.take(fresh_entities)])
-                    followed.append(self._follow(fresh, fresh_entities, its, count == 1))
-                    new = np.zeros(len(self._numbers.keys) - len(linked))
-                    linked, entity_is_laid = np.concatenate([linked, new]), np.concatenate([entity_is_laid, new > 0])
-            returned = np.zeros(count)
-            passed = np.empty(0)
-            if followed:
-                every = [(documents.take(one.documents), entities.take(one.entities)) for one in followed]
-                passed = np.concatenate([scores for both in every for scores in both])
-                column = np.concatenate([one.sums for one in followed])
-                flows = passed > follow
-                passed /= column  # z of eq. 7
-                passed *= 1 - restart
-                passed *= flows
-                back = np.concatenate([one.linked for one in followed]) * passed
-                returned = sums(np.concatenate([one.questions for one in followed]), back, count)
-            documents = self._to_documents.flow(passed, count * n)
-            entities = self._to_entities.flow(passed, len(linked))
-            again = start * held[links.questions]
-            documents[own] += again[to_documents]
-            entities[: len(to_entities)] += again[to_entities]
+        scores, held = np.zeros(own), np.ones(count)
+        linked, is_followed = links.weights, np.zeros(own, dtype=np.bool_)
+        for _ in range(steps):
+            fresh = _unless(is_followed, scores > follow)
+            if len(fresh):
+                followed.add(fresh, linked.take(fresh), numbers, self._graph, None if count == 1 else MOST_LINKS)
+                new = np.zeros(len(numbers.keys) - len(linked))
+                linked, is_followed = np.concatenate([linked, new]), np.concatenate([is_followed, new > 0])
+                scores = np.concatenate([scores, new])
+            passed = scores.take(followed.numbers)
+            flows = passed > follow
+            passed /= followed.sums  # z of eq. 7
+            passed *= 1 - restart
+            passed *= flows
+            returned = sums(followed.questions, followed.linked * passed, count)
+            scores = followed.flow(passed, len(linked))
+            scores[:own] += start * held[links.questions]
             held = np.where(total > 0, returned + restart, 1.0)
-        return Walked(documents.reshape(count, n), entities, held, self._numbers)
-
-    def _follow(self, places: Rows, numbers: Rows, linked: Scores, alone: bool) -> _Followed:
-        """Lay out the links of documents at some places, and of entities of some numbers."""
-        graph, bits = self._graph, self._numbers.bits
-        n, keys = graph.documents, self._numbers.keys[numbers]
-        asking, nodes = np.divmod(places, n) if n else (places, places)
-        questions = np.concatenate([asking, keys >> bits])
-        nodes = np.concatenate([nodes, (keys & ((1 << bits) - 1)) + n])
-        starts, middles, ends = graph.indptr.take(nodes), graph.middles.take(nodes), graph.indptr.take(nodes + 1)
-        held = len(self._to_documents) + len(self._to_entities)
-        if not alone and held + int((ends - starts).sum()) > MOST_LINKS:
-            raise TooManyLinks
-        lengths = middles - starts
-        columns, targets = self._to_documents.add(starts, lengths, graph)
-        np.add((questions * n).repeat(lengths), columns, out=targets)
-        lengths = ends - middles
-        columns, targets = self._to_entities.add(middles, lengths, graph)
-        targets[:] = self._numbers.add(questions.repeat(lengths), columns.astype(np.int64) - n)
-        return _Followed(places, numbers, questions, linked, graph.sums.take(nodes) + linked)
+        return Walked(scores, held, numbers)
 
 
 def _unless(known: npt.NDArray[np.bool_], chosen: npt.NDArray[np.bool_]) -> Rows:

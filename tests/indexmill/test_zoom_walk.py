@@ -53,8 +53,8 @@ def walk(
 
 def scores(graph: Shared, walked: Walked, question: int) -> np.ndarray:
     """The scores of all nodes."""
-    entities = np.arange(len(graph.sums) - graph.documents)
-    return np.concatenate([walked.documents[question], walked.of_entities(np.full_like(entities, question), entities)])
+    nodes = np.arange(len(graph.sums))
+    return walked.of_nodes(np.full_like(nodes, question), nodes)
 
 
 def by_definition(graph: Shared, question: QuestionLinks, steps: int, restart: float) -> np.ndarray:
