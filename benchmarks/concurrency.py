@@ -153,8 +153,10 @@ def measured(
     turns, processes = [], []
     for size in sizes:
         here, there = context.Pipe()
-        processes.append(context.Process(target=measure, args=(chosen, method, size, questions, vectors, there)))
+        its = (chosen, method, size, questions, vectors, there)
+        processes.append(context.Process(target=measure, args=its, daemon=True))
         processes[-1].start()
+        there.close()  # so that one that dies is noticed
         turns.append(here)
     for _ in range(2 * chosen.rounds):
         for turn in turns:

@@ -4,8 +4,9 @@ Python runs the code of one thread at a time, so that one process answers a batc
 products. The process that asks hands out and gathers; it holds the encoder, which the helpers ask it for. Arrays are
 memory maps, which all share; what a method makes of them when it is first used is each process's own.
 
-They talk over a pair of sockets that nobody else holds: the opening of the snapshot, then for each part of a batch a
-``_Part``, and back ``("encode", texts)`` as often as needed, then ``("found", rows)`` or ``("error", error)``.
+They talk over a pair of sockets, which a process that is forked closes: the opening of the snapshot, then for each part
+of a batch a ``_Part``, and back ``("encode", texts)`` as often as needed, then ``("found", rows)`` or ``("error",
+error)``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections import deque
@@ -25,6 +27,7 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.spawn import get_executable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from indexmill.errors import BadInput, StoreError
@@ -43,14 +46,17 @@ PART = 64
 """Most questions that a helper is given at once."""
 
 PATIENCE = 5.0
-"""Seconds that a helper has to end once nothing more can come."""
+"""Seconds that helpers have to end once nothing more can come."""
 
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from indexmill.helpers import serve; serve()"
 
-_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-
-_KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 26), "MALLOC_TRIM_THRESHOLD_": str(1 << 26)}
-"""Memory that the C library keeps: what a part of a batch takes, which the kernel would have to clear for the next."""
+_ENVIRONMENT = {
+    # The cores are shared out already.
+    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1"),
+    # Memory that the C library keeps: what one part takes, which the kernel would have to clear for the next.
+    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 25)),
+}
+"""What a helper's environment has, unless it is set here."""
 
 
 class _Part(NamedTuple):
@@ -79,10 +85,11 @@ class Helpers:
         if not isinstance(count, int) or count < 1:
             raise BadInput(f"processes is {count!r}; expected a whole number of at least 1")
         self._opening = opening
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # so that a signal's handler may close what its thread is in
         self._owner = os.getpid()
-        self._helpers = [_Helper(self._opening, count) for _ in range(count)]
+        self._helpers = [_Helper(self._opening) for _ in range(count)]
         self._finalizer = weakref.finalize(self, _end, self._helpers, self._owner)
+        _EVERY.add(self)
 
     @property
     def processes(self) -> list[int]:
@@ -102,10 +109,12 @@ class Helpers:
         if len(asked.questions) < FEWEST or os.getpid() != self._owner:
             return retriever.search(asked, k)
         with self._lock:
+            if self._owner < 0:  # closed in the meantime
+                return retriever.search(asked, k)
             for i, helper in enumerate(self._helpers):
-                if helper.process.poll() is not None:
+                if not helper.waits():
                     helper.end()
-                    self._helpers[i] = _Helper(self._opening, len(self._helpers))
+                    self._helpers[i] = _Helper(self._opening)
             part = _Part(method, dict(parameters), replace(asked, encode=None, shared={}), k, asked.encode is not None)
             return self._shared(retriever, part, asked, version)
 
@@ -120,8 +129,9 @@ class Helpers:
             while left or busy:
                 while left and idle:
                     part = left.popleft()
-                    busy[idle[-1].connection] = idle[-1], part
-                    idle.pop().tell(whole._replace(asked=_some(whole.asked, part)))
+                    helper = idle.pop()
+                    busy[helper.connection] = helper, part
+                    helper.ask(whole._replace(asked=_some(whole.asked, part)))
                 if not busy:  # every helper has ended
                     own = left.popleft()
                     found[own.start] = retriever.search(_some(asked, own), whole.k)
@@ -137,6 +147,7 @@ class Helpers:
                         left.appendleft(part)
                         warnings.warn(f"{told}; others answer for it", RuntimeWarning, stacklevel=4)
                         continue
+                    helper.asked = False
                     idle.append(helper)
                     if kind == "error":
                         error = error or told
@@ -144,7 +155,7 @@ class Helpers:
                     else:
                         found[part.start] = [_hits(of_one, version) for of_one in told]
         except BaseException:
-            for helper, _ in busy.values():  # what they say next is no answer to what is asked next
+            for helper, _ in busy.values():  # nobody waits for what they do
                 helper.end()
             raise
         if error is not None:
@@ -152,10 +163,24 @@ class Helpers:
         return [hits for first in sorted(found) for hits in found[first]]
 
     def close(self) -> None:
-        """End them; later batches are answered without."""
-        with self._lock:
-            self._finalizer()
-            self._owner = -1
+        """End them, after the batch that they are at; later ones are answered without."""
+        if os.getpid() == self._owner:
+            with self._lock:
+                self._owner = -1
+                self._finalizer()
+
+
+_EVERY: weakref.WeakSet[Helpers] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """In a process that is forked: close the sockets of helpers, so that they end with the one that started them."""
+    for helpers in _EVERY:
+        for helper in helpers._helpers:
+            helper.connection.close()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _some(asked: Asked, part: slice) -> Asked:
@@ -170,26 +195,34 @@ def _hits(rows: list[tuple[_Row, dict[str, Any] | None]], version: int | None) -
 
 
 class _Helper:
-    """A process, and what it is told and says."""
+    """A process, and what it is told and says. asked: whether it was asked something that it has not answered."""
 
-    def __init__(self, opening: Callable[[], Snapshot], count: int) -> None:
+    def __init__(self, opening: Callable[[], Snapshot]) -> None:
         executable = get_executable()
         if not executable:
             raise StoreError("Python does not say which program it is, so it starts no helpers: open with processes=1")
-        environment = {**_KEPT, **os.environ}
-        for name in _THREADS:  # the cores are shared out already
-            environment.setdefault(name, str(max(1, (os.cpu_count() or 1) // count)))
+        path = [str(Path(one).absolute()) for one in sys.path if isinstance(one, str)]
+        self.asked = False
         self.connection, its = Pipe()
         with its:
             self.process = subprocess.Popen(  # noqa: S603
-                [executable, "-P", "-c", _START, json.dumps(sys.path), str(its.fileno())],
+                [executable, "-P", "-c", _START, json.dumps(path), str(its.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env=environment,
+                env={**_ENVIRONMENT, **os.environ},
                 pass_fds=[its.fileno()],
                 process_group=0,  # Ctrl-C is for the process that asks
             )
         self.tell(opening)
+
+    def waits(self) -> bool:
+        """Whether it is there, and has answered what it was asked: after an interrupt it may not have."""
+        return not (self.asked or self.connection.closed) and self.process.poll() is None
+
+    def ask(self, part: _Part) -> None:
+        """Have it answer a part."""
+        self.asked = True
+        self.tell(part)
 
     def tell(self, what: object) -> None:
         """Say something to it; where it has ended, it does not answer."""
@@ -217,9 +250,10 @@ def _end(helpers: list[_Helper], owner: int) -> None:
         return
     for helper in helpers:
         helper.connection.close()
+    until = time.monotonic() + PATIENCE
     for helper in helpers:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            helper.process.wait(PATIENCE)
+            helper.process.wait(max(0.0, until - time.monotonic()))
         helper.end()
 
 
@@ -243,11 +277,11 @@ def serve() -> None:
     """What a helper does: answer what it is asked over the socket that its arguments name, until that is closed."""
     with Connection(int(sys.argv[2])) as connection, contextlib.suppress(EOFError, OSError):
         state, snapshot = _tried(connection.recv())
-        while True:
+        while state == "found":
             part: _Part = connection.recv()
-            connection.send(
-                _tried(partial(_rows, snapshot, part, connection)) if state == "found" else (state, snapshot)
-            )
+            connection.send(_tried(partial(_rows, snapshot, part, connection)))
+        connection.recv()
+        connection.send((state, snapshot))  # and another one is started, which may find it
 
 
 def _rows(snapshot: Snapshot, part: _Part, connection: Connection) -> list[list[tuple[_Row, dict[str, Any] | None]]]:

@@ -188,7 +188,7 @@ def test_what_a_search_raises_in_a_helper_is_raised_here(store: Path, alone: lis
         assert processes(snapshot) == before
 
 
-def test_a_snapshot_that_helpers_cannot_open_is_told(store: Path, tmp_path: Path) -> None:
+def test_a_snapshot_that_helpers_cannot_open_is_told(store: Path, alone: list[list[Hit]], tmp_path: Path) -> None:
     with indexmill.open(store, processes=2) as snapshot:
         answers(snapshot)
         for process in processes(snapshot):
@@ -198,6 +198,8 @@ def test_a_snapshot_that_helpers_cannot_open_is_told(store: Path, tmp_path: Path
         with pytest.raises(indexmill.IndexmillError, match="store"):
             answers(snapshot)
         (tmp_path / "elsewhere").rename(store)
+        assert soon(lambda: all(map(ended, processes(snapshot))))
+        assert answers(snapshot) == alone
 
 
 def test_names_are_encoded_by_the_one_that_asks(
@@ -254,6 +256,20 @@ def test_an_interrupted_batch_leaves_nothing_to_the_next(
     assert answers(helped) == alone
 
 
+def test_what_nobody_waited_for_is_no_answer_to_the_next(
+    helped: Snapshot, alone: list[list[Hit]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(connections: object) -> list[object]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(helpers, "wait", interrupted)
+        patch.setattr(helpers._Helper, "end", lambda self: 0)  # interrupted as well
+        with pytest.raises(KeyboardInterrupt):
+            helped.retrieve_batch(QUESTIONS[::-1], method="tri_graph")
+    assert answers(helped) == alone
+
+
 def test_a_process_that_is_forked_answers_by_itself(helped: Snapshot, alone: list[list[Hit]]) -> None:
     answers(helped)
     child = os.fork()
@@ -261,6 +277,75 @@ def test_a_process_that_is_forked_answers_by_itself(helped: Snapshot, alone: lis
         os._exit(0 if answers(helped) == alone else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert answers(helped) == alone
+
+
+def test_helpers_end_though_a_process_was_forked_that_goes_on(store: Path) -> None:
+    snapshot = indexmill.open(store, processes=2)
+    own = processes(snapshot)
+    answers(snapshot)
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        began = time.monotonic()
+        snapshot.close()
+        assert all(map(ended, own))
+        assert time.monotonic() - began < helpers.PATIENCE
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_forked_process_may_close_what_another_thread_was_in(helped: Snapshot, alone: list[list[Hit]]) -> None:
+    answers(helped)
+    for process in processes(helped):
+        os.kill(process, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(answers, helped)
+        time.sleep(0.3)
+        child = os.fork()
+        if child == 0:
+            assert helped.helpers is not None
+            helped.helpers.close()
+            os._exit(0)
+        closed = soon(lambda: ended(child))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        for process in processes(helped):
+            os.kill(process, signal.SIGCONT)
+        assert closed
+        assert found.result(60) == alone
+
+
+def test_what_waits_for_closing_starts_nothing(helped: Snapshot) -> None:
+    own = processes(helped)
+    vectors = helped.encode(QUESTIONS)
+    expected = answers(helped, vectors=vectors)
+    assert helped.helpers is not None
+    for process in own:
+        os.kill(process, signal.SIGSTOP)
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(answers, helped, vectors=vectors)
+        time.sleep(0.3)
+        closing = threads.submit(helped.helpers.close)
+        time.sleep(0.3)
+        second = threads.submit(answers, helped, vectors=vectors)
+        time.sleep(0.3)
+        for process in own:
+            os.kill(process, signal.SIGCONT)
+        assert first.result(60) == second.result(60) == expected
+        closing.result(60)
+    assert processes(helped) == own
+    assert all(map(ended, own))
+
+
+def test_entries_of_the_path_that_python_ignores_are_ignored(
+    store: Path, alone: list[list[Hit]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, store, ""])
+    with indexmill.open(store, processes=2) as snapshot:
+        assert answers(snapshot) == alone
 
 
 USER = """
