@@ -60,12 +60,19 @@ class Analyser:
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text in their order, each as often as it occurs."""
-        if text.isascii():
-            tokens = _patterns(False)[0].findall(text)
-        else:
-            tokens = _patterns(True)[0].findall(unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)))
         known = self._known
-        return [term for token in tokens for term in known.get(token) or known.setdefault(token, _terms_of(token))]
+        return [
+            term for token in _tokens(text) for term in known.get(token) or known.setdefault(token, _terms_of(token))
+        ]
+
+    def words(self, text: str) -> dict[str, str]:
+        """The terms of a text, each with the word that people know it by: the first that it is the stem of."""
+        words: dict[str, str] = {}
+        for token in _tokens(text):
+            terms = _terms_of(token)
+            for term in terms:
+                words.setdefault(term, _fold(token) if len(terms) == 1 else term)
+        return words
 
 
 def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
@@ -73,6 +80,12 @@ def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
     sha256 = hashlib.sha256
     digests = b"".join([sha256(term.encode("utf-8", "surrogatepass")).digest() for term in terms])
     return np.frombuffer(digests, dtype=">u8")[::4].astype(np.uint64)
+
+
+def _tokens(text: str) -> list[str]:
+    if text.isascii():
+        return _patterns(False)[0].findall(text)
+    return _patterns(True)[0].findall(unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)))
 
 
 @lru_cache(maxsize=2)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.terms import COMMON, Analyser, _fold, term_keys
+from indexmill.terms import COMMON, Analyser, term_keys
 
 
 def terms(text: str) -> list[str]:
@@ -68,9 +68,9 @@ def test_a_word_is_known_by_its_stem(word: str, term: str) -> None:
     assert terms(word) == [term]
 
 
-@pytest.mark.parametrize("word", ["gas", "1990s", "IS", "does", "will", "Régimes"])
+@pytest.mark.parametrize("word", ["gas", "1990s", "IS", "does", "will", "страны"])
 def test_short_words_common_words_and_what_is_not_of_ascii_letters_have_no_stem(word: str) -> None:
-    assert terms(word) == [_fold(word)]
+    assert terms(word) == [word.lower()]
 
 
 def test_threads_stem_alike() -> None:
