@@ -12,9 +12,11 @@ from indexmill.hits import Hit
 from indexmill.retrieve.base import Allowed, Asked, Explanations, Found, PassageRetriever, parameters_of, settled
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.community_tree import CommunityTreeParameters, flat, nodes_of
+from indexmill.retrieve.community_tree_entities import Gains, gains, with_gains
 from indexmill.retrieve.community_tree_ranking import Evidence, RankedPassages, ranked
 from indexmill.retrieve.lsh_tree import fitting
 from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.question_links import Links
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -34,7 +36,8 @@ class CommunityTreeReader(PassageRetriever):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
-        self._setting = parameters_of(snapshot, "community_tree", CommunityTreeParameters)
+        self._given = parameters_of(snapshot, "community_tree", CommunityTreeParameters)
+        self._setting = self._given.applied()
         self._communities = snapshot.communities
         self._tree = self._communities.tree
         self._vectors = snapshot.vectors("vectors", "passages")
@@ -44,7 +47,8 @@ class CommunityTreeReader(PassageRetriever):
         if not parameters:
             return self
         other = copy.copy(self)
-        other._setting = settled(self._setting, parameters)
+        other._given = settled(self._given, parameters)
+        other._setting = other._given.applied()
         return other
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
@@ -52,7 +56,7 @@ class CommunityTreeReader(PassageRetriever):
         setting = self._setting
         levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, ~self._tree.single)
         may = None if asked.allowed is None or not asked.explain else self._tree.allowed(asked.allowed)
-        for one in ranked(self._tree, self._vectors, asked, levels, setting, k):
+        for one in ranked(self._tree, self._vectors, asked, levels, self._gained(asked), setting, k):
             yield Found(one.rows, one.scores, answer=(one.told, may))
 
     def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
@@ -67,16 +71,28 @@ class CommunityTreeReader(PassageRetriever):
         setting, shown = self._setting, ~self._tree.single
         levels = nodes_of(self._tree, asked.vectors, max(setting.reach, setting.k_level), setting, shown)
         most = k if setting.passages is None else min(k, setting.passages)
-        passages = ranked(self._tree, self._vectors, asked, levels, setting, most)
+        gained = self._gained(asked)
+        passages = ranked(self._tree, self._vectors, asked, levels, gained, setting, most)
+        least = levels[0].first(setting.reach).least if levels else np.empty(0)
         may = None
         if asked.allowed is not None:
             may = self._tree.allowed(asked.allowed)
             levels = nodes_of(self._tree, asked.vectors, setting.k_level, setting, shown & may)
         levels = [level.first(setting.k_level) for level in levels]
+        if levels:
+            levels[0] = with_gains(levels[0], least, gained if may is None else gained.where(may), setting.k_level)
         return [
             self._merged(*flat(levels, number, setting.level_weight), one, k, may, asked.explain)
             for number, one in enumerate(passages)
         ]
+
+    def _gained(self, asked: Asked) -> Gains:
+        """The entities that the questions find by words."""
+        names, setting = self._communities.names, self._setting
+        linked: list[Links] = [()] * len(asked.questions)
+        if setting.name_weight:
+            linked = names.links(asked)
+        return gains(self._tree, linked, names.residual(asked.vectors, linked), setting)
 
     def _merged(
         self, nodes: Rows, scores: Scores, passages: RankedPassages, k: int, may: Allowed | None, explain: bool
