@@ -10,7 +10,7 @@ communities in L levels, n = E + C:
     parents            (n,) int32, -1 for a root
     passages.indptr    (E + 1,) int64, where the passages that each entity was extracted from begin in
     passages.indices   int32, ascending rows of passages
-    passages.about     uint8, parallel: 1 where the passage's document is about the entity
+    passages.about     uint8, parallel: 1 where the passage is about the entity
     entity_keys        (E,) uint64, the start of each entity id, to find it by
     relations.indptr   (E + 1,) int64, where the entities that each is related to begin in
     relations.indices  int32, ascending rows of entities; an entity to which relations lead both ways stands twice
@@ -48,7 +48,7 @@ from tasks.stage import Inputs, Outputs, Stage
 __all__ = ["STAGE", "SUBJECT_KINDS", "counts", "estimate"]
 
 SUBJECT_KINDS = ("title",)
-"""Kinds of mentions that say what a passage's document is about."""
+"""Kinds of mentions that say what a passage is about."""
 
 Array = NDArray[Any]
 
@@ -151,19 +151,33 @@ def _passages(inputs: Inputs, entities: pa.Array) -> dict[str, Array]:
     passage = pc.index_in(found["passage_id"], passages).to_numpy()
     order = np.lexsort((passage, owner))
     owner, passage = owner[order].astype(np.int64), passage[order].astype(np.int64)
-    mentions = inputs.tables("mentions", MENTIONS, "entity_id", "passage_id", "kind")
-    mentions = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
-    subject, where = (
-        pc.index_in(mentions[name], ids).fill_null(-1).to_numpy().astype(np.int64)
-        for name, ids in (("entity_id", entities), ("passage_id", passages))
-    )
-    told = subject >= 0
-    about = np.isin(owner * len(passages) + passage, subject[told] * len(passages) + where[told])
+    subject, where = _subjects(inputs, entities, passages)
+    about = np.isin(owner * len(passages) + passage, subject * len(passages) + where)
     return {
         "passages.indptr": _ends(owner, len(entities)),
         "passages.indices": passage.astype(np.int32),
         "passages.about": about.astype(np.uint8),
     }
+
+
+def _subjects(inputs: Inputs, entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
+    """Pairs of an entity and a passage that is about it, as rows.
+
+    That is what a mention of one of SUBJECT_KINDS says, and the first name in the passage's first sentence: where
+    titles tell nothing, texts still begin with what they are about.
+    """
+    found = inputs.tables("mentions", MENTIONS, "entity_id", "passage_id", "kind", "sentence", "start", "end")
+    entity, passage = (
+        pc.index_in(found[name], ids).fill_null(-1).to_numpy().astype(np.int64)
+        for name, ids in (("entity_id", entities), ("passage_id", passages))
+    )
+    (titled,) = (pc.is_in(found["kind"], pa.array(SUBJECT_KINDS)).to_numpy() & (entity >= 0)).nonzero()
+    (opening,) = ((found["sentence"].to_numpy() == 0) & (entity >= 0)).nonzero()
+    start, end = (found[name].to_numpy()[opening] for name in ("start", "end"))
+    opening = opening[np.lexsort((entity[opening], -end, start, passage[opening]))]
+    _, first = np.unique(passage[opening], return_index=True)
+    chosen = np.concatenate([titled, opening[first]])
+    return entity[chosen], passage[chosen]
 
 
 def _relations(inputs: Inputs, entities: pa.Array) -> dict[str, Array]:

@@ -47,7 +47,6 @@ class CommunityTreeParameters:
     over other settings.
     """
 
-    preset: Literal["ours", "paper"] = "ours"
     k_level: Annotated[int, Field(ge=1, le=1000)] = 5
     levels: Annotated[int, Field(ge=0)] | None = None
     ef: Annotated[int, Field(ge=1, le=10_000)] = 128
@@ -64,6 +63,7 @@ class CommunityTreeParameters:
     hop_weight: Annotated[float, Field(ge=0, le=1)] = 1.0
     hops: Annotated[int, Field(ge=1, le=1000)] = 20
     widest_hop: Annotated[int, Field(ge=1)] = 100
+    preset: Literal["ours", "paper"] = "ours"
 
     def applied(self) -> CommunityTreeParameters:
         """The settings that hold: those of the preset in place of what it settles."""
@@ -117,8 +117,8 @@ class CommunityTree:
     passages, those that an entity was extracted from. relations: entities x entities, those that a relation leads to or
     from; relation_rows: parallel to its indices, the row of the relation. quality: ``(n_levels, 2)``, CHI and Sim of
     each level of communities (eqs. 5, 6). index: over all nodes. index_rows: ``(n_nodes,)``, which node each of its
-    rows is. about: parallel to the indices of ``passages``, whether the passage's document is about the entity; None
-    where that is not known of any.
+    rows is. about: parallel to the indices of ``passages``, whether the passage is about the entity: its
+    document's title names it, or its first sentence names it first. None where that is not known of any.
     """
 
     offsets: Integers

@@ -9,8 +9,8 @@ mothers and directors, not to the one who directed that film. *Ours*, therefore,
 
       g(e) = hop_weight * max over f, p of (g(f) a(f, p)) * max(cos(q', e), 0) / max over e' of cos(q', e')
 
-  where q' is the question's vector without the span of its names' (``open_question``), and a(f, p) is 1 where p's
-  document is about f, and ``mention_weight`` elsewhere. The ``hops`` entities that gain most are kept.
+  where q' is the question's vector without the span of its names' (``open_question``), and a(f, p) is 1 where p is
+  about f, and ``mention_weight`` elsewhere. The ``hops`` entities that gain most are kept.
 
 With b the cosine of the least near of the nearest entities, one that gains g counts as if its cosine were
 ``b + (1 - b) g``: a rare name in the question is as near as can be. A question that names nothing gains nothing.
@@ -27,12 +27,11 @@ import numpy.typing as npt
 
 from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import Pairs, best_of_each, first_of_each, paired, parts, positions
+from indexmill.retrieve.community_tree import CommunityTree, CommunityTreeParameters, LevelNodes
 from indexmill.retrieve.grid import UNIT, on_grid
-from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.matrices import Scores
 from indexmill.retrieve.open_question import LEAST
 from indexmill.retrieve.question_links import Links
-
-from indexmill.retrieve.community_tree import CommunityTree, CommunityTreeParameters, LevelNodes
 
 __all__ = ["BESIDE", "NAMED", "NEAR", "WAYS", "Gains", "Known", "entities_of", "gains", "with_gains"]
 
@@ -71,9 +70,7 @@ class Gains(NamedTuple):
         return Gains(self.pairs[kept], self.amounts[kept], self.ways[kept])
 
 
-def gains(
-    tree: CommunityTree, linked: Sequence[Links], residual: Vectors, setting: CommunityTreeParameters
-) -> Gains:
+def gains(tree: CommunityTree, linked: Sequence[Links], residual: Vectors, setting: CommunityTreeParameters) -> Gains:
     """What the entities that each question names gain, and those that stand beside them.
 
     linked: of each question, rows of the tree's entities. residual: ``(n_questions, d) float32``, what is left of each
@@ -155,7 +152,9 @@ def _beside(
         return nothing
     owners, passages, places = tree.passages.links(rows[narrow])
     owners = narrow[owners]
-    through, weights, _ = best_of_each(paired(asking[owners], passages), own[owners] * tree.shares(places, setting.mention_weight))
+    through, weights, _ = best_of_each(
+        paired(asking[owners], passages), own[owners] * tree.shares(places, setting.mention_weight)
+    )
     asker, passage = parts(through)
     whose, others, _ = tree.extracted.links(passage)
     beside, weights, _ = best_of_each(paired(asker[whose], others), weights[whose])

@@ -7,7 +7,7 @@ With b the cosine of the least near of the ``reach`` nearest entities:
                + sum over the communities c found of  w  max(cos(q, c) - b, 0) n(c, p) / n(c)
 
 where s(q, e) is the greater of its cosine, if it is one of the nearest, and of b + (1 - b) g(e), if it gains by names
-(``community_tree_entities``); a(e, p) is 1 where p's document is about e, ``mention_weight`` where e was extracted from p
+(``community_tree_entities``); a(e, p) is 1 where p is about e, ``mention_weight`` where e was extracted from p
 otherwise, and 0 elsewhere; n(e) is the number of passages that e was extracted from, n(c) the sum of that over the
 entities under c, n(c, p) how many of these were extracted from p, and w ``community_weight``. So a passage that is all
 there is of an entity is about as near as that entity, and the scores of nodes and passages may stand in one list.
@@ -114,9 +114,7 @@ def evidence(
     return Evidence(told.pairs[order], told.nodes[order], told.amounts[order])
 
 
-def _of_entities(
-    tree: CommunityTree, nearest: LevelNodes, gained: Gains, setting: CommunityTreeParameters
-) -> Evidence:
+def _of_entities(tree: CommunityTree, nearest: LevelNodes, gained: Gains, setting: CommunityTreeParameters) -> Evidence:
     """What entities say, in any order."""
     known = entities_of(nearest, nearest.least, gained)
     asking, rows = parts(known.pairs)

@@ -248,12 +248,12 @@ def test_passages_that_no_node_speaks_for_rank_as_dense_ranks_them(store: Path) 
     with indexmill.open(store) as snapshot:
         for question in (one for one in QUESTIONS if one):
             dense = snapshot.retrieve(question, method="dense", k=EVERY)
-            plain = of_kind(
-                ask(snapshot, question, EVERY, reach=1, community_weight=0), "passage"
-            )  # one node is the least near
+            given = {"reach": 1, "community_weight": 0, "name_weight": 0}  # one node is the least near
+            plain = of_kind(ask(snapshot, question, EVERY, **given), "passage")
             assert [hit.id for hit in plain] == [hit.id for hit in dense]
             alone = of_kind(
-                ask(snapshot, question, EVERY, reach=1, community_weight=0, similarity_weight=1.0), "passage"
+                ask(snapshot, question, EVERY, reach=1, community_weight=0, similarity_weight=1.0, name_weight=0),
+                "passage",
             )
             assert [hit.score for hit in alone] == pytest.approx([hit.score for hit in dense])
 
