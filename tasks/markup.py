@@ -60,8 +60,39 @@ _PIPE = re.compile(r"(?<!\\)\|")
 _UNREAD = frozenset({"script", "style", "template"})
 _BREAKS = {
     **dict.fromkeys(
-        "address article aside blockquote body caption details div dl fieldset figcaption figure footer form head "
-        "header hr html main nav ol p pre section summary table tbody tfoot thead title ul".split(),  # noqa: SIM905
+        [
+            "address",
+            "article",
+            "aside",
+            "blockquote",
+            "body",
+            "caption",
+            "details",
+            "div",
+            "dl",
+            "fieldset",
+            "figcaption",
+            "figure",
+            "footer",
+            "form",
+            "head",
+            "header",
+            "hr",
+            "html",
+            "main",
+            "nav",
+            "ol",
+            "p",
+            "pre",
+            "section",
+            "summary",
+            "table",
+            "tbody",
+            "tfoot",
+            "thead",
+            "title",
+            "ul",
+        ],
         PARAGRAPH,
     ),
     **dict.fromkeys(("li", "dt", "dd", "tr"), ITEM),
@@ -603,7 +634,7 @@ def _block(
     outer = (lines[first][0], lines[min(last, len(lines)) - 1][1])
     is_first = first == 0 or not document[slice(*lines[first - 1])].strip(" \t>")
     strength = PARAGRAPH if is_first else ITEM
-    if level and document[slice(*outer)].lstrip(" \t>").startswith("#") or (level and last - first == 1):
+    if (level and document[slice(*outer)].lstrip(" \t>").startswith("#")) or (level and last - first == 1):
         start, end = lines[first]
         at = document.find(token.content, document.find("#", start, end) + 1 if "#" in document[start:end] else start)
         if at < 0 or at + len(token.content) > end:
@@ -617,8 +648,11 @@ def _block(
         return
     content = token.content.removesuffix("\n").split("\n")
     skipped = 1 if token.type == "fence" else 0
-    spans = [_placed(document, *lines[first + skipped + row], line) for row, line in enumerate(content)
-             if first + skipped + row < len(lines)]
+    spans = [
+        _placed(document, *lines[first + skipped + row], line)
+        for row, line in enumerate(content)
+        if first + skipped + row < len(lines)
+    ]
     if token.type in ("fence", "code_block"):
         made.code(spans if token.content else [], outer)
     elif token.type == "html_block":
@@ -667,7 +701,7 @@ _IS_FENCE = re.compile(r"^ {0,3}(?:```|~~~)[\w+#. -]*$", re.MULTILINE)
 _IS_LINK = re.compile(r"\[[^\[\]\n]{1,200}\]\((?:https?://|\.{0,2}/|#|mailto:|[\w./%-]{1,200}\.\w{2,4}[)#?])")
 _IS_TABLE = re.compile(r"^ {0,3}\|?(?: *:?-{2,}:? *\|)+(?: *:?-{2,}:? *)?\|? *$", re.MULTILINE)
 _IS_STRONG = re.compile(r"\*\*[^\s*][^*\n]{0,200}\*\*")
-_IS_TAG = re.compile(r"</(?:p|div|li|ul|ol|td|tr|table|h[1-6]|dl|dt|dd|span|a|code|pre|strong|em)>", re.IGNORECASE)
+_IS_TAG = re.compile(r"</(?:p|div|li|ul|ol|td|tr|table|h[1-6]|dl|dt|dd|pre)>", re.IGNORECASE)
 _IS_PAGE = re.compile(r"\s*(?:<\?xml[^<>]{0,200}>\s*)?(?:<!doctype html|<html[\s>])", re.IGNORECASE)
 
 

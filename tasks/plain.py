@@ -126,9 +126,7 @@ class Plain:
         passage, mine = self._owners(mentions, mentions["sentence"].to_numpy() != TITLE_SENTENCE)
         starts, ends = (mentions[name].to_numpy().astype(np.int64) for name in ("start", "end"))
         shift = self._row[passage] * _FAR + self._plain_begin[passage]
-        low, high = original_places(
-            starts[mine] + shift, ends[mine] + shift, self._starts, self._origins, self._ends
-        )
+        low, high = original_places(starts[mine] + shift, ends[mine] + shift, self._starts, self._origins, self._ends)
         back = self._row[passage] * _FAR + self._begin[passage]
         starts[mine], ends[mine] = low - back, high - back
         return _with(mentions, start=starts, end=ends)
@@ -152,6 +150,9 @@ def _with(table: pa.Table, **columns: Any) -> pa.Table:
     for name, values in given.items():
         at = table.schema.get_field_index(name)
         if at >= 0:
-            table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type)
-                                     if not isinstance(values, pa.ChunkedArray) else values)
+            table = table.set_column(
+                at,
+                table.schema.field(at),
+                pa.array(values, table.schema.field(at).type) if not isinstance(values, pa.ChunkedArray) else values,
+            )
     return table
