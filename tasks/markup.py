@@ -58,43 +58,12 @@ _AUTOLINK = re.compile(r"<[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]{0,2000}+>|<[\w.+-
 _ENTITY = re.compile(r"&(?:#[xX][0-9a-fA-F]{1,6}|#[0-9]{1,7}|[A-Za-z][A-Za-z0-9]{1,31});")
 _PIPE = re.compile(r"(?<!\\)\|")
 _UNREAD = frozenset({"script", "style", "template"})
+_PARTS = (  # noqa: SIM905
+    "address article aside blockquote body caption details div dl fieldset figcaption figure footer form head header hr "
+    "html main nav ol p pre section summary table tbody tfoot thead title ul"
+).split()
 _BREAKS = {
-    **dict.fromkeys(
-        [
-            "address",
-            "article",
-            "aside",
-            "blockquote",
-            "body",
-            "caption",
-            "details",
-            "div",
-            "dl",
-            "fieldset",
-            "figcaption",
-            "figure",
-            "footer",
-            "form",
-            "head",
-            "header",
-            "hr",
-            "html",
-            "main",
-            "nav",
-            "ol",
-            "p",
-            "pre",
-            "section",
-            "summary",
-            "table",
-            "tbody",
-            "tfoot",
-            "thead",
-            "title",
-            "ul",
-        ],
-        PARAGRAPH,
-    ),
+    **dict.fromkeys(_PARTS, PARAGRAPH),
     **dict.fromkeys(("li", "dt", "dd", "tr"), ITEM),
     **{f"h{level}": HEADING + 6 - level for level in range(1, 7)},
 }
@@ -715,7 +684,7 @@ def markup_of(setting: str, identity: str, source: str | None, text: str) -> Mar
 
 
 def link_words(target: str) -> str:
-    """The words in the last part of a link's target: `../api/nf-winuser-settimer.md#remarks` has nf winuser settimer."""
+    """The words in the last part of a link's target: `api/nf-winuser-settimer.md#remarks` has nf winuser settimer."""
     path = re.split(r"[?#]", target, maxsplit=1)[0].rstrip("/")
     name = path.rpartition("/")[2]
     return " ".join(_WORDS.findall(name.rpartition(".")[0] or name))

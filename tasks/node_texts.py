@@ -1,7 +1,7 @@
 """The texts of lsh_tree's nodes, and the tables that hold them.
 
-A job's setting `texts` says where they lie: by shard or group, the digests of the tables `documents`, `passages` and `plain`, or
-of `summaries`.
+A job's setting `texts` says where they lie: by shard or group, the digests of the tables `documents`, `passages` and
+`plain`, or of `summaries`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A recogniser reads a whole document, so that what it finds does not depend on where passages are cut; each mention is
 then placed in the sentence in which it starts. Of a document in Markdown or HTML it reads what a reader sees; the
-surfaces are as they are read, the offsets those of the passage as it is. A mention in the title belongs to every passage of the document.
+surfaces are as they are read, the offsets those of the passage as it is. A mention in the title belongs to every
+passage of the document.
 """
 
 from __future__ import annotations

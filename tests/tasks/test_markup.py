@@ -98,7 +98,8 @@ def test_spans_are_found_in_the_original() -> None:
         assert PAGE[low:high] == original
     start = found.text.index("int x")
     low, high = found.bounds(start, len(found.text))
-    assert PAGE[low:high].startswith("```c\nint x") and PAGE[low:high].endswith("y\n```")
+    assert PAGE[low:high].startswith("```c\nint x")
+    assert PAGE[low:high].endswith("y\n```")
 
 
 @pytest.mark.parametrize(
@@ -160,9 +161,20 @@ _PIECES = st.sampled_from(
         "\t",
         "|",
         "|-|-|\n",
-    ]
-    + ["<", ">", "<b>", "</b>", "<td>", "<tr>", "</p>", "<!--", "-->", "&amp;", "&NotEqualTilde;", "\\", "!", "```\n"]
-    + [
+        "<",
+        ">",
+        "<b>",
+        "</b>",
+        "<td>",
+        "<tr>",
+        "</p>",
+        "<!--",
+        "-->",
+        "&amp;",
+        "&NotEqualTilde;",
+        "\\",
+        "!",
+        "```\n",
         "word",
         " ",
         "é",
@@ -174,7 +186,7 @@ _PIECES = st.sampled_from(
         "\u2028",
         "\xa0",
         "==\n",
-        "\0",
+        "\x00",
         "<pre>",
         "<h2>",
         "</h2>",
@@ -188,8 +200,10 @@ def test_every_character_has_its_place(text: str, markup: str) -> None:
     found = visible(text, markup)  # type: ignore[arg-type]
     if found is None or not found.text:
         return
-    assert (np.diff(found.starts) > 0).all() and found.starts[0] == 0
-    assert (np.diff(found.origins) >= 0).all() and (found.ends >= found.origins).all()
+    assert (np.diff(found.starts) > 0).all()
+    assert found.starts[0] == 0
+    assert (np.diff(found.origins) >= 0).all()
+    assert (found.ends >= found.origins).all()
     assert (found.ends <= len(text)).all()
     lengths = np.diff([*found.starts.tolist(), len(found.text)])
     for start, origin, end, length in zip(found.starts, found.origins, found.ends, lengths, strict=True):
@@ -198,7 +212,8 @@ def test_every_character_has_its_place(text: str, markup: str) -> None:
             assert text[origin:end] == words or length == 1
     last = last_outer = 0
     for (start, end, _, _), (low, high) in zip(found.blocks, found.outer, strict=True):
-        assert last <= start < end and found.text[start:end].strip() == found.text[start:end]
+        assert last <= start < end
+        assert found.text[start:end].strip() == found.text[start:end]
         assert not found.text[last:start].strip()
         ((begin, stop),) = found.originals([(start, end)])
         assert last_outer <= low <= begin < stop <= high <= len(text)
@@ -208,8 +223,35 @@ def test_every_character_has_its_place(text: str, markup: str) -> None:
 
 @pytest.mark.parametrize(
     "unit",
-    ["[", "*", "_a", "<", "](", "[a](", "`", "`` ` ", "<!--", "&", "> ", "- ", '<a b="', "<a ", "[a][", "<script>", "|"]
-    + ["a|\n|-|\n", "![", "\\", "<td>", "[a](<", "~~~\n", "<?", "<![CDATA[", "[x]: y\n", "[[a]](x)"],
+    [
+        "[",
+        "*",
+        "_a",
+        "<",
+        "](",
+        "[a](",
+        "`",
+        "`` ` ",
+        "<!--",
+        "&",
+        "> ",
+        "- ",
+        '<a b="',
+        "<a ",
+        "[a][",
+        "<script>",
+        "|",
+        "a|\n|-|\n",
+        "![",
+        "\\",
+        "<td>",
+        "[a](<",
+        "~~~\n",
+        "<?",
+        "<![CDATA[",
+        "[x]: y\n",
+        "[[a]](x)",
+    ],
 )
 def test_the_time_grows_with_the_length_alone(unit: str) -> None:
     def seconds(length: int) -> float:

@@ -66,7 +66,7 @@ def test_passages_show_the_original_and_are_read_without_markup() -> None:
 
 
 def test_passages_have_the_headings_above_them_and_the_words_of_their_links() -> None:
-    found, plain = made(PAGE)
+    _found, plain = made(PAGE)
     texts = plain.passages["text"].to_pylist()
     above = dict(zip(texts, plain.headings, strict=True))
     assert above[texts[0]] == ""  # it begins with the title, which is embedded anyway
@@ -137,7 +137,8 @@ def test_sentences_are_the_same_in_both_texts(texts: list[str], chosen: SplitSet
     for original, sentence in pairs:
         text = read[sentence["passage_id"]]["text"]
         words = text[sentence["start"] : sentence["end"]]
-        assert words and words == words.strip()
+        assert words
+        assert words == words.strip()
         assert not text[covered[sentence["passage_id"]] : sentence["start"]].strip()
         covered[sentence["passage_id"]] = sentence["end"]
         assert 0 <= original["start"] < original["end"] <= len(shown[sentence["passage_id"]]["text"])
