@@ -59,8 +59,8 @@ _ENTITY = re.compile(r"&(?:#[xX][0-9a-fA-F]{1,6}|#[0-9]{1,7}|[A-Za-z][A-Za-z0-9]
 _PIPE = re.compile(r"(?<!\\)\|")
 _UNREAD = frozenset({"script", "style", "template"})
 _PARTS = (  # noqa: SIM905
-    "address article aside blockquote body caption details div dl fieldset figcaption figure footer form head header hr "
-    "html main nav ol p pre section summary table tbody tfoot thead title ul"
+    "address article aside blockquote body caption details div dl fieldset figcaption figure footer form head header "
+    "hr html main nav ol p pre section summary table tbody tfoot thead title ul"
 ).split()
 _BREAKS = {
     **dict.fromkeys(_PARTS, PARAGRAPH),
@@ -84,7 +84,7 @@ class Visible:
 
     Run i is `text[starts[i] : starts[i + 1]]` and stands at `origins[i]`, a character for a character. `ends[i]` is
     where its source ends: later than its last character where an entity was decoded. Origins ascend; those of the
-    blank space between blocks are those of what follows. `outer[i]` are the bounds of block i in the original, with
+    blank space between blocks are those of what follows, and an empty run stands at the end. `outer[i]` are the bounds of block i in the original, with
     its markup. targets: those of links, by place in the plain text.
     """
 
@@ -121,7 +121,7 @@ def original_places(
     """Where spans of a plain text, none of them empty, begin and end in the original; see `Visible` for its runs."""
     at = np.searchsorted(runs, starts, side="right") - 1
     last = np.searchsorted(runs, ends - 1, side="right") - 1
-    after = np.append(runs[1:], np.iinfo(np.int64).max)[last]
+    after = runs[np.minimum(last + 1, len(runs) - 1)]
     stops = np.where(ends == after, run_ends[last], origins[last] + ends - runs[last])
     return origins[at] + starts - runs[at], np.minimum(stops, run_ends[last])
 
@@ -212,6 +212,7 @@ class _Made:
         text = "".join(self._parts)
         if "".join(text.split()) == "".join(self.document.split()):
             return None
+        self._add(_Piece("", len(self.document), 0))
         arrays = (np.array(column, np.int32) for column in (self._starts, self._origins, self._ends))
         return Visible(text, *arrays, self._blocks, self._outer, self._headings, self._targets)
 

@@ -115,8 +115,7 @@ class Plain:
         back = self._row[passage] * _FAR + self._plain_begin[passage]
         starts[mine] = np.minimum(self._starts[first] + low - self._origins[first], after[first]) - back
         stops = np.minimum(self._starts[last] + high - self._origins[last], after[last])
-        # Beyond the last run of a document only its text ends it.
-        ends[mine] = np.minimum(stops - back, (self._plain_end - self._plain_begin)[passage])
+        ends[mine] = stops - back
         return _with(table, start=starts, end=ends)
 
     def original(self, mentions: pa.Table) -> pa.Table:
