@@ -84,8 +84,8 @@ class Visible:
 
     Run i is `text[starts[i] : starts[i + 1]]` and stands at `origins[i]`, a character for a character. `ends[i]` is
     where its source ends: later than its last character where an entity was decoded. Origins ascend; those of the
-    blank space between blocks are those of what follows, and an empty run stands at the end. `outer[i]` are the bounds of block i in the original, with
-    its markup. targets: those of links, by place in the plain text.
+    blank space between blocks are those of what follows, and an empty run stands at the end. `outer[i]` are the bounds
+    of block i in the original, with its markup. targets: those of links, by place in the plain text.
     """
 
     text: str
