@@ -145,9 +145,9 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
 
 STAGE = Stage(
     "attributes",
-    version=1,
+    version=2,
     compute=_compute,
-    libraries=("numpy", "sentencex"),
+    libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
     requests=_requests,
 )

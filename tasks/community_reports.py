@@ -265,9 +265,9 @@ def _llm_use(inputs: Inputs, rows: Rows) -> tuple[LlmUse, ...]:
 
 STAGE = Stage(
     "community_reports",
-    version=1,
+    version=2,
     compute=_compute,
-    libraries=("numpy", "sentencex"),
+    libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
     requests=_requests,
 )

@@ -250,9 +250,9 @@ def _use(inputs: Inputs, missing: Sequence[Many]) -> LlmUse:
 
 STAGE = Stage(
     "describe",
-    version=1,
+    version=2,
     compute=_compute,
-    libraries=("numpy", "polars", "sentencex"),
+    libraries=("PyStemmer", "numpy", "polars", "sentencex"),
     estimate=estimate,
     requests=_requests,
 )

@@ -194,9 +194,9 @@ def _use(inputs: Inputs, communities: Range) -> LlmUse:
 
 STAGE = Stage(
     "elements",
-    version=1,
+    version=2,
     compute=_compute,
-    libraries=("numpy", "sentencex"),
+    libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
     requests=_requests,
 )

@@ -198,9 +198,9 @@ def _tokens_of_texts(inputs: Inputs, rows: Rows, missing: Sequence[_Segment] | N
 
 STAGE = Stage(
     "lsh_summaries",
-    version=2,
+    version=3,
     compute=_compute,
-    libraries=("sentencex",),
+    libraries=("PyStemmer", "sentencex"),
     estimate=estimate,
     requests=_requests,
 )
