@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from indexmill.hits import Hit
 
 if TYPE_CHECKING:
     from indexmill.filters import Where
+    from indexmill.models.reranker import Reranker
     from indexmill.retrieve.base import Vectors
     from indexmill.snapshot import Snapshot
 
@@ -188,12 +189,14 @@ def evaluate(
     vectors: Vectors | None = None,
     clock: Callable[[], float] = time.perf_counter,
     where: Where | None = None,
+    rerank: Reranker | None = None,
+    rerank_depth: int = 50,
 ) -> Evaluation:
     """Evidence recall of each method (all that the snapshot holds by default) on the questions.
 
-    vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. where:
-    as ``Snapshot.retrieve`` takes it; gold documents that it leaves out count as missed. Raises BadInput
-    for no questions or a k below 1, FamilyNotFound for a method that the snapshot does not hold.
+    vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. where, rerank,
+    rerank_depth: as ``Snapshot.retrieve`` takes them; gold documents that a filter leaves out count as missed. Raises
+    BadInput for no questions or a k below 1, FamilyNotFound for a method that the snapshot does not hold.
     """
     from indexmill.retrieve.base import check_k
     from indexmill.retrieve.communities import quality
@@ -214,9 +217,12 @@ def evaluate(
     known: set[str] = set()
     if snapshot.manifest.corpus.documents:  # an empty snapshot has no table at all
         known.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
+    retrieval: dict[str, Any] = {"where": where, "rerank": rerank, "rerank_depth": rerank_depth}
     return Evaluation(
         version=snapshot.version,
-        methods={name: _measure(snapshot, questions, name, ks, vectors, encoded_in, clock, where) for name in names},
+        methods={
+            name: _measure(snapshot, questions, name, ks, vectors, encoded_in, clock, retrieval) for name in names
+        },
         gold_ids=len(gold),
         unknown_gold_ids=len(gold - known),
         communities=quality(snapshot),
@@ -230,7 +236,7 @@ def found_documents(
 
     vectors: of the questions, ``(n_questions, d) float32``; None for a method that uses none.
     """
-    retrieve = _retrieve(snapshot, questions, method, vectors, None)
+    retrieve = _retrieve(snapshot, questions, method, vectors, {})
     contexts = [hits for _, found in _in_batches(retrieve, len(questions), k) for hits in found]
     return [_documents(hits)[:k] for hits in contexts]
 
@@ -243,13 +249,13 @@ def _measure(
     vectors: Vectors | None,
     encoded_in: float,
     clock: Callable[[], float],
-    where: Where | None,
+    retrieval: Mapping[str, Any],
 ) -> MethodResult:
     depth = ks[-1]
     uses_vectors = snapshot.retriever(method).uses_vectors
-    retrieve = _retrieve(snapshot, questions, method, vectors, where)
+    retrieve = _retrieve(snapshot, questions, method, vectors, retrieval)
     # Opens the method, maps arrays and reads tables, here and in helpers, which is not the questions' cost.
-    for count in (1, WARM):
+    for count in (1, WARM) if retrieval["rerank"] is None else (1,):  # a reranker may have to be paid
         retrieve(range(min(len(questions), count)), depth)
     seconds = 0.0
     contexts: list[list[Hit]] = []
@@ -281,15 +287,22 @@ def _measure(
 
 
 def _retrieve(
-    snapshot: Snapshot, questions: Sequence[Question], method: str, vectors: Vectors | None, where: Where | None
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    method: str,
+    vectors: Vectors | None,
+    retrieval: Mapping[str, Any],
 ) -> _Retrieve:
-    """What retrieves the k best hits of some of the questions, given by their places."""
+    """What retrieves the k best hits of some of the questions, given by their places.
+
+    retrieval: further arguments of ``Snapshot.retrieve_batch``.
+    """
     uses_vectors = snapshot.retriever(method).uses_vectors
 
     def retrieve(chosen: Sequence[int], k: int) -> list[list[Hit]]:
         given = vectors[list(chosen)] if uses_vectors and vectors is not None else None
         texts = [questions[i].question for i in chosen]
-        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=given, explain=False, where=where)
+        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=given, explain=False, **retrieval)
 
     return retrieve
 

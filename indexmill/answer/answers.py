@@ -23,6 +23,7 @@ from indexmill.retrieve.registry import answering
 
 if TYPE_CHECKING:
     from indexmill.filters import Where
+    from indexmill.models.reranker import Reranker
     from indexmill.snapshot import Snapshot
 
 __all__ = ["NOTHING_FOUND", "answers", "contexts_of", "run_to_its_end", "within"]
@@ -50,6 +51,8 @@ def answers(
     deadline_seconds: float,
     settings: Mapping[str, object] | None = None,
     prompts: str | Path | None = None,
+    rerank: Reranker | None = None,
+    rerank_depth: int = 50,
 ) -> list[Answer]:
     """See ``Snapshot.answer_batch``; settings is its ``answering``."""
     for name, number in (("concurrency", concurrency), ("max_output_tokens", max_output_tokens)):
@@ -64,7 +67,20 @@ def answers(
     way: Answering | None = None
     if llm is not None:
         way = answering(method, settings, None if prompts is None else Path(prompts))
-    contexts = contexts_of(snapshot, questions, way, method, k, token_budget, where, parameters, vectors, names)
+    contexts = contexts_of(
+        snapshot,
+        questions,
+        way,
+        method,
+        k,
+        token_budget,
+        where,
+        parameters,
+        vectors,
+        names,
+        rerank=rerank,
+        rerank_depth=rerank_depth,
+    )
     model = None if llm is None else str(llm.fingerprint.get("model", ""))
     patience = Patience(deadline_seconds=deadline_seconds)
 
@@ -118,6 +134,8 @@ def contexts_of(
     parameters: Mapping[str, object] | None = None,
     vectors: npt.ArrayLike | None = None,
     names: Sequence[Sequence[str]] | None = None,
+    rerank: Reranker | None = None,
+    rerank_depth: int = 50,
 ) -> list[list[Hit]]:
     """The hits that each question is answered from, best first; way: of answering, None for a quotation.
 
@@ -134,6 +152,8 @@ def contexts_of(
         where=where,
         parameters=parameters,
         names=names,
+        rerank=rerank,
+        rerank_depth=rerank_depth,
     )
     return [within(hits, token_budget) for hits in found]
 

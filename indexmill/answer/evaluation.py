@@ -21,6 +21,7 @@ from indexmill.retrieve.registry import answering
 
 if TYPE_CHECKING:
     from indexmill.filters import Where
+    from indexmill.models.reranker import Reranker
     from indexmill.retrieve.base import Vectors
     from indexmill.snapshot import Snapshot
 
@@ -42,6 +43,8 @@ class Asking:
     max_output_tokens: int = 1024
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     prompts: Path | None = None
+    rerank: Reranker | None = None
+    rerank_depth: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,8 @@ def answered(
                 max_output_tokens=asking.max_output_tokens,
                 answering=asking.settings.get(name),
                 prompts=asking.prompts,
+                rerank=asking.rerank,
+                rerank_depth=asking.rerank_depth,
             )
             progress(name, len(found[name]))
     return found
@@ -196,7 +201,18 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[st
         for batch in _batches(len(questions)):
             texts = [questions[i].question for i in batch]
             vectors = vectors_of(name, batch)
-            hits = contexts_of(snapshot, texts, way, name, asking.k, asking.token_budget, asking.where, vectors=vectors)
+            hits = contexts_of(
+                snapshot,
+                texts,
+                way,
+                name,
+                asking.k,
+                asking.token_budget,
+                asking.where,
+                vectors=vectors,
+                rerank=asking.rerank,
+                rerank_depth=asking.rerank_depth,
+            )
             for i, found in zip(batch, hits, strict=True):
                 if found:
                     one = way.bill(questions[i].question.strip(), found, asking.max_output_tokens)

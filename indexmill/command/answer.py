@@ -7,6 +7,7 @@ import click
 from indexmill.command.model import asking, filtering, filtering_of, model_of, prompts_of
 from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, printable
 from indexmill.command.query import few, titled, wrapped
+from indexmill.command.reranker import reranking, reranking_of
 from indexmill.errors import BadInput
 
 __all__ = ["command"]
@@ -25,6 +26,7 @@ __all__ = ["command"]
     help="Read hits of T tokens at most; what does not fit is left out.",
 )
 @filtering
+@reranking
 @click.option("--explain", is_flag=True, help="Show the model's reasoning, and the texts that were read.")
 @filtered
 @candidate
@@ -42,6 +44,9 @@ def command(
     token_budget: int | None,
     level_tokens: int | None,
     direct: bool,
+    rerank: str | None,
+    rerank_model: str | None,
+    rerank_depth: int | None,
     explain: bool,
     where: tuple[str, ...],
     version: int | None,
@@ -57,6 +62,7 @@ def command(
         raise BadInput("--quote asks no model: leave --model, --base-url and --api-key-env out")
     llm = None if quote else model_of(options, model, base_url, api_key_env)
     prompts = None if llm is None else prompts_of(options)
+    by = reranking_of(rerank, rerank_model, rerank_depth)
     with opened(options, version, alias, run) as snapshot:
         method = method or snapshot.default_method
         found = snapshot.answer(
@@ -68,6 +74,7 @@ def command(
             where=where or None,
             answering=filtering_of(level_tokens, direct, [method]).get(method),
             prompts=prompts,
+            **by._asdict(),
         )
     for caution in found.cautions:
         click.echo(printable(f"caution: {caution}"), err=True)

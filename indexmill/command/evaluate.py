@@ -10,6 +10,7 @@ import click
 
 from indexmill.command.model import asking, filtering
 from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, table
+from indexmill.command.reranker import reranking, reranking_of
 from indexmill.errors import BadInput, ConfigurationError
 
 __all__ = ["command", "communities_table", "numbers", "record_weights"]
@@ -76,6 +77,7 @@ __all__ = ["command", "communities_table", "numbers", "record_weights"]
     type=click.IntRange(min=1),
     help="Retrieve in so many processes, such as one for each core; in one by default.",
 )
+@reranking
 @filtered
 @candidate
 @pinned
@@ -90,6 +92,9 @@ def command(
     answer: bool,
     judge: str | None,
     make_questions: str | None,
+    rerank: str | None,
+    rerank_model: str | None,
+    rerank_depth: int | None,
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
@@ -114,9 +119,11 @@ def command(
     """
     if sum([fit, answer, judge is not None, make_questions is not None]) > 1:
         raise BadInput("--fit, --answer, --judge and --make-questions each do something else: give one of them")
-    unread: dict[str, object] = {"--method": method, "--where": where} if fit else {}
+    reranker = {"--rerank": rerank, "--rerank-model": rerank_model, "--rerank-depth": rerank_depth}
+    unread: dict[str, object] = {"--method": method, "--where": where, **reranker} if fit else {}
     if make_questions is not None:
         unread = {"--method": method, "-k": ks, "--where": where, "--snapshot": version, "--alias": alias, "--run": run}
+        unread |= reranker
     if fit or answer or judge is not None or make_questions is not None:
         unread["--processes"] = processes
     if named := sorted(name for name, value in unread.items() if value):
@@ -127,12 +134,13 @@ def command(
 
         make_questions_of(options, make_questions, questions, **answering)
         return
+    by = reranking_of(rerank, rerank_model, rerank_depth)
     if answer or judge is not None:
         from indexmill.command.evaluate_answers import evaluate_answers_of
 
         snapshot = opened(options, version, alias, run)
         evaluate_answers_of(
-            options, snapshot, run, questions, method, judge, "5" if ks is None else ks, where, **answering
+            options, snapshot, run, questions, method, judge, "5" if ks is None else ks, where, by, **answering
         )
         return
     if named := sorted(f"--{name.replace('_', '-')}" for name, value in answering.items() if value):
@@ -146,7 +154,7 @@ def command(
     methods = None if method is None else [name.strip() for name in method.split(",") if name.strip()]
     asked = read_questions(questions)
     with opened(options, version, alias, run, processes or 1) as snapshot:
-        found = evaluate(snapshot, asked, methods, numbers(ks), where=where or None)
+        found = evaluate(snapshot, asked, methods, numbers(ks), where=where or None, **by._asdict())
     if options.json:
         options.print_json(found.to_dict())
         return

@@ -17,6 +17,7 @@ from indexmill.answer.kept import KeptAnswers, KeptLlm
 from indexmill.command.evaluate import numbers
 from indexmill.command.model import filtering_of, model_of, prompts_of
 from indexmill.command.options import Options, table
+from indexmill.command.reranker import Reranking
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.evaluate import read_questions
 from indexmill.models.llm import LLM
@@ -55,6 +56,7 @@ def evaluate_answers_of(
     judged: str | None,
     ks: str,
     where: tuple[str, ...],
+    by: Reranking,
     *,
     model: str | None,
     base_url: str | None,
@@ -99,6 +101,7 @@ def evaluate_answers_of(
             concurrency=concurrency or 8,
             settings=filtering_of(level_tokens, direct, methods),
             prompts=prompts_of(options),
+            **by._asdict(),
         )
         prices = {name: _price(options, name) for name in sorted({_name(one) for one in (llm, judging) if one})}
         bills: dict[str, tuple[str, Bill]] = {

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, printable
+from indexmill.command.reranker import reranking, reranking_of
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 
@@ -81,6 +82,7 @@ def _of_heterograph(function: Callable[..., Any]) -> Callable[..., Any]:
     "--passages", metavar="P", type=click.IntRange(min=0), help="Of community_tree: passages among the hits at most."
 )
 @_of_heterograph
+@reranking
 @filtered
 @candidate
 @pinned
@@ -97,6 +99,9 @@ def command(
     k_level: int | None,
     levels: int | None,
     passages: int | None,
+    rerank: str | None,
+    rerank_model: str | None,
+    rerank_depth: int | None,
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
@@ -126,11 +131,14 @@ def command(
         **of_heterograph,
     }
     parameters = {name: value for name, value in given.items() if value is not None}
+    by = reranking_of(rerank, rerank_model, rerank_depth)
     with opened(options, version, alias, run) as snapshot:
         method = method or snapshot.default_method
         if not set(parameters) <= _TAKEN.get(method, set()):
             raise BadInput(_refused(method, list(parameters)))
-        hits = snapshot.retrieve(question, method=method, k=k, where=where or None, parameters=parameters)
+        hits = snapshot.retrieve(
+            question, method=method, k=k, where=where or None, parameters=parameters, **by._asdict()
+        )
         if options.json:
             options.print_json(
                 {
