@@ -15,6 +15,7 @@ import math
 import random
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -161,6 +162,7 @@ class RerankEndpoint:
                     ) from None
                 silence()
                 self._opened = httpx2.Client(timeout=self._timeout)
+                weakref.finalize(self, self._opened.close)
             return self._opened
 
 
