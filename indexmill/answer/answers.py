@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -103,7 +103,7 @@ def answers(
             text=said.text,
             found=said.found,
             hits=read,
-            context_tokens=sum(map(context_tokens, read)),
+            context_tokens=sum(map(context_tokens if way is None else way.tokens, read)),
             input_tokens=0 if ask is None else ask.input_tokens,
             output_tokens=0 if ask is None else ask.output_tokens,
             version=snapshot.version,
@@ -155,15 +155,16 @@ def contexts_of(
         rerank=rerank,
         rerank_depth=rerank_depth,
     )
-    return [within(hits, token_budget) for hits in found]
+    tokens = context_tokens if way is None else way.tokens
+    return [within(hits, token_budget, tokens) for hits in found]
 
 
-def within(hits: Sequence[Hit], token_budget: int | None) -> list[Hit]:
-    """The hits that fit into the budget, whole, the best first; one that does not is passed over for the next.
+def within(hits: Sequence[Hit], token_budget: int | None, count: Callable[[Hit], int] = context_tokens) -> list[Hit]:
+    """The hits that fit into the budget, the best first; one that does not is passed over for the next.
 
-    Raises BadInput where there are hits and none fits.
+    count: the tokens that are read of a hit. Raises BadInput where there are hits and none fits.
     """
-    tokens = [context_tokens(hit) for hit in hits]
+    tokens = [count(hit) for hit in hits]
     chosen = fitting(tokens, token_budget)
     if hits and not chosen:
         raise BadInput(f"token_budget is {token_budget}, and the shortest of {len(hits)} hits has {min(tokens)} tokens")

@@ -44,6 +44,7 @@ def command(
     token_budget: int | None,
     level_tokens: int | None,
     direct: bool,
+    whole_passages: bool,
     rerank: str | None,
     rerank_model: str | None,
     rerank_depth: int | None,
@@ -72,7 +73,7 @@ def command(
             llm=llm,
             token_budget=token_budget,
             where=where or None,
-            answering=filtering_of(level_tokens, direct, [method]).get(method),
+            answering=filtering_of(level_tokens, direct, [method], whole_passages).get(method),
             prompts=prompts,
             **by._asdict(),
         )

@@ -67,6 +67,7 @@ def evaluate_answers_of(
     token_budget: int | None,
     level_tokens: int | None,
     direct: bool,
+    whole_passages: bool,
     concurrency: int | None,
     answers: Path | None,
 ) -> None:
@@ -99,7 +100,7 @@ def evaluate_answers_of(
             token_budget=token_budget,
             where=where or None,
             concurrency=concurrency or 8,
-            settings=filtering_of(level_tokens, direct, methods),
+            settings=filtering_of(level_tokens, direct, methods, whole_passages),
             prompts=prompts_of(options),
             **by._asdict(),
         )

@@ -165,8 +165,8 @@ def parameters_of(snapshot: Snapshot, family: str, known: type[P]) -> P:
     return known(**given)
 
 
-def settled(setting: P, given: Mapping[str, object]) -> P:
-    """A method's parameters, a dataclass, with some replaced for one retrieval.
+def settled(setting: P, given: Mapping[str, object], argument: str = "parameters=") -> P:
+    """A method's parameters, a dataclass, with some replaced for one retrieval; argument: how they were given.
 
     Raises BadInput for one that it does not have, and for a value that it cannot take.
     """
@@ -176,14 +176,14 @@ def settled(setting: P, given: Mapping[str, object]) -> P:
     known = [one.name for one in fields(kind)]
     unknown = sorted(set(given) - set(known), key=repr)
     if unknown:
-        raise BadInput(f"parameters= names {', '.join(map(repr, unknown))}; the method has {', '.join(known)}")
+        raise BadInput(f"{argument} names {', '.join(map(repr, unknown))}; the method has {', '.join(known)}")
     try:
         found: P = _adapter(kind).validate_python({**asdict(setting), **given})  # type: ignore[call-overload]
         return found
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = str(first["loc"][0])
-        raise BadInput(f"parameters=: {name} is {given[name]!r}: {first['msg']}") from error
+        raise BadInput(f"{argument}: {name} is {given[name]!r}: {first['msg']}") from error
 
 
 @cache

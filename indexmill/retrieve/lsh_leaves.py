@@ -8,7 +8,8 @@ where the snapshot holds the postings):
 (reciprocal ranks, Cormack et al., 2009, with a small constant, since the first few places are what is read). In its
 first hits the sentence nearest to the question is sought: what is said there about the question, such as a name that
 the question does not have. The second round asks for both: its vector is the question's with ``carried`` times that
-sentence's added to it, and so are its words. The score of its lists is the passages' order.
+sentence's added to it, and so are its words. Passages stand in the order of the score of both rounds' lists, those of
+the first weighed by ``first_round``.
 
 What only a summary tells stays the paper's: see ``indexmill.retrieve.lsh_tree``.
 """
@@ -76,15 +77,19 @@ class Leaves:
         said = [Counter(terms) for terms in question_terms(asked.questions)]
         cosines = [rows[: setting.pool] for rows, _ in near]
         lists = self._lists(cosines, said, asked, setting)
+        ordered = [reciprocal_ranks(of_one, setting.constant) for of_one in lists]
         sentences = np.full(len(near), -1, dtype=np.int64)
         if setting.carried > 0:
-            sentences = self._sentences_of([rows[: setting.first_hits] for rows in lists], asked.vectors)
+            sentences = self._sentences_of([rows[: setting.first_hits] for rows in ordered], asked.vectors)
             (led,) = (sentences >= 0).nonzero()
-            if len(led):
-                lists = self._second(lists, led, sentences[led], said, asked, setting)
+            more = self._second(led, sentences[led], said, asked, setting) if len(led) else []
+            for question, second in zip(led.tolist(), more, strict=True):
+                first = lists[question]
+                weights = [setting.first_round] * len(first) + [1.0] * len(second)
+                ordered[question] = reciprocal_ranks([*first, *second], setting.constant, weights)
         return [
             Ordered(_filled(rows, its[0], k), its[1][:k], sentence)
-            for rows, its, sentence in zip(lists, near, sentences.tolist(), strict=True)
+            for rows, its, sentence in zip(ordered, near, sentences.tolist(), strict=True)
         ]
 
     def _lists(
@@ -93,14 +98,12 @@ class Leaves:
         terms: Sequence[Mapping[str, float]],
         asked: Asked,
         setting: LshTreeParameters,
-    ) -> list[Rows]:
-        """The passages of each question by both lists."""
+    ) -> list[list[Rows]]:
+        """The passages of each question, by their cosine and by their words."""
         if self._index is None:
-            return list(cosines)
+            return [[rows] for rows in cosines]
         words = self._index.rank(terms, setting.pool, asked.allowed)
-        return [
-            reciprocal_ranks([rows, ranked.rows], setting.constant) for rows, ranked in zip(cosines, words, strict=True)
-        ]
+        return [[rows, ranked.rows] for rows, ranked in zip(cosines, words, strict=True)]
 
     def _sentences_of(self, hits: Sequence[Rows], vectors: Vectors) -> Rows:
         """The sentence of each question's hits that is nearest to it, of equals the first; -1 where there is none."""
@@ -121,14 +124,13 @@ class Leaves:
 
     def _second(
         self,
-        lists: Sequence[Rows],
         led: Rows,
         sentences: Rows,
         said: Sequence[Mapping[str, float]],
         asked: Asked,
         setting: LshTreeParameters,
-    ) -> list[Rows]:
-        """The lists of the second round; of a question without a sentence that of the first."""
+    ) -> list[list[Rows]]:
+        """The lists of the second round, of the questions that have a sentence."""
         order = sentences.argsort()
         moved = asked.vectors[led]
         moved[order] += np.float32(setting.carried) * taken(self._sentences, sentences[order])
@@ -141,18 +143,15 @@ class Leaves:
             for term, count in more.items():
                 weights[term] = weights.get(term, 0) + setting.carried * count
             terms.append(weights)
-        found = list(lists)
-        for question, rows in zip(led.tolist(), self._lists(near, terms, asked, setting), strict=True):
-            found[question] = rows
-        return found
+        return self._lists(near, terms, asked, setting)
 
 
-def reciprocal_ranks(lists: Sequence[Rows], constant: float) -> Rows:
-    """The rows of some lists by the sum of their reciprocal places, ties by row."""
-    every = np.concatenate(lists)
-    worth = np.concatenate([1 / (constant + 1 + np.arange(len(rows))) for rows in lists])
-    rows, place = np.unique(every, return_inverse=True)
-    scores = np.bincount(place, worth, len(rows))
+def reciprocal_ranks(lists: Sequence[Rows], constant: float, weights: Sequence[float] | None = None) -> Rows:
+    """The rows of some lists by the sum of their reciprocal places, each list times its weight (1), ties by row."""
+    weights = [1.0] * len(lists) if weights is None else weights
+    worth = [weight / (constant + 1 + np.arange(len(rows))) for rows, weight in zip(lists, weights, strict=True)]
+    rows, place = np.unique(np.concatenate(lists), return_inverse=True)
+    scores = np.bincount(place, np.concatenate(worth), len(rows))
     return rows[np.lexsort((rows, -scores))]
 
 

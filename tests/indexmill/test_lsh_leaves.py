@@ -18,7 +18,7 @@ from indexmill.snapshot import Snapshot
 from tests.indexmill.small_snapshot import SnapshotWriter, Text
 
 TEXTS = [
-    Text("film", "The Lamp", "The Lamp is a film. It was directed by Ada Venn."),
+    Text("film", "The Lamp", "The Lamp is a film directed by Ada Venn. It is short."),
     Text("venn", "Ada Venn", "Ada Venn was born in Tallow. She made clocks."),
     Text("river", "Ilse", "The Ilse is a cold river. It is long."),
     Text("hills", "Grey Hills", "Cold wind blows. Stones lie there."),
