@@ -2,10 +2,11 @@
 
     python -m benchmarks.lsh_retrieval STORE QUESTIONS.jsonl
 
-Prints recall at 5 and 10 distinct documents of passages in `lsh_tree`'s two rounds and without either; ranked by their
-cosine alone, which is `dense` and `lsh_tree` as printed (`preset: paper`), and with what the summaries above them add; of `fused` with `lsh_tree` at several weights; and for the hits
-of every pattern and budget the evidence recall of their passages, the part of the answers that stand in their texts
-(of the questions that have one), and their tokens. `dense` under a budget passes over what does not fit, too.
+Prints recall at 5 and 10 distinct documents of passages in `lsh_tree`'s two rounds and without either; ranked by
+their cosine alone, which is `dense` and `lsh_tree` as printed (`preset: paper`), and with what the summaries above
+them add; of `fused` with `lsh_tree` at several weights; and for the hits of every pattern and budget the evidence
+recall of their passages, the part of the answers that stand in their texts (of the questions that have one), and
+their tokens. `dense` under a budget passes over what does not fit, too.
 """
 
 from __future__ import annotations

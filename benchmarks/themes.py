@@ -1,10 +1,10 @@
 """What summaries are for: how much of a theme is read within a budget of tokens, from summaries and from passages.
 
     python -m benchmarks.themes STORE --questions QUESTIONS.jsonl [--least 5]     questions with many gold documents
-    python -m benchmarks.themes STORE --folders [--least 5]                       folders of the documents' ids
+    python -m benchmarks.themes STORE --folders [--index CORPUS.jsonl.gz]         folders of the documents' ids
 
 No model writes the themes: a theme is a question that at least ``--least`` documents answer (Cranfield), or a folder of
-so many documents whose index page's title is the question (techdocs; the index page itself is no part of the theme).
+so many documents whose index page's title is the question (techdocs; the index pages are no part of the theme).
 
 For budgets of 500, 1,000 and 2,000 tokens and the patterns of lsh_tree, with the passages of ``dense`` and ``bm25``
 beside them, the table has the shares of a theme's documents
@@ -20,6 +20,9 @@ that passages of the theme have in all passages below it.
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +40,9 @@ from indexmill.snapshot import Snapshot
 BUDGETS = (500, 1000, 2000)
 
 CANDIDATES = 200
+
+INDEX = re.compile(r"index|(?:.*-)?(?:portal|start-page)")
+"""The names of pages that lead to the others of their folder."""
 
 SHORTEST = 20  # characters of a sentence that is looked for in a summary
 
@@ -63,19 +69,33 @@ def themes_of_questions(path: Path, least: int) -> list[Theme]:
     return [Theme(one.question, frozenset(one.gold_ids)) for one in read_questions(path) if len(one.gold_ids) >= least]
 
 
-def themes_of_folders(titles: Mapping[str, str], least: int) -> list[Theme]:
-    """The folders of so many documents that have an index page, whose title is the question."""
+def themes_of_folders(identities: Sequence[str], titles: Mapping[str, str], least: int) -> list[Theme]:
+    """The folders of so many documents, by the title of their index page: that of the shortest name.
+
+    identities: of the documents of the store. titles: of documents among which index pages are looked for.
+    """
     folders: dict[str, set[str]] = defaultdict(set)
+    for identity in identities:
+        folders[identity.rpartition("/")[0]].add(identity)
+    pages: dict[str, list[str]] = defaultdict(list)
     for identity in titles:
-        folder, slash, _ = identity.rpartition("/")
-        if slash:
-            folders[folder].add(identity)
+        folder, slash, name = identity.rpartition("/")
+        if slash and INDEX.fullmatch(name.partition(".")[0]) and titles[identity].strip():
+            pages[folder].append(identity)
     found = []
-    for _, documents in sorted(folders.items()):
-        index = next((one for one in sorted(documents) if one.rpartition("/")[2].partition(".")[0] == "index"), None)
-        if index is not None and titles[index].strip() and len(documents) > least:
-            found.append(Theme(titles[index], frozenset(documents - {index})))
+    for folder, documents in sorted(folders.items()):
+        if folder in pages and len(documents - set(pages[folder])) >= least:
+            index = min(pages[folder], key=lambda page: (len(page), page))
+            found.append(Theme(titles[index], frozenset(documents - set(pages[folder]))))
     return found
+
+
+def titles_of(corpus: Path | None) -> dict[str, str]:
+    """The titles of a corpus in JSON Lines, which may be compressed, by id."""
+    if corpus is None:
+        return {}
+    with gzip.open(corpus, "rt") if corpus.suffix == ".gz" else corpus.open(encoding="utf-8") as file:
+        return {record["id"]: record["title"] for record in map(json.loads, file)}
 
 
 class Sentences:
@@ -120,6 +140,7 @@ def main() -> None:
     parser.add_argument("store")
     parser.add_argument("--questions", type=Path)
     parser.add_argument("--folders", action="store_true")
+    parser.add_argument("--index", type=Path, help="the whole corpus, where STORE is of a cut without the index pages")
     parser.add_argument("--least", type=int, default=5)
     chosen = parser.parse_args()
     if chosen.folders == (chosen.questions is not None):
@@ -128,7 +149,8 @@ def main() -> None:
     with indexmill.open(chosen.store) as snapshot:
         if chosen.folders:
             rows = snapshot.table("documents", ["document_id", "title"]).to_pylist()
-            themes = themes_of_folders({row["document_id"]: row["title"] for row in rows}, chosen.least)
+            titles = {row["document_id"]: row["title"] for row in rows}
+            themes = themes_of_folders(list(titles), titles | titles_of(chosen.index), chosen.least)
         else:
             themes = themes_of_questions(chosen.questions, chosen.least)
         if not themes:

@@ -56,7 +56,8 @@ class KeptSentences(OnePrompt):
 
 def kept_text(hit: Hit) -> str:
     """The sentences of a passage that its explanation tells, in their order; the whole text where it tells none."""
-    end, pieces = 0, []
+    end = 0
+    pieces: list[str] = []
     for said in (hit.explanation or {}).get("sentences", ()):
         start = hit.text.find(said["text"], end)
         if start < 0:

@@ -67,8 +67,8 @@ def filtering_of(
         raise BadInput(f"{named}: {', '.join(methods)} does not take that; add --method community_tree")
     if whole_passages and "zoom_graph" not in methods:
         raise BadInput(f"--whole-passages: {', '.join(methods)} does not take that; add --method zoom_graph")
-    found = {"community_tree": given, "zoom_graph": {"read": "passage"} if whole_passages else {}}
-    return {name: settings for name, settings in found.items() if settings}
+    found = {"community_tree": given} if given else {}
+    return {**found, "zoom_graph": {"read": "passage"}} if whole_passages else found
 
 
 def model_of(options: Options, model: str | None, base_url: str | None, api_key_env: str | None) -> OpenAiLlm | None:
