@@ -33,7 +33,8 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Asking:
-    """How questions are answered: as ``Snapshot.answer_batch`` takes it. settings: of answering, by method."""
+    """How questions are answered: as ``Snapshot.answer_batch`` takes it. settings: of answering, by method; parameters:
+    of retrieval, by method."""
 
     llm: LLM
     k: int = 5
@@ -45,6 +46,7 @@ class Asking:
     prompts: Path | None = None
     rerank: Reranker | None = None
     rerank_depth: int = 50
+    parameters: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ def answered(
     progress: Callable[[str, int], None] = lambda method, done: None,
 ) -> dict[str, list[Answer]]:
     """The answers of each method, in the order of the questions; raises as ``evaluate_answers`` does."""
-    names, vectors_of = _prepared(snapshot, questions, methods)
+    names, vectors_of = _prepared(snapshot, questions, methods, asking.parameters)
     found: dict[str, list[Answer]] = {name: [] for name in names}
     for name in names:
         for batch in _batches(len(questions)):
@@ -177,6 +179,7 @@ def answered(
                 llm=asking.llm,
                 token_budget=asking.token_budget,
                 where=asking.where,
+                parameters=asking.parameters.get(name),
                 concurrency=asking.concurrency,
                 max_output_tokens=asking.max_output_tokens,
                 answering=asking.settings.get(name),
@@ -193,7 +196,7 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[st
 
     Raises as ``evaluate_answers`` does before it asks.
     """
-    names, vectors_of = _prepared(snapshot, questions, methods)
+    names, vectors_of = _prepared(snapshot, questions, methods, asking.parameters)
     bills = {}
     for name in names:
         way = answering(name, asking.settings.get(name), asking.prompts)
@@ -209,7 +212,8 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[st
                 asking.k,
                 asking.token_budget,
                 asking.where,
-                vectors=vectors,
+                asking.parameters.get(name),
+                vectors,
                 rerank=asking.rerank,
                 rerank_depth=asking.rerank_depth,
             )
@@ -222,14 +226,17 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[st
 
 
 def _prepared(
-    snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[str]
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    methods: Sequence[str],
+    parameters: Mapping[str, Mapping[str, object]],
 ) -> tuple[list[str], Callable[[str, range], Vectors | None]]:
     """The methods, each once and known to the snapshot, and what gives the vectors of some questions for a method."""
     if not questions:
         raise BadInput("there are no questions to evaluate")
     if not methods:
         raise BadInput("there is no method to evaluate")
-    uses = {name: snapshot.retriever(name).uses_vectors for name in methods}
+    uses = {name: snapshot.retriever(name).having(parameters.get(name, {})).uses_vectors for name in methods}
     vectors = snapshot.encode([question.question for question in questions]) if any(uses.values()) else None
 
     def vectors_of(name: str, batch: range) -> Vectors | None:

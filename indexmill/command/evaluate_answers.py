@@ -16,7 +16,7 @@ from indexmill.answer.judging import CRITERIA, Judgement, bill_of_judging, judge
 from indexmill.answer.kept import KeptAnswers, KeptLlm
 from indexmill.command.evaluate import numbers
 from indexmill.command.model import filtering_of, model_of, prompts_of
-from indexmill.command.options import Options, table
+from indexmill.command.options import Options, parameters_by_method, table
 from indexmill.command.reranker import Reranking
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.evaluate import read_questions
@@ -56,6 +56,7 @@ def evaluate_answers_of(
     judged: str | None,
     ks: str,
     where: tuple[str, ...],
+    settings: tuple[str, ...],
     by: Reranking,
     *,
     model: str | None,
@@ -101,6 +102,7 @@ def evaluate_answers_of(
             where=where or None,
             concurrency=concurrency or 8,
             settings=filtering_of(level_tokens, direct, methods, whole_passages),
+            parameters=parameters_by_method(settings, list(dict.fromkeys(methods))),
             prompts=prompts_of(options),
             **by._asdict(),
         )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever, parameters_of, settled
+from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.bm25 import open_term_index
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.lsh_leaves import Leaves
@@ -77,14 +76,6 @@ class LshTreeReader(PassageRetriever):
             self._texts,
             open_term_index(snapshot) if "bm25" in snapshot.manifest.families else None,
         )
-
-    def having(self, parameters: Mapping[str, object]) -> Self:
-        """The same with other settings: see ``PassageRetriever``."""
-        if not parameters:
-            return self
-        other = copy.copy(self)
-        other._setting = settled(self._setting, parameters)
-        return other
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages in the order of two rounds: see ``Leaves``, and ``PassageRetriever``.
