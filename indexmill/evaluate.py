@@ -192,10 +192,10 @@ def evaluate(
 
     vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. where, rerank,
     rerank_depth: as ``Snapshot.retrieve`` takes them; gold documents that a filter leaves out count as missed.
-    parameters: settings by method in place of the snapshot's, such as ``{"tri_graph": {"damping": 0.85}}``. tokens: hits of each question are kept
-    beyond the largest k until they hold so many; that changes neither recall nor time. Raises BadInput for no
-    questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method that the snapshot does
-    not hold.
+    parameters: settings by method in place of the snapshot's, such as ``{"tri_graph": {"damping": 0.85}}``. tokens:
+    hits of each question are kept beyond the largest k until they hold so many; that changes neither recall nor time.
+    Raises BadInput for no questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method
+    that the snapshot does not hold.
     """
     from indexmill.retrieve.base import check_k
     from indexmill.retrieve.communities import quality
