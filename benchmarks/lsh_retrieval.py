@@ -2,10 +2,11 @@
 
     python -m benchmarks.lsh_retrieval STORE QUESTIONS.jsonl
 
-Prints recall at 5 and 10 distinct documents of passages ranked by their cosine alone, which is `dense` and
-`lsh_tree`, and with what the summaries above them add; of `fused` with `lsh_tree` at several weights; and for the hits
-of every pattern and budget the evidence recall of their passages, the part of the answers that stand in their texts
-(of the questions that have one), and their tokens. `dense` under a budget passes over what does not fit, too.
+Prints recall at 5 and 10 distinct documents of passages in `lsh_tree`'s two rounds and without either; ranked by
+their cosine alone, which is `dense` and `lsh_tree` as printed (`preset: paper`), and with what the summaries above
+them add; of `fused` with `lsh_tree` at several weights; and for the hits of every pattern and budget the evidence
+recall of their passages, the part of the answers that stand in their texts (of the questions that have one), and
+their tokens. `dense` under a budget passes over what does not fit, too.
 """
 
 from __future__ import annotations
@@ -34,9 +35,22 @@ KS = (5, 10)
 POOL = 50
 WEIGHTS = (0.02, 0.05, 0.1, 0.15, 0.3)
 
+ROUNDS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "one round": {"carried": 0.0},
+    "the second round alone": {"first_round": 0.0},
+    "the sentence of the first hit": {"first_hits": 1},
+    "half of the sentence": {"carried": 0.25},
+    "all of the sentence": {"carried": 1.0},
+    "constant 20": {"constant": 20.0},
+    "constant 60": {"constant": 60.0},
+    "as printed": {"preset": "paper"},
+}
+
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("dense", {}),
     ("lsh_tree", {}),
+    ("lsh_tree", {"preset": "paper"}),
     ("lsh_tree", {"pattern": "detailed", "ratio": 0.8}),
     ("lsh_tree", {"pattern": "detailed", "ratio": 0.6}),
     ("lsh_tree", {"pattern": "summarised", "ratio": 0.6}),
@@ -97,6 +111,17 @@ def print_ranks(snapshot: Snapshot, questions: Sequence[Question], vectors: Vect
             print(f"{f'{weight:+} x {name}':40} {recalls(questions, rows, documents)}")
 
 
+def print_rounds(snapshot: Snapshot, questions: Sequence[Question], vectors: Vectors, documents: Sequence[str]) -> None:
+    asked = Asked([one.question for one in questions], vectors, explain=False)
+    print()
+    for name, given in ROUNDS.items():
+        retriever = snapshot.retriever("lsh_tree").having(given)
+        assert isinstance(retriever, PassageRetriever)
+        rows = [one.rows for one in retriever.rank(asked, POOL)]
+        halves = [recalls(questions[half::2], rows[half::2], documents) for half in (0, 1)]
+        print(f"{name:40} {recalls(questions, rows, documents)}   even {halves[0]}   odd {halves[1]}", flush=True)
+
+
 def print_fused(snapshot: Snapshot, questions: Sequence[Question], vectors: Vectors, documents: Sequence[str]) -> None:
     weights = {name: weight for name, weight in FusedParameters().weights(snapshot.methods).items() if weight}
     asked = Asked([one.question for one in questions], vectors, explain=False)
@@ -155,6 +180,7 @@ def main() -> None:
         print(f"{snapshot.manifest.corpus.passages} passages, {counts}, {len(questions)} questions")
         vectors = snapshot.encode([one.question for one in questions])
         documents = snapshot.passages.document_ids()
+        print_rounds(snapshot, questions, vectors, documents)
         print_ranks(snapshot, questions, vectors, documents)
         print_fused(snapshot, questions, vectors, documents)
         print_hits(snapshot, questions, vectors, [str(one.get("answer", "")) for one in records])

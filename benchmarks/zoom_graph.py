@@ -6,6 +6,7 @@ Tables, each beside the default in the same run:
 
 - the ablations of ZoomRAG's table 4, and ours, as evidence recall, with the share of answers that the kept sentences
   still hold (of the questions whose answer stands in the first five hits): the fine stage orders no documents;
+- what the model reads of five hits, the kept sentences or whole passages: tokens, and the share of answers in it;
 - figure 4: steps t, restart alpha, K, and beyond it beta, sigma, omega and the threshold;
 - CPU time per question alone and in batches, and how far memory grows with the batch;
 - links of ROWS documents, made of the snapshot's vectors with noise: time, peak memory, refresh, and what estimated
@@ -29,6 +30,7 @@ import numpy as np
 
 import indexmill
 from benchmarks.machine import describe_machine
+from indexmill.answer.kept_sentences import KeptSentences
 from indexmill.evaluate import Question, read_questions
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.zoom_graph import ZoomGraph
@@ -117,6 +119,21 @@ def variants(asked: Asked, graph: ZoomGraph, chosen: dict[str, dict[str, object]
     for name, changes in chosen.items():
         five, ten, kept, spent = asked.measure(graph.with_parameters(**changes))
         print(f"{name:40}{five:10.3f}{ten:11.3f}{kept:14.3f}{spent:9.2f}", flush=True)
+
+
+def readings(asked: Asked, snapshot: Snapshot) -> None:
+    """What is read of the first five hits, by way of the hits themselves."""
+    print(f"\n{'what the model reads of 5 hits':40}{'tokens':>10}{'answers in it':>15}{'of those in hits':>18}")
+    found = snapshot.retrieve_batch(asked.texts, method="zoom_graph", k=5, vectors=asked.vectors)
+    for read in ("passage", "kept"):
+        way = KeptSentences({"read": read})
+        told, held = [], []
+        for answer, hits in zip(asked.answers, found, strict=True):
+            if len(answer) > 3:  # not "yes" and "no"
+                told.append(any(answer in way.shown(hit) for hit in hits))
+                held.append(any(answer in f"{hit.title}\n{hit.text}" for hit in hits))
+        tokens = sum(way.tokens(hit) for hits in found for hit in hits) / len(found)
+        print(f"{read:40}{tokens:10.0f}{np.mean(told):15.3f}{sum(told) / max(sum(held), 1):18.3f}", flush=True)
 
 
 def times(asked: Asked, graph: ZoomGraph) -> None:
@@ -227,6 +244,7 @@ def main() -> None:
         print(", ".join(f"{count:,} {name}" for name, count in counts.items()) + f"; {len(questions)} questions")
         graph = open_zoom_graph(snapshot)
         asked = Asked(snapshot, questions, answers)
+        readings(asked, snapshot)
         variants(asked, graph, ABLATIONS)
         if not chosen.quick:
             curves = {f"{name} {value}": {name: value} for name, values in CURVES.items() for value in values}

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from indexmill.hits import Hit
     from indexmill.models.chat import Structured
     from indexmill.models.openai_llm import OpenAiLlm
+    from indexmill.models.reranker import Reranker
     from indexmill.snapshot import Snapshot
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "UnsupportedFormat",
     "open",
     "open_llm",
+    "open_reranker",
 ]
 
 
@@ -114,6 +116,27 @@ def open_llm(
         "timeout_seconds": timeout_seconds,
     }
     return openai_llm.open_llm(Endpoint.of(given))
+
+
+def open_reranker(
+    place: str | os.PathLike[str],
+    model: str | None = None,
+    *,
+    api_key_env: str = "INDEXMILL_RERANK_API_KEY",
+    timeout_seconds: float = 60.0,
+) -> Reranker:
+    """A reranker for ``retrieve(..., rerank=...)``: a folder with a cross-encoder, or the URL of an endpoint.
+
+    A cross-encoder is one of sentence-transformers, with one output; it needs ``indexmill[rerank]``. An endpoint speaks
+    the protocol that Jina, Cohere, vLLM and Text Embeddings Inference share (``/v1/rerank``); it needs
+    ``indexmill[answer]``. model, api_key_env, timeout_seconds: of an endpoint: the model's name there, the environment
+    variable that holds its key, if it wants one, and how long one call may take.
+    Raises ModelUnavailable where a package or the model is missing, BadInput for a model's name beside a folder,
+    ConfigurationError for a URL that is none.
+    """
+    from indexmill.models import reranker
+
+    return reranker.open_reranker(place, model, api_key_env=api_key_env, timeout_seconds=timeout_seconds)
 
 
 def __getattr__(name: str) -> Any:  # Hit and Snapshot pull in numpy and pyarrow: only when somebody asks for them

@@ -26,6 +26,7 @@ from indexmill.results import FoundHit, QuestionResult, found_in, ranks_of, reca
 
 if TYPE_CHECKING:
     from indexmill.filters import Where
+    from indexmill.models.reranker import Reranker
     from indexmill.retrieve.base import Vectors
     from indexmill.snapshot import Snapshot
 
@@ -182,17 +183,19 @@ def evaluate(
     vectors: Vectors | None = None,
     clock: Callable[[], float] = time.perf_counter,
     where: Where | None = None,
+    rerank: Reranker | None = None,
+    rerank_depth: int = 50,
     parameters: Mapping[str, Mapping[str, object]] | None = None,
     tokens: int | None = None,
 ) -> Evaluation:
     """Evidence recall of each method (all that the snapshot holds by default) on the questions.
 
-    vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. where:
-    as ``Snapshot.retrieve`` takes it; gold documents that it leaves out count as missed. parameters: settings by method
-    in place of the snapshot's, such as ``{"tri_graph": {"damping": 0.85}}``. tokens: hits of each question are kept
-    beyond the largest k until they hold so many; that changes neither recall nor time. Raises BadInput for no
-    questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method that the snapshot does
-    not hold.
+    vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. where, rerank,
+    rerank_depth: as ``Snapshot.retrieve`` takes them; gold documents that a filter leaves out count as missed.
+    parameters: settings by method in place of the snapshot's, such as ``{"tri_graph": {"damping": 0.85}}``. tokens:
+    hits of each question are kept beyond the largest k until they hold so many; that changes neither recall nor time.
+    Raises BadInput for no questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method
+    that the snapshot does not hold.
     """
     from indexmill.retrieve.base import check_k
     from indexmill.retrieve.communities import quality
@@ -220,6 +223,7 @@ def evaluate(
     known: set[str] = set()
     if snapshot.manifest.corpus.documents:  # an empty snapshot has no table at all
         known.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
+    retrieval: dict[str, Any] = {"where": where, "rerank": rerank, "rerank_depth": rerank_depth}
     return Evaluation(
         version=snapshot.version,
         methods={
@@ -231,8 +235,7 @@ def evaluate(
                 vectors if uses[name] else None,
                 encoded_in if uses[name] else 0.0,
                 clock,
-                where,
-                given.get(name, {}),
+                {**retrieval, "parameters": given.get(name, {})},
                 tokens,
             )
             for name in names
@@ -251,7 +254,7 @@ def found_documents(
     vectors: of the questions, ``(n_questions, d) float32``; None for a method that uses none.
     """
     uses_vectors = snapshot.retriever(method).uses_vectors
-    retrieve = _retrieve(snapshot, questions, method, vectors if uses_vectors else None, None, {})
+    retrieve = _retrieve(snapshot, questions, method, vectors if uses_vectors else None, {})
     contexts = [hits for _, found in _in_batches(retrieve, len(questions), k) for hits in found]
     return [found_in(hits)[:k] for hits in contexts]
 
@@ -264,14 +267,13 @@ def _measure(
     vectors: Vectors | None,
     encoded_in: float,
     clock: Callable[[], float],
-    where: Where | None,
-    parameters: Mapping[str, object],
+    retrieval: Mapping[str, Any],
     tokens: int | None,
 ) -> MethodResult:
     depth = ks[-1]
-    retrieve = _retrieve(snapshot, questions, method, vectors, where, parameters)
+    retrieve = _retrieve(snapshot, questions, method, vectors, retrieval)
     # Opens the method, maps arrays and reads tables, here and in helpers, which is not the questions' cost.
-    for count in (1, WARM):
+    for count in (1, WARM) if retrieval["rerank"] is None else (1,):  # a reranker may have to be paid
         retrieve(range(min(len(questions), count)), depth)
     seconds = 0.0
     each: list[QuestionResult] = []
@@ -324,17 +326,17 @@ def _retrieve(
     questions: Sequence[Question],
     method: str,
     vectors: Vectors | None,
-    where: Where | None,
-    parameters: Mapping[str, object],
+    retrieval: Mapping[str, Any],
 ) -> _Retrieve:
-    """What retrieves the k best hits of some of the questions, given by their places."""
+    """What retrieves the k best hits of some of the questions, given by their places.
+
+    retrieval: further arguments of ``Snapshot.retrieve_batch``.
+    """
 
     def retrieve(chosen: Sequence[int], k: int) -> list[list[Hit]]:
         given = None if vectors is None else vectors[list(chosen)]
         texts = [questions[i].question for i in chosen]
-        return snapshot.retrieve_batch(
-            texts, method=method, k=k, vectors=given, explain=False, where=where, parameters=parameters
-        )
+        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=given, explain=False, **retrieval)
 
     return retrieve
 

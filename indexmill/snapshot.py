@@ -30,6 +30,7 @@ from indexmill.retrieve.base import (
     check_question,
     check_vectors,
 )
+from indexmill.retrieve.rerank import check_depth, reranked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from indexmill.helpers import Helpers
     from indexmill.models.embedder import Embedder
     from indexmill.models.llm import LLM
+    from indexmill.models.reranker import Reranker
     from indexmill.name_filter import NameFilter
     from indexmill.retrieve.communities import Communities
     from indexmill.retrieve.heterograph_nodes import HeterographNodes
@@ -103,6 +105,8 @@ class Snapshot:
         explain: bool = True,
         where: Where | None = None,
         parameters: Mapping[str, object] | None = None,
+        rerank: Reranker | None = None,
+        rerank_depth: int = 50,
     ) -> list[Hit]:
         """At most k hits for a question, best first. An empty question has none.
 
@@ -110,14 +114,23 @@ class Snapshot:
         where: which documents take part, by their metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
         see ``indexmill.filters``. It changes neither the scores nor the order of those that do. parameters: settings of
         the method in place of the snapshot's, such as ``{"damping": 0.85}`` of tri_graph; of a method that fused
-        combines, ``{"tri_graph.damping": 0.85}``.
+        combines, ``{"tri_graph.damping": 0.85}``. rerank: what orders the passages
+        among the first ``rerank_depth`` hits anew, such as ``indexmill.open_reranker`` returns: see
+        ``indexmill.retrieve.rerank``.
         Raises BadInput for a k below 1, a question that is no text, a filter that is malformed or names a field that
         no document has, or a parameter that the method does not take, FamilyNotFound for a method that the snapshot
         does not hold, ModelUnavailable where the encoder cannot be opened here.
         """
-        return self.retrieve_batch([question], method=method, k=k, explain=explain, where=where, parameters=parameters)[
-            0
-        ]
+        return self.retrieve_batch(
+            [question],
+            method=method,
+            k=k,
+            explain=explain,
+            where=where,
+            parameters=parameters,
+            rerank=rerank,
+            rerank_depth=rerank_depth,
+        )[0]
 
     def retrieve_batch(
         self,
@@ -129,18 +142,20 @@ class Snapshot:
         where: Where | None = None,
         parameters: Mapping[str, object] | None = None,
         names: Sequence[Sequence[str]] | None = None,
+        rerank: Reranker | None = None,
+        rerank_depth: int = 50,
     ) -> list[list[Hit]]:
         """The hits of many questions at once: to the bit what each gets alone.
 
         vectors: ``(n_questions, d) float32``, made by the snapshot's encoder elsewhere, so that none is needed here;
         a name in a question that no entity has then counts for nothing, since its own vector is not at hand. where,
-        parameters: of all questions alike. names: of each question, the entities that a recogniser of the caller's
-        finds in it (``LlmRecogniser.question_names``), beside those whose names stand in it.
+        parameters, rerank, rerank_depth: of all questions alike. names: of each question, the entities that a
+        recogniser of the caller's finds in it (``LlmRecogniser.question_names``), beside those whose names stand in it.
         Raises as ``retrieve`` does.
         """
         if isinstance(questions, str):
             raise BadInput("questions is one text; expected a sequence of questions")
-        k = check_k(k)
+        k, depth = check_k(k), check_depth(rerank_depth)
         asked = [check_question(question) for question in questions]
         retriever = self.retriever(method).having(parameters or {})
         chosen = [i for i, question in enumerate(asked) if question]
@@ -159,11 +174,14 @@ class Snapshot:
             used = given[chosen]
         encode = self.encode if given is None else None
         asking = Asked(texts, used, encode, allowed, explain, [named[i] for i in chosen] if named else ())
+        wanted = k if rerank is None else max(k, depth)
         if self.helpers is None:
-            answers = retriever.search(asking, k)
+            answers = retriever.search(asking, wanted)
         else:
             name = method or self.default_method
-            answers = self.helpers.search(retriever, name, parameters or {}, asking, k, self.version)
+            answers = self.helpers.search(retriever, name, parameters or {}, asking, wanted, self.version)
+        if rerank is not None:
+            answers = [found[:k] for found in reranked(rerank, texts, answers, depth, explain)]
         for i, found in zip(chosen, answers, strict=True):
             hits[i] = found
         return hits
@@ -182,15 +200,17 @@ class Snapshot:
         deadline_seconds: float = 60.0,
         answering: Mapping[str, object] | None = None,
         prompts: str | Path | None = None,
+        rerank: Reranker | None = None,
+        rerank_depth: int = 50,
     ) -> Answer:
         """The answer of a language model that reads the k best hits for a question.
 
         llm: what ``indexmill.open_llm`` returns, or any object of the protocol ``indexmill.models.llm.LLM``. None asks
         nobody: the answer is a quotation, one sentence of the hits. token_budget: of the hits, the best first, those
-        that fit into so many tokens, whole. where, method, parameters: as ``retrieve`` takes them. max_output_tokens:
-        of one answer, its reasoning included. deadline_seconds: after which no call is tried again. answering: settings
-        of the method's way of answering, such as ``FilterSettings`` of community_tree. prompts: a folder whose files
-        replace the prompts, such as ``answer.md``.
+        that fit into so many tokens, whole. where, method, parameters, rerank, rerank_depth: as ``retrieve`` takes
+        them. max_output_tokens: of one answer, its reasoning included. deadline_seconds: after which no call is tried
+        again. answering: settings of the method's way of answering, such as ``FilterSettings`` of community_tree.
+        prompts: a folder whose files replace the prompts, such as ``answer.md``.
 
         Without a hit nobody is asked, and the answer says so. Raises as ``retrieve`` does, BadInput for a budget into
         which no hit fits, LlmError where the model does not answer, LlmForbidden where it never will with these
@@ -208,6 +228,8 @@ class Snapshot:
             deadline_seconds=deadline_seconds,
             answering=answering,
             prompts=prompts,
+            rerank=rerank,
+            rerank_depth=rerank_depth,
         )[0]
         if found.error is not None:
             raise found.error
@@ -230,6 +252,8 @@ class Snapshot:
         deadline_seconds: float = 60.0,
         answering: Mapping[str, object] | None = None,
         prompts: str | Path | None = None,
+        rerank: Reranker | None = None,
+        rerank_depth: int = 50,
     ) -> list[Answer]:
         """The answers to many questions, each from the hits that it gets alone; ``concurrency`` calls at a time.
 
@@ -254,6 +278,8 @@ class Snapshot:
             deadline_seconds=deadline_seconds,
             settings=answering,
             prompts=prompts,
+            rerank=rerank,
+            rerank_depth=rerank_depth,
         )
 
     def encode(self, questions: Sequence[str]) -> Vectors:

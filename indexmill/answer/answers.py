@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +23,7 @@ from indexmill.retrieve.registry import answering
 
 if TYPE_CHECKING:
     from indexmill.filters import Where
+    from indexmill.models.reranker import Reranker
     from indexmill.snapshot import Snapshot
 
 __all__ = ["NOTHING_FOUND", "answers", "contexts_of", "run_to_its_end", "within"]
@@ -50,6 +51,8 @@ def answers(
     deadline_seconds: float,
     settings: Mapping[str, object] | None = None,
     prompts: str | Path | None = None,
+    rerank: Reranker | None = None,
+    rerank_depth: int = 50,
 ) -> list[Answer]:
     """See ``Snapshot.answer_batch``; settings is its ``answering``."""
     for name, number in (("concurrency", concurrency), ("max_output_tokens", max_output_tokens)):
@@ -64,7 +67,20 @@ def answers(
     way: Answering | None = None
     if llm is not None:
         way = answering(method, settings, None if prompts is None else Path(prompts))
-    contexts = contexts_of(snapshot, questions, way, method, k, token_budget, where, parameters, vectors, names)
+    contexts = contexts_of(
+        snapshot,
+        questions,
+        way,
+        method,
+        k,
+        token_budget,
+        where,
+        parameters,
+        vectors,
+        names,
+        rerank=rerank,
+        rerank_depth=rerank_depth,
+    )
     model = None if llm is None else str(llm.fingerprint.get("model", ""))
     patience = Patience(deadline_seconds=deadline_seconds)
 
@@ -87,7 +103,7 @@ def answers(
             text=said.text,
             found=said.found,
             hits=read,
-            context_tokens=sum(map(context_tokens, read)),
+            context_tokens=sum(map(context_tokens if way is None else way.tokens, read)),
             input_tokens=0 if ask is None else ask.input_tokens,
             output_tokens=0 if ask is None else ask.output_tokens,
             version=snapshot.version,
@@ -118,6 +134,8 @@ def contexts_of(
     parameters: Mapping[str, object] | None = None,
     vectors: npt.ArrayLike | None = None,
     names: Sequence[Sequence[str]] | None = None,
+    rerank: Reranker | None = None,
+    rerank_depth: int = 50,
 ) -> list[list[Hit]]:
     """The hits that each question is answered from, best first; way: of answering, None for a quotation.
 
@@ -134,16 +152,19 @@ def contexts_of(
         where=where,
         parameters=parameters,
         names=names,
+        rerank=rerank,
+        rerank_depth=rerank_depth,
     )
-    return [within(hits, token_budget) for hits in found]
+    tokens = context_tokens if way is None else way.tokens
+    return [within(hits, token_budget, tokens) for hits in found]
 
 
-def within(hits: Sequence[Hit], token_budget: int | None) -> list[Hit]:
-    """The hits that fit into the budget, whole, the best first; one that does not is passed over for the next.
+def within(hits: Sequence[Hit], token_budget: int | None, count: Callable[[Hit], int] = context_tokens) -> list[Hit]:
+    """The hits that fit into the budget, the best first; one that does not is passed over for the next.
 
-    Raises BadInput where there are hits and none fits.
+    count: the tokens that are read of a hit. Raises BadInput where there are hits and none fits.
     """
-    tokens = [context_tokens(hit) for hit in hits]
+    tokens = [count(hit) for hit in hits]
     chosen = fitting(tokens, token_budget)
     if hits and not chosen:
         raise BadInput(f"token_budget is {token_budget}, and the shortest of {len(hits)} hits has {min(tokens)} tokens")

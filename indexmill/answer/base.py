@@ -28,11 +28,12 @@ class Answer:
     """The answer to one question, and what it was made from.
 
     text: the answer; empty where there is an error. found: whether the hits hold it, as far as the model can tell.
-    hits: what was read, best first. context_tokens: of these (``context_tokens``). input_tokens, output_tokens: of all
-    calls for this question, as the endpoint counts them; those of a call whose answer was lost are not known. version:
-    the snapshot's, as in a hit. model: the model that was asked, None where none was. reasoning: what the answer was
-    concluded from. error: why there is no answer, in a batch; alone, it is raised. calls: to the model, repairs and
-    those that failed included. cautions: what could not be read, and why, where the rest was enough.
+    hits: what was read, best first, whole. context_tokens: what the model read of these (``Answering.tokens``).
+    input_tokens, output_tokens: of all calls for this question, as the endpoint counts them; those of a call whose
+    answer was lost are not known. version: the snapshot's, as in a hit. model: the model that was asked, None where
+    none was. reasoning: what the answer was concluded from. error: why there is no answer, in a batch; alone, it is
+    raised. calls: to the model, repairs and those that failed included. cautions: what could not be read, and why,
+    where the rest was enough.
     """
 
     text: str
@@ -104,6 +105,10 @@ class Answering(Protocol):
 
     def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
         """How many hits are retrieved, and by which parameters, where k are wanted and some parameters are given."""
+        ...
+
+    def tokens(self, hit: Hit) -> int:
+        """The tokens that the model reads of a hit's text; a budget is spent on these."""
         ...
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:

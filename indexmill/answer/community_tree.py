@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from indexmill.answer.asking import Ask, asked_or_not
-from indexmill.answer.base import Bill, Said, prompt_tokens, text_tokens
+from indexmill.answer.base import Bill, Said, context_tokens, prompt_tokens, text_tokens
 from indexmill.answer.levels import MARKS, Level, content_of, joined, levels_of, lines_of, within
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.prompts import prompt
@@ -127,6 +127,10 @@ class AdaptiveFiltering:
         """See ``Answering``: k hits of every level, and k passages, unless parameters say otherwise."""
         each = {"k_level": k, "passages": k, **parameters}
         return k * _MOST_LEVELS, each
+
+    def tokens(self, hit: Hit) -> int:
+        """See ``Answering``: those of its text."""
+        return context_tokens(hit)
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
         """See ``Answering``."""

@@ -21,6 +21,7 @@ from indexmill.retrieve.registry import answering
 
 if TYPE_CHECKING:
     from indexmill.filters import Where
+    from indexmill.models.reranker import Reranker
     from indexmill.retrieve.base import Vectors
     from indexmill.snapshot import Snapshot
 
@@ -43,6 +44,8 @@ class Asking:
     max_output_tokens: int = 1024
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     prompts: Path | None = None
+    rerank: Reranker | None = None
+    rerank_depth: int = 50
     parameters: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
@@ -181,6 +184,8 @@ def answered(
                 max_output_tokens=asking.max_output_tokens,
                 answering=asking.settings.get(name),
                 prompts=asking.prompts,
+                rerank=asking.rerank,
+                rerank_depth=asking.rerank_depth,
             )
             progress(name, len(found[name]))
     return found
@@ -209,6 +214,8 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[st
                 asking.where,
                 asking.parameters.get(name),
                 vectors,
+                rerank=asking.rerank,
+                rerank_depth=asking.rerank_depth,
             )
             for i, found in zip(batch, hits, strict=True):
                 if found:

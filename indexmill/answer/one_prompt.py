@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from indexmill.answer.base import Bill, Said, prompt_tokens
+from indexmill.answer.base import Bill, Said, context_tokens, prompt_tokens
 from indexmill.answer.prompts import prompt
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
@@ -34,8 +34,6 @@ _TITLE = 200  # characters of a title that are sent
 class OnePrompt:
     """Answers from all hits at once; it has no settings."""
 
-    uses_explanations = False
-
     def __init__(self, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> None:
         if settings:
             raise BadInput(
@@ -44,9 +42,22 @@ class OnePrompt:
             )
         self._instructions, self._version = prompt("answer", prompts)
 
+    @property
+    def uses_explanations(self) -> bool:
+        """See ``Answering``."""
+        return False
+
     def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
         """See ``Answering``: as it is asked for."""
         return k, parameters
+
+    def tokens(self, hit: Hit) -> int:
+        """See ``Answering``: those of its text."""
+        return context_tokens(hit)
+
+    def shown(self, hit: Hit) -> str:
+        """A hit as the model reads it."""
+        return shown(hit)
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
         """See ``Answering``."""
@@ -63,7 +74,7 @@ class OnePrompt:
             task="answer",
             instructions=self._instructions,
             prompt_version=self._version,
-            content=f"{data_block([shown(hit) for hit in hits])}\n\nQuestion: {question}",
+            content=f"{data_block([self.shown(hit) for hit in hits])}\n\nQuestion: {question}",
             schema=SCHEMA,
             max_output_tokens=max_output_tokens,
             about=tuple(hit.id for hit in hits),

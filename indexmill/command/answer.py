@@ -17,6 +17,7 @@ from indexmill.command.options import (
     settable,
 )
 from indexmill.command.query import few, titled, wrapped
+from indexmill.command.reranker import reranking, reranking_of
 from indexmill.errors import BadInput
 
 __all__ = ["command"]
@@ -35,6 +36,7 @@ __all__ = ["command"]
     help="Read hits of T tokens at most; what does not fit is left out.",
 )
 @filtering
+@reranking
 @click.option("--explain", is_flag=True, help="Show the model's reasoning, and the texts that were read.")
 @settable
 @filtered
@@ -53,6 +55,10 @@ def command(
     token_budget: int | None,
     level_tokens: int | None,
     direct: bool,
+    whole_passages: bool,
+    rerank: str | None,
+    rerank_model: str | None,
+    rerank_depth: int | None,
     explain: bool,
     settings: tuple[str, ...],
     where: tuple[str, ...],
@@ -69,6 +75,7 @@ def command(
         raise BadInput("--quote asks no model: leave --model, --base-url and --api-key-env out")
     llm = None if quote else model_of(options, model, base_url, api_key_env)
     prompts = None if llm is None else prompts_of(options)
+    by = reranking_of(rerank, rerank_model, rerank_depth)
     with opened(options, version, alias, run) as snapshot:
         method = method or snapshot.default_method
         found = snapshot.answer(
@@ -79,8 +86,9 @@ def command(
             token_budget=token_budget,
             where=where or None,
             parameters=parameters_by_method(settings, [method]).get(method),
-            answering=filtering_of(level_tokens, direct, [method]).get(method),
+            answering=filtering_of(level_tokens, direct, [method], whole_passages).get(method),
             prompts=prompts,
+            **by._asdict(),
         )
     for caution in found.cautions:
         click.echo(printable(f"caution: {caution}"), err=True)

@@ -20,6 +20,7 @@ from indexmill.command.options import (
     settable,
     table,
 )
+from indexmill.command.reranker import reranking, reranking_of
 from indexmill.errors import BadInput, ConfigurationError
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ __all__ = ["command", "communities_table", "numbers", "record_weights"]
     type=click.IntRange(min=1),
     help="Retrieve in so many processes, such as one for each core; in one by default.",
 )
+@reranking
 @settable
 @filtered
 @candidate
@@ -120,6 +122,9 @@ def command(
     answer: bool,
     judge: str | None,
     make_questions: str | None,
+    rerank: str | None,
+    rerank_model: str | None,
+    rerank_depth: int | None,
     settings: tuple[str, ...],
     where: tuple[str, ...],
     version: int | None,
@@ -151,10 +156,11 @@ def command(
     """
     if sum([fit, answer, judge is not None, make_questions is not None]) > 1:
         raise BadInput("--fit, --answer, --judge and --make-questions each do something else: give one of them")
-    unread: dict[str, object] = {"--method": method, "--where": where, "--set": settings} if fit else {}
+    reranker = {"--rerank": rerank, "--rerank-model": rerank_model, "--rerank-depth": rerank_depth}
+    unread: dict[str, object] = {"--method": method, "--where": where, "--set": settings, **reranker} if fit else {}
     if make_questions is not None:
         unread = {"--method": method, "-k": ks, "--where": where, "--set": settings}
-        unread |= {"--snapshot": version, "--alias": alias, "--run": run}
+        unread |= {"--snapshot": version, "--alias": alias, "--run": run, **reranker}
     if fit or answer or judge is not None or make_questions is not None:
         unread |= {"--processes": processes, "--output": output, "--misses": misses}
     if named := sorted(name for name, value in unread.items() if value):
@@ -165,12 +171,23 @@ def command(
 
         make_questions_of(options, make_questions, questions, **answering)
         return
+    by = reranking_of(rerank, rerank_model, rerank_depth)
     if answer or judge is not None:
         from indexmill.command.evaluate_answers import evaluate_answers_of
 
         snapshot = opened(options, version, alias, run)
         evaluate_answers_of(
-            options, snapshot, run, questions, method, judge, "5" if ks is None else ks, where, settings, **answering
+            options,
+            snapshot,
+            run,
+            questions,
+            method,
+            judge,
+            "5" if ks is None else ks,
+            where,
+            settings,
+            by,
+            **answering,
         )
         return
     if named := sorted(f"--{name.replace('_', '-')}" for name, value in answering.items() if value):
@@ -189,7 +206,7 @@ def command(
         raise BadInput(f"--output {output}: there is no folder {output.parent}")
     with opened(options, version, alias, run, processes or 1) as snapshot:
         given = parameters_by_method(settings, list(dict.fromkeys(methods or snapshot.methods)))
-        found = evaluate(snapshot, asked, methods, numbers(ks), where=where or None, parameters=given)
+        found = evaluate(snapshot, asked, methods, numbers(ks), where=where or None, parameters=given, **by._asdict())
         titles = {} if misses is None else titles_of(snapshot)
     if output is not None:
         write_results(output, (one for result in found.methods.values() for one in result.each))

@@ -17,6 +17,7 @@ from indexmill.answer.kept import KeptAnswers, KeptLlm
 from indexmill.command.evaluate import numbers
 from indexmill.command.model import filtering_of, model_of, prompts_of
 from indexmill.command.options import Options, parameters_by_method, table
+from indexmill.command.reranker import Reranking
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.evaluate import read_questions
 from indexmill.models.llm import LLM
@@ -56,6 +57,7 @@ def evaluate_answers_of(
     ks: str,
     where: tuple[str, ...],
     settings: tuple[str, ...],
+    by: Reranking,
     *,
     model: str | None,
     base_url: str | None,
@@ -66,6 +68,7 @@ def evaluate_answers_of(
     token_budget: int | None,
     level_tokens: int | None,
     direct: bool,
+    whole_passages: bool,
     concurrency: int | None,
     answers: Path | None,
 ) -> None:
@@ -98,9 +101,10 @@ def evaluate_answers_of(
             token_budget=token_budget,
             where=where or None,
             concurrency=concurrency or 8,
-            settings=filtering_of(level_tokens, direct, methods),
+            settings=filtering_of(level_tokens, direct, methods, whole_passages),
             parameters=parameters_by_method(settings, list(dict.fromkeys(methods))),
             prompts=prompts_of(options),
+            **by._asdict(),
         )
         prices = {name: _price(options, name) for name in sorted({_name(one) for one in (llm, judging) if one})}
         bills: dict[str, tuple[str, Bill]] = {

@@ -33,8 +33,13 @@ def asking(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def filtering(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--level-tokens`` and ``--direct``, which ``filtering_of`` takes."""
+    """Add ``--level-tokens``, ``--direct`` and ``--whole-passages``, which ``filtering_of`` takes."""
     for option in (
+        click.option(
+            "--whole-passages",
+            is_flag=True,
+            help="Of zoom_graph: the model reads whole passages, in place of the sentences that are kept of them.",
+        ),
         click.option(
             "--direct",
             is_flag=True,
@@ -51,14 +56,19 @@ def filtering(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def filtering_of(level_tokens: int | None, direct: bool, methods: Sequence[str]) -> dict[str, dict[str, object]]:
+def filtering_of(
+    level_tokens: int | None, direct: bool, methods: Sequence[str], whole_passages: bool = False
+) -> dict[str, dict[str, object]]:
     """The settings of answering by method; raises BadInput where none of the methods takes those that are given."""
     given: dict[str, object] = {} if level_tokens is None else {"level_tokens": level_tokens}
     given |= {"filtered": False} if direct else {}
     if given and "community_tree" not in methods:
         named = " and ".join(["--level-tokens"] * (level_tokens is not None) + ["--direct"] * direct)
         raise BadInput(f"{named}: {', '.join(methods)} does not take that; add --method community_tree")
-    return {"community_tree": given} if given else {}
+    if whole_passages and "zoom_graph" not in methods:
+        raise BadInput(f"--whole-passages: {', '.join(methods)} does not take that; add --method zoom_graph")
+    found = {"community_tree": given} if given else {}
+    return {**found, "zoom_graph": {"read": "passage"}} if whole_passages else found
 
 
 def model_of(options: Options, model: str | None, base_url: str | None, api_key_env: str | None) -> OpenAiLlm | None:

@@ -19,6 +19,7 @@ from indexmill.command.options import (
     printable,
     settable,
 )
+from indexmill.command.reranker import reranking, reranking_of
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 
@@ -91,6 +92,7 @@ def _of_heterograph(function: Callable[..., Any]) -> Callable[..., Any]:
     "--passages", metavar="P", type=click.IntRange(min=0), help="Of community_tree: passages among the hits at most."
 )
 @_of_heterograph
+@reranking
 @settable
 @filtered
 @candidate
@@ -108,6 +110,9 @@ def command(
     k_level: int | None,
     levels: int | None,
     passages: int | None,
+    rerank: str | None,
+    rerank_model: str | None,
+    rerank_depth: int | None,
     settings: tuple[str, ...],
     where: tuple[str, ...],
     version: int | None,
@@ -141,6 +146,7 @@ def command(
         **of_heterograph,
     }
     parameters: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    by = reranking_of(rerank, rerank_model, rerank_depth)
     with opened(options, version, alias, run) as snapshot:
         method = method or snapshot.default_method
         if not set(parameters) <= _TAKEN.get(method, set()):
@@ -149,7 +155,9 @@ def command(
         if twice := sorted(parameters.keys() & others):
             raise BadInput(f"--set and an option of its own both name {', '.join(twice)}: give one of them")
         parameters |= others
-        hits = snapshot.retrieve(question, method=method, k=k, where=where or None, parameters=parameters)
+        hits = snapshot.retrieve(
+            question, method=method, k=k, where=where or None, parameters=parameters, **by._asdict()
+        )
         if options.json:
             options.print_json(
                 {

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmRejected, LlmUnreachable
 from indexmill.models.secrets import redacted
 
-__all__ = ["Failure", "lost_connection", "retry_after"]
+__all__ = ["Failure", "SettingNames", "lost_connection", "retry_after"]
 
 _NO_MONEY = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance"}
@@ -33,6 +33,21 @@ _SUBJECT = frozenset({"content_filter", "content_policy_violation"})
 _FORM = re.compile(r"response_?.?format|json_?.?schema|json_?.?object|structured.?output|guided|grammar", re.IGNORECASE)
 
 _TEMPERATURE = re.compile(r"unsupported (value|parameter): '?temperature", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingNames:
+    """What the settings of an endpoint are called where people set them, and what the endpoint is asked for."""
+
+    model: str = "llm.model"
+    url: str = "llm.base_url"
+    keys: str = "llm.api_key_env, llm.api_key_file and llm.token_provider"
+    certificates: str = "llm.ca_file"
+    proxy: str = "llm.proxy"
+    service: str = "chat completion"
+
+
+LLM_SETTINGS = SettingNames()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -78,10 +93,10 @@ class Failure:
             return "limit"
         return "form" if _FORM.search(f"{self.parameter} {self.message}") else ""
 
-    def error(self, where: str, model: str) -> LlmError:
+    def error(self, where: str, model: str, names: SettingNames = LLM_SETTINGS) -> LlmError:
         """The error to raise; `where` is the endpoint's host."""
         said = f"{where} answered {self.status}{f' ({self.code})' if self.code else ''}"
-        stops = self._stops(model)
+        stops = self._stops(model, names)
         if stops:
             return LlmForbidden(f"{said}: {stops}")
         if self.status in _TRY_LATER or self.status >= 500:
@@ -93,42 +108,42 @@ class Failure:
         error.of_prompt = self.blames() in blamed or self.status == 413
         return error
 
-    def _stops(self, model: str) -> str:
+    def _stops(self, model: str, names: SettingNames) -> str:
         """What to put right before any request can work; nothing where another request may."""
         if self.status == 402 or self.code in _NO_MONEY:
             return "the account has no credit left, or its limit is reached"
         if self.code == "model_not_found":
-            return f"there is no model {model!r} for this key: see llm.model"
+            return f"there is no model {model!r} for this key: see {names.model}"
         if 300 <= self.status < 400:
-            return "it wants to be asked elsewhere, and nothing is sent where no setting says so: see llm.base_url"
+            return f"it wants to be asked elsewhere, and nothing is sent where no setting says so: see {names.url}"
         match self.status:
             case 401:
-                return "the key is missing or wrong: see llm.api_key_env, llm.api_key_file and llm.token_provider"
+                return f"the key is missing or wrong: see {names.keys}"
             case 403:
-                return f"the key may not use the model {model!r}: see llm.model, and the account's rights"
+                return f"the key may not use the model {model!r}: see {names.model}, and the account's rights"
             case 404 | 405:
-                return f"there is no chat completion or no model {model!r} there: see llm.base_url and llm.model"
+                return f"there is no {names.service} or no model {model!r} there: see {names.url} and {names.model}"
             case 407:
-                return "the proxy wants a user and a password: see llm.proxy"
+                return f"the proxy wants a user and a password: see {names.proxy}"
         if self.blames() == "temperature":
             return f"the model {model!r} takes no such temperature: set llm.temperature to null"
         return ""
 
 
-def lost_connection(cause: BaseException | None, where: str) -> LlmError:
+def lost_connection(cause: BaseException | None, where: str, names: SettingNames = LLM_SETTINGS) -> LlmError:
     """The error of a connection that came to nothing, from what the HTTP library raised."""
     import httpx2
 
     if any(isinstance(one, ssl.SSLCertVerificationError) for one in _chain(cause)):
-        return LlmForbidden(f"{where}: its certificate is not trusted: see llm.ca_file")
+        return LlmForbidden(f"{where}: its certificate is not trusted: see {names.certificates}")
     if isinstance(cause, httpx2.ProxyError) and str(cause).startswith(("401", "403", "407")):
-        return LlmForbidden("the proxy refuses: see llm.proxy")
+        return LlmForbidden(f"the proxy refuses: see {names.proxy}")
     if isinstance(cause, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)):
-        return LlmForbidden(f"{where}: cannot be asked ({type(cause).__name__}): see llm.base_url and llm.proxy")
+        return LlmForbidden(f"{where}: cannot be asked ({type(cause).__name__}): see {names.url} and {names.proxy}")
     unsent = isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError))
     kind = type(cause).__name__
     if unsent:
-        return LlmUnreachable(f"{where}: no connection ({kind}): see llm.base_url and llm.proxy", retry=True)
+        return LlmUnreachable(f"{where}: no connection ({kind}): see {names.url} and {names.proxy}", retry=True)
     return LlmUnreachable(
         f"{where}: the connection was lost before the answer came ({kind})", retry=True, billed="maybe"
     )

@@ -10,7 +10,6 @@ import asyncio
 import functools
 import importlib.util
 import json
-import logging
 import ssl
 import time
 import weakref
@@ -24,9 +23,10 @@ from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import ConfigurationError, IndexmillError, ModelUnavailable
 from indexmill.models.chat import Limit, Shape, Structured, chat_body, completion_of, input_bound, shapes
 from indexmill.models.http_failures import Failure, lost_connection
+from indexmill.models.http_logs import silence
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected, LlmUnreachable
-from indexmill.models.secrets import KeySource, redacted
+from indexmill.models.secrets import KeySource
 
 if TYPE_CHECKING:
     import httpx2
@@ -310,7 +310,7 @@ class OpenAiLlm:
             raise ModelUnavailable(
                 "llm.proxy, or ALL_PROXY in the environment, is a SOCKS proxy: pip install socksio"
             ) from None
-        _silence()
+        silence()
         try:
             async with openai.AsyncOpenAI(
                 api_key=_NO_KEY, base_url=self.base_url, max_retries=0, http_client=http
@@ -358,22 +358,3 @@ def _openai() -> Any:
     except ModuleNotFoundError:
         raise ModelUnavailable(_ABSENT) from None
     return openai
-
-
-_LOGGERS = ("openai", "httpx2", "httpcore2")
-
-
-def _silence() -> None:
-    """Let none of the libraries' loggers speak below WARNING: at DEBUG they print headers, the key among them."""
-    known = logging.Logger.manager.loggerDict
-    for name in [*_LOGGERS, *(one for one in list(known) if one.startswith(tuple(f"{top}." for top in _LOGGERS)))]:
-        logger = logging.getLogger(name)
-        if _audible not in logger.filters:
-            logger.addFilter(_audible)
-
-
-def _audible(record: logging.LogRecord) -> bool:
-    if record.levelno < logging.WARNING:
-        return False
-    record.msg, record.args = redacted(record.getMessage()), None
-    return True

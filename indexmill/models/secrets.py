@@ -57,13 +57,15 @@ class KeySource:
     """The one place that a key comes from: a token provider, else a file, else an environment variable.
 
     provider: ``module:function``, a function without arguments that returns a key, or a coroutine of one. required:
-    whether a missing environment variable is an error; an endpoint of one's own may ask for no key.
+    whether a missing environment variable is an error; an endpoint of one's own may ask for no key. setting: what names
+    the variable.
     """
 
     env: str = "OPENAI_API_KEY"
     file: Path | None = None
     provider: str | None = None
     required: bool = True
+    setting: str = "llm.api_key_env"
 
     @property
     def told(self) -> str:
@@ -72,7 +74,7 @@ class KeySource:
             return f"the token provider {self.provider} (llm.token_provider)"
         if self.file is not None:
             return f"the file {self.file} (llm.api_key_file)"
-        return f"the environment variable {_shown(self.env)} (llm.api_key_env)"
+        return f"the environment variable {_shown(self.env)} ({self.setting})"
 
     def check(self) -> bool:
         """Whether there is a key, or a provider to call; calls no provider.
@@ -89,8 +91,16 @@ class KeySource:
         held = self._read() if self.provider is None else await self._provided(self.provider)
         return None if held is None else held.text
 
-    def cautions(self, base_url: str) -> list[str]:
-        """What is unwise about the key's place or way: a file that others may read, a connection without encryption."""
+    def read(self) -> str | None:
+        """The key of a source that is no provider, as of now; None as for ``key``. Raises as ``check``."""
+        held = self._read()
+        return None if held is None else held.text
+
+    def cautions(self, base_url: str, setting: str = "llm.base_url") -> list[str]:
+        """What is unwise about the key's place or way: a file that others may read, a connection without encryption.
+
+        setting: what names the endpoint.
+        """
         found = []
         if self.provider is None and self.file is not None:
             try:
@@ -101,7 +111,7 @@ class KeySource:
                 found.append(f"{self.told} may be read by others on this machine: chmod 600 {self.file}")
         url = urlsplit(base_url)
         if url.scheme == "http" and not _near(url.hostname or ""):
-            found.append(f"the key and all texts go to {url.hostname} without encryption: use https in llm.base_url")
+            found.append(f"the key and all texts go to {url.hostname} without encryption: use https in {setting}")
         return found
 
     def _read(self) -> _Held | None:

@@ -201,8 +201,8 @@ def parameters_of(snapshot: Snapshot, family: str, known: type[P]) -> P:
     return known(**given)
 
 
-def settled(setting: P, given: Mapping[str, object]) -> P:
-    """A method's parameters, a dataclass, with some replaced for one retrieval.
+def settled(setting: P, given: Mapping[str, object], argument: str = "parameters=") -> P:
+    """A method's parameters, a dataclass, with some replaced for one retrieval; argument: how they were given.
 
     Raises BadInput for one that it does not have, and for a value that it cannot take: True is no number, and the text
     "0.5" is none either.
@@ -214,7 +214,7 @@ def settled(setting: P, given: Mapping[str, object]) -> P:
     unknown = sorted(set(given) - set(kinds), key=repr)
     if unknown:
         has = f"the method has {', '.join(kinds)}" if kinds else "the method has none"
-        raise BadInput(f"parameters= names {', '.join(map(repr, unknown))}; {has}{did_you_mean(unknown, kinds)}")
+        raise BadInput(f"{argument} names {', '.join(map(repr, unknown))}; {has}{did_you_mean(unknown, kinds)}")
     checked: dict[str, Any] = {}
     for name, value in given.items():
         plain = value.item() if isinstance(value, np.generic) else value
@@ -222,7 +222,7 @@ def settled(setting: P, given: Mapping[str, object]) -> P:
             checked[name] = kinds[name].validate_python(plain, strict=True)
         except ValidationError as error:
             said = error.errors(include_url=False, include_input=False)[0]["msg"]
-            raise BadInput(f"parameters=: {name} is {plain!r}: {said}") from error
+            raise BadInput(f"{argument}: {name} is {plain!r}: {said}") from error
     return cast(P, replace(cast(Any, setting), **checked))
 
 

@@ -31,7 +31,7 @@ from indexmill.terms import COMMON, Analyser, term_keys
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["Bm25", "Bm25Parameters", "Ranked", "TermIndex", "question_terms"]
+__all__ = ["Bm25", "Bm25Parameters", "Ranked", "TermIndex", "open_term_index", "question_terms"]
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
@@ -95,12 +95,20 @@ class TermIndex:
     def __len__(self) -> int:
         return len(self._norms)
 
-    def rank(self, questions: Sequence[Sequence[str]], k: int, allowed: Allowed | None = None) -> Iterator[Ranked]:
+    def rank(
+        self,
+        questions: Sequence[Sequence[str] | Mapping[str, float]],
+        k: int,
+        allowed: Allowed | None = None,
+    ) -> Iterator[Ranked]:
         """The k best passages that hold a term of each question; fewer where fewer do.
 
-        questions: the terms of each. allowed: ``(n_passages,)``, which passages may be found; all for None.
+        questions: the terms of each, or how often each term counts. allowed: ``(n_passages,)``, which passages may be
+        found; all for None.
         """
-        counted = [sorted(Counter(terms).items()) for terms in questions]
+        counted = [
+            sorted(terms.items() if isinstance(terms, Mapping) else Counter(terms).items()) for terms in questions
+        ]
         order = sorted({term for terms in counted for term, _ in terms})
         number = {term: i for i, term in enumerate(order)}
         firsts, sizes = self._find(term_keys(order))
@@ -210,7 +218,7 @@ class Bm25(PassageRetriever):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         self._setting = parameters_of(snapshot, "bm25", Bm25Parameters)
-        self._index = TermIndex(_shards(snapshot), self._setting)
+        self._index = open_term_index(snapshot)
 
     def _use(self, setting: Any) -> None:
         """Lengths are weighed anew: see ``PassageRetriever``."""
@@ -223,6 +231,11 @@ class Bm25(PassageRetriever):
         ranking = self._index.rank(questions, k, asked.allowed)
         for question, terms, ranked in zip(asked.questions, questions, ranking, strict=True):
             yield Found(ranked.rows, ranked.scores, partial(_explanations, ranked, question, terms))
+
+
+def open_term_index(snapshot: Snapshot) -> TermIndex:
+    """The postings of a snapshot that holds the family; raises CorruptBlob where they do not fit its passages."""
+    return TermIndex(_shards(snapshot), parameters_of(snapshot, "bm25", Bm25Parameters))
 
 
 def _explanations(ranked: Ranked, question: str, terms: Sequence[str], places: Sequence[int]) -> list[dict[str, Any]]:

@@ -28,12 +28,14 @@ from pydantic import Field
 from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.matrices import Sparse
 
-__all__ = ["LshTreeParameters", "Nodes", "Pattern", "Tree", "best_first", "candidates", "fitting"]
+__all__ = ["LshTreeParameters", "Nodes", "Pattern", "Preset", "Tree", "candidates", "fitting"]
 
 Rows = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.integer]
 
 Pattern = Literal["collapsed", "detailed", "summarised"]
+
+Preset = Literal["ours", "paper"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,21 @@ class LshTreeParameters:
 
     pattern: which kind is favoured. ratio: of k, the part of the favoured kind; nothing to ``collapsed``. token_budget:
     the tokens that all hits of a question hold at most, as the embedder counts them; None for no bound but k.
+    preset: ``paper`` ranks passages by their cosine alone, ``ours`` as ``indexmill.retrieve.lsh_leaves`` says, whose
+    settings the rest are. pool: how many passages each list counts. constant: added to a place before its reciprocal is
+    taken. first_hits: in which the best sentence is looked for. carried: what that sentence counts in the second round
+    where the question counts 1; 0 leaves that round out. first_round: what its lists count where the second's count 1.
     """
 
     pattern: Pattern = "collapsed"
     ratio: Annotated[float, Field(ge=0, le=1)] = 0.8
     token_budget: Annotated[int, Field(ge=1)] | None = None
+    preset: Preset = "ours"
+    pool: Annotated[int, Field(ge=1, le=10_000)] = 100
+    constant: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5.0
+    first_hits: Annotated[int, Field(ge=1, le=1000)] = 3
+    carried: Annotated[float, Field(ge=0, le=10)] = 0.5
+    first_round: Annotated[float, Field(ge=0, le=10)] = 0.5
 
 
 class Nodes(NamedTuple):
@@ -62,8 +74,9 @@ def candidates(passages: Nodes, summaries: Nodes, k: int, setting: LshTreeParame
     passages, summaries: the k nearest of each kind, best first; fewer where there are fewer.
     """
     if setting.pattern == "collapsed":
-        merged = best_first(_joined(passages, summaries))
-        return Nodes(merged.rows[:k], merged.scores[:k])
+        merged = _joined(passages, summaries)
+        order = np.argsort(-merged.scores, kind="stable")[:k]  # of equal ones passages first, each kind as it stands
+        return Nodes(merged.rows[order], merged.scores[order])
     detailed = setting.pattern == "detailed"
     favoured, others = (passages, summaries) if detailed else (summaries, passages)
     share = math.ceil(round(setting.ratio * k, 9))  # 0.7 * 10 is a little more than 7
@@ -83,12 +96,6 @@ def fitting(tokens: Iterable[int], budget: int | None) -> list[int]:
             places.append(place)
             left -= count
     return places
-
-
-def best_first(nodes: Nodes) -> Nodes:
-    """The nodes by falling score, ties by row."""
-    order = np.lexsort((nodes.rows, -nodes.scores))
-    return Nodes(nodes.rows[order], nodes.scores[order])
 
 
 def _joined(first: Nodes, second: Nodes) -> Nodes:

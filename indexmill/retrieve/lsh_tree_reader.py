@@ -11,9 +11,12 @@ import numpy.typing as npt
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever, parameters_of
-from indexmill.retrieve.dense import nearest, nearest_passages
-from indexmill.retrieve.lsh_tree import LshTreeParameters, Nodes, Tree, best_first, candidates, fitting
+from indexmill.retrieve.bm25 import open_term_index
+from indexmill.retrieve.dense import nearest
+from indexmill.retrieve.lsh_leaves import Leaves
+from indexmill.retrieve.lsh_tree import LshTreeParameters, Nodes, Tree, candidates, fitting
 from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -48,9 +51,11 @@ def open_tree(snapshot: Snapshot) -> Tree:
 class LshTreeReader(PassageRetriever):
     """The nearest passages and summaries, as one flat set or by a pattern, within a token budget.
 
-    The explanation of a summary is ``{"layer", "passages"}``, the ids of the passages under it, and ``"stand_in"``,
+    Which passages, and in which order, is what ``Leaves`` says; the score of a hit is a cosine, that of its place. The
+    explanation of a summary is ``{"layer", "passages"}``, the ids of the passages under it, and ``"stand_in"``,
     true, where the language model would not make it; that of a passage is ``{"layer": 0, "above"}``, the ids of the
-    summaries above it, from the nearest to the root, those that may be shown.
+    summaries above it, from the nearest to the root, those that may be shown, and ``"second_round"``, the sentence that
+    the second round took up, where there was one.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -58,18 +63,26 @@ class LshTreeReader(PassageRetriever):
         self._setting = parameters_of(snapshot, "lsh_tree", LshTreeParameters)
         self._summaries = snapshot.summaries
         self._tree = self._summaries.tree
-        self._vectors = snapshot.vectors("vectors", "passages")
         self._summary_vectors = snapshot.vectors("summary_vectors", "vectors")
         held = sum(map(len, self._summary_vectors))
         if held != len(self._summaries):
             raise CorruptBlob(f"{snapshot.path}: {held} summary vectors for {len(self._summaries)} summaries")
+        self._sentences = Rows(snapshot, "sentences", ["start", "end"])
+        self._starts = _sentence_starts(snapshot)
+        self._leaves = Leaves(
+            snapshot.vectors("vectors", "passages"),
+            snapshot.vectors("vectors", "sentences"),
+            self._starts,
+            self._texts,
+            open_term_index(snapshot) if "bm25" in snapshot.manifest.families else None,
+        )
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
-        """The nearest passages, as dense finds them: see ``PassageRetriever``.
+        """The passages in the order of two rounds: see ``Leaves``, and ``PassageRetriever``.
 
         What the tree adds to the rank of a passage (the nearness of the summaries above it) was measured to do harm.
         """
-        return (Found(rows, scores) for rows, scores in nearest_passages(self._vectors, asked, k))
+        return (Found(one.rows, one.scores) for one in self._leaves.rank(asked, k, self._setting))
 
     def search(self, asked: Asked, k: int) -> list[list[Hit]]:
         """Passages and summaries of each question: see ``Retriever``. A token budget may leave fewer than k."""
@@ -78,12 +91,12 @@ class LshTreeReader(PassageRetriever):
         summaries = None if allowed is None else allowed[first:]
         above = nearest(self._summary_vectors, asked.vectors, k, summaries)
         found = []
-        for passages, (rows, scores) in zip(nearest_passages(self._vectors, asked, k), above, strict=True):
-            nodes = candidates(Nodes(*passages), Nodes(rows + first, scores), k, self._setting)
+        for passages, (rows, scores) in zip(self._leaves.rank(asked, k, self._setting), above, strict=True):
+            nodes = candidates(Nodes(passages.rows, passages.scores), Nodes(rows + first, scores), k, self._setting)
             if self._setting.token_budget is not None:
                 places = fitting(self._tokens(nodes.rows), self._setting.token_budget)
                 nodes = Nodes(nodes.rows[places], nodes.scores[places])
-            found.append(self._hits(best_first(nodes), allowed, asked.explain))
+            found.append(self._hits(_in_order(nodes, first), allowed, asked.explain, passages.sentence))
         return found
 
     def _tokens(self, rows: npt.NDArray[np.int64]) -> list[int]:
@@ -92,15 +105,50 @@ class LshTreeReader(PassageRetriever):
             self.passages.tokens(row) if row < first else self._summaries.tokens(row - first) for row in rows.tolist()
         ]
 
-    def _hits(self, nodes: Nodes, allowed: Allowed | None, explain: bool) -> list[Hit]:
+    def _hits(self, nodes: Nodes, allowed: Allowed | None, explain: bool, sentence: int) -> list[Hit]:
         first = self._tree.passages
         is_passage = nodes.rows < first
-        reasons = [self._above(row, allowed) for row in nodes.rows[is_passage].tolist()] if explain else None
+        reasons = None
+        if explain:
+            led = {"second_round": self._texts(np.array([sentence]))[0]} if sentence >= 0 else {}
+            reasons = [self._above(row, allowed) | led for row in nodes.rows[is_passage].tolist()]
         passages = iter(self.passages.hits(nodes.rows[is_passage], nodes.scores[is_passage], reasons))
         summaries = iter(self._summaries.hits(nodes.rows[~is_passage] - first, nodes.scores[~is_passage], explain))
         return [next(passages if own else summaries) for own in is_passage.tolist()]
+
+    def _texts(self, sentences: npt.NDArray[np.int64]) -> list[str]:
+        """The texts of some sentences."""
+        rows = self._starts.searchsorted(sentences, side="right") - 1
+        bounds = zip(self._sentences.take(sentences, "start"), self._sentences.take(sentences, "end"), strict=True)
+        return [text[start:end] for text, (start, end) in zip(self.passages.texts(rows), bounds, strict=True)]
 
     def _above(self, row: int, allowed: Allowed | None) -> dict[str, Any]:
         first = self._tree.passages
         rows = [one - first for one in self._tree.above(row) if allowed is None or allowed[one]]
         return {"layer": 0, "above": self._summaries.ids(np.array(rows, dtype=np.int64))}
+
+
+def _in_order(nodes: Nodes, first: int) -> Nodes:
+    """The nodes by falling score; of equal ones passages, rows below ``first``, and each kind as it stands."""
+    order = np.lexsort((nodes.rows >= first, -nodes.scores))
+    return Nodes(nodes.rows[order], nodes.scores[order])
+
+
+def _sentence_starts(snapshot: Snapshot) -> npt.NDArray[np.int64]:
+    """The first sentence of every passage, and the number of all; sentences stand in the order of their passages.
+
+    Raises CorruptBlob where they do not.
+    """
+    import pyarrow.compute as pc
+
+    counts = [np.empty(0, np.int64)]
+    labels = [one.name.partition("/")[2] for one in snapshot.shards("passages")]
+    for label in labels:
+        passages = snapshot.table(f"passages/{label}", ["passage_id"])["passage_id"]
+        sentences = snapshot.table(f"sentences/{label}", ["passage_id"])["passage_id"]
+        found = pc.index_in(sentences, value_set=passages.combine_chunks())
+        rows = found.to_numpy().astype(np.int64) if not found.null_count else np.array([1, 0])
+        if (np.diff(rows) < 0).any():
+            raise CorruptBlob(f"{snapshot.path}: the sentences of {label!r} do not stand in the order of its passages")
+        counts.append(np.bincount(rows, minlength=len(passages)))
+    return np.concatenate([[0], np.concatenate(counts).cumsum()]).astype(np.int64)

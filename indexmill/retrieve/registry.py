@@ -34,7 +34,11 @@ class Method:
 METHODS: dict[str, Method] = {
     "fused": Method("indexmill.retrieve.fused:Fused"),
     "tri_graph": Method("indexmill.retrieve.tri_graph_reader:TriGraphReader", family="tri_graph"),
-    "zoom_graph": Method("indexmill.retrieve.zoom_graph_reader:ZoomGraphReader", family="zoom_graph"),
+    "zoom_graph": Method(
+        "indexmill.retrieve.zoom_graph_reader:ZoomGraphReader",
+        family="zoom_graph",
+        answering="indexmill.answer.kept_sentences:KeptSentences",
+    ),
     "lsh_tree": Method("indexmill.retrieve.lsh_tree_reader:LshTreeReader", family="lsh_tree"),
     "community_tree": Method(
         "indexmill.retrieve.community_tree_reader:CommunityTreeReader",

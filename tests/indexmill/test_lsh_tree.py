@@ -216,7 +216,7 @@ def test_passages_and_summaries_are_one_flat_set(store: Path) -> None:
             scores = np.array([np.vecdot(row, asked) for row in vectors])
             order = np.argsort(-scores, kind="stable")
             for k in (1, 4, 99):
-                hits = ask(snapshot, question, k)
+                hits = ask(snapshot, question, k, preset="paper")
                 assert [hit.id for hit in hits] == [ids[row] for row in order[:k]]
                 assert [hit.score for hit in hits] == scores[order[:k]].tolist()
 
@@ -234,7 +234,11 @@ def test_a_summary_names_its_layer_its_passages_and_their_documents(store: Path)
         leaf = ask(snapshot, "stone h water", 1)[0]
         assert leaf.kind == "passage"
         by_text = {row["text"]: row["node_id"] for row in snapshot.table("summaries").to_pylist()}
-        assert leaf.explanation == {"layer": 0, "above": [by_text["stone h i lamp"], by_text["all of f to i"]]}
+        assert leaf.explanation == {
+            "layer": 0,
+            "above": [by_text["stone h i lamp"], by_text["all of f to i"]],
+            "second_round": "stone h water",
+        }
         bare = snapshot.retrieve("stone d e", method="lsh_tree", k=3, explain=False)
         assert [hit.explanation for hit in bare] == [None] * 3
 
@@ -288,16 +292,17 @@ def test_no_summary_tells_of_a_document_that_a_filter_leaves_out(store: Path) ->
             assert hit.explanation is not None
             assert "d4" not in hit.document_ids
             assert set(hit.explanation.get("above", [])) | set(hit.explanation.get("passages", [])) <= known
-        unfiltered = {hit.id: hit.score for hit in ask(snapshot, "stone d e", 99)}
-        assert all(hit.score == unfiltered[hit.id] for hit in hits)
+        unfiltered = {hit.id: hit.score for hit in ask(snapshot, "stone d e", 99, preset="paper")}
+        filtered = ask(snapshot, "stone d e", 99, where={"document_id": {"!=": "d4"}}, preset="paper")
+        assert all(hit.score == unfiltered[hit.id] for hit in filtered)
         assert kinds(ask(snapshot, "stone", 99, where={"document_id": "d4"})) == (1, 0)
         assert kinds(ask(snapshot, "stone", 3, where={"document_id": "d4"}, pattern="summarised", ratio=1)) == (1, 0)
 
 
-def test_passages_rank_as_dense_ranks_them(store: Path) -> None:
+def test_the_paper_ranks_passages_as_dense_does(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         for question in QUESTIONS:
-            found = [hit for hit in ask(snapshot, question, 99) if hit.kind == "passage"]
+            found = [hit for hit in ask(snapshot, question, 99, preset="paper") if hit.kind == "passage"]
             dense = snapshot.retrieve(question, method="dense", k=99)
             assert [(hit.id, hit.score) for hit in found] == [(hit.id, hit.score) for hit in dense]
 
@@ -322,7 +327,7 @@ def test_the_settings_of_the_snapshot_hold_where_a_call_names_none(tmp_path: Pat
     [
         (
             {"patern": "detailed"},
-            r"names 'patern'; the method has pattern, ratio, token_budget \(did you mean 'pattern'\?\)",
+            r"names 'patern'; the method has pattern, ratio, token_budget, .* \(did you mean 'pattern'\?\)",
         ),
         ({"pattern": "deep"}, "pattern is 'deep'"),
         ({"ratio": 1.5}, "ratio is 1.5"),
@@ -372,7 +377,7 @@ def test_few_passages_have_no_summaries(tmp_path: Path) -> None:
         assert len(snapshot.summaries) == 0
         for pattern in ("collapsed", "detailed", "summarised"):
             assert kinds(ask(snapshot, "stone", 5, pattern=pattern)) == (5, 0)
-        assert ask(snapshot, "stone", 1)[0].explanation == {"layer": 0, "above": []}
+        assert ask(snapshot, "stone", 1, preset="paper")[0].explanation == {"layer": 0, "above": []}
         assert ask(snapshot, "stone", 99, where={"document_id": "d3"})[0].document_ids == ("d3",)
 
 

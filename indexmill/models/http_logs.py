@@ -1,0 +1,27 @@
+"""What the HTTP libraries may log: nothing below WARNING, where headers stand, the key among them."""
+
+from __future__ import annotations
+
+import logging
+
+from indexmill.models.secrets import redacted
+
+__all__ = ["silence"]
+
+_LOGGERS = ("openai", "httpx2", "httpcore2")
+
+
+def silence() -> None:
+    """Let none of the libraries' loggers speak below WARNING: at DEBUG they print headers, the key among them."""
+    known = logging.Logger.manager.loggerDict
+    for name in [*_LOGGERS, *(one for one in list(known) if one.startswith(tuple(f"{top}." for top in _LOGGERS)))]:
+        logger = logging.getLogger(name)
+        if _audible not in logger.filters:
+            logger.addFilter(_audible)
+
+
+def _audible(record: logging.LogRecord) -> bool:
+    if record.levelno < logging.WARNING:
+        return False
+    record.msg, record.args = redacted(record.getMessage()), None
+    return True

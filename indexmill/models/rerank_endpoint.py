@@ -1,0 +1,199 @@
+"""A reranker behind an endpoint: the request that Jina, Cohere, vLLM and others call ``/v1/rerank``.
+
+    POST {url}   {"model", "query", "documents": [...], "top_n"}   ->   {"results": [{"index", "relevance_score"}]}
+
+Text Embeddings Inference calls the documents ``texts`` and answers ``[{"index", "score"}]``: an endpoint that says that
+it cannot read the request (422) is asked so, and from then on first. Errors are those of a language model
+(``indexmill.models.llm_errors``), and never repeat what the endpoint wrote.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import ConfigurationError, ModelUnavailable
+from indexmill.models.http_failures import Failure, SettingNames, lost_connection
+from indexmill.models.http_logs import silence
+from indexmill.models.llm_errors import LlmError, LlmUnreachable, LlmUnusable
+from indexmill.models.reranker import KEY_ENV
+from indexmill.models.secrets import KeySource
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["RerankEndpoint"]
+
+_ATTEMPTS = 4
+_FIRST_WAIT = 0.5  # seconds before the first retry where the endpoint names none; twice as long before each further one
+_MOST = 1000  # documents of one request: the most that Cohere takes
+
+
+class RerankEndpoint:
+    """A reranker that is asked over HTTP; needs ``indexmill[answer]``, which brings the HTTP library.
+
+    Thread-safe. The question and the texts are sent to it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str | None = None,
+        api_key_env: str = KEY_ENV,
+        timeout_seconds: float = 60.0,
+        deadline_seconds: float = 60.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Check the settings; asks nothing, and looks up no key.
+
+        url: of the service, such as http://localhost:8000/v1/rerank, or of the host or version before ``/rerank``.
+        model: its name there; None where the endpoint has one. deadline_seconds: after which no call is tried again.
+        Raises ConfigurationError for a URL that is none.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigurationError("the reranker's URL: expected http:// or https:// and a host")
+        self.url = url if parts.path.endswith("rerank") else f"{url.rstrip('/')}{_rest(parts.path)}"
+        self.model = model
+        self._keys = KeySource(api_key_env, required=False, setting="the reranker's key")
+        self._names = SettingNames(
+            "the reranker's model", "its URL", api_key_env, "SSL_CERT_FILE", "HTTPS_PROXY", "reranker"
+        )
+        self._timeout, self._deadline, self._sleep = timeout_seconds, deadline_seconds, sleep
+        self._fields = ("documents", "texts")
+        self._opened: httpx2.Client | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"RerankEndpoint({self.model!r} at {self.where})"
+
+    @property
+    def where(self) -> str:
+        """The endpoint's host, without user and password."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """See ``Reranker``; not where it is asked."""
+        return {"backend": "endpoint", "model": self.model}
+
+    def cautions(self) -> list[str]:
+        """What people should know before texts and key are sent."""
+        return self._keys.cautions(self.url, "the reranker's URL")
+
+    def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        """See ``Reranker``; raises the errors of ``indexmill.models.llm_errors``, ModelUnavailable without httpx2."""
+        parts = [self._asked(question, texts[first : first + _MOST]) for first in range(0, len(texts), _MOST)]
+        return np.concatenate([np.empty(0), *parts])
+
+    def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        with self._lock:
+            client, self._opened = self._opened, None
+        if client is not None:
+            client.close()
+
+    def _asked(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        """The scores of some texts, asked for again while that may help."""
+        ends = time.monotonic() + self._deadline
+        for attempt in itertools.count(1):
+            field, other = self._fields
+            came = self._attempt(question, texts, field)
+            if isinstance(came, Failure) and came.status == 422:
+                instead = self._attempt(question, texts, other)
+                if not isinstance(instead, (Failure, LlmError)):
+                    came, self._fields = instead, (other, field)
+            if isinstance(came, Failure):
+                came = came.error(self.where, self.model or "", self._names)
+            if not isinstance(came, LlmError):
+                return came
+            wait = (came.retry_after or 0.0) + random.uniform(0.5, 1.0) * _FIRST_WAIT * 2 ** (attempt - 1)  # noqa: S311 - nothing secret
+            if not came.retry:
+                raise came
+            if attempt >= _ATTEMPTS or time.monotonic() + wait > ends:
+                came.args = (f"{came}; gave up after {attempt} {'attempts' if attempt > 1 else 'attempt'}",)
+                raise came
+            self._sleep(wait)
+        raise AssertionError("unreachable")
+
+    def _attempt(self, question: str, texts: Sequence[str], field: str) -> npt.NDArray[np.float64] | Failure | LlmError:
+        """The scores, or what went wrong, as a value: an exception raised from here would carry the texts."""
+        client = self._client()
+        import httpx2
+
+        body: dict[str, Any] = {"query": question, field: list(texts)}
+        if field == "documents":
+            body |= {"top_n": len(texts), "return_documents": False}
+        if self.model is not None:
+            body["model"] = self.model
+        key = self._keys.read()
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        try:
+            response = client.post(self.url, json=body, headers=headers)
+        except httpx2.TimeoutException as error:
+            if isinstance(error, (httpx2.ConnectTimeout, httpx2.PoolTimeout)):
+                return lost_connection(error, self.where, self._names)
+            return LlmUnreachable(f"{self.where}: no answer within {self._timeout:g} s", retry=True, billed="maybe")
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            return lost_connection(error, self.where, self._names)
+        if response.status_code >= 300:
+            return Failure.of(response.status_code, response.headers, response.content, time.time())
+        return _scores(response.content, len(texts), self.where)
+
+    def _client(self) -> httpx2.Client:
+        with self._lock:
+            if self._opened is None:
+                try:
+                    import httpx2
+                except ModuleNotFoundError:
+                    raise ModelUnavailable(
+                        "a reranker behind an endpoint needs the package httpx2: pip install 'indexmill[answer]'"
+                    ) from None
+                silence()
+                self._opened = httpx2.Client(timeout=self._timeout)
+                weakref.finalize(self, self._opened.close)
+            return self._opened
+
+
+def _rest(path: str) -> str:
+    """What is missing of the service's path: the version, unless the URL ends with one, and its name."""
+    last = path.rstrip("/").rpartition("/")[2]
+    return "/rerank" if last[:1] == "v" and last[1:].isdigit() else "/v1/rerank"
+
+
+def _scores(content: bytes, count: int, where: str) -> npt.NDArray[np.float64] | LlmError:
+    """The scores in an answer by the place of their text, or that there are none."""
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        answer = None
+    rows = answer.get("results", answer.get("data")) if isinstance(answer, dict) else answer
+    if not isinstance(rows, list):
+        return LlmUnusable(f"{where} answered with something that is no list of scores: does the URL end in /rerank?")
+    found = np.full(count, np.nan)
+    for row in rows:
+        place = row.get("index") if isinstance(row, dict) else None
+        score = row.get("relevance_score", row.get("score")) if isinstance(row, dict) else None
+        if (
+            not isinstance(place, int)
+            or not 0 <= place < count
+            or isinstance(score, bool)
+            or not isinstance(score, (int, float))
+            or not math.isfinite(score)
+        ):
+            return LlmUnusable(f"{where} answered with a score that is none, or of a text that was not sent")
+        found[place] = score
+    if np.isnan(found).any():
+        return LlmUnusable(f"{where} scored {int((~np.isnan(found)).sum())} of {count} texts")
+    return found

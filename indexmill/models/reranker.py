@@ -1,0 +1,145 @@
+"""What orders the hits of a question anew: a model that reads the question and a text together.
+
+A retrieval compares vectors that were made apart; a reranker reads both at once, which takes a pass of a model for each
+text and is therefore for the first hits alone (``indexmill.retrieve.rerank``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import BadInput, ModelUnavailable
+from indexmill.terms import COMMON, Analyser
+
+__all__ = ["KEY_ENV", "CrossEncoderReranker", "Reranker", "WordOverlap", "open_reranker"]
+
+Scores = npt.NDArray[np.float64]
+
+KEY_ENV = "INDEXMILL_RERANK_API_KEY"
+"""The environment variable that holds the key of an endpoint, if it wants one."""
+
+BATCH = 32
+"""Most texts of one pass."""
+
+
+class Reranker(Protocol):
+    """A model that says how well texts answer a question. Thread-safe."""
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """What shapes the scores, JSON-ready and free of secrets."""
+        ...
+
+    def scores(self, question: str, texts: Sequence[str]) -> Scores:
+        """How well each text answers the question, higher is better: ``(n_texts,)``, finite.
+
+        The scores depend on this question and these texts alone.
+        """
+        ...
+
+
+class WordOverlap:
+    """The share of the question's words that a text has: a double for tests, which needs no model."""
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """See ``Reranker``."""
+        return {"backend": "word-overlap"}
+
+    def scores(self, question: str, texts: Sequence[str]) -> Scores:
+        """See ``Reranker``."""
+        analyser = Analyser()
+        said = set(analyser.terms(question))
+        wanted = {term for term in said if term not in COMMON} or said
+        return np.array([len(wanted & set(analyser.terms(text))) / max(len(wanted), 1) for text in texts])
+
+
+class CrossEncoderReranker:
+    """A cross-encoder of sentence-transformers, from a folder of this machine; needs ``indexmill[rerank]``.
+
+    Where the model has one output, its logit is the score; of several, as a model of entailment has them, none is known
+    to be the one that is meant. Runs in float32 on the processor.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Load the model; raises ModelUnavailable where the package or the model is missing or of another kind."""
+        self.folder = Path(folder)
+        if not (self.folder / "config.json").is_file():
+            raise ModelUnavailable(
+                f"{folder} is no folder with a model (config.json): give the path of a sentence-transformers "
+                "cross-encoder, or the URL of an endpoint"
+            )
+        try:
+            import torch
+            from sentence_transformers import CrossEncoder
+        except ModuleNotFoundError as error:
+            raise ModelUnavailable(
+                f"a cross-encoder needs the package {error.name}: pip install 'indexmill[rerank]'"
+            ) from None
+        try:
+            self._model = CrossEncoder(str(self.folder), device="cpu", local_files_only=True)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise ModelUnavailable(f"{folder}: cannot be opened as a cross-encoder: {error}") from error
+        if self._model.num_labels != 1:
+            raise ModelUnavailable(f"{folder}: has {self._model.num_labels} outputs; a reranker has one")
+        self._identity: Any = torch.nn.Identity()
+        self._turn = threading.Lock()
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """See ``Reranker``: the weights by their digest."""
+        import hashlib
+
+        import sentence_transformers
+
+        digests = {}
+        for path in sorted(self.folder.glob("*.safetensors")):
+            with path.open("rb") as file:
+                digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+        settings = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        return {
+            "backend": "cross-encoder",
+            "model": self.folder.resolve().name,
+            "architecture": settings.get("architectures"),
+            "weights": digests,
+            "libraries": {"sentence-transformers": sentence_transformers.__version__},
+        }
+
+    def scores(self, question: str, texts: Sequence[str]) -> Scores:
+        """See ``Reranker``."""
+        if not texts:
+            return np.empty(0)
+        with self._turn:
+            found = self._model.predict(
+                [(question, text) for text in texts],
+                batch_size=BATCH,
+                show_progress_bar=False,
+                activation_fn=self._identity,
+                convert_to_numpy=True,
+            )
+        return np.asarray(found, dtype=np.float64).reshape(len(texts))
+
+
+def open_reranker(
+    place: str | os.PathLike[str],
+    model: str | None = None,
+    *,
+    api_key_env: str = KEY_ENV,
+    timeout_seconds: float = 60.0,
+) -> Reranker:
+    """The reranker at a place: see ``indexmill.open_reranker``."""
+    if isinstance(place, str) and "://" in place:
+        from indexmill.models.rerank_endpoint import RerankEndpoint
+
+        return RerankEndpoint(place, model, api_key_env, timeout_seconds)
+    if model is not None:
+        raise BadInput(f"{place} is a folder, which holds one model: a model's name is of an endpoint's URL")
+    return CrossEncoderReranker(place)

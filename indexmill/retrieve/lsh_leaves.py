@@ -1,0 +1,163 @@
+"""The passages of lsh_tree, in two rounds (ours; EraRAG ranks them by their cosine alone).
+
+The first round adds up what a passage's places in two lists are worth, that of its cosine and that of its words (BM25,
+where the snapshot holds the postings):
+
+    score(p) = sum over the lists that hold p of   1 / (constant + place),   places from 1
+
+(reciprocal ranks, Cormack et al., 2009, with a small constant, since the first few places are what is read). In its
+first hits the sentence nearest to the question is sought: what is said there about the question, such as a name that
+the question does not have. The second round asks for both: its vector is the question's with ``carried`` times that
+sentence's added to it, and so are its words. Passages stand in the order of the score of both rounds' lists, those of
+the first weighed by ``first_round``.
+
+What only a summary tells stays the paper's: see ``indexmill.retrieve.lsh_tree``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.retrieve.base import Asked, Vectors
+from indexmill.retrieve.bm25 import TermIndex, question_terms
+from indexmill.retrieve.columns import first_of_each, paired, parts, products
+from indexmill.retrieve.dense import nearest, nearest_passages
+from indexmill.retrieve.lsh_tree import LshTreeParameters
+from indexmill.retrieve.stacked import taken
+from indexmill.terms import COMMON, Analyser
+
+__all__ = ["Leaves", "Ordered", "reciprocal_ranks"]
+
+Rows = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.floating]
+
+
+class Ordered(NamedTuple):
+    """The passages of one question, best first.
+
+    rows: ``(k,) int64``. scores: ``(k,)``, the k largest cosines, so that they compare with those of summaries: a
+    passage has the cosine of its place and not its own, unless that is its place. sentence: the row of the one that
+    the second round took up, -1 for none.
+    """
+
+    rows: Rows
+    scores: Scores
+    sentence: int = -1
+
+
+class Leaves:
+    """The passages of a snapshot, their sentences, and their words.
+
+    passages, sentences: ``(n, d) float32`` arrays of unit rows, one after the other. starts: ``(n_passages + 1,)``, the
+    first sentence of every passage. texts: of some sentences, by row. index: the postings; None where there are none.
+    """
+
+    def __init__(
+        self,
+        passages: Sequence[Vectors],
+        sentences: Sequence[Vectors],
+        starts: Rows,
+        texts: Callable[[Rows], list[str]],
+        index: TermIndex | None,
+    ) -> None:
+        self._passages, self._sentences, self._starts = passages, sentences, starts
+        self._texts, self._index = texts, index
+
+    def rank(self, asked: Asked, k: int, setting: LshTreeParameters) -> list[Ordered]:
+        """The k best passages of each question; fewer where fewer are allowed. They are the first of more."""
+        depth = max(k, setting.pool)
+        near = nearest_passages(self._passages, asked, depth)
+        if setting.preset == "paper":
+            return [Ordered(rows[:k], scores[:k]) for rows, scores in near]
+        said = [Counter(terms) for terms in question_terms(asked.questions)]
+        cosines = [rows[: setting.pool] for rows, _ in near]
+        lists = self._lists(cosines, said, asked, setting)
+        ordered = [reciprocal_ranks(of_one, setting.constant) for of_one in lists]
+        sentences = np.full(len(near), -1, dtype=np.int64)
+        if setting.carried > 0:
+            sentences = self._sentences_of([rows[: setting.first_hits] for rows in ordered], asked.vectors)
+            (led,) = (sentences >= 0).nonzero()
+            more = self._second(led, sentences[led], said, asked, setting) if len(led) else []
+            for question, second in zip(led.tolist(), more, strict=True):
+                first = lists[question]
+                weights = [setting.first_round] * len(first) + [1.0] * len(second)
+                ordered[question] = reciprocal_ranks([*first, *second], setting.constant, weights)
+        return [
+            Ordered(_filled(rows, its[0], k), its[1][:k], sentence)
+            for rows, its, sentence in zip(ordered, near, sentences.tolist(), strict=True)
+        ]
+
+    def _lists(
+        self,
+        cosines: Sequence[Rows],
+        terms: Sequence[Mapping[str, float]],
+        asked: Asked,
+        setting: LshTreeParameters,
+    ) -> list[list[Rows]]:
+        """The passages of each question, by their cosine and by their words."""
+        if self._index is None:
+            return [[rows] for rows in cosines]
+        words = self._index.rank(terms, setting.pool, asked.allowed)
+        return [[rows, ranked.rows] for rows, ranked in zip(cosines, words, strict=True)]
+
+    def _sentences_of(self, hits: Sequence[Rows], vectors: Vectors) -> Rows:
+        """The sentence of each question's hits that is nearest to it, of equals the first; -1 where there is none."""
+        owners = np.arange(len(hits)).repeat([len(rows) for rows in hits])
+        rows = np.concatenate([np.empty(0, np.int64), *hits])
+        counts = self._starts[rows + 1] - self._starts[rows]
+        found = np.full(len(hits), -1, dtype=np.int64)
+        if not counts.any():
+            return found
+        step = np.arange(int(counts.sum())) - (counts.cumsum() - counts).repeat(counts)
+        pairs = paired(owners.repeat(counts), self._starts[rows].repeat(counts) + step)
+        pairs.sort()
+        scores = products(self._sentences, vectors, pairs)
+        questions, sentences = parts(pairs)
+        best = first_of_each(questions, scores, 1)
+        found[questions[best]] = sentences[best]
+        return found
+
+    def _second(
+        self,
+        led: Rows,
+        sentences: Rows,
+        said: Sequence[Mapping[str, float]],
+        asked: Asked,
+        setting: LshTreeParameters,
+    ) -> list[list[Rows]]:
+        """The lists of the second round, of the questions that have a sentence."""
+        order = sentences.argsort()
+        moved = asked.vectors[led]
+        moved[order] += np.float32(setting.carried) * taken(self._sentences, sentences[order])
+        near = [rows for rows, _ in nearest(self._passages, moved, setting.pool, asked.allowed)]
+        analyser = Analyser()
+        terms = []
+        for question, text in zip(led.tolist(), self._texts(sentences), strict=True):
+            more = Counter(term for term in analyser.terms(text) if term not in COMMON)
+            weights = dict(said[question])
+            for term, count in more.items():
+                weights[term] = weights.get(term, 0) + setting.carried * count
+            terms.append(weights)
+        return self._lists(near, terms, asked, setting)
+
+
+def reciprocal_ranks(lists: Sequence[Rows], constant: float, weights: Sequence[float] | None = None) -> Rows:
+    """The rows of some lists by the sum of their reciprocal places, each list times its weight (1), ties by row."""
+    weights = [1.0] * len(lists) if weights is None else weights
+    worth = [weight / (constant + 1 + np.arange(len(rows))) for rows, weight in zip(lists, weights, strict=True)]
+    rows, place = np.unique(np.concatenate(lists), return_inverse=True)
+    scores = np.bincount(place, np.concatenate(worth), len(rows))
+    return rows[np.lexsort((rows, -scores))]
+
+
+def _filled(rows: Rows, others: Rows, k: int) -> Rows:
+    """The first k rows, filled up in the order of others where there are fewer."""
+    if len(rows) >= k:
+        return rows[:k]
+    more = others[np.isin(others, rows, invert=True)]
+    return np.concatenate([rows, more[: k - len(rows)]])
