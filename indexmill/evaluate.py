@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,12 +188,14 @@ def evaluate(
     vectors: Vectors | None = None,
     clock: Callable[[], float] = time.perf_counter,
     where: Where | None = None,
+    parameters: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Evaluation:
     """Evidence recall of each method (all that the snapshot holds by default) on the questions.
 
     vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. where:
-    as ``Snapshot.retrieve`` takes it; gold documents that it leaves out count as missed. Raises BadInput
-    for no questions or a k below 1, FamilyNotFound for a method that the snapshot does not hold.
+    as ``Snapshot.retrieve`` takes it; gold documents that it leaves out count as missed. parameters: settings by method
+    in place of the snapshot's, such as ``{"tri_graph": {"damping": 0.85}}``. Raises BadInput for no questions, a k
+    below 1, or settings that a method does not take, FamilyNotFound for a method that the snapshot does not hold.
     """
     from indexmill.retrieve.base import check_k
     from indexmill.retrieve.communities import quality
@@ -204,8 +206,15 @@ def evaluate(
         raise BadInput("there is no k to evaluate at")
     ks = sorted({check_k(k) for k in ks})
     names = list(dict.fromkeys(methods)) if methods else list(snapshot.methods)
+    given = {} if parameters is None else {name: dict(its) for name, its in parameters.items()}
+    if stray := sorted(set(given) - set(names)):
+        raise BadInput(
+            f"parameters= are of {', '.join(stray)}, and evaluated {'is' if len(names) == 1 else 'are'} "
+            f"{', '.join(names)}"
+        )
     encoded_in = 0.0
-    if vectors is None and any(snapshot.retriever(name).uses_vectors for name in names):
+    uses = {name: snapshot.retriever(name).having(given.get(name, {})).uses_vectors for name in names}
+    if vectors is None and any(uses.values()):
         snapshot.encode([questions[0].question])  # loads the encoder, which is not the questions' cost
         started = clock()
         vectors = snapshot.encode([question.question for question in questions])
@@ -216,7 +225,20 @@ def evaluate(
         known.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
     return Evaluation(
         version=snapshot.version,
-        methods={name: _measure(snapshot, questions, name, ks, vectors, encoded_in, clock, where) for name in names},
+        methods={
+            name: _measure(
+                snapshot,
+                questions,
+                name,
+                ks,
+                vectors if uses[name] else None,
+                encoded_in if uses[name] else 0.0,
+                clock,
+                where,
+                given.get(name, {}),
+            )
+            for name in names
+        },
         gold_ids=len(gold),
         unknown_gold_ids=len(gold - known),
         communities=quality(snapshot),
@@ -230,7 +252,8 @@ def found_documents(
 
     vectors: of the questions, ``(n_questions, d) float32``; None for a method that uses none.
     """
-    retrieve = _retrieve(snapshot, questions, method, vectors, None)
+    uses_vectors = snapshot.retriever(method).uses_vectors
+    retrieve = _retrieve(snapshot, questions, method, vectors if uses_vectors else None, None, {})
     contexts = [hits for _, found in _in_batches(retrieve, len(questions), k) for hits in found]
     return [_documents(hits)[:k] for hits in contexts]
 
@@ -244,10 +267,10 @@ def _measure(
     encoded_in: float,
     clock: Callable[[], float],
     where: Where | None,
+    parameters: Mapping[str, object],
 ) -> MethodResult:
     depth = ks[-1]
-    uses_vectors = snapshot.retriever(method).uses_vectors
-    retrieve = _retrieve(snapshot, questions, method, vectors, where)
+    retrieve = _retrieve(snapshot, questions, method, vectors, where, parameters)
     # Opens the method, maps arrays and reads tables, here and in helpers, which is not the questions' cost.
     for count in (1, WARM):
         retrieve(range(min(len(questions), count)), depth)
@@ -272,7 +295,7 @@ def _measure(
         recall={k: _mean(values) for k, values in recalls.items()},
         tokens_per_question=None if any(None in row for row in counted) else _mean(tokens),
         milliseconds_per_question=1000 * seconds / len(questions),
-        encode_milliseconds_per_question=1000 * encoded_in / len(questions) if uses_vectors else 0.0,
+        encode_milliseconds_per_question=1000 * encoded_in / len(questions),
         types={
             kind: (len(rows), {k: _mean([values[i] for i in rows]) for k, values in recalls.items()})
             for kind, rows in sorted(by_type.items())
@@ -281,15 +304,21 @@ def _measure(
 
 
 def _retrieve(
-    snapshot: Snapshot, questions: Sequence[Question], method: str, vectors: Vectors | None, where: Where | None
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    method: str,
+    vectors: Vectors | None,
+    where: Where | None,
+    parameters: Mapping[str, object],
 ) -> _Retrieve:
     """What retrieves the k best hits of some of the questions, given by their places."""
-    uses_vectors = snapshot.retriever(method).uses_vectors
 
     def retrieve(chosen: Sequence[int], k: int) -> list[list[Hit]]:
-        given = vectors[list(chosen)] if uses_vectors and vectors is not None else None
+        given = None if vectors is None else vectors[list(chosen)]
         texts = [questions[i].question for i in chosen]
-        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=given, explain=False, where=where)
+        return snapshot.retrieve_batch(
+            texts, method=method, k=k, vectors=given, explain=False, where=where, parameters=parameters
+        )
 
     return retrieve
 

@@ -9,7 +9,17 @@ from typing import Any
 import click
 
 from indexmill.command.model import asking, filtering
-from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, table
+from indexmill.command.options import (
+    Options,
+    candidate,
+    common,
+    filtered,
+    opened,
+    parameters_by_method,
+    pinned,
+    settable,
+    table,
+)
 from indexmill.errors import BadInput, ConfigurationError
 
 __all__ = ["command", "communities_table", "numbers", "record_weights"]
@@ -76,6 +86,7 @@ __all__ = ["command", "communities_table", "numbers", "record_weights"]
     type=click.IntRange(min=1),
     help="Retrieve in so many processes, such as one for each core; in one by default.",
 )
+@settable
 @filtered
 @candidate
 @pinned
@@ -90,6 +101,7 @@ def command(
     answer: bool,
     judge: str | None,
     make_questions: str | None,
+    settings: tuple[str, ...],
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
@@ -100,6 +112,9 @@ def command(
 
     A line is {"id", "question", "gold_ids"}, and optionally {"type", "answer"}: gold_ids are the documents that hold
     the evidence. Recall@k is the part of them among the first k distinct documents, averaged over the questions.
+
+    A setting is tried with --set before it is published: `--method tri_graph --set damping=0.85`, of several methods
+    `--set tri_graph.damping=0.85 --set bm25.k1=0.9`. Choose it on other questions than those that prove it.
 
     With --fit, weights are chosen on the even-numbered questions and proven on the odd-numbered ones. Those that do no
     worse there go into the configuration file, and with the next build into the snapshot.
@@ -114,9 +129,10 @@ def command(
     """
     if sum([fit, answer, judge is not None, make_questions is not None]) > 1:
         raise BadInput("--fit, --answer, --judge and --make-questions each do something else: give one of them")
-    unread: dict[str, object] = {"--method": method, "--where": where} if fit else {}
+    unread: dict[str, object] = {"--method": method, "--where": where, "--set": settings} if fit else {}
     if make_questions is not None:
-        unread = {"--method": method, "-k": ks, "--where": where, "--snapshot": version, "--alias": alias, "--run": run}
+        unread = {"--method": method, "-k": ks, "--where": where, "--set": settings}
+        unread |= {"--snapshot": version, "--alias": alias, "--run": run}
     if fit or answer or judge is not None or make_questions is not None:
         unread["--processes"] = processes
     if named := sorted(name for name, value in unread.items() if value):
@@ -132,7 +148,7 @@ def command(
 
         snapshot = opened(options, version, alias, run)
         evaluate_answers_of(
-            options, snapshot, run, questions, method, judge, "5" if ks is None else ks, where, **answering
+            options, snapshot, run, questions, method, judge, "5" if ks is None else ks, where, settings, **answering
         )
         return
     if named := sorted(f"--{name.replace('_', '-')}" for name, value in answering.items() if value):
@@ -146,7 +162,8 @@ def command(
     methods = None if method is None else [name.strip() for name in method.split(",") if name.strip()]
     asked = read_questions(questions)
     with opened(options, version, alias, run, processes or 1) as snapshot:
-        found = evaluate(snapshot, asked, methods, numbers(ks), where=where or None)
+        given = parameters_by_method(settings, list(dict.fromkeys(methods or snapshot.methods)))
+        found = evaluate(snapshot, asked, methods, numbers(ks), where=where or None, parameters=given)
     if options.json:
         options.print_json(found.to_dict())
         return

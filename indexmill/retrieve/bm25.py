@@ -11,6 +11,7 @@ here, so the score does not depend on how the corpus is cut, nor on which passag
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,12 +75,21 @@ class TermIndex:
     """
 
     def __init__(self, shards: Sequence[Arrays], parameters: Bm25Parameters | None = None) -> None:
-        setting = parameters or Bm25Parameters()
         self._shards = [{name: shard[name] for name in ("keys", "indptr", "passages", "counts")} for shard in shards]
         lengths = np.concatenate([np.empty(0), *(shard["lengths"] for shard in shards)])
         self._starts = np.cumsum([0, *(len(shard["lengths"]) for shard in shards)])
-        mean = float(lengths.mean()) if lengths.any() else 1.0
-        self._norms: Scores = setting.k1 * (1 - setting.b + setting.b * lengths / mean)
+        self._lengths = lengths
+        self._mean = float(lengths.mean()) if lengths.any() else 1.0
+        self._use(parameters or Bm25Parameters())
+
+    def with_parameters(self, parameters: Bm25Parameters) -> TermIndex:
+        """The same postings, ranked with other settings."""
+        other = copy.copy(self)
+        other._use(parameters)
+        return other
+
+    def _use(self, setting: Bm25Parameters) -> None:
+        self._norms: Scores = setting.k1 * (1 - setting.b + setting.b * self._lengths / self._mean)
         self._gain = setting.k1 + 1
 
     def __len__(self) -> int:
@@ -201,6 +211,11 @@ class Bm25(PassageRetriever):
         super().__init__(snapshot)
         self._setting = parameters_of(snapshot, "bm25", Bm25Parameters)
         self._index = TermIndex(_shards(snapshot), self._setting)
+
+    def _use(self, setting: Any) -> None:
+        """Lengths are weighed anew: see ``PassageRetriever``."""
+        super()._use(setting)
+        self._index = self._index.with_parameters(setting)
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages of each question: see ``PassageRetriever``."""

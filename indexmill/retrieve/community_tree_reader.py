@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Allowed, Asked, Explanations, Found, PassageRetriever, parameters_of, settled
+from indexmill.retrieve.base import Allowed, Asked, Explanations, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.community_tree import CommunityTreeParameters, flat, nodes_of
 from indexmill.retrieve.community_tree_ranking import Evidence, RankedPassages, ranked
@@ -38,14 +37,6 @@ class CommunityTreeReader(PassageRetriever):
         self._communities = snapshot.communities
         self._tree = self._communities.tree
         self._vectors = snapshot.vectors("vectors", "passages")
-
-    def having(self, parameters: Mapping[str, object]) -> Self:
-        """The same with other settings: see ``PassageRetriever``."""
-        if not parameters:
-            return self
-        other = copy.copy(self)
-        other._setting = settled(self._setting, parameters)
-        return other
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """Passages by what the nodes found say for them, and by their cosine: see ``PassageRetriever``."""

@@ -15,16 +15,25 @@ adds up, throw away how sure a method is, and lose to the best method alone (``d
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from indexmill.errors import ConfigurationError
-from indexmill.retrieve.base import Asked, Explanations, Found, PassageRetriever, parameters_of
+from indexmill.errors import BadInput, ConfigurationError
+from indexmill.retrieve.base import (
+    Asked,
+    Explanations,
+    Found,
+    PassageRetriever,
+    by_method,
+    did_you_mean,
+    parameters_of,
+)
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -137,10 +146,33 @@ class Fused(PassageRetriever):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
-        self._setting = parameters_of(snapshot, "fused", FusedParameters)
-        weights = {name: weight for name, weight in self._setting.weights(snapshot.methods).items() if weight}
+        self._snapshot = snapshot
+        self._methods: dict[str, PassageRetriever] = {}
+        self._use(parameters_of(snapshot, "fused", FusedParameters))
+
+    def having(self, parameters: Mapping[str, object]) -> Self:
+        """Its own settings, and by ``tri_graph.damping`` those of a method that it combines: see ``Retriever``."""
+        own, of_methods = by_method(parameters)
+        other = super().having(own)
+        if of_methods:
+            other = copy.copy(other)
+            other._methods = dict(other._methods)
+        for name, given in of_methods.items():
+            if name not in other._methods:
+                meant = "" if name in self._snapshot.methods else did_you_mean([name], other._methods)
+                raise BadInput(
+                    f"parameters= names {f'{name}.{next(iter(given))}'!r}; fused combines {', '.join(other._methods)}"
+                    f" here, each by its weight{meant}"
+                )
+            other._methods[name] = other._methods[name].having(given)
+        return other
+
+    def _use(self, setting: Any) -> None:
+        """Open the methods that have a weight, once in a snapshot: see ``PassageRetriever``."""
+        super()._use(setting)
+        weights = {name: weight for name, weight in setting.weights(self._snapshot.methods).items() if weight}
         self._weights = weights or {"dense": 1.0}  # vectors are always held
-        self._methods = {name: _ranking(snapshot, name) for name in self._weights}
+        self._methods = {name: self._methods.get(name) or _ranking(self._snapshot, name) for name in self._weights}
         self.uses_vectors = any(method.uses_vectors for method in self._methods.values())
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:

@@ -105,8 +105,14 @@ class TriGraphReader(PassageRetriever):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         self._graph = open_tri_graph(snapshot)
+        self._setting = self._graph.parameters
         sentence_passage = _array(snapshot, snapshot.arrays(MATRICES), "sentence_passage")
         self._explanations = Explanations(snapshot, self._graph.matrices.contents, sentence_passage)
+
+    def _use(self, setting: Any) -> None:
+        """The graph is asked with other settings: see ``PassageRetriever``."""
+        super()._use(setting)
+        self._graph = replace(self._graph, parameters=setting)
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages of each question: see ``PassageRetriever``."""

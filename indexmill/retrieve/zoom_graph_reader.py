@@ -74,7 +74,6 @@ def open_zoom_graph(snapshot: Snapshot) -> ZoomGraph:
         _transposed(contents, len(keys)),
         name_vectors,
         name_rows,
-        parameters.nearest_name,
     )
     return ZoomGraph(
         passages,
@@ -129,10 +128,16 @@ class ZoomGraphReader(PassageRetriever):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         self._graph = open_zoom_graph(snapshot)
+        self._setting = self._graph.parameters
         contents = self._graph.blocks.contents
         self._contents = Sparse(contents.indptr, contents.indices)
         self._sentences = Rows(snapshot, "sentences", ["start", "end"])
         self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
+
+    def _use(self, setting: Any) -> None:
+        """The graph is asked with other settings: see ``PassageRetriever``."""
+        super()._use(setting)
+        self._graph = self._graph.having(setting)
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages of each question: see ``PassageRetriever``."""

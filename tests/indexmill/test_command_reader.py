@@ -190,6 +190,26 @@ def test_evaluate_in_several_processes_finds_the_same(run: Run, store: Path, tmp
     assert run("evaluate", questions, "--processes", "0") == 2
 
 
+def test_settings_are_tried_without_being_published(run: Run, store: Path, tmp_path: Path) -> None:
+    assert run("query", "river", "--set", "dense=2", "--json") == 0
+    assert json.loads(run.out)["parameters"] == {"dense": 2}
+    assert run("query", "river", "-m", "dense", "--set", "depth=2") == 2
+    assert "parameters= names 'depth'; the method has none" in run.err
+    assert run("query", "river", "--set", "dens=2") == 2
+    assert "(did you mean 'dense'?)" in run.err
+    assert run("answer", "river", "--quote", "--set", "dense=much") == 2
+    assert "dense is 'much'" in run.err
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"question": "river", "gold_ids": ["ilse"]}\n')
+    assert run("evaluate", str(questions), "--set", "fused.pool=3") == 0
+    assert run("evaluate", str(questions), "--set", "fused.pool=0") == 2
+    assert "pool is 0" in run.err
+    assert run("evaluate", str(questions), "--set", "pool=3") == 2
+    assert "say of which method" in run.err
+    assert run("evaluate", str(questions), "--set", "pool=3", "--fit") == 2
+    assert "--set: --fit does not take that" in run.err
+
+
 def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:
     report = run.json("verify")
     assert report["ok"] is True
