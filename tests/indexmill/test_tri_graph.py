@@ -520,3 +520,16 @@ def test_matrices_count_mentions_in_any_order(data: st.DataObject) -> None:
     again = built(placed[::-1])
     assert (again.contents.indices == matrices.contents.indices).all()
     assert (again.strengths == matrices.strengths).all()
+
+
+def test_a_subject_is_linked_to_its_sentences_up_to_the_next_one() -> None:
+    sentence_passage = np.array([0, 0, 0, 0, 1, 1])
+    passage, sentence, entity = np.array([0, 0, 0, 1]), np.array([0, 2, 1, 4]), np.array([0, 1, 2, 0])
+    kinds = np.array(["subject", "subject", "name", "subject"])
+    matrices = build_matrices(
+        passage, sentence, entity, kinds, sentence_passage=sentence_passage, passages=2, entities=3
+    )
+    linked = [matrices.mentioned_in.links(np.array([one]))[1].tolist() for one in range(3)]
+    assert linked == [[0, 1, 4, 5], [2, 3], [1]]
+    assert matrices.contents.counts is not None
+    assert matrices.contents.counts.tolist() == [8, 8, 1, 8]
