@@ -82,9 +82,9 @@ def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequ
     """The extraction of a passage. sentences: ordinal, start and end; mentions: in the order of their places.
 
     A unit is a sentence with its entities; where it mentions none, those that it is about, as the text before it or the
-    title says. The words between two names that follow one another are a relation from the first to the second, where they
-    are few, go on within a clause, and do not merely join the two. An entity is described by the sentence that has the
-    most to say about it, and a second if it is short: one that begins with it, or has many words.
+    title says. The words between two names that follow one another are a relation from the first to the second, where
+    they are few, go on within a clause, and do not merely join the two. An entity is described by the sentence that has
+    the most to say about it, and a second if it is short: one that begins with it, or has many words.
     """
     linked = [one for one in mentions if one.kind not in UNLINKED_KINDS]
     titles = tuple(dict.fromkeys(one.name for one in linked if one.kind == "title"))

@@ -54,8 +54,8 @@ class Mentioned:
     """The mentions of the graph as columns, by rows of the whole corpus: not those of the kinds outside it.
 
     entity_keys: the start of each entity id. passage, sentence (-1: the title), entity, whether it is the document's
-    title, and whether it is a subject, of the sentences from its own on: of each mention. sentence_passage: the passage of each sentence. passage_document: some number of
-    each passage's document.
+    title, and whether it is a subject, of the sentences from its own on: of each mention. sentence_passage: the
+    passage of each sentence. passage_document: some number of each passage's document.
     """
 
     entity_keys: NDArray[np.uint64]
@@ -182,7 +182,8 @@ def links(inputs: Inputs) -> Links:
     in_passage = linked.select("passage_id", "entity_id").unique()
     in_text = linked.filter(pl.col("sentence") >= 0).select("passage_id", "sentence", "entity_id").unique()
     titles, subjects = (
-        linked.filter(pl.col("kind") == kind).select("passage_id", "entity_id").unique() for kind in ("title", "subject")
+        linked.filter(pl.col("kind") == kind).select("passage_id", "entity_id").unique()
+        for kind in ("title", "subject")
     )
     counted = [
         in_passage.select(pl.len()),

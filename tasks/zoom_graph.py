@@ -6,7 +6,7 @@ labels, entities in the order of their ids. The arrays of the pack `matrices` ar
     documents.indptr, .indices, .weights  documents x documents, symmetric, exp(cos) as float32
     entities.indptr, .indices, .weights   the same for entities; no links where the settings ask for none
     contents.indptr, .indices, .titles    documents x entities; 1 where the entity is the document's title or a subject
-    mentions.indptr, .indices             sentences x entities; titles and subjects are in every sentence that is about them
+    mentions.indptr, .indices             sentences x entities; titles and subjects in every sentence about them
     mentioned_in.indptr, .indices         entities x sentences
     entity_keys                           (n_entities,) the start of each entity id, to find it by
     sentence_passage, passage_document    (n_sentences,), (n_passages,), ascending

@@ -25,7 +25,9 @@ _ASIDE = re.compile(r"\s*\([^()]{0,200}(?:\([^()]*\)[^()]{0,100})?\)")
 _VERB = re.compile(
     r"[\s,]*(?:,[^.;]{0,160}?,)?\s*\b(?:is|was|are|were|has|had|may refer|can refer|refers?|will be|became|means)\b"
 )
-_PHRASE = re.compile(r"[^\s,;:()\"“”][^,;:()\n]{0,100}?(?=\s*[,(]|\s+(?:is|was|are|were|has|had|may|can|refers?|became|means)\b)")
+_PHRASE = re.compile(
+    r"[^\s,;:()\"“”][^,;:()\n]{0,100}?(?=\s*[,(]|\s+(?:is|was|are|were|has|had|may|can|refers?|became|means)\b)"
+)
 _KNOWN_AS = re.compile(
     r"\b(?:known(?: \w+)? as|known by|called|nicknamed|born|née|alias|pseudonym|stage name|pen name|ring name"
     r"|abbreviated(?: as| to)?|or simply|formerly|aka|a\.k\.a\.),?(?: the)?[\s\"“'‘(]*$"
@@ -34,7 +36,27 @@ _NICKNAME = re.compile(r"\s*[\"“]\s*([^\"“”]{1,30}?)\s*[\"”]\s*")
 _INITIAL = re.compile(r"[^\W\d_]\.")
 _CAPITAL = re.compile(r"[^\Wa-z\d_]")
 _WORDS = 10
-_REFERRING = frozenset("he she it they his her its their this these that those there here we you i".split())
+_REFERRING = frozenset(
+    [
+        "he",
+        "she",
+        "it",
+        "they",
+        "his",
+        "her",
+        "its",
+        "their",
+        "this",
+        "these",
+        "that",
+        "those",
+        "there",
+        "here",
+        "we",
+        "you",
+        "i",
+    ]
+)
 _NAMED = frozenset(("name", "work", "code", "alias"))
 _RANK = re.compile(
     r"(?:(?:Sir|Dame|Lord|Lady|Saint|St|Dr|Mr|Mrs|Ms|Prince|Princess|King|Queen|Count|Countess|Baron|Baroness|Duke"
@@ -61,9 +83,9 @@ class About(NamedTuple):
 def subjects_of(title: str, text: str, mentions: Sequence[Mention]) -> About:
     """What a document is about. mentions: of title and text, in any order.
 
-    A title says what the text is about where the text speaks of it: most words of the title stand in the text, or one of
-    them in a name there. "Report 12" says nothing; the paragraphs of the text then stand for themselves. Of a text that
-    has a title to it, the subject of the first paragraph says how else the same thing is called.
+    A title says what the text is about where the text speaks of it: most words of the title stand in the text, or one
+    of them in a name there. "Report 12" says nothing; the paragraphs of the text then stand for themselves. Of a text
+    that has a title to it, the subject of the first paragraph says how else the same thing is called.
     """
     told = sorted((m for m in mentions if m.field == "text" and m.kind in _NAMED), key=lambda m: (m.start, -m.end))
     found = _of_paragraphs(text, told)
@@ -154,7 +176,7 @@ def _phrase(text: str, at: int, stop: int) -> str:
 
 
 def _shorter(name: str) -> Iterator[str]:
-    """How else a person of several given names is called: "Frank Wright Tuttle" is "Frank Tuttle", "Frank W. Tuttle"."""
+    """How else a person of several given names is called: "Frank Wright Tuttle" is "Frank Tuttle", too."""
     nickname = _NICKNAME.search(name)
     if nickname:
         name = f"{name[: nickname.start()]} {name[nickname.end() :]}".strip()

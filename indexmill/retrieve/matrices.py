@@ -19,6 +19,7 @@ __all__ = [
     "both_ways",
     "build_matrices",
     "link_matrices",
+    "rarity",
     "sentence_links",
 ]
 
@@ -69,6 +70,12 @@ class Sparse:
         return (self.indptr.take(rows + 1) - self.indptr.take(rows)).astype(np.int64, copy=False)
 
 
+def rarity(documents: Integers) -> Scores:
+    """How much entities tell, by the documents that each is in: 1 for one, falling with the logarithm."""
+    weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(documents, 1))
+    return weight
+
+
 @dataclass(frozen=True, slots=True)
 class Matrices:
     """The graph's matrices (eqs. 1, 2), each by rows and by columns.
@@ -93,9 +100,8 @@ class Matrices:
         return self.documents.take(entities).astype(np.int64, copy=False)
 
     def rarity(self, entities: Rows) -> Scores:
-        """How much some entities tell, by the documents they are in: 1 for one, falling with the logarithm."""
-        weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(self.spread(entities), 1))
-        return weight
+        """How much some entities tell: see ``rarity``."""
+        return rarity(self.spread(entities))
 
 
 def build_matrices(
@@ -114,7 +120,8 @@ def build_matrices(
     """Build the matrices from mention columns: column operations only, in any order of the mentions.
 
     passage, sentence, entity: ``(n_mentions,)`` rows; ``sentence`` is -1 for a mention in the title. kind: of each
-    mention, as the recogniser says; of a ``subject`` the sentence from which on it is one. sentence_passage: ``(n_sentences,)``, ascending. passages, entities: their numbers.
+    mention, as the recogniser says; of a ``subject`` the sentence from which on it is one. sentence_passage:
+    ``(n_sentences,)``, ascending. passages, entities: their numbers.
     passage_document: ``(passages,)``, the document of each passage, any integers; None where every document is one.
     title_occurrences: what a mention in the title counts in N (eq. 7). ignored_kinds: dates and numbers link passages
     that have nothing else in common.

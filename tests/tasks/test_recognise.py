@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pyarrow as pa
 
 from indexmill.models.recogniser import RulesRecogniser
@@ -15,7 +17,7 @@ TEXT = "Ada Marl was an engineer. She built lamps. They burned.\n\nOrrin Bay is 
 def mentions(title: str, text: str, *cuts: int) -> list[tuple[str, int, str, str]]:
     """Passage, sentence, kind and name of the mentions of a document whose text is cut into passages."""
     edges = [0, *cuts, len(text)]
-    parts = list(zip(edges[:-1], edges[1:], strict=True))
+    parts = list(pairwise(edges))
     document = {"document_id": "d", "title": title, "text": text, "source": "", "metadata": "{}", "content_hash": ""}
     passages = [
         {"passage_id": f"p{i}", "document_id": "d", "ordinal": i, "start": a, "end": b, "text": text[a:b], "tokens": 1}
