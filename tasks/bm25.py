@@ -135,4 +135,4 @@ def _postings(inputs: Inputs) -> dict[str, NDArray[Any]]:
     return merged(packs, len(passages))
 
 
-STAGE = Stage("bm25", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage("bm25", version=2, compute=_compute, libraries=("PyStemmer", "numpy"), estimate=estimate)

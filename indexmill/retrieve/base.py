@@ -160,6 +160,13 @@ class PassageRetriever(ABC):
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """At most k passages for every question."""
 
+    def coverage(self, asked: Asked) -> npt.NDArray[np.float64] | None:
+        """How much of each question ``(n_questions,)`` the method's graph knows by name, 0 to 1 (``coverage``).
+
+        None for a method without a graph that questions are linked to.
+        """
+        return None
+
     def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Why the passages at some places of each question's were found; None where there is no more to say."""
         return [None if one.explain is None else one.explain(its) for one, its in zip(found, places, strict=True)]

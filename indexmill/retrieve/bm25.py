@@ -201,8 +201,8 @@ def question_terms(questions: Sequence[str], common_words: bool = False) -> list
 class Bm25(PassageRetriever):
     """Passages by the words that they share with the question; one that shares none is no hit.
 
-    The explanation of a hit is ``{"terms": [...]}``: the terms that question and passage share, each with its ``share``
-    of the score, the largest first.
+    The explanation of a hit is ``{"terms": [...]}``: the words of the question that the passage has, in some form, each
+    with its ``share`` of the score, the largest first.
     """
 
     uses_vectors = False
@@ -220,13 +220,15 @@ class Bm25(PassageRetriever):
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages of each question: see ``PassageRetriever``."""
         questions = question_terms(asked.questions, self._setting.common_words)
-        for terms, ranked in zip(questions, self._index.rank(questions, k, asked.allowed), strict=True):
-            yield Found(ranked.rows, ranked.scores, partial(_explanations, ranked, terms))
+        ranking = self._index.rank(questions, k, asked.allowed)
+        for question, terms, ranked in zip(asked.questions, questions, ranking, strict=True):
+            yield Found(ranked.rows, ranked.scores, partial(_explanations, ranked, question, terms))
 
 
-def _explanations(ranked: Ranked, terms: Sequence[str], places: Sequence[int]) -> list[dict[str, Any]]:
+def _explanations(ranked: Ranked, question: str, terms: Sequence[str], places: Sequence[int]) -> list[dict[str, Any]]:
     """One for each of some of the passages that were found."""
-    names = sorted(set(terms))
+    words = Analyser().words(question)
+    names = [words[term] for term in sorted(set(terms))]
     told: dict[int, dict[str, Any]] = {place: {"terms": []} for place in places}
     (inside,) = np.isin(ranked.places, list(places)).nonzero()
     shares = ranked.parts[inside] / ranked.scores[ranked.places[inside]]

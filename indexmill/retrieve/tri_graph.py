@@ -205,10 +205,13 @@ class TriGraph:
         """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
         vectors, allowed = asked.vectors, asked.allowed
         close = nearest_passages(self.passages, asked, max(k, self.parameters.dense_passages))
-        linked = links_of(
+        return self._tiles(asked.questions, vectors, self.links(asked), close, k, allowed)
+
+    def links(self, asked: Asked) -> list[Links]:
+        """The entities that each question names (eq. 3), also by its nearest name."""
+        return links_of(
             asked, self.names, self._is_linked, self.name_vectors, self.name_rows, self.parameters.nearest_name
         )
-        return self._tiles(asked.questions, vectors, linked, close, k, allowed)
 
     def _tiles(
         self,

@@ -13,6 +13,7 @@ from indexmill.errors import CorruptBlob
 from indexmill.names import NameIndex
 from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors, parameters_of
 from indexmill.retrieve.base import Explanations as Told
+from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.matrices import Matrices, Sparse
 from indexmill.retrieve.tri_graph import TriGraph, TriGraphParameters
 from indexmill.retrieve.tri_graph_explanations import Explanations
@@ -119,6 +120,10 @@ class TriGraphReader(PassageRetriever):
         for tile in self._graph.tiles(asked, k):
             for found in tile:
                 yield Found(found.passages, found.scores, answer=found)
+
+    def coverage(self, asked: Asked) -> npt.NDArray[np.float64]:
+        """By the entities that the questions name: see ``PassageRetriever``."""
+        return coverage(asked.questions, self._graph.links(asked), self._graph.matrices.rarity)
 
     def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Told]:
         """Of several questions at once: see ``PassageRetriever``."""

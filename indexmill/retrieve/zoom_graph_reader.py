@@ -14,7 +14,8 @@ from indexmill.errors import CorruptBlob
 from indexmill.names import NameIndex
 from indexmill.retrieve.base import Asked, Explanations, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
-from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.coverage import coverage
+from indexmill.retrieve.matrices import Sparse, rarity
 from indexmill.retrieve.rows import Rows
 from indexmill.retrieve.tri_graph_explanations import EXPLAINED
 from indexmill.retrieve.tri_graph_reader import names_of
@@ -144,6 +145,15 @@ class ZoomGraphReader(PassageRetriever):
         for tile in self._graph.tiles(asked, k, explain=asked.explain):
             for found in tile:
                 yield Found(found.passages, found.scores, answer=found)
+
+    def coverage(self, asked: Asked) -> npt.NDArray[np.float64]:
+        """By the entities that the questions name: see ``PassageRetriever``."""
+        graph = self._graph
+        return coverage(
+            asked.questions,
+            graph.names.links(asked, graph.parameters.nearest_name),
+            lambda rows: rarity(graph.spread[rows]),
+        )
 
     def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Of several questions at once: see ``PassageRetriever``."""
