@@ -63,6 +63,7 @@ class _Sentence(NamedTuple):
     text: str  # on one line
     words: int  # different ones, without the most common
     names: tuple[str, ...]  # in the order in which they are mentioned
+    subjects: tuple[str, ...]  # what it is about, where it mentions none
 
 
 def one_line(text: str) -> str:
@@ -80,28 +81,36 @@ def shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
 def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequence[Said]) -> Extraction:
     """The extraction of a passage. sentences: ordinal, start and end; mentions: in the order of their places.
 
-    A unit is a sentence with its entities; where it mentions none, those that the whole document is about, as its title
-    says. The words between two names that follow one another are a relation from the first to the second, where they
-    are few, go on within a clause, and do not merely join the two. An entity is described by the sentence that has the
-    most to say about it, and a second if it is short: one that begins with it, or has many words.
+    A unit is a sentence with its entities; where it mentions none, those that it is about, as the text before it or the
+    title says. The words between two names that follow one another are a relation from the first to the second, where
+    they are few, go on within a clause, and do not merely join the two. An entity is described by the sentence that has
+    the most to say about it, and a second if it is short: one that begins with it, or has many words.
     """
     linked = [one for one in mentions if one.kind not in UNLINKED_KINDS]
-    subjects = tuple(dict.fromkeys(one.name for one in linked if one.kind == "title"))
+    titles = tuple(dict.fromkeys(one.name for one in linked if one.kind == "title"))
+    about: dict[int, Said] = {}
+    for one in linked:
+        if one.kind == "subject" and not titles:
+            about.setdefault(one.sentence, one)  # the first of its names
+    linked = [one for one in linked if one.kind != "subject"]
+    subjects = titles
     inside: dict[int, list[Said]] = {}
     for one in linked:
         inside.setdefault(one.sentence, []).append(one)
     units: dict[str, Unit] = {}
     told: list[_Sentence] = []
     for ordinal, start, end in sentences:
+        if ordinal in about:
+            subjects = (about[ordinal].name,)
         here = sorted(inside.get(ordinal, ()), key=lambda one: (one.start, -one.end, one.kind == "alias", one.name))
         line = shortened(one_line(text[start:end]))
         own = tuple(dict.fromkeys(one.name for one in here))
         if not (own or subjects) or not _LETTER.search(line):
             continue
-        told.append(_Sentence(line, len(set(_WORD.findall(line.lower())) - COMMON), own))
+        told.append(_Sentence(line, len(set(_WORD.findall(line.lower())) - COMMON), own, subjects))
         if line not in units:
             units[line] = Unit(line, own or subjects, tuple(_relations(text, here, line)))
-    return Extraction(tuple(_entities(linked, told, subjects)), tuple(units.values()))
+    return Extraction(tuple(_entities([*linked, *about.values()], told)), tuple(units.values()))
 
 
 def _relations(text: str, mentions: Sequence[Said], line: str) -> Iterator[Relation]:
@@ -131,7 +140,7 @@ def _wording(between: str) -> str:
     return wording
 
 
-def _entities(mentions: Sequence[Said], told: Sequence[_Sentence], subjects: Sequence[str]) -> Iterator[Entity]:
+def _entities(mentions: Sequence[Said], told: Sequence[_Sentence]) -> Iterator[Entity]:
     surfaces: dict[str, str] = {}
     kinds: dict[str, set[str]] = {}
     for one in mentions:
@@ -139,7 +148,7 @@ def _entities(mentions: Sequence[Said], told: Sequence[_Sentence], subjects: Seq
         kinds.setdefault(one.name, set()).add(one.kind)
     about: dict[str, list[tuple[int, int]]] = {}
     for place, sentence in enumerate(told):
-        for rank, name in enumerate(sentence.names or subjects):
+        for rank, name in enumerate(sentence.names or sentence.subjects):
             score = min(sentence.words, _MOST_SAID) + (_FIRST if sentence.names and not rank else 0)
             about.setdefault(name, []).append((-score, place))
     for name, surface in surfaces.items():

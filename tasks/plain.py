@@ -126,6 +126,7 @@ class Plain:
         starts, ends = (mentions[name].to_numpy().astype(np.int64) for name in ("start", "end"))
         shift = self._row[passage] * _FAR + self._plain_begin[passage]
         low, high = original_places(starts[mine] + shift, ends[mine] + shift, self._starts, self._origins, self._ends)
+        high = np.where(starts[mine] == ends[mine], low, high)  # a subject is an empty span
         back = self._row[passage] * _FAR + self._begin[passage]
         starts[mine], ends[mine] = low - back, high - back
         return _with(mentions, start=starts, end=ends)

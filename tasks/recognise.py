@@ -3,7 +3,8 @@
 A recogniser reads a whole document, so that what it finds does not depend on where passages are cut; each mention is
 then placed in the sentence in which it starts. Of a document in Markdown or HTML it reads what a reader sees; the
 surfaces are as they are read, the offsets those of the passage as it is. A mention in the title belongs to every
-passage of the document.
+passage of the document. What the text is about (kind `subject`, an empty span) is placed in the sentence from which on
+it is, and again in the first sentence of every further passage.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.models.recogniser import Mention, Recogniser, open_recogniser
+from indexmill.models.subjects import Subject, subjects_of
 from indexmill.names import canonical_name, entity_id
 from schemas.tables import DOCUMENTS, MENTIONS, PASSAGES, SENTENCES, TITLE_SENTENCE, conform
 from tasks.plain import Plain
@@ -40,20 +42,22 @@ def place_mentions(
 ) -> pa.Table:
     """Put document-level mentions into sentences: `found[i]` are the mentions of document i.
 
-    A mention that a passage's end cuts is dropped there; with overlapping passages it may stand in two.
+    A mention that a passage's end cuts is dropped there; with overlapping passages it may stand in two. Subjects are
+    added; a title that says nothing of what its text is about is a name like any other (kind `part`).
     """
     titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
+    about = [subjects_of(*one) for one in zip(titles, texts, found, strict=True)]
     rows = [
         (
             document,
             mention.start,
             mention.end,
             text[mention.start : mention.end],
-            mention.kind,
+            "part" if mention.kind == "title" and not told.titled else mention.kind,
             mention.field == "title",
             mention.name,
         )
-        for document, (title_text, body, mentions) in enumerate(zip(titles, texts, found, strict=True))
+        for document, (title_text, body, mentions, told) in enumerate(zip(titles, texts, found, about, strict=True))
         for mention in mentions
         for text in (title_text if mention.field == "title" else body,)
     ]
@@ -96,11 +100,35 @@ def place_mentions(
     title_passage, position = _ranges(first, last)
     title_mention = in_title_rows[position]
 
-    all_mentions = np.concatenate([title_mention, mention])
-    all_passages = np.concatenate([title_passage, passage])
-    all_ordinals = np.concatenate([np.full(len(title_mention), TITLE_SENTENCE), ordinal])
-    all_offsets = np.concatenate([np.zeros(len(title_mention), dtype=np.int64), offset])
-    order = np.lexsort((ends[all_mentions], starts[all_mentions], all_ordinals, all_passages))
+    # Subjects: from the first sentence in each passage that is about them.
+    subjects = [(d, subject) for d, told in enumerate(about) for subject in told.subjects]
+    subject_sentence, position = _in_force(
+        np.array([d * _FAR + subject.start for d, subject in subjects], dtype=np.int64),
+        base + sentences["start"].to_numpy(),
+        base + sentences["end"].to_numpy(),
+        sentence_passage,
+    )
+    owner, given_names = _of_each([subject for _, subject in subjects])
+    entry, which = _ranges(np.searchsorted(owner, position), np.searchsorted(owner, position, side="right"))
+    subject_sentence = subject_sentence[entry]
+    subject_mention = len(names) + which
+    begins = sentences["start"].to_numpy().astype(np.int64)[subject_sentence]
+    surface += [said for said, _ in given_names]
+    names += [name for _, name in given_names]
+    kind += ["subject"] * len(given_names)
+
+    all_mentions = np.concatenate([title_mention, mention, subject_mention])
+    all_passages = np.concatenate([title_passage, passage, sentence_passage[subject_sentence]])
+    all_ordinals = np.concatenate(
+        [
+            np.full(len(title_mention), TITLE_SENTENCE),
+            ordinal,
+            sentences["ordinal"].to_numpy()[subject_sentence].astype(np.int64),
+        ]
+    )
+    all_starts = np.concatenate([starts[title_mention], starts[mention] - offset, begins])
+    all_ends = np.concatenate([ends[title_mention], ends[mention] - offset, begins])
+    order = np.lexsort((all_ends, all_starts, all_ordinals, all_passages))
     all_mentions, all_passages = all_mentions[order], all_passages[order]
     name = pa.array(names, pa.string()).take(pa.array(all_mentions))
     unique = name.dictionary_encode()
@@ -110,8 +138,8 @@ def place_mentions(
             {
                 "passage_id": passages["passage_id"].combine_chunks().take(pa.array(all_passages)),
                 "sentence": all_ordinals[order],
-                "start": starts[all_mentions] - all_offsets[order],
-                "end": ends[all_mentions] - all_offsets[order],
+                "start": all_starts[order],
+                "end": all_ends[order],
                 "surface": pa.array(surface, pa.string()).take(pa.array(all_mentions)),
                 "name": name,
                 "entity_id": ids,
@@ -120,6 +148,30 @@ def place_mentions(
         ),
         MENTIONS,
     )
+
+
+def _in_force(
+    subjects: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64], passages: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The sentences in which a subject begins to hold, or holds at the start of a passage, and the subject of each.
+
+    subjects: where each is first said, ascending. starts, ends, passages: of sentences. Both with the document before
+    the offset in it.
+    """
+    held = np.searchsorted(subjects, ends) - 1  # one that is said within the sentence is its own
+    its = held >= 0
+    its[its] = subjects[held[its]] // _FAR == starts[its] // _FAR
+    held[~its] = -1
+    new = np.ones(len(held), dtype=bool)
+    new[1:] = (held[1:] != held[:-1]) | (passages[1:] != passages[:-1])
+    (rows,) = (its & new).nonzero()
+    return rows, held[rows]
+
+
+def _of_each(subjects: Sequence[Subject]) -> tuple[NDArray[np.int64], list[tuple[str, str]]]:
+    """The names of some subjects, as they are written and canonical, and whose each is."""
+    owners = np.arange(len(subjects)).repeat([len(subject.names) for subject in subjects])
+    return owners, [name for subject in subjects for name in subject.names]
 
 
 def _names(surfaces: Sequence[str]) -> list[str]:

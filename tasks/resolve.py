@@ -45,7 +45,7 @@ def resolve(
     The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`; the last has entity_id, surface and, where
     something is extracted, the least passage_id that writes it so. The files are those of the same shards; none of
     extractions where nothing is extracted. Passages and documents of an entity are those that mention it or tell of it;
-    what is only told of has no mentions.
+    what is only told of has no mentions, and being what sentences are about (kind `subject`) is none.
 
     A name gets a vector if it titles a document or is linked in two or more passages: the vector serves to tell what a
     question names from what it asks, and a name that stands in one passage leads nowhere else. (That is a quarter of
@@ -74,7 +74,7 @@ def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl
     owners = pl.read_parquet(passages, columns=["passage_id", "document_id"])
     passage = pl.lit("") if extracted is None else pl.col("passage_id").min()
     surfaces = rows.group_by("entity_id", "name", "surface").agg(
-        mentions=pl.len().cast(pl.Int64),
+        mentions=(pl.col("kind") != "subject").sum().cast(pl.Int64),
         told=pl.lit(0, pl.Int64),
         linked=(~pl.col("kind").is_in(UNLINKED_KINDS)).any(),
         titles=(pl.col("kind") == "title").any(),
@@ -165,4 +165,4 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(tables=tables, counts={"entities": len(hashes)})
 
 
-STAGE = Stage("resolve", version=2, compute=_compute, libraries=("polars", "numpy"))
+STAGE = Stage("resolve", version=3, compute=_compute, libraries=("polars", "numpy"))

@@ -53,9 +53,9 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 class Mentioned:
     """The mentions of the graph as columns, by rows of the whole corpus: not those of the kinds outside it.
 
-    entity_keys: the start of each entity id. passage, sentence (-1: the title), entity, and whether it is the
-    document's title: of each mention. sentence_passage: the passage of each sentence. passage_document: some number of
-    each passage's document.
+    entity_keys: the start of each entity id. passage, sentence (-1: the title), entity, whether it is the document's
+    title, and whether it is a subject, of the sentences from its own on: of each mention. sentence_passage: the
+    passage of each sentence. passage_document: some number of each passage's document.
     """
 
     entity_keys: NDArray[np.uint64]
@@ -63,6 +63,7 @@ class Mentioned:
     sentence: Integers
     entity: Integers
     title: NDArray[np.bool_]
+    subject: NDArray[np.bool_]
     sentence_passage: Integers
     passage_document: Integers
 
@@ -73,6 +74,7 @@ class Mentioned:
             self.sentence,
             self.entity,
             self.title,
+            self.subject,
             sentence_passage=self.sentence_passage,
             passage_document=self.passage_document,
             passages=len(self.passage_document),
@@ -86,6 +88,7 @@ class Mentioned:
             self.sentence,
             self.entity,
             self.title,
+            self.subject,
             sentence_passage=self.sentence_passage,
             entities=len(self.entity_keys),
         )
@@ -95,7 +98,7 @@ def mentioned(inputs: Inputs) -> Mentioned:
     """The mentions of all shards: reads `passages`, `sentences`, `mentions` and `entities`."""
     labels = sorted(name.partition("/")[2] for name in inputs.job.inputs if name.startswith("passages/"))
     keys = entity_keys(inputs.tables("entities", ENTITIES, "entity_id").column("entity_id"))
-    columns: dict[str, list[NDArray[Any]]] = {"passage": [], "sentence": [], "entity": [], "title": []}
+    columns: dict[str, list[NDArray[Any]]] = {"passage": [], "sentence": [], "entity": [], "title": [], "subject": []}
     sentence_passage: list[Integers] = []
     passage_document: list[Integers] = []
     passages = sentences = 0
@@ -115,7 +118,8 @@ def mentioned(inputs: Inputs) -> Mentioned:
         entity = mentions.column("entity_id").combine_chunks().dictionary_encode()
         rows = np.searchsorted(keys, NameIndex.keys(entity.dictionary.to_pylist())).astype(np.int32)
         columns["entity"].append(rows[entity.indices.to_numpy()])
-        columns["title"].append(pc.equal(mentions.column("kind"), "title").to_numpy())
+        for kind in ("title", "subject"):
+            columns[kind].append(pc.equal(mentions.column("kind"), kind).to_numpy())
         sentence_passage.append((owners + passages).astype(np.int32))
         # A shard has no more documents than passages.
         passage_document.append((document + passages).astype(np.int32))
@@ -133,6 +137,7 @@ def mentioned(inputs: Inputs) -> Mentioned:
         sentence=joined(columns["sentence"]),
         entity=joined(columns["entity"]),
         title=joined(columns["title"], np.bool_),
+        subject=joined(columns["subject"], np.bool_),
         sentence_passage=joined(sentence_passage),
         passage_document=joined(passage_document),
     )
@@ -167,7 +172,7 @@ class Links:
 def links(inputs: Inputs) -> Links:
     """The links of all shards, counted in a stream: reads `passages`, `sentences` and `mentions`.
 
-    The title's entity is in every sentence of a passage, and may be mentioned in some of them too.
+    The title's entity is in every sentence of a passage, a subject's in some, and may be mentioned in some of them too.
     """
     if not inputs.paths("mentions"):
         return Links(Range.exactly(0), 0, 0)
@@ -176,15 +181,19 @@ def links(inputs: Inputs) -> Links:
     sentences = pl.scan_parquet(inputs.paths("sentences")).group_by("passage_id").agg(count=pl.len())
     in_passage = linked.select("passage_id", "entity_id").unique()
     in_text = linked.filter(pl.col("sentence") >= 0).select("passage_id", "sentence", "entity_id").unique()
-    titles = linked.filter(pl.col("kind") == "title").select("passage_id", "entity_id").unique()
+    titles, subjects = (
+        linked.filter(pl.col("kind") == kind).select("passage_id", "entity_id").unique()
+        for kind in ("title", "subject")
+    )
     counted = [
         in_passage.select(pl.len()),
         in_passage.join(owners, on="passage_id").select("document_id", "entity_id").unique().select(pl.len()),
         in_text.select(pl.len()),
         titles.join(sentences, on="passage_id").select(pl.col("count").sum()),
+        subjects.join(sentences, on="passage_id").select(pl.col("count").sum()),
     ]
-    passages, documents, text, title = (int(one.item()) for one in pl.collect_all(counted, engine="streaming"))
-    return Links(Range(max(text, title), text + title), passages, documents)
+    passages, documents, text, title, subject = (int(one.item()) for one in pl.collect_all(counted, engine="streaming"))
+    return Links(Range(max(text, title), text + title + subject), passages, documents)
 
 
 def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
@@ -222,4 +231,4 @@ def _rows_of(values: pa.ChunkedArray, ids: pa.Array) -> Integers:
     return rows
 
 
-STAGE = Stage("tri_graph", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage("tri_graph", version=3, compute=_compute, libraries=("numpy",), estimate=estimate)

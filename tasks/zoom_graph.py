@@ -5,8 +5,8 @@ labels, entities in the order of their ids. The arrays of the pack `matrices` ar
 
     documents.indptr, .indices, .weights  documents x documents, symmetric, exp(cos) as float32
     entities.indptr, .indices, .weights   the same for entities; no links where the settings ask for none
-    contents.indptr, .indices, .titles    documents x entities; 1 where the entity is the document's title, else 0
-    mentions.indptr, .indices             sentences x entities; the title's entity is in every sentence
+    contents.indptr, .indices, .titles    documents x entities; 1 where the entity is the document's title or a subject
+    mentions.indptr, .indices             sentences x entities; titles and subjects in every sentence about them
     mentioned_in.indptr, .indices         entities x sentences
     entity_keys                           (n_entities,) the start of each entity id, to find it by
     sentence_passage, passage_document    (n_sentences,), (n_passages,), ascending
@@ -56,7 +56,7 @@ def _compute(inputs: Inputs) -> Outputs:
     passage_document, documents = _passage_documents(inputs)
     entities = len(found.entity_keys)
     pairs = passage_document[found.passage] * entities + found.entity
-    marked = np.unique(pairs * 2 + found.title)  # a pair that is a title somewhere ends with one
+    marked = np.unique(pairs * 2 + (found.title | found.subject))  # a pair that is a title somewhere ends with one
     del pairs
     last = np.ones(len(marked), dtype=bool)
     np.not_equal(marked[1:] >> 1, marked[:-1] >> 1, out=last[:-1])
@@ -152,4 +152,4 @@ def _pointers(rows: Integers, height: int) -> Integers:
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
 
 
-STAGE = Stage("zoom_graph", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage("zoom_graph", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)

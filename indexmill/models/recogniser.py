@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 Field = Literal["title", "text"]
-Kind = Literal["title", "name", "alias", "part", "work", "code", "date", "number"]
+Kind = Literal["title", "subject", "name", "alias", "part", "work", "code", "date", "number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class Mention:
     """One span that names an entity.
 
     ``start`` and ``end`` are character offsets in the field (``title`` or ``text``). ``kind`` is ``title`` for what the
-    whole document is about, ``name`` for a proper name, ``alias`` for the way in which a name with a standard form is
+    whole document is about, ``subject`` for what its text is about from there to the next one (``subjects``; an empty
+    span, with a name), ``name`` for a proper name, ``alias`` for the way in which a name with a standard form is
     written, ``part`` for a name inside a longer one (the owner in a possessive, a name without its rank), ``work`` for
     a quoted title, ``code`` for an identifier or file name, ``date`` and ``number`` for the rest. Mentions may overlap.
     ``name`` is the canonical name of the entity; None for that of the span's own text.

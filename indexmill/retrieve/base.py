@@ -46,6 +46,7 @@ __all__ = [
     "check_vectors",
     "did_you_mean",
     "parameters_of",
+    "preset",
     "settled",
 ]
 
@@ -253,6 +254,15 @@ def _adapters(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
 
     hints = get_type_hints(kind, include_extras=True)
     return {one.name: TypeAdapter(hints[one.name]) for one in fields(kind)}
+
+
+def preset(setting: P, paper: Mapping[str, object]) -> P:
+    """A method's settings as its paper has them, where ``preset`` is ``paper``: those that are left at our default."""
+    if getattr(setting, "preset", "ours") != "paper":
+        return setting
+    ours = {one.name: one.default for one in fields(cast(Any, setting))}
+    theirs = {name: value for name, value in paper.items() if getattr(setting, name) == ours[name]}
+    return cast(P, replace(cast(Any, setting), **theirs))
 
 
 def check_k(k: object) -> int:

@@ -70,6 +70,12 @@ class Sparse:
         return (self.indptr.take(rows + 1) - self.indptr.take(rows)).astype(np.int64, copy=False)
 
 
+def rarity(documents: Integers) -> Scores:
+    """How much entities tell, by the documents that each is in: 1 for one, falling with the logarithm."""
+    weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(documents, 1))
+    return weight
+
+
 @dataclass(frozen=True, slots=True)
 class Matrices:
     """The graph's matrices (eqs. 1, 2), each by rows and by columns.
@@ -94,14 +100,8 @@ class Matrices:
         return self.documents.take(entities).astype(np.int64, copy=False)
 
     def rarity(self, entities: Rows) -> Scores:
-        """How much some entities tell, by the documents they are in: 1 for one, falling with the logarithm."""
+        """How much some entities tell: see ``rarity``."""
         return rarity(self.spread(entities))
-
-
-def rarity(documents: Integers) -> Scores:
-    """How much an entity tells that is in so many documents: 1 for one, falling with the logarithm."""
-    weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(documents, 1))
-    return weight
 
 
 def build_matrices(
@@ -120,7 +120,8 @@ def build_matrices(
     """Build the matrices from mention columns: column operations only, in any order of the mentions.
 
     passage, sentence, entity: ``(n_mentions,)`` rows; ``sentence`` is -1 for a mention in the title. kind: of each
-    mention, as the recogniser says. sentence_passage: ``(n_sentences,)``, ascending. passages, entities: their numbers.
+    mention, as the recogniser says; of a ``subject`` the sentence from which on it is one. sentence_passage:
+    ``(n_sentences,)``, ascending. passages, entities: their numbers.
     passage_document: ``(passages,)``, the document of each passage, any integers; None where every document is one.
     title_occurrences: what a mention in the title counts in N (eq. 7). ignored_kinds: dates and numbers link passages
     that have nothing else in common.
@@ -132,6 +133,7 @@ def build_matrices(
         sentence[used],
         entity[used],
         kinds[used] == "title",
+        kinds[used] == "subject",
         sentence_passage=sentence_passage,
         passages=passages,
         entities=entities,
@@ -145,6 +147,7 @@ def link_matrices(
     sentence: Integers,
     entity: Integers,
     title: npt.NDArray[np.bool_],
+    subject: npt.NDArray[np.bool_],
     *,
     sentence_passage: Integers,
     passages: int,
@@ -152,11 +155,12 @@ def link_matrices(
     passage_document: Integers | None = None,
     title_occurrences: int = 8,
 ) -> Matrices:
-    """As `build_matrices`, from mentions that all count; title: which of them are the document's title."""
+    """As `build_matrices`, from mentions that all count; title: which are the document's title; subject: which say what
+    sentences are about."""
     mentions, mentioned_in = sentence_links(
-        passage, sentence, entity, title, sentence_passage=sentence_passage, entities=entities
+        passage, sentence, entity, title, subject, sentence_passage=sentence_passage, entities=entities
     )
-    occurrences = np.where(sentence >= 0, 1, title_occurrences).astype(np.int32)
+    occurrences = np.where((sentence >= 0) & ~subject, 1, title_occurrences).astype(np.int32)
     contents, contained_in = both_ways(passage, entity, occurrences, passages, entities)
     strengths = np.bincount(entity, weights=occurrences, minlength=entities).astype(np.int64)
     documents = None
@@ -172,21 +176,26 @@ def sentence_links(
     sentence: Integers,
     entity: Integers,
     title: npt.NDArray[np.bool_],
+    subject: npt.NDArray[np.bool_],
     *,
     sentence_passage: Integers,
     entities: int,
 ) -> tuple[Sparse, Sparse]:
     """Sentences x entities and its transpose alone, from what `link_matrices` takes.
 
-    The title's entity is mentioned in every sentence of the passage.
+    The title's entity is mentioned in every sentence of the passage, a subject's from its sentence to the next subject.
     """
-    in_text = sentence >= 0
-    first = np.searchsorted(sentence_passage, passage[title], side="left")
-    lengths = np.searchsorted(sentence_passage, passage[title], side="right") - first
+    in_text = (sentence >= 0) & ~subject
+    begins = np.unique(sentence[subject])
+    ends = np.append(begins[1:], len(sentence_passage))[np.searchsorted(begins, sentence[subject])]
+    first = np.concatenate([np.searchsorted(sentence_passage, passage[title], side="left"), sentence[subject]])
+    last = np.searchsorted(sentence_passage, np.concatenate([passage[title], passage[subject]]), side="right")
+    last[len(last) - len(ends) :] = np.minimum(last[len(last) - len(ends) :], ends)
+    lengths = last - first
     places = np.arange(int(lengths.sum())) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
     return both_ways(
         np.concatenate([sentence[in_text], places.astype(sentence.dtype)]),
-        np.concatenate([entity[in_text], np.repeat(entity[title], lengths)]),
+        np.concatenate([entity[in_text], np.repeat(np.concatenate([entity[title], entity[subject]]), lengths)]),
         None,
         len(sentence_passage),
         entities,

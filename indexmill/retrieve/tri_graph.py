@@ -27,12 +27,13 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 - *The walk* stays on the activated entities, the passages that contain them, and the nearest passages: its cost
   follows the question and not the corpus. A few steps order the passages as the limit does.
 - *Agreement.* A passage that the walk reaches should also resemble the open question: its score is multiplied by its
-  relative similarity to the power of ``agreement``.
+  relative similarity, to a power that is ``agreement`` where names explain half of the question, more where they
+  explain less and less where they explain more (``unexplained``): where the graph has little to say, similarity ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Literal
@@ -42,16 +43,16 @@ import numpy.typing as npt
 from pydantic import Field
 
 from indexmill.names import NameIndex
-from indexmill.retrieve.base import Allowed, Asked, Count, Encode, Finite, Share, Vectors, Weight
+from indexmill.retrieve.base import Allowed, Asked, Count, Encode, Finite, Share, Vectors, Weight, preset
 from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, positions, products
 from indexmill.retrieve.dense import nearest_passages
 from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores, TooManyLinks
 from indexmill.retrieve.open_question import LEAST, named_parts, without
-from indexmill.retrieve.question_links import Links, link_known, links_of
+from indexmill.retrieve.question_links import Links, link_known, links_of, unexplained
 from indexmill.retrieve.tri_graph_activation import NOTHING, Activated, Activation, activate
 from indexmill.retrieve.tri_graph_ranking import rank
 
-__all__ = ["Retrieved", "TriGraph", "TriGraphParameters"]
+__all__ = ["PAPER", "Retrieved", "TriGraph", "TriGraphParameters"]
 
 QUESTION_TILE = 64
 """Most questions that are answered together."""
@@ -77,10 +78,17 @@ class TriGraphParameters:
     widest_entity: an entity mentioned in more sentences passes on only through those of the nearest passages, and one
         contained in more passages brings none of them in; it still counts in passages that take part anyway.
     bridge_residual, rank_residual: how much of what a question names is taken out of its vector, 0 to 1.
-    agreement: the power of a passage's relative similarity in its final score; 0 leaves it out.
+    agreement: the power of a passage's relative similarity in its final score, where names explain half of the
+        question; 0 leaves it out.
     nearest_name: least similarity at which a name that no entity has stands for the nearest one (eq. 3).
     activation, pagerank, pruning: False leaves that part out (figure 4).
+    rarity: whether entities in few documents count for more; the paper's appendix G.3 argues for weights of one.
+    relative: whether similarities count against the strongest, in eq. 4 and in eq. 7; False takes the cosines.
+    threshold_factor, threshold_step: what the threshold is multiplied by, and lowered by, in every further iteration.
+    preset: ``paper`` gives every setting that is left at its default here the value that the paper prints (PAPER).
     """
+
+    preset: Literal["ours", "paper"] = "ours"
 
     hops: Count = 4
     activation_threshold: Finite = 0.6
@@ -100,6 +108,29 @@ class TriGraphParameters:
     activation: bool = True
     pagerank: bool = True
     pruning: bool = True
+    rarity: bool = True
+    relative: bool = True
+    threshold_factor: Share = 1.0
+    threshold_step: Weight = 0.0
+
+
+PAPER: Mapping[str, object] = {
+    "reading": "sum",
+    "activation_threshold": 4.0,
+    "damping": 0.85,
+    "similarity_weight": 0.05,
+    "steps": 20,
+    "dense_passages": 1_000,
+    "widest_entity": 1_000_000_000,
+    "bridge_residual": 0.0,
+    "rank_residual": 0.0,
+    "agreement": 0.0,
+    "nearest_name": -1.0,
+    "rarity": False,
+    "relative": False,
+}
+"""The settings of the paper's text. What it leaves open stays ours: W_p, and that titles are what sentences are about,
+which is in the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +173,13 @@ class TriGraph:
     sentence_passage: Integers | None = None
     parameters: TriGraphParameters = field(default_factory=TriGraphParameters)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", preset(self.parameters, PAPER))
+
+    def rarity(self, entities: Rows) -> Scores:
+        """How much some entities tell."""
+        return self.matrices.rarity(entities) if self.parameters.rarity else np.ones(len(entities))
+
     def with_parameters(self, **changes: object) -> TriGraph:
         """The same graph, asked with other parameters."""
         return replace(self, parameters=replace(self.parameters, **changes))  # type: ignore[arg-type]
@@ -167,7 +205,7 @@ class TriGraph:
         """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
         vectors, allowed = asked.vectors, asked.allowed
         close = nearest_passages(self.passages, asked, max(k, self.parameters.dense_passages))
-        return self._tiles(vectors, self.links(asked), close, k, allowed)
+        return self._tiles(asked.questions, vectors, self.links(asked), close, k, allowed)
 
     def links(self, asked: Asked) -> list[Links]:
         """The entities that each question names (eq. 3), also by its nearest name."""
@@ -176,14 +214,20 @@ class TriGraph:
         )
 
     def _tiles(
-        self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
+        self,
+        questions: Sequence[str],
+        vectors: Vectors,
+        linked: Sequence[Links],
+        close: Sequence[_Near],
+        k: int,
+        allowed: Allowed | None,
     ) -> Iterator[list[Retrieved]]:
         """The answers to some questions, fewer at a time where they touch much."""
         first, size = 0, QUESTION_TILE
         while first < len(linked):
             tile = slice(first, first + size)
             try:
-                found = self._answers(vectors[tile], linked[tile], close[tile], k, allowed)
+                found = self._answers(questions[tile], vectors[tile], linked[tile], close[tile], k, allowed)
             except TooManyLinks:
                 size = (min(size, len(linked) - first) + 1) // 2
                 continue
@@ -199,7 +243,13 @@ class TriGraph:
         return self.matrices.contained_in.degrees(rows) > 0
 
     def _answers(
-        self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
+        self,
+        questions: Sequence[str],
+        vectors: Vectors,
+        linked: Sequence[Links],
+        close: Sequence[_Near],
+        k: int,
+        allowed: Allowed | None,
     ) -> list[Retrieved]:
         """The answers to a tile of questions; raises TooManyLinks where they touch too much to go together."""
         found = [
@@ -208,13 +258,21 @@ class TriGraph:
         ]
         asking = [i for i, links in enumerate(linked) if links and len(close[i][0])]
         if asking:
-            walked = self._walk(vectors[asking], [linked[i] for i in asking], [close[i] for i in asking], k, allowed)
+            some = [linked[i] for i in asking]
+            odds = unexplained([questions[i] for i in asking], some, self.rarity)
+            walked = self._walk(vectors[asking], some, odds, [close[i] for i in asking], k, allowed)
             for i, answer in zip(asking, walked, strict=True):
                 found[i] = answer
         return found
 
     def _walk(
-        self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
+        self,
+        vectors: Vectors,
+        linked: Sequence[Links],
+        odds: Scores,
+        close: Sequence[_Near],
+        k: int,
+        allowed: Allowed | None,
     ) -> list[Retrieved]:
         """The answers to questions of which each names an entity and has a nearest passage."""
         setting = self.parameters
@@ -229,7 +287,7 @@ class TriGraph:
             relevance = products(self.passages, without(vectors, named, setting.rank_residual), pairs)
             strongest = np.maximum.reduceat(relevance, asking.searchsorted(questions)).astype(np.float64)
             relative = relevance / np.maximum(strongest, LEAST)[asking]
-            scores = scores * np.maximum(relative, LEAST) ** setting.agreement
+            scores = scores * np.maximum(relative, LEAST) ** (setting.agreement * odds)[asking]
         missing = k - np.bincount(asking)
         if missing.max() > 0:
             pairs, scores = _extended(pairs, scores, missing, *_columns(close, slice(setting.dense_passages, None)))

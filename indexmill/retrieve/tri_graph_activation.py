@@ -113,12 +113,14 @@ def activate(
     bridge; None for all.
     """
     setting = graph.parameters
-    threshold = setting.activation_threshold if setting.pruning else 0.0
+    threshold = setting.activation_threshold if setting.pruning else 0.0  # of this iteration
     active = _linked(linked)
     frontier, carried = active.pairs, active.scores
     strongest = np.zeros(len(linked))  # similarity of the best sentence of the first iteration
     for hop in range(setting.hops if setting.activation else 0):
-        carried = carried * np.sqrt(graph.matrices.rarity(parts(frontier)[1]))  # what each passes on
+        if hop:
+            threshold = max(threshold * setting.threshold_factor - setting.threshold_step, 0.0)
+        carried = carried * np.sqrt(graph.rarity(parts(frontier)[1]))  # what each passes on
         if hop and setting.reading == "max":
             # No path is longer than its first part: what cannot pass the threshold need not be tried.
             able = carried > threshold
@@ -137,8 +139,9 @@ def activate(
         if not hop:
             (first,) = changes(asking).nonzero()
             strongest[asking[first]] = np.maximum(np.maximum.reduceat(similarity, first), LEAST)
-        similarity = np.minimum(similarity / strongest[asking], 1.0)
-        reached = _bridge(graph, frontier, carried, sources, sentences, touched, similarity, most)
+        if setting.relative:
+            similarity = np.minimum(similarity / strongest[asking], 1.0)
+        reached = _bridge(graph, frontier, carried, sources, sentences, touched, similarity, threshold, most)
         frontier, carried = _absorb(active, reached, threshold, hop + 2)
     return active
 
@@ -191,12 +194,14 @@ def _bridge(
     sentences: Pairs,
     touched: Pairs,
     similarity: Scores,
+    threshold: float,
     most: int | None,
 ) -> _Reached:
     """One iteration of eq. 5: from entities over the sentences that mention them to the entities mentioned there.
 
     carried: what each entity of the frontier passes on. sources, sentences: the links of the frontier, as position of
-    the entity and sentence. touched, similarity: the distinct sentences, and the similarity of each.
+    the entity and sentence. touched, similarity: the distinct sentences, and the similarity of each. threshold:
+    of this iteration.
     """
     setting = graph.parameters
     at = touched.searchsorted(sentences)
@@ -212,7 +217,7 @@ def _bridge(
     if kept is not None:
         sources, sentences, flow = sources[kept], sentences[kept], flow[kept]
     if setting.reading == "max" and setting.pruning:  # a weaker link leads to nothing that is kept
-        strong = flow > setting.activation_threshold
+        strong = flow > threshold
         sources, sentences, flow = sources[strong], sentences[strong], flow[strong]
     rows, level, first = best_of_each(sentences, flow)
     if setting.reading == "sum":

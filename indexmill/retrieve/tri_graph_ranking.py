@@ -44,10 +44,12 @@ def rank(
     linked, column = matches(paired(asking[owners], entities), active.pairs)
     owners, counts = owners[linked], counts[linked]
 
-    evidence = active.scores * matrices.rarity(named)
+    evidence = active.scores * graph.rarity(named)
     bonus = sums(owners, (evidence / active.levels)[column] * np.log1p(counts), len(passages))
     similarity = np.zeros(len(passages))
-    similarity[passages.searchsorted(near)] = _scaled(parts(near)[0], similarities)
+    similarity[passages.searchsorted(near)] = (
+        _scaled(parts(near)[0], similarities) if setting.relative else np.maximum(similarities, 0.0)
+    )
     start = (setting.similarity_weight * similarity + np.log1p(bonus)) * setting.passage_weight
     if not setting.pagerank:
         return passages, start

@@ -14,7 +14,7 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
   two hops begins with an entity that the question does not name.)
 - *The open question* is the question's vector without the names in it, in part: what is asked, not of whom.
 - *Agreement.* Where entities are linked, a document's score is multiplied by its relative similarity to the open
-  question, to the power of ``agreement``.
+  question, to a power that is ``agreement`` where names explain half of the question, and more where they explain less.
 - *Small scores* are not followed further (``follow``), so that a walk's cost follows the question and not the corpus.
 """
 
@@ -22,18 +22,19 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from indexmill.retrieve.base import Allowed, Asked, Count, Encode, Finite, Share, Vectors, Weight
+from indexmill.retrieve.base import Allowed, Asked, Count, Encode, Finite, Share, Vectors, Weight, preset
 from indexmill.retrieve.columns import parts
-from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse, TooManyLinks
+from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse, TooManyLinks, rarity
+from indexmill.retrieve.question_links import unexplained
 from indexmill.retrieve.zoom_passages import (
     Documents,
     Local,
@@ -47,7 +48,7 @@ from indexmill.retrieve.zoom_question import QuestionNames
 from indexmill.retrieve.zoom_start import Similarities, question_links, similarities
 from indexmill.retrieve.zoom_walk import Block, QuestionLinks, Scale, Shared, Walk, shared
 
-__all__ = ["Scope", "Sentence", "ZoomBlocks", "ZoomGraph", "ZoomGraphParameters", "Zoomed"]
+__all__ = ["PAPER", "Scope", "Sentence", "ZoomBlocks", "ZoomGraph", "ZoomGraphParameters", "Zoomed"]
 
 QUESTION_TILE = 64
 """Questions whose similarities to all documents are held at once."""
@@ -75,12 +76,16 @@ class ZoomGraphParameters:
     question_weight: of the links to entities against those to documents.
     look_ahead: least relative similarity of a sentence that passes its entities on; above 1 none does.
     look_ahead_power: of that similarity, as the weight of the entity. open_share: of what a question names, taken out
-    of its vector for the look-ahead; for the agreement all is. agreement: power of a document's relative similarity.
+    of its vector for the look-ahead; for the agreement all is. agreement: power of a document's relative
+    similarity, where names explain half of the question.
     widest_entity: an entity in more sentences leads on only through those of the nearest documents.
     nearest_name: least similarity at which a name that no entity has stands for the nearest one.
     follow: a node with no more than this score is not followed.
     fine, entities, question_links, document_links, semantic_links, temporal_links: False leaves that out (table 4).
+    preset: ``paper`` gives every setting that is left at its default here the value that the paper prints (PAPER).
     """
+
+    preset: Literal["ours", "paper"] = "ours"
 
     steps: Count = 5
     restart: Share = 0.8
@@ -106,6 +111,17 @@ class ZoomGraphParameters:
     document_links: bool = True
     semantic_links: bool = True
     temporal_links: bool = True
+
+
+PAPER: Mapping[str, object] = {
+    "title_weight": 1.0,
+    "question_weight": 1.0,
+    "look_ahead": 2.0,
+    "agreement": 0.0,
+    "nearest_name": -1.0,
+    "follow": 0.0,
+}
+"""The settings of the paper's text, where ours differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +219,7 @@ class ZoomGraph:
     sentence_starts: Rows = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", preset(self.parameters, PAPER))
         every = np.arange(len(self.vectors) + 1, dtype=self.passage_document.dtype)
         passages = self.passage_document.searchsorted(every)
         sentences = self.sentence_passage.searchsorted(passages.astype(self.sentence_passage.dtype))
@@ -223,7 +240,7 @@ class ZoomGraph:
     def having(self, parameters: ZoomGraphParameters) -> ZoomGraph:
         """The same graph with all these parameters: see ``with_parameters``."""
         other = copy.copy(self)  # and not `replace`, which would count the links again
-        object.__setattr__(other, "parameters", parameters)
+        object.__setattr__(other, "parameters", preset(parameters, PAPER))
         return other
 
     def retrieve(
@@ -257,7 +274,8 @@ class ZoomGraph:
             part = slice(first, first + QUESTION_TILE)
             named = self.names.find(linked[part], asked.vectors[part])
             similar = similarities(self, scope, named)
-            tile = _Tile(named.vectors, similar, question_links(self, scope, named, similar))
+            odds = unexplained(asked.questions[part], linked[part], lambda rows: rarity(self.spread[rows]))
+            tile = _Tile(named.vectors, similar, question_links(self, scope, named, similar), odds)
             yield self._answers(scope, walk, tile, k, explain)
 
     def _cuts(self, scope: Scope, links: QuestionLinks, count: int) -> list[int]:
@@ -309,7 +327,7 @@ class ZoomGraph:
         own = links.nodes >= len(self.vectors)
         agreeing = np.bincount(links.questions[own], minlength=count) > 0  # else there is no open question
         # What is zoomed into does not depend on how many hits are wanted.
-        found = ranked_documents(self, walked, tile.similar, agreeing, max(k, setting.documents))
+        found = ranked_documents(self, walked, tile.similar, agreeing, tile.odds, max(k, setting.documents))
         yield found, local(self, scope, found, walked, explain)
 
     def _linked(self, links: QuestionLinks, count: int) -> list[tuple[tuple[int, float], ...]]:
@@ -349,16 +367,18 @@ class Scope:
 
 
 class _Tile(NamedTuple):
-    """Questions that are answered together: their vectors, similarities to documents, and links."""
+    """Questions that are answered together: their vectors, similarities to documents, links, and how much of each is
+    not explained by what it names."""
 
     vectors: Vectors
     similar: Similarities
     links: QuestionLinks
+    odds: Scores
 
     def slice(self, first: int, last: int) -> _Tile:
         """Some of the questions."""
         its = slice(first, last)
-        return _Tile(self.vectors[its], self.similar.slice(its), self.links.slice(first, last))
+        return _Tile(self.vectors[its], self.similar.slice(its), self.links.slice(first, last), self.odds[its])
 
 
 def _empty(rows: int) -> Block:

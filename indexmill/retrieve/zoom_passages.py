@@ -128,19 +128,25 @@ def _before(lengths: Sequence[int] | Rows) -> Rows:
 
 
 def ranked_documents(
-    graph: ZoomGraph, walked: Walked, similar: Similarities, agreeing: npt.NDArray[np.bool_], k: int
+    graph: ZoomGraph,
+    walked: Walked,
+    similar: Similarities,
+    agreeing: npt.NDArray[np.bool_],
+    odds: Scores,
+    k: int,
 ) -> Documents:
     """The k best documents of each question by coarse score, then by similarity.
 
-    agreeing: ``(n_questions,)``, whose scores count by how far a document agrees with the open question. similar: of
-    the same questions.
+    agreeing: ``(n_questions,)``, whose scores count by how far a document agrees with the open question. odds: that
+    what is asked for is not explained by what is named, the more the document must agree. similar: of the same
+    questions.
     """
     setting, count = graph.parameters, len(agreeing)
     asking, rows, scores = walked.below(len(graph.vectors))
     if setting.agreement:
         scale = np.maximum(similar.strongest / np.float64(UNIT), LEAST)[asking]
         relevance = similar.opened.ravel().take(asking * len(graph.vectors) + rows) / np.float64(UNIT)
-        relative = np.maximum(relevance / scale, LEAST) ** setting.agreement
+        relative = np.maximum(relevance / scale, LEAST) ** (setting.agreement * odds)[asking]
         scores = np.where(agreeing[asking], scores * relative, scores)
     cuts = asking.searchsorted(np.arange(count + 1)).tolist()
     found, dense = [], np.zeros(count, dtype=np.bool_)

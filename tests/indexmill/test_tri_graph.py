@@ -17,7 +17,7 @@ from indexmill.names import NameIndex, canonical_name, entity_id
 from indexmill.retrieve import tri_graph
 from indexmill.retrieve.base import Asked
 from indexmill.retrieve.matrices import Matrices, Sparse, build_matrices
-from indexmill.retrieve.tri_graph import Retrieved, TriGraph, TriGraphParameters
+from indexmill.retrieve.tri_graph import PAPER, Retrieved, TriGraph, TriGraphParameters
 
 PLAIN = TriGraphParameters(agreement=0.0, bridge_residual=0.0, rank_residual=0.0)
 
@@ -520,3 +520,42 @@ def test_matrices_count_mentions_in_any_order(data: st.DataObject) -> None:
     again = built(placed[::-1])
     assert (again.contents.indices == matrices.contents.indices).all()
     assert (again.strengths == matrices.strengths).all()
+
+
+def test_a_subject_is_linked_to_its_sentences_up_to_the_next_one() -> None:
+    sentence_passage = np.array([0, 0, 0, 0, 1, 1])
+    passage, sentence, entity = np.array([0, 0, 0, 1]), np.array([0, 2, 1, 4]), np.array([0, 1, 2, 0])
+    kinds = np.array(["subject", "subject", "name", "subject"])
+    matrices = build_matrices(
+        passage, sentence, entity, kinds, sentence_passage=sentence_passage, passages=2, entities=3
+    )
+    linked = [matrices.mentioned_in.links(np.array([one]))[1].tolist() for one in range(3)]
+    assert linked == [[0, 1, 4, 5], [2, 3], [1]]
+    assert matrices.contents.counts is not None
+    assert matrices.contents.counts.tolist() == [8, 8, 1, 8]
+
+
+def test_the_paper_s_settings_stand_where_ours_are_left_as_they_are() -> None:
+    paper = alpha()[0].with_parameters(preset="paper", damping=0.6, hops=2).parameters
+    assert (paper.damping, paper.hops) == (0.6, 2)
+    left = {name: value for name, value in PAPER.items() if name not in ("damping", "agreement")}
+    assert {name: getattr(paper, name) for name in left} == left
+
+
+def test_without_rarity_every_entity_tells_as_much() -> None:
+    found, _ = alpha(rarity=False)
+    assert found.rarity(np.arange(3)).tolist() == [1.0, 1.0, 1.0]
+    assert found.with_parameters(rarity=True).rarity(np.arange(3)).min() < 1.0
+
+
+def test_the_threshold_falls_from_one_iteration_to_the_next() -> None:
+    """Gamma is reached by the second iteration, with half of what Beta, in two passages, passes on."""
+
+    def active(**changes: Any) -> set[str]:
+        found, names = alpha(activation_threshold=0.6, **changes)
+        (answer,) = found.retrieve(QUESTION, ["What is Alpha?"], 2)
+        return {names[one.entity] for one in answer.activations}
+
+    assert "gamma" not in active()
+    assert "gamma" in active(threshold_factor=0.5)
+    assert "gamma" in active(threshold_step=0.3)

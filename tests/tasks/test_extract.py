@@ -64,10 +64,14 @@ def relations(found: Extraction) -> list[tuple[str, str, str]]:
 
 def test_sentences_are_units_and_the_words_between_two_names_relate_them() -> None:
     found = extracted("", "Ada Marl built the Bridge of Vell. It rained.  Vell lies\non Orrin Bay.")
-    first, second = "Ada Marl built the Bridge of Vell.", "Vell lies on Orrin Bay."
+    first, about, second = "Ada Marl built the Bridge of Vell.", "It rained.", "Vell lies on Orrin Bay."
     built = Relation("ada marl", "vell", "built the bridge of", "built the Bridge of", first)
     lies = Relation("vell", "orrin bay", "lies on", "lies on", second)
-    assert found.units == (Unit(first, ("ada marl", "vell"), (built,)), Unit(second, ("vell", "orrin bay"), (lies,)))
+    assert found.units == (
+        Unit(first, ("ada marl", "vell"), (built,)),
+        Unit(about, ("ada marl",), ()),
+        Unit(second, ("vell", "orrin bay"), (lies,)),
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,197 @@
+"""What a text is about: the subject of each of its paragraphs, as its first sentence says.
+
+"The Trail is a 1923 film ..." opens a paragraph about "The Trail", and the sentences after it, that say "it" and "the
+film", are about it too. So a paragraph's subject stands for it as a document's title does for the document, where
+titles tell nothing: a pure function of one document.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from indexmill.models.recogniser import Mention, names_nothing
+from indexmill.names import canonical_name, canonical_words
+
+__all__ = ["About", "Subject", "subjects_of"]
+
+_PARAGRAPH = re.compile(r"(?:\A|\n[ \t]*\n)\s*")
+_ARTICLE = re.compile(r"[\s\"'“”‘’«»(\[*_#>`|-]*(?:(?:The|An?)\s+)?[\"'“‘«(\[*_`]*")
+_SENTENCE = re.compile(r"[.!?][\"'”’)\]]*\s+(?=[^\Wa-z\d_])|\n")
+_ASIDE = re.compile(r"\s*\([^()]{0,200}(?:\([^()]*\)[^()]{0,100})?\)")
+_VERB = re.compile(
+    r"[\s,]*(?:,[^.;]{0,160}?,)?\s*\b(?:is|was|are|were|has|had|may refer|can refer|refers?|will be|became|means)\b"
+)
+_PHRASE = re.compile(
+    r"[^\s,;:()\"“”][^,;:()\n]{0,100}?(?=\s*[,(]|\s+(?:is|was|are|were|has|had|may|can|refers?|became|means)\b)"
+)
+_KNOWN_AS = re.compile(
+    r"\b(?:known(?: \w+)? as|known by|called|nicknamed|born|née|alias|pseudonym|stage name|pen name|ring name"
+    r"|abbreviated(?: as| to)?|or simply|formerly|aka|a\.k\.a\.),?(?: the)?[\s\"“'‘(]*$"
+)
+_NICKNAME = re.compile(r"\s*[\"“]\s*([^\"“”]{1,30}?)\s*[\"”]\s*")
+_INITIAL = re.compile(r"[^\W\d_]\.")
+_CAPITAL = re.compile(r"[^\Wa-z\d_]")
+_WORDS = 10
+_REFERRING = frozenset(
+    [
+        "he",
+        "she",
+        "it",
+        "they",
+        "his",
+        "her",
+        "its",
+        "their",
+        "this",
+        "these",
+        "that",
+        "those",
+        "there",
+        "here",
+        "we",
+        "you",
+        "i",
+    ]
+)
+_NAMED = frozenset(("name", "work", "code", "alias"))
+_RANK = re.compile(
+    r"(?:(?:Sir|Dame|Lord|Lady|Saint|St|Dr|Mr|Mrs|Ms|Prince|Princess|King|Queen|Count|Countess|Baron|Baroness|Duke"
+    r"|Duchess|General|Colonel|Captain|Major|Lieutenant|Admiral|Professor|Rev|Reverend|Pope|Bishop|Archbishop|Venerable"
+    r"|Blessed|President|Senator|Judge)\.?\s+)+"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a text is about from ``start`` to the next subject: its names, each as written and canonical."""
+
+    start: int
+    names: tuple[tuple[str, str], ...]
+
+
+class About(NamedTuple):
+    """What a document is about: whether its title says so, and what its text says, in the order of the text."""
+
+    titled: bool
+    subjects: tuple[Subject, ...]
+
+
+def subjects_of(title: str, text: str, mentions: Sequence[Mention]) -> About:
+    """What a document is about. mentions: of title and text, in any order.
+
+    A title says what the text is about where the text speaks of it: most words of the title stand in the text, or one
+    of them in a name there. "Report 12" says nothing; the paragraphs of the text then stand for themselves. Of a text
+    that has a title to it, the subject of the first paragraph says how else the same thing is called.
+    """
+    told = sorted((m for m in mentions if m.field == "text" and m.kind in _NAMED), key=lambda m: (m.start, -m.end))
+    found = _of_paragraphs(text, told)
+    if not title or not found:
+        return About(bool(title), tuple(found))
+    words = set(_words(title))
+    if not _tells(words, text, told):
+        return About(False, tuple(found))
+    first = found[0]
+    same = any(words.intersection(name.split()) for _, name in first.names)
+    own = canonical_name(title)
+    names = tuple(name for name in first.names if name[1] != own) if same else ()
+    return About(True, (Subject(first.start, names),) if names else ())
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in canonical_words(text) if not names_nothing(word)]
+
+
+def _tells(words: set[str], text: str, told: Sequence[Mention]) -> bool:
+    """Whether a text speaks of what these words name."""
+    if 2 * len(words.intersection(canonical_words(text))) > len(words):
+        return True
+    letters = {word for word in words if not word.isdigit()}
+    return any(not letters.isdisjoint(canonical_words(text[mention.start : mention.end])) for mention in told)
+
+
+def _of_paragraphs(text: str, told: Sequence[Mention]) -> list[Subject]:
+    """The subjects of a text's paragraphs, in their order, by their first sentences.
+
+    One that opens with a pronoun, or with "the company", goes on about the subject before it.
+    """
+    starts = [mention.start for mention in told]
+    found: list[Subject] = []
+    for opening in _PARAGRAPH.finditer(text):
+        start = opening.end()
+        end = _SENTENCE.search(text, start)
+        stop = end.start() + 1 if end else len(text)
+        said = _subject(text, start, stop, told[bisect_left(starts, start) : bisect_left(starts, stop)], not found)
+        names: dict[str, str] = {}
+        for surface in said:
+            names.setdefault(canonical_name(surface), surface)
+        names.pop("", None)
+        if names:
+            found.append(Subject(start, tuple((surface, name) for name, surface in names.items())))
+    return found
+
+
+def _subject(text: str, start: int, stop: int, told: Sequence[Mention], opens: bool) -> list[str]:
+    """The names of the subject of a sentence, the first as it is written."""
+    match = _ARTICLE.match(text, start, stop)
+    at = match.end() if match else start
+    heads = [mention for mention in told if mention.start <= at < mention.end]
+    phrase = _phrase(text, at, stop)
+    names: list[str] = []
+    longest = max((mention.end for mention in heads), default=at)
+    if phrase and at + len(phrase) > longest:
+        names.append(phrase)
+    elif heads:
+        names += [text[mention.start : mention.end] for mention in heads]
+    elif told and (opens or _CAPITAL.match(text, at)) and text[start:stop].split(None, 1)[0].lower() not in _REFERRING:
+        first = told[0]
+        names.append(text[first.start : first.end])
+    if not names:
+        return []
+    for mention in told:
+        if _KNOWN_AS.search(text, max(start, mention.start - 30), mention.start):
+            names.append(text[mention.start : mention.end])
+    for name in list(names):
+        names += _shorter(name)
+    return names
+
+
+def _phrase(text: str, at: int, stop: int) -> str:
+    """The words before the verb of a sentence that says what something is, if they begin as a name does."""
+    if not _CAPITAL.match(text, at) and not text[at : at + 1].isdigit():
+        return ""
+    match = _PHRASE.match(text, at, stop)
+    if not match:
+        return ""
+    after = match.end()
+    while aside := _ASIDE.match(text, after, stop):
+        after = aside.end()
+    words = match[0].split()
+    if not _VERB.match(text, after, stop) or len(words) > _WORDS or words[0].lower() in _REFERRING:
+        return ""
+    return match[0].strip("\"'“”‘’*_` ")
+
+
+def _shorter(name: str) -> Iterator[str]:
+    """How else a person of several given names is called: "Frank Wright Tuttle" is "Frank Tuttle", too."""
+    nickname = _NICKNAME.search(name)
+    if nickname:
+        name = f"{name[: nickname.start()]} {name[nickname.end() :]}".strip()
+        yield name
+        yield f"{nickname[1]} {name.split()[-1]}"
+    rank = _RANK.match(name)
+    bare = name[rank.end() :] if rank else name
+    words = bare.split()
+    if rank and words:
+        yield bare
+    if not 3 <= len(words) <= 6 or not all(_CAPITAL.match(word) for word in words):
+        return
+    short = f"{words[0]} {words[-1]}"
+    yield short
+    if rank:
+        yield f"{rank[0]}{short}"
+    if not any(_INITIAL.fullmatch(word) for word in words):
+        yield f"{words[0]} {' '.join(word[0] + '.' for word in words[1:-1])} {words[-1]}"
