@@ -225,4 +225,4 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(tables={"mentions": mentions}, counts={"documents_made": made})
 
 
-STAGE = Stage("recognise", version=2, compute=_compute)
+STAGE = Stage("recognise", version=3, compute=_compute)
