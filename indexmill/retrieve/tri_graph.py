@@ -27,8 +27,7 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 - *The walk* stays on the activated entities, the passages that contain them, and the nearest passages: its cost
   follows the question and not the corpus. A few steps order the passages as the limit does.
 - *Agreement.* A passage that the walk reaches should also resemble the open question: its score is multiplied by its
-  relative similarity, to a power that is ``agreement`` where names explain half of the question, more where they
-  explain less and less where they explain more (``unexplained``): where the graph has little to say, similarity ranks.
+  relative similarity to the power of ``agreement``.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, posi
 from indexmill.retrieve.dense import nearest_passages
 from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores, TooManyLinks
 from indexmill.retrieve.open_question import LEAST, named_parts, without
-from indexmill.retrieve.question_links import Links, link_known, links_of, unexplained
+from indexmill.retrieve.question_links import Links, link_known, links_of
 from indexmill.retrieve.tri_graph_activation import NOTHING, Activated, Activation, activate
 from indexmill.retrieve.tri_graph_ranking import rank
 
@@ -78,8 +77,7 @@ class TriGraphParameters:
     widest_entity: an entity mentioned in more sentences passes on only through those of the nearest passages, and one
         contained in more passages brings none of them in; it still counts in passages that take part anyway.
     bridge_residual, rank_residual: how much of what a question names is taken out of its vector, 0 to 1.
-    agreement: the power of a passage's relative similarity in its final score, where names explain half of the
-        question; 0 leaves it out.
+    agreement: the power of a passage's relative similarity in its final score; 0 leaves it out.
     nearest_name: least similarity at which a name that no entity has stands for the nearest one (eq. 3).
     activation, pagerank, pruning: False leaves that part out (figure 4).
     rarity: whether entities in few documents count for more; the paper's appendix G.3 argues for weights of one.
@@ -205,7 +203,7 @@ class TriGraph:
         """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
         vectors, allowed = asked.vectors, asked.allowed
         close = nearest_passages(self.passages, asked, max(k, self.parameters.dense_passages))
-        return self._tiles(asked.questions, vectors, self.links(asked), close, k, allowed)
+        return self._tiles(vectors, self.links(asked), close, k, allowed)
 
     def links(self, asked: Asked) -> list[Links]:
         """The entities that each question names (eq. 3), also by its nearest name."""
@@ -214,20 +212,14 @@ class TriGraph:
         )
 
     def _tiles(
-        self,
-        questions: Sequence[str],
-        vectors: Vectors,
-        linked: Sequence[Links],
-        close: Sequence[_Near],
-        k: int,
-        allowed: Allowed | None,
+        self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
     ) -> Iterator[list[Retrieved]]:
         """The answers to some questions, fewer at a time where they touch much."""
         first, size = 0, QUESTION_TILE
         while first < len(linked):
             tile = slice(first, first + size)
             try:
-                found = self._answers(questions[tile], vectors[tile], linked[tile], close[tile], k, allowed)
+                found = self._answers(vectors[tile], linked[tile], close[tile], k, allowed)
             except TooManyLinks:
                 size = (min(size, len(linked) - first) + 1) // 2
                 continue
@@ -243,13 +235,7 @@ class TriGraph:
         return self.matrices.contained_in.degrees(rows) > 0
 
     def _answers(
-        self,
-        questions: Sequence[str],
-        vectors: Vectors,
-        linked: Sequence[Links],
-        close: Sequence[_Near],
-        k: int,
-        allowed: Allowed | None,
+        self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
     ) -> list[Retrieved]:
         """The answers to a tile of questions; raises TooManyLinks where they touch too much to go together."""
         found = [
@@ -258,21 +244,13 @@ class TriGraph:
         ]
         asking = [i for i, links in enumerate(linked) if links and len(close[i][0])]
         if asking:
-            some = [linked[i] for i in asking]
-            odds = unexplained([questions[i] for i in asking], some, self.rarity)
-            walked = self._walk(vectors[asking], some, odds, [close[i] for i in asking], k, allowed)
+            walked = self._walk(vectors[asking], [linked[i] for i in asking], [close[i] for i in asking], k, allowed)
             for i, answer in zip(asking, walked, strict=True):
                 found[i] = answer
         return found
 
     def _walk(
-        self,
-        vectors: Vectors,
-        linked: Sequence[Links],
-        odds: Scores,
-        close: Sequence[_Near],
-        k: int,
-        allowed: Allowed | None,
+        self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None
     ) -> list[Retrieved]:
         """The answers to questions of which each names an entity and has a nearest passage."""
         setting = self.parameters
@@ -287,7 +265,7 @@ class TriGraph:
             relevance = products(self.passages, without(vectors, named, setting.rank_residual), pairs)
             strongest = np.maximum.reduceat(relevance, asking.searchsorted(questions)).astype(np.float64)
             relative = relevance / np.maximum(strongest, LEAST)[asking]
-            scores = scores * np.maximum(relative, LEAST) ** (setting.agreement * odds)[asking]
+            scores = scores * np.maximum(relative, LEAST) ** setting.agreement
         missing = k - np.bincount(asking)
         if missing.max() > 0:
             pairs, scores = _extended(pairs, scores, missing, *_columns(close, slice(setting.dense_passages, None)))
