@@ -24,7 +24,8 @@ def coverage(questions: Sequence[str], linked: Sequence[Links], rarity: Callable
 
     linked: the entities of each question (LinearRAG, eq. 3). rarity: how much some entities tell, 1 for one that a
     single document mentions. A term counts by the rarity and the similarity of the entity that tells most of those
-    whose name holds it; common words do not count.
+    whose name holds it; common words do not count. Where no name stands in the question, because it is known to mention
+    them in other words, the one that tells most counts as a term of it.
     """
     found = np.zeros(len(questions))
     owners = [i for i, links in enumerate(linked) for _ in links]
@@ -34,12 +35,14 @@ def coverage(questions: Sequence[str], linked: Sequence[Links], rarity: Callable
     names = Analyser()
     wanted = [set(terms) for terms in question_terms(questions)]
     weighed: list[dict[str, float]] = [{} for _ in questions]
+    beside = [0.0] * len(questions)
     links = (link for links in linked for link in links)
     for i, link, tells in zip(owners, links, told, strict=True):
         of_question = weighed[i]
+        beside[i] = max(beside[i], tells * link.score)
         for term in wanted[i].intersection(names.terms(link.name)):
             of_question[term] = max(of_question.get(term, 0.0), tells * link.score)
     for i, of_question in enumerate(weighed):
-        if of_question:
-            found[i] = sum(of_question[term] for term in sorted(of_question)) / len(wanted[i])
+        inside = sum(of_question[term] for term in sorted(of_question))
+        found[i] = min((inside or beside[i]) / max(len(wanted[i]), 1), 1.0)
     return found

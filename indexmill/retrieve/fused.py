@@ -18,8 +18,10 @@ they do not, it only repeats the nearest passages. So the walks count by
     c(q) = exp(known coverage(q) + agreed agreement(q) - doubt)
 
 with the part of the question that its linked entities explain (``coverage``), and the part of their first ten passages
-that two walks have in common. A question that names nothing is answered by words and vectors. dense counts 1 / (1 + c),
-since walks begin at the nearest passages, and to count these twice does harm.
+that two walks have in common. A question that names nothing is answered by words and vectors.
+
+*What is counted twice does harm.* Walks begin at the nearest passages, so dense counts 1 / (1 + c) beside them;
+lsh_tree reads the lists of dense and bm25 in its two rounds, so these count a fifth beside it.
 
 The order depends on the question and the settings alone, not on how many hits are asked for, and no term of it is a
 step: nothing is switched off or on by a threshold. ``docs/families.md`` has the measurements.
@@ -65,6 +67,8 @@ are noise. zoom_graph ranks few documents well and the rest hardly."""
 _FROM_PASSAGES = ("tri_graph", "zoom_graph")
 """The walks that begin at the nearest passages; that of heterograph never does."""
 
+_READ_BY_LSH_TREE = frozenset(("dense", "bm25"))
+
 _SHARES = (0.2, 0.6)
 """The part of a strength that is relative: of words and vectors, and of walks."""
 
@@ -73,6 +77,9 @@ _HALF_RANK = 3.0
 
 _HEAD = 10
 """Passages of each walk that agreement is found in."""
+
+_READ_ALREADY = 0.2
+"""What dense and bm25 count beside lsh_tree, which reads their lists."""
 
 _UNDECIDED = 0.5
 """The agreement of a walk that there is no other beside."""
@@ -98,7 +105,7 @@ class FusedParameters:
     zoom_graph: _Weight = 0.5
     bm25: _Weight = 1.0
     dense: _Weight = 0.9
-    lsh_tree: _Weight = 0.0
+    lsh_tree: _Weight = 1.0
     community_tree: _Weight = 0.0
     heterograph: _Weight = 0.0
     known: _Exponent = 4.8
@@ -121,13 +128,16 @@ class FusedParameters:
 
         coverage: None where no method walks from what the question names.
         """
+        counted = dict.fromkeys(lists, 1.0)
+        if "lsh_tree" in lists:
+            counted |= dict.fromkeys(_READ_BY_LSH_TREE & lists.keys(), _READ_ALREADY)
         if coverage is None:
-            return dict.fromkeys(lists, 1.0)
-        certainty = self.certainty(coverage, agreement([one.rows for name, one in lists.items() if name in FLOORS]))
-        repeated = any(name in lists for name in _FROM_PASSAGES)
-        counted = {name: certainty if name in FLOORS else 1.0 for name in lists}
-        if repeated and "dense" in counted:
-            counted["dense"] = 1.0 / (1.0 + certainty)
+            return counted
+        walks = [name for name in lists if name in FLOORS]
+        certainty = self.certainty(coverage, agreement([lists[name].rows for name in walks]))
+        counted |= dict.fromkeys(walks, certainty)
+        if "dense" in lists and not lists.keys().isdisjoint(_FROM_PASSAGES):
+            counted["dense"] /= 1.0 + certainty
         return counted
 
 

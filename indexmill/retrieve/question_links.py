@@ -27,16 +27,12 @@ __all__ = [
     "link_nearest",
     "links_of",
     "mentioned",
-    "unexplained",
 ]
 
 Rows = npt.NDArray[np.int64]
 
 FILTERED = 4
 """Fewest questions whose runs of words are filtered before they are looked up: for fewer it saves nothing."""
-
-LEAST_EXPLAINED = 0.05
-"""A smaller share of a question explained by its links counts as this one."""
 
 _TILE = 128
 """Questions whose runs of words are filtered together."""
@@ -112,35 +108,6 @@ def link_known(
         linked.append(tuple(links[row] for row in sorted(links)))
         first += len(of_one)
     return linked
-
-
-def unexplained(
-    questions: Sequence[str], linked: Sequence[Links], rarity: Callable[[Rows], npt.NDArray[np.float64]]
-) -> npt.NDArray[np.float64]:
-    """``(n_questions,)``: the odds that what each question asks for is not explained by what it is linked to.
-
-    Its words, without function words, are explained by the names that they stand in: by the best of them, as far as
-    its link is sure and its entity tells something (the square root of ``rarity``). With the share s of words that are
-    explained, the odds are (1 - s) / s: 1 for one half, 0 where every word stands in a rare name.
-    """
-    weights = np.sqrt(rarity(np.array([link.entity for links in linked for link in links], dtype=np.int64))).tolist()
-    shares = np.zeros(len(questions))
-    first = 0
-    for i, (question, links) in enumerate(zip(questions, linked, strict=True)):
-        if links:
-            words, tells, _ = question_words(question)
-            telling = {word for word, tell in zip(words, tells, strict=True) if tell}
-            best: dict[str, float] = {}
-            for link, weight in zip(links, weights[first : first + len(links)], strict=True):
-                for word in link.name.split():
-                    best[word] = max(best.get(word, 0.0), link.score * weight)
-            inside = sum(best[word] for word in sorted(telling) if word in best)
-            # A name that the question is known to mention may stand there in other words.
-            beside = 0.0 if inside else max(best.values(), default=0.0)
-            shares[i] = min((inside + beside) / max(len(telling), 1), 1.0)
-        first += len(links)
-    shares = np.maximum(shares, LEAST_EXPLAINED)
-    return (1.0 - shares) / shares
 
 
 def mentioned(asked: Asked, names: NameIndex) -> list[list[str]]:

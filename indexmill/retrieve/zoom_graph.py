@@ -33,8 +33,8 @@ from pydantic import Field
 
 from indexmill.retrieve.base import Allowed, Asked, Count, Encode, Finite, Share, Vectors, Weight, preset
 from indexmill.retrieve.columns import parts
+from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse, TooManyLinks, rarity
-from indexmill.retrieve.question_links import unexplained
 from indexmill.retrieve.zoom_passages import (
     Documents,
     Local,
@@ -52,6 +52,9 @@ __all__ = ["PAPER", "Scope", "Sentence", "ZoomBlocks", "ZoomGraph", "ZoomGraphPa
 
 QUESTION_TILE = 64
 """Questions whose similarities to all documents are held at once."""
+
+LEAST_KNOWN = 0.05
+"""A smaller part of a question that its names explain counts as this one."""
 
 WALK_QUESTIONS = 16
 """Most questions that walk together."""
@@ -274,7 +277,8 @@ class ZoomGraph:
             part = slice(first, first + QUESTION_TILE)
             named = self.names.find(linked[part], asked.vectors[part])
             similar = similarities(self, scope, named)
-            odds = unexplained(asked.questions[part], linked[part], lambda rows: rarity(self.spread[rows]))
+            known = coverage(asked.questions[part], linked[part], lambda rows: np.sqrt(rarity(self.spread[rows])))
+            odds = (1.0 - known) / np.maximum(known, LEAST_KNOWN)
             tile = _Tile(named.vectors, similar, question_links(self, scope, named, similar), odds)
             yield self._answers(scope, walk, tile, k, explain)
 

@@ -34,3 +34,7 @@ def test_a_question_without_names_is_not_covered_and_a_batch_changes_nothing() -
     assert together.tolist() == [0.0, 0.25, 0.0]
     alone = [coverage([one], [its], rarity)[0] for one, its in zip(questions, links, strict=True)]
     assert alone == together.tolist()
+
+
+def test_a_name_that_a_question_is_known_to_mention_in_other_words_counts_as_a_word_of_it() -> None:
+    assert coverage(["Who funded it?"], [(Link(1, "marrow bridge", 1.0),)], rarity).tolist() == pytest.approx([0.5])

@@ -11,7 +11,7 @@ from indexmill.name_filter import NameFilter
 from indexmill.names import NameIndex, entity_id
 from indexmill.retrieve import question_links
 from indexmill.retrieve.base import Asked
-from indexmill.retrieve.question_links import Link, link_known, link_named, link_nearest, mentioned, unexplained
+from indexmill.retrieve.question_links import Link, link_known, link_named, link_nearest, mentioned
 
 NAMES = sorted(["ada venn", "marrow bridge", "bridge", "river"], key=entity_id)
 INDEX = NameIndex(NameIndex.keys([entity_id(name) for name in NAMES]))
@@ -104,16 +104,3 @@ def test_a_question_mentions_what_stands_in_it_what_rules_recognise_and_what_it_
         ["orla"],
     ]
     assert mentioned(Asked([], nothing), INDEX) == []
-
-
-def test_the_odds_that_a_question_is_not_explained_fall_with_the_words_in_rare_names() -> None:
-    question = "Where was Ada Marl of Vell born?"  # ada, marl, vell, born
-
-    def odds(*links: Link) -> float:
-        return float(unexplained([question], [links], lambda rows: np.where(rows == 9, 0.25, 1.0))[0])
-
-    assert odds(Link(0, "ada marl", 1.0)) == pytest.approx(1.0)  # two words of four
-    assert odds(Link(0, "ada marl", 1.0), Link(1, "vell", 1.0)) == pytest.approx(1 / 3)
-    assert odds(Link(9, "ada marl", 1.0)) == pytest.approx(3.0)  # half as much: the root of its rarity
-    assert odds(Link(0, "ada marl", 0.5)) == pytest.approx(3.0)
-    assert odds() == pytest.approx(19.0)
