@@ -19,6 +19,7 @@ from indexmill.names import NameIndex
 from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.heterograph import KINDS, Heterograph
+from indexmill.retrieve.heterograph_entries import cosines, rarity
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 from indexmill.retrieve.name_words import NameWords
 from indexmill.retrieve.rows import Rows as TableRows
@@ -100,9 +101,18 @@ class HeterographNodes:
         self._vectors = [
             shard for kind, pack in _VECTORS.items() for shard in _vectors(snapshot, pack, self._tables[kind])
         ]
+        self._passage_vectors = snapshot.vectors("vectors", "passages")
+        self._units = snapshot.vectors("unit_vectors", "vectors")
         self._unit_tokens = snapshot.vectors("unit_vectors", "tokens")
+        self._spread = arrays.get("spread")
+        self.name_vectors = snapshot.vectors("names", "vectors")
+        """The vectors of names, one shard after the other; none in a snapshot without a family that needs them."""
         self._check(snapshot)
         self._nodes = self._inverse(snapshot)
+        self._named = self._name_rows(snapshot, arrays["entity_keys"])
+        units = self.graph.rows("S")
+        said = self._support.indices.take(self._support.indptr[units].astype(np.int64))
+        self._texts = self.of_passages(said.astype(np.int64))
 
     def __len__(self) -> int:
         return len(self.graph)
@@ -141,6 +151,36 @@ class HeterographNodes:
     def passages_of(self, texts: Rows) -> Rows:
         """The passages, by their rows, of some texts."""
         return self._rows[texts].astype(np.int64)
+
+    # What ways into the graph weigh
+
+    def rarity(self, names: Rows) -> Scores:
+        """How much some of ``words`` tell, by the documents that name an entity or are about it; 1 for an overview."""
+        spread = np.ones(len(names), dtype=np.int64)
+        own = names < self.graph.rows("N").stop - self.graph.rows("N").start
+        if self._spread is None:
+            spread[own] = self.graph.links.degrees(names[own] + self.graph.rows("N").start)
+        else:
+            spread[own] = self._spread.take(names[own])
+        return rarity(spread)
+
+    def name_rows(self, entities: Rows) -> Rows:
+        """Where the vectors of the names of some entities stand in ``name_vectors``, of those that have one."""
+        found: Rows = self._named[entities - self.graph.rows("N").start]
+        return found[found >= 0]
+
+    def texts_of(self, units: Rows) -> Rows:
+        """The text that says each of some units."""
+        found: Rows = self._texts[units - self.graph.rows("S").start]
+        return found
+
+    def unit_cosines(self, units: Rows, vector: Vectors) -> Scores:
+        """The cosines of some units with one vector ``(1, d)``."""
+        return cosines(self._units, self._rows[units].astype(np.int64), vector)
+
+    def text_cosines(self, texts: Rows, vector: Vectors) -> Scores:
+        """The cosines of some texts with one vector ``(1, d)``."""
+        return cosines(self._passage_vectors, self._rows[texts].astype(np.int64), vector)
 
     # What is said of them
 
@@ -254,6 +294,19 @@ class HeterographNodes:
         about = np.bincount(owners[(linked >= entities.start) & (linked < entities.stop)], minlength=sizes["A"])
         if (about != 1).any():
             raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} has attributes that are not of one entity")
+
+    def _name_rows(self, snapshot: Snapshot, keys: npt.NDArray[np.uint64]) -> Rows:
+        """For each entity the row of its name in ``name_vectors``, -1 where it has none."""
+        found = np.full(len(keys), -1, dtype=np.int64)
+        owners = np.concatenate([np.empty(0, dtype=np.uint64), *snapshot.vectors("names", "entity_keys")])
+        if len(owners) != sum(map(len, self.name_vectors)):
+            raise CorruptBlob(f"{snapshot.path}: 'names' does not say of which entity each vector is")
+        order = owners.argsort()
+        at = np.minimum(owners[order].searchsorted(keys), max(len(owners) - 1, 0))
+        if len(owners):
+            has = owners[order[at]] == keys
+            found[has] = order[at[has]]
+        return found
 
     def _inverse(self, snapshot: Snapshot) -> npt.NDArray[np.int32]:
         """The node of each row of the tables of texts, units, attributes and elements, kind after kind."""

@@ -13,7 +13,7 @@ from indexmill.errors import BadInput
 from indexmill.packs import open_pack, write_pack
 from indexmill.retrieve import heterograph
 from indexmill.retrieve.base import settled
-from indexmill.retrieve.heterograph import KINDS, Heterograph, HeterographParameters, Walked, spent
+from indexmill.retrieve.heterograph import KINDS, Entries, Heterograph, HeterographParameters, Walked, spent
 from indexmill.retrieve.heterograph_through import through
 from indexmill.retrieve.matrices import Sparse
 
@@ -64,7 +64,7 @@ def test_a_walk_by_hand() -> None:
     pi(1) = 1/2 on 8 and 1/8 on 2, 3, 7 and 5. pi(2): 8 has 1/2 + (1/8 / 3 + 1/8 / 3 + 1/8 / 2 + 1/8) / 2, its
     neighbours 1/4 * 1/4 = 1/16 each; 2 leads to 0 and 6, 3 to 1 and 9, 1/48 each; 7 to 9, 1/32.
     """
-    (scores,) = small().walk([rows(8)], 0.5, 2)
+    (scores,) = small().walk([Entries.alike(rows(8))], 0.5, 2)
     expected = np.zeros(11)
     expected[8] = 1 / 2 + (1 / 24 + 1 / 24 + 1 / 16 + 1 / 8) / 2
     expected[[2, 3, 7, 5]] = 1 / 16
@@ -72,7 +72,7 @@ def test_a_walk_by_hand() -> None:
     expected[9] = 1 / 48 + 1 / 32
     assert scores == pytest.approx(expected)
     assert scores.sum() == pytest.approx(1)
-    assert small().walk([rows(2, 8)], 0.5, 0)[0][[2, 8]].tolist() == [0.5, 0.5]
+    assert small().walk([Entries.alike(rows(2, 8))], 0.5, 0)[0][[2, 8]].tolist() == [0.5, 0.5]
 
 
 def test_entries_of_names_are_not_retrieved_and_texts_and_relations_are() -> None:
@@ -160,7 +160,7 @@ def test_a_walk_is_the_formula_with_dense_matrices(
     matrix[owners, graph.links.indices] = 1
     matrix /= np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     starts = [np.unique(np.concatenate(both)) for both in asked]
-    found = graph.walk(starts, alpha, steps)
+    found = graph.walk([Entries.alike(one) for one in starts], alpha, steps)
     for entries, scores in zip(starts, found, strict=True):
         p = np.zeros(size)
         p[entries] = 1 / max(len(entries), 1)
@@ -214,7 +214,7 @@ def test_what_is_retrieved_is_of_the_right_kinds(
         assert (np.lexsort((found.rows, -found.scores)) == np.arange(len(found.rows))).all()
         assert len(set(found.rows.tolist())) == len(found.rows)
         assert (found.scores > 0).all()
-        (scores,) = graph.walk([np.union1d(names, vectors)], setting.restart, setting.steps)
+        (scores,) = graph.walk([Entries.alike(np.union1d(names, vectors))], setting.restart, setting.steps)
         assert np.array_equal(scores[found.rows], found.scores)
         for kind in KINDS[:5]:  # none that is left out is better than one that was added
             own = np.arange(len(graph))[graph.rows(kind)]
@@ -239,7 +239,7 @@ def test_a_score_is_what_neighbours_passed_on_and_what_returned(
     alone = [next(through(graph, [one], [every], restart, steps, mask, len(graph))) for one in starts]
     for entries, scores, found, again in zip(starts, walks, told, alone, strict=True):
         returned = np.zeros(len(graph))
-        returned[entries] = (restart if steps else 1) / max(len(entries), 1)
+        returned[entries.rows] = (restart if steps else 1) * entries.shares
         assert np.bincount(found.places, found.amounts, len(graph)) + returned == pytest.approx(scores)
         assert (found.amounts > 0).all()
         assert mask is None or mask[found.senders].all()
@@ -249,7 +249,7 @@ def test_a_score_is_what_neighbours_passed_on_and_what_returned(
 
 def test_only_the_neighbours_that_passed_on_most_are_told() -> None:
     """Two steps from entity 8, as in the walk by hand: unit 3 has 1/16 of it, relation 7 twice what unit 2 has."""
-    (found,) = through(small(), [rows(8)], [rows(8, 0)], 0.5, 2, None, 2)
+    (found,) = through(small(), [Entries.alike(rows(8))], [rows(8, 0)], 0.5, 2, None, 2)
     assert found.places.tolist() == [0, 0, 1]
     assert found.senders.tolist() == [5, 7, 2]
     assert found.amounts.tolist() == pytest.approx([1 / 16, 1 / 32, 1 / 48])
