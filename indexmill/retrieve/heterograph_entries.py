@@ -8,8 +8,9 @@ tells, and what the question names outweighs what merely resembles it:
 - *A bridge*. Of the units that name an entity of the question, those that resemble the residual query, relative to the
   most similar, bring their other entities in, each with its rarity times that similarity to a power: what the next step
   of the question is about is seldom named in it.
-- *The nearest* units, attributes, high-level elements and texts weigh little beside a name, so that they decide where
-  nothing is named, by degrees, and otherwise between what is alike. Texts are entries as in the paper's table 6.
+- *The nearest* units, attributes and high-level elements weigh little beside a name, so that they decide where nothing
+  is named, by degrees, and otherwise between what is alike. So do the nearest texts: each gets what an entry of its
+  weight would return to, but passes nothing on.
 
 A text has the score of the walk and those of its units: what they hold, it holds. It and its units are then weighed by
 its similarity to the residual query, so that it always stands before its units.
@@ -50,9 +51,13 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """The entries of one question. bridges: by entity the unit that brought it in. residual: see ``without``."""
+    """The entries of one question, and the nearest texts with their shares: 1 of all together.
+
+    bridges: by entity the unit that brought it in. residual: see ``without``.
+    """
 
     entries: Entries
+    texts: Entries
     bridges: Mapping[int, int]
     residual: Vectors
 
@@ -96,18 +101,18 @@ def weighted(
     values = texts[1]
     width = values[0] - values[-1] if len(values) else 0.0
     scaled = (values - values[-1]) / width if width > 0 else np.ones(len(values))
-    rows = np.concatenate([named.rows, bridged, near[0], texts[0]])
-    every = np.concatenate(
-        [named.weights, weights, setting.entry_weight * np.maximum(near[1], 0.0), setting.text_weight * scaled]
-    )
+    rows = np.concatenate([named.rows, bridged, near[0]])
+    every = np.concatenate([named.weights, weights, setting.entry_weight * np.maximum(near[1], 0.0)])
     if allowed is not None:
         rows, every = rows[allowed[rows]], every[allowed[rows]]
     rows, every = rows[every > 0], every[every > 0]
     distinct, place = np.unique(rows, return_inverse=True)
-    total = sums(place, every, len(distinct))
-    entries = Entries(distinct, total / max(float(total.sum()), 1e-300))
+    held = sums(place, every, len(distinct))
+    total = float(held.sum() + setting.text_weight * scaled.sum())
+    total = total if total > 0 else 1.0
     return Weighted(
-        entries,
+        Entries(distinct, held / total),
+        Entries(texts[0], setting.text_weight * scaled / total),
         dict(zip(bridged.tolist(), units.tolist(), strict=True)),
         without(question, parts, setting.rank_residual),
     )
@@ -154,23 +159,20 @@ def _linked(links: tuple[Rows, Rows], kind: slice, allowed: Allowed | None) -> t
     return owners[kept], columns[kept]
 
 
-def rescored(nodes: HeterographNodes, scores: Scores, residual: Vectors, agreement: float) -> Scores:
-    """The scores of a walk ``(n_nodes,)``, with those of texts and units as the module says.
-
-    residual: the residual query ``(1, d) float32``. agreement: the power of a text's similarity to it, relative to the
-    most similar text.
-    """
-    found = scores.copy()
+def rescored(nodes: HeterographNodes, scores: Scores, question: Weighted, setting: HeterographParameters) -> Scores:
+    """The scores of a question's walk ``(n_nodes,)``, with those of texts and units as the module says."""
+    found, agreement = scores.copy(), setting.agreement
     texts, units = nodes.graph.rows("T"), nodes.graph.rows("S")
-    held = nodes.texts_of(np.arange(units.start, units.stop))
+    held = nodes.said_by
     own = scores[texts] + sums(held, scores[units], texts.stop)
+    own[question.texts.rows] += setting.restart * question.texts.shares
     if agreement:
         (reached,) = (own > 0).nonzero()
         if len(reached) > _COMPARED:
             reached = np.sort(reached[np.lexsort((reached, -own[reached]))[:_COMPARED]])
         factors = np.full(texts.stop, LEAST**agreement)
         if len(reached):
-            similarity = nodes.text_cosines(reached, residual)
+            similarity = nodes.text_cosines(reached, question.residual)
             factors[reached] = np.maximum(similarity / max(float(similarity.max()), LEAST), LEAST) ** agreement
         own *= factors
         found[units] *= factors[held]

@@ -112,7 +112,8 @@ class HeterographNodes:
         self._named = self._name_rows(snapshot, arrays["entity_keys"])
         units = self.graph.rows("S")
         said = self._support.indices.take(self._support.indptr[units].astype(np.int64))
-        self._texts = self.of_passages(said.astype(np.int64))
+        self.said_by = self.of_passages(said.astype(np.int64))
+        """The text that says each unit, in the order of units."""
 
     def __len__(self) -> int:
         return len(self.graph)
@@ -171,7 +172,7 @@ class HeterographNodes:
 
     def texts_of(self, units: Rows) -> Rows:
         """The text that says each of some units."""
-        found: Rows = self._texts[units - self.graph.rows("S").start]
+        found: Rows = self.said_by[units - self.graph.rows("S").start]
         return found
 
     def unit_cosines(self, units: Rows, vector: Vectors) -> Scores:

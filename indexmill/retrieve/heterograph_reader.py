@@ -163,11 +163,7 @@ class HeterographReader(PassageRetriever):
             )
             for i in range(len(names))
         ]
-        both = [
-            (np.concatenate([one[0], two[0]]), np.concatenate([one[1], two[1]]))
-            for one, two in zip(near, texts, strict=True)
-        ]
-        return _Entered(names, *_columns(both), [one.entries for one in entries], entries, allowed, enterable)
+        return _Entered(names, *_columns(near), [one.entries for one in entries], entries, allowed, enterable)
 
     def _near_texts(self, asked: Asked) -> list[tuple[Rows, Scores]]:
         """The nearest texts of each question and their cosines, the best first."""
@@ -182,7 +178,7 @@ class HeterographReader(PassageRetriever):
         walks = graph.walks(entered.starts, setting.restart, setting.steps, entered.allowed, by_kind)
         for number, (entries, scores) in enumerate(zip(entered.starts, walks, strict=True)):
             if entered.weighted:
-                scores = rescored(self._nodes, scores, entered.weighted[number].residual, setting.agreement)
+                scores = rescored(self._nodes, scores, entered.weighted[number], setting)
             yield graph.chosen(entries.rows, scores, setting.most())
 
     def _filled(self, asked: Asked, number: int, found: Walked, texts: int, k: int) -> _Listed:
