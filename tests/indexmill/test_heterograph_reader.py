@@ -470,7 +470,7 @@ def test_fused_takes_it_where_it_has_a_weight_and_says_through_what(tmp_path: Pa
         hits = snapshot.retrieve("Who is Ada Venn?", method="fused", k=7)
         assert len(hits) == 7
         assert {hit.kind for hit in hits} == {"passage"}
-        own = {hit.id: hit for hit in of_kind(ask(snapshot, "Who is Ada Venn?", EVERY), "text")}
+        own = {hit.id: hit for hit in of_kind(ask(snapshot, "Who is Ada Venn?", EVERY, preset="ours"), "text")}
         for hit in hits:
             told = reason(hit)
             (score,) = [one["score"] for one in told["methods"] if one["name"] == "heterograph"]
