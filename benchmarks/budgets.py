@@ -28,11 +28,12 @@ import indexmill
 from benchmarks.machine import describe_machine
 from indexmill.evaluate import BATCH, Question, read_questions
 from indexmill.hits import Hit
+from indexmill.results import FoundHit, QuestionResult
 from indexmill.retrieve.base import Asked, PassageRetriever, Vectors
 from indexmill.retrieve.lsh_tree import fitting
 from indexmill.snapshot import Snapshot
 
-__all__ = ["BY_TEXTS", "BY_UNITS", "Shown", "batches", "of_hits", "print_curve", "ranked_texts", "recalled"]
+__all__ = ["BY_TEXTS", "BY_UNITS", "Shown", "batches", "cut", "of_hits", "print_curve", "ranked_texts", "recalled"]
 
 BUDGETS = (250, 500, 1000, 2000, 4000, 8000)
 SMALLEST = 20
@@ -50,11 +51,13 @@ class Shown(NamedTuple):
     tokens: int
 
 
-def of_hits(hits: Sequence[Hit]) -> list[Shown]:
+def of_hits(hits: Sequence[Hit | FoundHit]) -> list[Shown]:
     return [Shown(hit.kind, hit.document_ids, hit.tokens or 0) for hit in hits]
 
 
-def recalled(question: Question, shown: Sequence[Shown], evidence: frozenset[str], k: int | None = None) -> float:
+def recalled(
+    question: Question | QuestionResult, shown: Sequence[Shown], evidence: frozenset[str], k: int | None = None
+) -> float:
     """The part of the gold documents among the first k distinct documents of what is evidence; None for all."""
     found = list(dict.fromkeys(one for hit in shown if hit.kind in evidence for one in hit.documents))
     return len(set(question.gold_ids) & set(found[:k])) / len(question.gold_ids)
@@ -99,6 +102,7 @@ def retrieved(
 
 
 def cut(shown: Sequence[Shown], budget: int) -> list[Shown]:
+    """What fits into a budget, read in order; what does not fit is passed over."""
     return [shown[place] for place in fitting([one.tokens for one in shown], budget)]
 
 

@@ -10,6 +10,8 @@ prints:
 - what the nodes found hold, without passages, as the paper gives them to the model: the part of the answers that stand
   in their texts and relations (of the questions that have one), and their tokens; and what mixed hits hold;
 - `fused` with `community_tree` at several weights;
+- controls: the communities as built beside communities of the same sizes at random and none, as recall of evidence; and
+  what entities alone hold beside all levels where both fill the same number of tokens;
 - for entities only, then the store, the others, and communities that are found here (attributed and plain Leiden,
   spectral, without links by content, at random): CHI and Sim of each level (eqs. 5 and 6), and evidence recall with all
   levels and one. The vector of a community that is found here is the mean of its members' vectors, which stands in for
@@ -35,6 +37,7 @@ from indexmill.evaluate import Question, read_questions
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
 from indexmill.retrieve.community_tree import CommunityTree, CommunityTreeParameters, nodes_of
+from indexmill.retrieve.community_tree_entities import gains
 from indexmill.retrieve.community_tree_ranking import ranked
 from indexmill.retrieve.fused import FusedParameters, combine
 from indexmill.retrieve.grid import SCALE
@@ -53,6 +56,7 @@ Start = npt.NDArray[np.int64] | None
 
 WEIGHTS = (0.02, 0.05, 0.1, 0.15, 0.3, 0.5, 1.0)
 LEVELS = (("all levels", None), ("single layer", 1), ("entities only", 0))
+HEADINGS = f"{'':64}{'recall':>8}{'answers':>9}{'entities':>10}{'communities':>13}{'passages':>10}{'tokens':>8}"
 MEMBERS = 16  # of a community, where a clustering has to be told how many to find
 
 
@@ -97,6 +101,36 @@ def measured(level: Level) -> tuple[float, float]:
     return float("nan") if chi is None else chi, cosine_to_centre(level.below.vectors, level.labels)
 
 
+def at_random(graph: Graph, tree: CommunityTree, seed: int = 0) -> CommunityTree:
+    """The tree with every level's members dealt out anew: communities of the same sizes."""
+    draw = np.random.default_rng(seed)
+    labels = [
+        tree.parents[tree.offsets[level] : tree.offsets[level + 1]].astype(np.int64) - tree.offsets[level + 1]
+        for level in range(tree.levels)
+    ]
+    dealt = iter(labels)
+
+    def cluster(weights: Weighted, start: Start) -> Labels:
+        return draw.permutation(next(dealt))
+
+    stops = Stops(len(labels), 1)
+    return tree_over(tree, levels_over(graph, mean_of_members, AUGMENTATIONS["none"], cluster, stops))
+
+
+def print_controls(snapshot: Snapshot, asking: Asking) -> None:
+    tree, graph = snapshot.communities.tree, entity_graph(snapshot)
+    for label, given in (("with names", {}), ("without names", {"name_weight": 0.0, "mention_weight": 1.0})):
+        setting = replace(CommunityTreeParameters(), **given)  # type: ignore[arg-type]
+        asking.show(f"{label}, entities only", asking.rows(tree, replace(setting, levels=0)))
+        asking.show(f"{label}, communities as built", asking.rows(tree, setting))
+        asking.show(f"{label}, communities at random", asking.rows(at_random(graph, tree), setting))
+    print(HEADINGS)
+    for budget in (500, 1000, 2000, 3000):
+        for name, levels in (("entities only", 0), ("all levels", None)):
+            given = {"passages": 0, "levels": levels, "k_level": 60, "token_budget": budget}
+            print_case(snapshot, asking, f"{budget} tokens, {name}", 1000, given)
+
+
 def variants(graph: Graph, sized: Mapping[str, int]) -> Iterator[tuple[str, list[Level]]]:
     """The levels of each way to find communities."""
 
@@ -133,12 +167,17 @@ class Asking:
         self.texts = [one.question for one in questions]
         self.passages = snapshot.vectors("vectors", "passages")
         self.documents = snapshot.passages.document_ids()
+        names = snapshot.communities.names
+        self.linked = names.links(Asked(self.texts, vectors, explain=False))
+        self.residual = names.residual(vectors, self.linked)
 
     def rows(self, tree: CommunityTree, setting: CommunityTreeParameters) -> Rows:
         """The POOL passages that a tree ranks first for each question."""
         asked = Asked(self.texts, self.vectors, explain=False)
+        setting = setting.applied()
         levels = nodes_of(tree, self.vectors, setting.reach, setting, ~tree.single)
-        return [one.rows for one in ranked(tree, self.passages, asked, levels, setting, POOL)]
+        gained = gains(tree, self.linked, self.residual, setting)
+        return [one.rows for one in ranked(tree, self.passages, asked, levels, gained, setting, POOL)]
 
     def show(self, label: str, rows: Rows) -> None:
         halves = [recalls(self.questions[half::2], rows[half::2], self.documents) for half in (0, 1)]
@@ -172,6 +211,11 @@ def print_settings(asking: Asking, tree: CommunityTree) -> None:
         *({"similarity_weight": weight} for weight in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)),
         *({"community_weight": weight} for weight in (0.0, 0.5, 1.0, 2.0)),
         *({"ef": ef} for ef in (24, 64, 256)),
+        *({"mention_weight": weight} for weight in (0.1, 0.25, 0.5, 1.0)),
+        *({"hops": hops} for hops in (5, 10, 20, 40)),
+        {"hop_weight": 0.0},
+        {"name_weight": 0.0},
+        {"preset": "paper"},
     ]
     for given in tried:
         rows = asking.rows(tree, replace(CommunityTreeParameters(), **given))
@@ -209,7 +253,7 @@ def told(hits: Sequence[Hit]) -> str:
 
 
 def print_hits(snapshot: Snapshot, asking: Asking, others: Mapping[str, str]) -> None:
-    print(f"{'':64}{'recall':>8}{'answers':>9}{'entities':>10}{'communities':>13}{'passages':>10}{'tokens':>8}")
+    print(HEADINGS)
     cases: list[tuple[str, int, dict[str, Any]]] = [
         *((f"nodes alone, {label}", 1000, {"passages": 0, "levels": levels}) for label, levels in LEVELS),
         *((f"nodes alone, {k} of each level", 1000, {"passages": 0, "k_level": k}) for k in (2, 10)),
@@ -257,7 +301,9 @@ def main() -> None:
     parser.add_argument("store")
     parser.add_argument("questions", type=Path)
     parser.add_argument("--other", action="append", default=[], metavar="NAME=STORE[@VERSION]")
-    parser.add_argument("--only", choices=("settings", "hits", "fused", "variants"), help="print one part alone")
+    parser.add_argument(
+        "--only", choices=("settings", "hits", "fused", "controls", "variants"), help="print one part alone"
+    )
     parser.add_argument("--grain", type=int, default=400, help="nodes per unit of Leiden's resolution; 0: resolution 1")
     parser.add_argument("--largest", type=int, default=50, help="most members of a community of Leiden's; 0: no bound")
     chosen = parser.parse_args()
@@ -274,6 +320,7 @@ def main() -> None:
             "settings": lambda: print_settings(asking, snapshot.communities.tree),
             "hits": lambda: print_hits(snapshot, asking, others),
             "fused": lambda: print_fused(snapshot, asking),
+            "controls": lambda: print_controls(snapshot, asking),
             "variants": lambda: print_variants(snapshot, asking, others, sized),
         }
         for name, section in sections.items():

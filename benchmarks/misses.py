@@ -1,9 +1,9 @@
-"""The evidence that a method misses, and why.
+"""Why a method misses evidence.
 
     python -m benchmarks.misses STORE QUESTIONS.jsonl [--method fused] [-k 5] [--show 20] [--cause drowned]
 
-For every gold document that is not among the first k distinct ones: its rank, and what became of it in the tri-graph,
-which all entity-based methods share:
+`indexmill evaluate --misses` shows what is missed and what was found instead. This adds, for every gold document that
+is not among the first k distinct ones, what became of it in the tri-graph, which all entity-based methods share:
 
     absent          the snapshot does not hold the document
     no name         the question names no entity
@@ -25,12 +25,10 @@ from pathlib import Path
 import numpy as np
 
 import indexmill
-from indexmill.evaluate import Question, read_questions
+from indexmill.command.misses import titles_of
+from indexmill.evaluate import Question, evaluate, read_questions
 from indexmill.retrieve.tri_graph import Retrieved, TriGraph
 from indexmill.retrieve.tri_graph_reader import open_tri_graph
-
-REACH = 200
-"""Passages looked through for the rank of a missed document."""
 
 
 class Causes:
@@ -78,7 +76,7 @@ def main() -> None:
     parser.add_argument("questions", type=Path)
     parser.add_argument("--method", default="fused")
     parser.add_argument("-k", type=int, default=5)
-    parser.add_argument("--show", type=int, default=20, help="how many misses to print")
+    parser.add_argument("--show", type=int, default=20, help="how many missed documents to print")
     parser.add_argument("--cause", help="print the misses of this cause alone")
     chosen = parser.parse_args()
     questions = read_questions(chosen.questions)
@@ -86,29 +84,21 @@ def main() -> None:
     shown = 0
     with indexmill.open(chosen.store) as snapshot:
         rows = snapshot.table("passages", ["document_id"]).column("document_id").to_pylist()
-        titles = dict(zip(*(snapshot.table("documents").column(name).to_pylist() for name in ("document_id", "title")),
-                          strict=True))  # fmt: skip
+        titles = titles_of(snapshot)
         graph = open_tri_graph(snapshot)
         causes = Causes(graph, rows)
         texts = [question.question for question in questions]
         vectors = snapshot.encode(texts)
-        answers = graph.retrieve(vectors, texts, REACH, snapshot.encode)
-        contexts = snapshot.retrieve_batch(texts, method=chosen.method, k=REACH, vectors=vectors, explain=False)
-        for question, vector, found, hits in zip(questions, vectors, answers, contexts, strict=True):
-            ranked = list(dict.fromkeys(hit.document_ids[0] for hit in hits))
-            for document in question.gold_ids:
-                rank = ranked.index(document) + 1 if document in ranked else None
-                if rank is not None and rank <= chosen.k:
-                    continue
+        answers = graph.retrieve(vectors, texts, 1, snapshot.encode)
+        results = evaluate(snapshot, questions, [chosen.method], (chosen.k,), vectors).methods[chosen.method].each
+        for question, vector, found, result in zip(questions, vectors, answers, results, strict=True):
+            for document, _ in result.missed(chosen.k):
                 cause = causes.cause(question, document, vector, found)
                 counted[cause] += 1
                 if shown < chosen.show and chosen.cause in (None, cause):
                     shown += 1
-                    print(f"{question.question}\n   {titles.get(document, document)}: "
-                          f"{f'rank {rank}' if rank else f'not among {REACH} passages'}, {cause}")  # fmt: skip
-                    print(f"   named: {', '.join(link.name for link in found.links) or '-'}; "
-                          f"evidence: {', '.join(titles.get(one, one) for one in question.gold_ids)}; "
-                          f"first: {', '.join(titles.get(one, one) for one in ranked[:chosen.k])}\n")  # fmt: skip
+                    named = ", ".join(link.name for link in found.links) or "-"
+                    print(f"{question.question}\n   {titles.get(document, document)}: {cause}; named: {named}")
     total = sum(len(question.gold_ids) for question in questions)
     print(f"{sum(counted.values())} of {total} gold documents are not among the first {chosen.k}")
     for cause, count in counted.most_common():

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
+from indexmill.results import FoundHit, QuestionResult, found_in, ranks_of, recall
 
 if TYPE_CHECKING:
     from indexmill.filters import Where
@@ -36,13 +37,9 @@ __all__ = [
     "found_documents",
     "parse_questions",
     "read_questions",
-    "recall",
 ]
 
 _Retrieve = Callable[[Sequence[int], int], list[list[Hit]]]
-
-NO_EVIDENCE = frozenset({"summary", "entity", "community", "attribute", "high-level", "relation"})
-"""Kinds of hits whose documents do not count as found."""
 
 WARM = 64
 """Questions retrieved before time is taken."""
@@ -71,7 +68,8 @@ class MethodResult:
     """How one method did on a set of questions.
 
     recall: mean evidence recall by k. tokens_per_question: of the hits read until the largest k is reached, None where
-    the snapshot does not count them. milliseconds_per_question: retrieval in batches, without encoding.
+    the snapshot does not count them. milliseconds_per_question: retrieval in batches, without encoding. each: what was
+    found, in the order of the questions.
     """
 
     questions: int
@@ -80,6 +78,7 @@ class MethodResult:
     milliseconds_per_question: float
     encode_milliseconds_per_question: float
     types: dict[str, tuple[int, dict[int, float]]]
+    each: tuple[QuestionResult, ...] = field(default=(), repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The result as ``evaluate --json`` prints it."""
@@ -175,11 +174,6 @@ def _answers(where: str, given: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
-def recall(gold_ids: Sequence[str], documents: Sequence[str], k: int) -> float:
-    """The part of the gold documents among the first k of these distinct documents."""
-    return len(set(gold_ids).intersection(documents[:k])) / len(set(gold_ids))
-
-
 def evaluate(
     snapshot: Snapshot,
     questions: Sequence[Question],
@@ -188,12 +182,17 @@ def evaluate(
     vectors: Vectors | None = None,
     clock: Callable[[], float] = time.perf_counter,
     where: Where | None = None,
+    parameters: Mapping[str, Mapping[str, object]] | None = None,
+    tokens: int | None = None,
 ) -> Evaluation:
     """Evidence recall of each method (all that the snapshot holds by default) on the questions.
 
     vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. where:
-    as ``Snapshot.retrieve`` takes it; gold documents that it leaves out count as missed. Raises BadInput
-    for no questions or a k below 1, FamilyNotFound for a method that the snapshot does not hold.
+    as ``Snapshot.retrieve`` takes it; gold documents that it leaves out count as missed. parameters: settings by method
+    in place of the snapshot's, such as ``{"tri_graph": {"damping": 0.85}}``. tokens: hits of each question are kept
+    beyond the largest k until they hold so many; that changes neither recall nor time. Raises BadInput for no
+    questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method that the snapshot does
+    not hold.
     """
     from indexmill.retrieve.base import check_k
     from indexmill.retrieve.communities import quality
@@ -204,8 +203,15 @@ def evaluate(
         raise BadInput("there is no k to evaluate at")
     ks = sorted({check_k(k) for k in ks})
     names = list(dict.fromkeys(methods)) if methods else list(snapshot.methods)
+    given = {} if parameters is None else {name: dict(its) for name, its in parameters.items()}
+    if stray := sorted(set(given) - set(names)):
+        raise BadInput(
+            f"parameters= are of {', '.join(stray)}, and evaluated {'is' if len(names) == 1 else 'are'} "
+            f"{', '.join(names)}"
+        )
     encoded_in = 0.0
-    if vectors is None and any(snapshot.retriever(name).uses_vectors for name in names):
+    uses = {name: snapshot.retriever(name).having(given.get(name, {})).uses_vectors for name in names}
+    if vectors is None and any(uses.values()):
         snapshot.encode([questions[0].question])  # loads the encoder, which is not the questions' cost
         started = clock()
         vectors = snapshot.encode([question.question for question in questions])
@@ -216,7 +222,21 @@ def evaluate(
         known.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
     return Evaluation(
         version=snapshot.version,
-        methods={name: _measure(snapshot, questions, name, ks, vectors, encoded_in, clock, where) for name in names},
+        methods={
+            name: _measure(
+                snapshot,
+                questions,
+                name,
+                ks,
+                vectors if uses[name] else None,
+                encoded_in if uses[name] else 0.0,
+                clock,
+                where,
+                given.get(name, {}),
+                tokens,
+            )
+            for name in names
+        },
         gold_ids=len(gold),
         unknown_gold_ids=len(gold - known),
         communities=quality(snapshot),
@@ -230,9 +250,10 @@ def found_documents(
 
     vectors: of the questions, ``(n_questions, d) float32``; None for a method that uses none.
     """
-    retrieve = _retrieve(snapshot, questions, method, vectors, None)
+    uses_vectors = snapshot.retriever(method).uses_vectors
+    retrieve = _retrieve(snapshot, questions, method, vectors if uses_vectors else None, None, {})
     contexts = [hits for _, found in _in_batches(retrieve, len(questions), k) for hits in found]
-    return [_documents(hits)[:k] for hits in contexts]
+    return [found_in(hits)[:k] for hits in contexts]
 
 
 def _measure(
@@ -244,97 +265,131 @@ def _measure(
     encoded_in: float,
     clock: Callable[[], float],
     where: Where | None,
+    parameters: Mapping[str, object],
+    tokens: int | None,
 ) -> MethodResult:
     depth = ks[-1]
-    uses_vectors = snapshot.retriever(method).uses_vectors
-    retrieve = _retrieve(snapshot, questions, method, vectors, where)
+    retrieve = _retrieve(snapshot, questions, method, vectors, where, parameters)
     # Opens the method, maps arrays and reads tables, here and in helpers, which is not the questions' cost.
     for count in (1, WARM):
         retrieve(range(min(len(questions), count)), depth)
     seconds = 0.0
-    contexts: list[list[Hit]] = []
-    for took, found in _in_batches(retrieve, len(questions), depth, clock):
+    each: list[QuestionResult] = []
+    counted: list[list[int | None]] = []
+    for took, found in _in_batches(retrieve, len(questions), depth, clock, tokens):
         seconds += took
-        contexts.extend(found)
-    documents = [_documents(hits) for hits in contexts]
-    recalls = {
-        k: [recall(question.gold_ids, found, k) for question, found in zip(questions, documents, strict=True)]
-        for k in ks
-    }
+        batch = questions[len(each) : len(each) + len(found)]
+        share = 1000 * took / len(found)
+        each += [_result(method, question, hits, ks, share) for question, hits in zip(batch, found, strict=True)]
+        counted += [[hit.tokens for hit in _until(hits, depth)] for hits in found]
+    recalls = {k: [one.recall[k] for one in each] for k in ks}
     by_type: dict[str, list[int]] = {}
     for i, question in enumerate(questions):
         if question.type is not None:
             by_type.setdefault(question.type, []).append(i)
-    counted = [[hit.tokens for hit in hits] for hits in contexts]
-    tokens = [sum(n for n in row if n is not None) for row in counted]
+    read = [sum(n for n in row if n is not None) for row in counted]
     return MethodResult(
         questions=len(questions),
         recall={k: _mean(values) for k, values in recalls.items()},
-        tokens_per_question=None if any(None in row for row in counted) else _mean(tokens),
+        tokens_per_question=None if any(None in row for row in counted) else _mean(read),
         milliseconds_per_question=1000 * seconds / len(questions),
-        encode_milliseconds_per_question=1000 * encoded_in / len(questions) if uses_vectors else 0.0,
+        encode_milliseconds_per_question=1000 * encoded_in / len(questions),
         types={
             kind: (len(rows), {k: _mean([values[i] for i in rows]) for k, values in recalls.items()})
             for kind, rows in sorted(by_type.items())
         },
+        each=tuple(each),
+    )
+
+
+def _result(
+    method: str, question: Question, hits: Sequence[Hit], ks: Sequence[int], milliseconds: float
+) -> QuestionResult:
+    documents = found_in(hits)
+    return QuestionResult(
+        method=method,
+        id=question.id,
+        question=question.question,
+        type=question.type,
+        gold_ids=question.gold_ids,
+        ranks=ranks_of(question.gold_ids, documents),
+        recall={k: recall(question.gold_ids, documents, k) for k in ks},
+        hits=tuple(FoundHit(hit.kind, hit.id, hit.document_ids, hit.score, hit.tokens) for hit in hits),
+        milliseconds=milliseconds,
     )
 
 
 def _retrieve(
-    snapshot: Snapshot, questions: Sequence[Question], method: str, vectors: Vectors | None, where: Where | None
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    method: str,
+    vectors: Vectors | None,
+    where: Where | None,
+    parameters: Mapping[str, object],
 ) -> _Retrieve:
     """What retrieves the k best hits of some of the questions, given by their places."""
-    uses_vectors = snapshot.retriever(method).uses_vectors
 
     def retrieve(chosen: Sequence[int], k: int) -> list[list[Hit]]:
-        given = vectors[list(chosen)] if uses_vectors and vectors is not None else None
+        given = None if vectors is None else vectors[list(chosen)]
         texts = [questions[i].question for i in chosen]
-        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=given, explain=False, where=where)
+        return snapshot.retrieve_batch(
+            texts, method=method, k=k, vectors=given, explain=False, where=where, parameters=parameters
+        )
 
     return retrieve
 
 
 def _in_batches(
-    retrieve: _Retrieve, questions: int, depth: int, clock: Callable[[], float] = time.perf_counter
+    retrieve: _Retrieve,
+    questions: int,
+    depth: int,
+    clock: Callable[[], float] = time.perf_counter,
+    tokens: int | None = None,
 ) -> Iterator[tuple[float, list[list[Hit]]]]:
-    """The seconds that a batch's first retrieval took, and each question's hits that bring ``depth`` documents."""
+    """The seconds that a batch's first retrieval took, and each question's hits that bring ``depth`` documents.
+
+    tokens: and that hold so many.
+    """
     for first in range(0, questions, BATCH):
         chosen = range(first, min(first + BATCH, questions))
         started = clock()
         found = retrieve(chosen, depth)
         took = clock() - started
-        yield took, _deepened(retrieve, chosen, found, depth)
+        yield took, _deepened(retrieve, chosen, found, depth, tokens)
 
 
-def _deepened(retrieve: _Retrieve, chosen: Sequence[int], found: list[list[Hit]], depth: int) -> list[list[Hit]]:
+def _deepened(
+    retrieve: _Retrieve, chosen: Sequence[int], found: list[list[Hit]], depth: int, tokens: int | None
+) -> list[list[Hit]]:
     """Each question's hits up to the one that brings its ``depth``-th document, asking deeper where they fall short."""
     contexts = dict(zip(chosen, found, strict=True))
     asked = depth
     short = list(chosen)
     while short:
-        short = [i for i in short if len(contexts[i]) == asked and len(_documents(contexts[i])) < depth]
+        short = [i for i in short if len(contexts[i]) == asked and not _is_enough(contexts[i], depth, tokens)]
         if short:
             asked *= 2
             contexts.update(zip(short, retrieve(short, asked), strict=True))
-    return [_until(contexts[i], depth) for i in chosen]
+    return [_until(contexts[i], depth, tokens) for i in chosen]
 
 
-def _until(hits: list[Hit], documents: int) -> list[Hit]:
+def _is_enough(hits: Sequence[Hit], documents: int, tokens: int | None) -> bool:
+    """Whether hits bring so many documents and, where they are counted, hold so many tokens."""
+    counted = [hit.tokens for hit in hits]
+    held = None if tokens is None or None in counted else sum(n for n in counted if n is not None)
+    return len(found_in(hits)) >= documents and (held is None or tokens is None or held >= tokens)
+
+
+def _until(hits: list[Hit], documents: int, tokens: int | None = None) -> list[Hit]:
+    """The first hits that are enough."""
     seen: set[str] = set()
+    held = 0
     for i, hit in enumerate(hits):
-        seen.update(_evidence(hit))
-        if len(seen) >= documents:
+        seen.update(found_in([hit]))
+        held += hit.tokens or 0
+        if len(seen) >= documents and (tokens is None or held >= tokens):
             return hits[: i + 1]
     return hits
-
-
-def _documents(hits: Sequence[Hit]) -> list[str]:
-    """The distinct documents that hits are evidence of, in the order they are first met."""
-    return list(dict.fromkeys(document for hit in hits for document in _evidence(hit)))
-
-
-def _evidence(hit: Hit) -> tuple[str, ...]:
-    return () if hit.kind in NO_EVIDENCE else hit.document_ids
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from indexmill.errors import BadInput
 from indexmill.evaluate import Question
 from indexmill.retrieve.base import Asked, PassageRetriever, Vectors, check_k, parameters_of
-from indexmill.retrieve.fused import FusedParameters, strength
+from indexmill.retrieve.fused import FusedParameters, covered, strength
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -107,8 +107,8 @@ def _scaled(weights: Weights) -> dict[str, float]:
 class _Pools:
     """The documents that any method finds for each question.
 
-    strengths: ``(n_methods, n_candidates)`` of passages, ordered by question and document. starts: the first candidate
-    of each document.
+    strengths: ``(n_methods, n_candidates)`` of passages, ordered by question and document, as far as the method counts
+    for the question. starts: the first candidate of each document.
     owners: the question of each document. gold: whether a document is evidence. golds: the evidence of each question.
     """
 
@@ -151,16 +151,18 @@ def _pools(
     candidates = 0
     retrievers = [snapshot.retriever(name) for name in methods]
     asked = Asked([question.question for question in questions], vectors, snapshot.encode, explain=False)
-    ranked = [one.rank(asked, setting.pool) for one in retrievers if isinstance(one, PassageRetriever)]
-    for number, (question, *lists) in enumerate(zip(questions, *ranked, strict=True)):
-        rows = np.unique(np.concatenate([found.rows for found in lists]))
+    ranking = [one for one in retrievers if isinstance(one, PassageRetriever)]
+    ranked = [one.rank(asked, setting.pool) for one in ranking]
+    known = covered(ranking, asked)
+    for number, (question, coverage, *of_question) in enumerate(zip(questions, known, *ranked, strict=True)):
+        lists = dict(zip(methods, of_question, strict=True))
+        rows = np.unique(np.concatenate([found.rows for found in of_question]))
         if not len(rows):
             continue
+        counted = setting.counted(lists, coverage)
         values = np.zeros((len(methods), len(rows)))
-        for own, method, found in zip(values, methods, lists, strict=True):
-            present, absent = strength(method, found.scores)
-            own[:] = absent
-            own[rows.searchsorted(found.rows)] = present
+        for own, (method, found) in zip(values, lists.items(), strict=True):
+            own[rows.searchsorted(found.rows)] = counted[method] * strength(method, found.scores)
         documents = [document_of[row] for row in rows.tolist()]
         order = sorted(range(len(rows)), key=documents.__getitem__)
         strengths.append(values[:, order])

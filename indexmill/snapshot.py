@@ -109,8 +109,8 @@ class Snapshot:
         method: the best that the snapshot holds by default. explain: False saves the time of making explanations.
         where: which documents take part, by their metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
         see ``indexmill.filters``. It changes neither the scores nor the order of those that do. parameters: settings of
-        the method in place of the snapshot's, such as ``{"pattern": "detailed", "ratio": 0.8, "token_budget": 2000}``
-        of lsh_tree.
+        the method in place of the snapshot's, such as ``{"damping": 0.85}`` of tri_graph; of a method that fused
+        combines, ``{"tri_graph.damping": 0.85}``.
         Raises BadInput for a k below 1, a question that is no text, a filter that is malformed or names a field that
         no document has, or a parameter that the method does not take, FamilyNotFound for a method that the snapshot
         does not hold, ModelUnavailable where the encoder cannot be opened here.

@@ -6,8 +6,8 @@
 - *Compounds.* What ``_ . - ' ::`` joins, or a change to capitals, is found by each part and whole: ``read_parquet``,
   ``--dry-run``, ``node.js``, ``HTMLParser``. Dotted initials lose their dots (``U.S.`` = ``US``), apostrophes are left
   out of the whole (``O'Brien`` = ``OBrien``), and ``C++`` and ``C#`` are more than ``C``.
-- *Plurals.* A word of ASCII letters loses its plural ending (``bridges`` = ``bridge``, ``cities`` = ``city``; the
-  S-stemmer of Harman, How effective is suffixing?, 1991).
+- *Stems.* A word of ASCII letters is known by its English stem (``bridges`` = ``bridge``, ``resized`` = ``resizing``):
+  Porter 2, by the library of the Snowball project.
 - *Scripts without spaces* between words (Chinese, Japanese, Thai, ...; and Korean, for its particles): every character,
   and every pair of neighbours.
 """
@@ -17,12 +17,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
+import threading
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+import Stemmer
 
 __all__ = ["COMMON", "UNSPACED", "Analyser", "term_keys"]
 
@@ -46,6 +48,8 @@ _CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _SIGNS = ("++", "#")
 _SHORT = 32
 """Characters of a token that is worth remembering beyond its shard."""
+_LEAST_STEMMED = 4
+"""Letters of the shortest word that has a stem of its own: shorter ones are acronyms as often as words."""
 
 
 class Analyser:
@@ -56,12 +60,19 @@ class Analyser:
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text in their order, each as often as it occurs."""
-        if text.isascii():
-            tokens = _patterns(False)[0].findall(text)
-        else:
-            tokens = _patterns(True)[0].findall(unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)))
         known = self._known
-        return [term for token in tokens for term in known.get(token) or known.setdefault(token, _terms_of(token))]
+        return [
+            term for token in _tokens(text) for term in known.get(token) or known.setdefault(token, _terms_of(token))
+        ]
+
+    def words(self, text: str) -> dict[str, str]:
+        """The terms of a text, each with the word that people know it by: the first that it is the stem of."""
+        words: dict[str, str] = {}
+        for token in _tokens(text):
+            terms = _terms_of(token)
+            for term in terms:
+                words.setdefault(term, _fold(token) if len(terms) == 1 else term)
+        return words
 
 
 def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
@@ -69,6 +80,12 @@ def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
     sha256 = hashlib.sha256
     digests = b"".join([sha256(term.encode("utf-8", "surrogatepass")).digest() for term in terms])
     return np.frombuffer(digests, dtype=">u8")[::4].astype(np.uint64)
+
+
+def _tokens(text: str) -> list[str]:
+    if text.isascii():
+        return _patterns(False)[0].findall(text)
+    return _patterns(True)[0].findall(unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)))
 
 
 @lru_cache(maxsize=2)
@@ -113,7 +130,7 @@ def _split(token: str) -> tuple[str, ...]:
 def _pieces(word: str) -> list[str]:
     """A folded word, or, of a script without spaces, its characters and their pairs."""
     if word.isascii():
-        return [_singular(word)] if word else []
+        return [_stem(word)] if word else []
     found: list[str] = []
     for run in _RUNS.findall(word):
         if _UNSPACED_RUN.match(run):
@@ -123,15 +140,22 @@ def _pieces(word: str) -> list[str]:
     return found
 
 
-def _singular(word: str) -> str:
-    """A folded word of ASCII without its plural ending."""
-    if len(word) < 4 or word[-1] != "s" or not word.isalpha():
+class _Stemmers(threading.local):
+    """A stemmer for each thread, since one must not be used by two at a time."""
+
+    def __init__(self) -> None:
+        self.english = Stemmer.Stemmer("english", 0)  # without a cache of its own: tokens are remembered above
+
+
+_stemmers = _Stemmers()
+
+
+def _stem(word: str) -> str:
+    """The stem of a folded word of ASCII letters; a common word, and anything else, is its own."""
+    if len(word) < _LEAST_STEMMED or word in COMMON or not word.isalpha():
         return word
-    if word.endswith("ies") and word[-4] not in "ae":
-        return word[:-3] + "y"
-    if word.endswith("es") and word[-3] in "aeo":
-        return word
-    return word if word[-2] in "su" else word[:-1]
+    stem: str = _stemmers.english.stemWord(word)
+    return stem
 
 
 def _fold(text: str) -> str:
@@ -144,5 +168,5 @@ def _fold(text: str) -> str:
 _COMMON = """a an and are as at be but by did do does for from had has have he her his how i in is it its of on or she
 that the their them they this to was were what when where which who whom whose why will with"""
 
-COMMON = frozenset(map(_singular, _COMMON.split()))
+COMMON = frozenset(_COMMON.split())
 """English words that a question is made of and hardly any passage lacks, as terms."""

@@ -102,6 +102,11 @@ class SplitSettings(_Settings):
     )
     title_in_passage: bool = Field(True, description="embed the document's title before each of its passages")
     language: str = Field("en", pattern="^[a-z]{2}$", description="whose abbreviations do not end a sentence")
+    markup: Literal["auto", "markdown", "html", "none"] = Field(
+        "auto",
+        description="what texts are written in; markup is not embedded, counted or searched for names. 'auto': "
+        "Markdown where the source or the id ends in .md, else what several marks in a text tell; in doubt plain text",
+    )
 
     @model_validator(mode="after")
     def _overlap_fits(self) -> SplitSettings:

@@ -33,6 +33,7 @@ __all__ = [
     "NAMES",
     "PASSAGES",
     "PIECES",
+    "PLAIN",
     "QUARANTINE",
     "RELATED",
     "RELATIONS",
@@ -92,6 +93,19 @@ MENTIONS = _schema(
     entity_id=pa.string(),
     kind=pa.string(),
 )
+
+PLAIN = _schema(
+    document_id=pa.string(),
+    text=pa.string(),  # what a reader sees of it
+    starts=pa.list_(pa.int32()),  # of runs of it that stand as they are in the document's text
+    origins=pa.list_(pa.int32()),  # where each run stands there
+    ends=pa.list_(pa.int32()),  # where what it is made of ends there
+    passage_starts=pa.list_(pa.int32()),  # of the document's passages, in the plain text
+    passage_ends=pa.list_(pa.int32()),
+    headings=pa.list_(pa.string()),  # above each passage, those of higher levels first; may be empty
+    targets=pa.list_(pa.string()),  # the words in the targets of each passage's links
+)
+"""Of the documents that are written in markup alone, in their order: see tasks.markup."""
 
 STAND_INS = _schema(document_id=pa.string())  # of which something else stands in for what a model was to find
 

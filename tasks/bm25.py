@@ -25,6 +25,7 @@ from indexmill.packs import pack_size
 from indexmill.terms import Analyser, term_keys
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.estimate import Estimate, Range
+from tasks.plain import Plain
 from tasks.split import title_prefix
 from tasks.stage import Inputs, Outputs, Stage
 from tasks.unchanged import unchanged
@@ -114,7 +115,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
 
 def _postings(inputs: Inputs) -> dict[str, NDArray[Any]]:
     documents = inputs.table("documents", DOCUMENTS, "document_id", "title", "content_hash")
-    passages = inputs.table("passages", PASSAGES, "passage_id", "document_id", "text")
+    passages = inputs.table("passages", PASSAGES, "passage_id", "document_id", "ordinal", "start", "end", "text")
     weight = int(inputs.settings["title_weight"])
     same, held = unchanged(inputs, documents)
     owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks()).to_numpy()
@@ -122,7 +123,7 @@ def _postings(inputs: Inputs) -> dict[str, NDArray[Any]]:
     titles = [""] * int(fresh.sum())
     if weight:
         titles = [title_prefix(title) for title in documents["title"].take(pa.array(owner[fresh])).to_pylist()]
-    made = postings(titles, passages["text"].filter(pa.array(fresh)).to_pylist(), weight)
+    made = postings(titles, _read(Plain.of(inputs, passages.filter(pa.array(fresh)))), weight)
     if not same:
         return made
     packs: list[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]] = [(made, np.flatnonzero(fresh))]
@@ -135,4 +136,10 @@ def _postings(inputs: Inputs) -> dict[str, NDArray[Any]]:
     return merged(packs, len(passages))
 
 
-STAGE = Stage("bm25", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+def _read(plain: Plain) -> list[str]:
+    """The words of each passage: those that a reader sees, and those in the targets of its links."""
+    texts: list[str] = plain.passages["text"].to_pylist()
+    return [f"{text} {words}" if words else text for text, words in zip(texts, plain.targets, strict=True)]
+
+
+STAGE = Stage("bm25", version=2, compute=_compute, libraries=("PyStemmer", "numpy"), estimate=estimate)

@@ -533,7 +533,7 @@ class Build(Maker):
             self.make(
                 bm25.STAGE,
                 [
-                    Want(shard, {name: texts[name] for name in ("documents", "passages")}, shaping)
+                    Want(shard, {name: texts[name] for name in ("documents", "passages", "plain")}, shaping)
                     for shard in self._labels
                     for texts in [self.texts(shard)]
                 ],
@@ -927,6 +927,7 @@ class Build(Maker):
             "documents": self.parts["ingest"][shard].outputs["documents"],
             "passages": split["passages"],
             "sentences": split["sentences"],
+            "plain": split["plain"],
         }
 
     def everything(self, *names: str) -> dict[str, str]:

@@ -124,6 +124,14 @@ def check_communities(tree: Pack, index: Pack, *, passages: int, entities: int, 
     held = _check_parents("community_tree", tree, sizes)
     refuse_if(bool((held < 1).any()), "community_tree: a community has no members")
     _check_lists(tree, "passages", entities, passages)
+    refuse_if(
+        len(tree["passages.about"]) != len(tree["passages.indices"]),
+        "community_tree: what passages are about does not fit the passages of entities",
+    )
+    keys = tree["entity_keys"]
+    refuse_if(
+        len(keys) != entities or bool((keys[1:] < keys[:-1]).any()), "community_tree: the keys are not the entities'"
+    )
     _check_lists(tree, "relations", entities, entities)
     owners = np.repeat(np.arange(entities), np.diff(tree["relations.indptr"]))
     others, row = tree["relations.indices"], tree["relations.rows"]

@@ -83,7 +83,7 @@ def make(build: Build) -> None:
     before = _Before(build)
     described, extracted = build.everything("described", "related"), build.everything("extracted")
     below = {**described, **build.everything("description_vectors"), **_same_as(build)}
-    tree = {**described, **build.everything("description_vectors", "passages"), **extracted}
+    tree = {**described, **build.everything("description_vectors", "passages", "mentions"), **extracted}
     sources = {**extracted, **build.everything("pieces")}
     texts = {
         label: {name: part.outputs[name] for name in ("described", "related")}

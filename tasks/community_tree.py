@@ -10,6 +10,8 @@ communities in L levels, n = E + C:
     parents            (n,) int32, -1 for a root
     passages.indptr    (E + 1,) int64, where the passages that each entity was extracted from begin in
     passages.indices   int32, ascending rows of passages
+    passages.about     uint8, parallel: 1 where the passage is about the entity
+    entity_keys        (E,) uint64, the start of each entity id, to find it by
     relations.indptr   (E + 1,) int64, where the entities that each is related to begin in
     relations.indices  int32, ascending rows of entities; an entity to which relations lead both ways stands twice
     relations.rows     int32: which row of the tables `related/<e>` says so
@@ -33,16 +35,20 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from indexmill.packs import pack_size
-from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, EXTRACTED, PASSAGES, RELATED
+from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, EXTRACTED, MENTIONS, PASSAGES, RELATED
 from tasks.chnsw import ChnswSettings, Level, build_chnsw
 from tasks.communities.graph import Floats, Labels
 from tasks.communities.measures import calinski_harabasz, cosine_to_centre
 from tasks.community_graph import LETTERS
 from tasks.estimate import Estimate, Range
 from tasks.level_links import LinkSettings
+from tasks.resolve import entity_keys
 from tasks.stage import Inputs, Outputs, Stage
 
-__all__ = ["STAGE", "counts", "estimate"]
+__all__ = ["STAGE", "SUBJECT_KINDS", "counts", "estimate"]
+
+SUBJECT_KINDS = ("title",)
+"""Kinds of mentions that say what a passage is about."""
 
 Array = NDArray[Any]
 
@@ -96,6 +102,7 @@ def _compute(inputs: Inputs) -> Outputs:
         "children.indices": np.concatenate([none, *indices]),
         "parents": np.concatenate(parents),
         **_passages(inputs, entities),
+        "entity_keys": entity_keys(entities),
         **_relations(inputs, entities),
         "stand_ins": np.concatenate([np.empty(0, dtype=np.uint8), *stand_ins]),
         "quality": np.array(quality, dtype=np.float64).reshape(-1, 2),
@@ -137,16 +144,40 @@ def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
 
 
 def _passages(inputs: Inputs, entities: pa.Array) -> dict[str, Array]:
-    """The passages that each entity was extracted from."""
+    """The passages that each entity was extracted from, and which of these are about it."""
     passages = inputs.tables("passages", PASSAGES, "passage_id")["passage_id"].combine_chunks()
     found = inputs.tables("extracted", EXTRACTED, "entity_id", "passage_id")
     owner = pc.index_in(found["entity_id"], entities).to_numpy()
     passage = pc.index_in(found["passage_id"], passages).to_numpy()
     order = np.lexsort((passage, owner))
+    owner, passage = owner[order].astype(np.int64), passage[order].astype(np.int64)
+    subject, where = _subjects(inputs, entities, passages)
+    about = np.isin(owner * len(passages) + passage, subject * len(passages) + where)
     return {
         "passages.indptr": _ends(owner, len(entities)),
-        "passages.indices": passage[order].astype(np.int32),
+        "passages.indices": passage.astype(np.int32),
+        "passages.about": about.astype(np.uint8),
     }
+
+
+def _subjects(inputs: Inputs, entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
+    """Pairs of an entity and a passage that is about it, as rows.
+
+    That is what a mention of one of SUBJECT_KINDS says, and the first name in the passage's first sentence: where
+    titles tell nothing, texts still begin with what they are about.
+    """
+    found = inputs.tables("mentions", MENTIONS, "entity_id", "passage_id", "kind", "sentence", "start", "end")
+    entity, passage = (
+        pc.index_in(found[name], ids).fill_null(-1).to_numpy().astype(np.int64)
+        for name, ids in (("entity_id", entities), ("passage_id", passages))
+    )
+    (titled,) = (pc.is_in(found["kind"], pa.array(SUBJECT_KINDS)).to_numpy() & (entity >= 0)).nonzero()
+    (opening,) = ((found["sentence"].to_numpy() == 0) & (entity >= 0)).nonzero()
+    start, end = (found[name].to_numpy()[opening] for name in ("start", "end"))
+    opening = opening[np.lexsort((entity[opening], -end, start, passage[opening]))]
+    _, first = np.unique(passage[opening], return_index=True)
+    chosen = np.concatenate([titled, opening[first]])
+    return entity[chosen], passage[chosen]
 
 
 def _relations(inputs: Inputs, entities: pa.Array) -> dict[str, Array]:
@@ -188,6 +219,8 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
             "parents": (np.int32, (n,)),
             "passages.indptr": (np.int64, (entities + 1,)),
             "passages.indices": (np.int32, (extracted,)),
+            "passages.about": (np.uint8, (extracted,)),
+            "entity_keys": (np.uint64, (entities,)),
             "relations.indptr": (np.int64, (entities + 1,)),
             "relations.indices": (np.int32, (2 * related,)),
             "relations.rows": (np.int32, (2 * related,)),
@@ -213,4 +246,4 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-STAGE = Stage("community_tree", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage("community_tree", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)

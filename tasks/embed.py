@@ -22,6 +22,7 @@ from indexmill.packs import pack_size
 from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
 from tasks.encoder import encoder_of
 from tasks.estimate import Estimate, Range
+from tasks.plain import Plain
 from tasks.split import embedded_text
 from tasks.stage import Inputs, Outputs, Stage
 from tasks.unchanged import Unchanged, unchanged
@@ -217,11 +218,17 @@ class _Texts:
         if chosen is not None:
             passages = passages.filter(pa.array(chosen))
             sentences = sentences.filter(pc.is_in(sentences["passage_id"], passages["passage_id"].combine_chunks()))
+        plain = Plain.of(inputs, passages)
+        passages, headings = plain.passages, plain.headings
+        sentences = plain.sentences(sentences)
         owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
         titles = documents["title"].combine_chunks().take(owner.combine_chunks()).to_pylist()
         bodies = passages["text"].to_pylist()
         titled = inputs.settings["title_in_passage"]
-        texts = [embedded_text(title, body) if titled else body for title, body in zip(titles, bodies, strict=True)]
+        texts = [
+            embedded_text(title if titled else "", body, above)
+            for title, body, above in zip(titles, bodies, headings, strict=True)
+        ]
         shifts = [len(text) - len(body) for text, body in zip(texts, bodies, strict=True)]
         position = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks()).to_pylist()
         spans: list[list[Span]] = [[] for _ in texts]
@@ -335,4 +342,4 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-STAGE = Stage("embed", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage("embed", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)

@@ -176,4 +176,4 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(tables=tables, counts={"documents_made": made})
 
 
-STAGE = Stage("extract", version=1, compute=_compute)
+STAGE = Stage("extract", version=2, compute=_compute)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from indexmill.names import entity_id
 from schemas.tables import DOCUMENTS, EXTRACTED, MENTIONS, PASSAGES, RELATIONS, SENTENCES, UNIT_ENTITIES, UNITS, conform
+from tasks.plain import Plain
 from tasks.stage import Inputs
 from tasks.unchanged import in_order, unchanged
 
@@ -70,7 +71,10 @@ class Extraction:
 
 @dataclass(frozen=True)
 class Texts:
-    """Some documents, with their passages, sentences and mentions (schemas of these names), in their order."""
+    """Some documents, with their passages, sentences and mentions (schemas of these names), in their order.
+
+    Texts and offsets are those that a reader sees: see tasks.plain.
+    """
 
     documents: pa.Table
     passages: pa.Table
@@ -153,7 +157,8 @@ def new_texts(inputs: Inputs, documents: pa.Table) -> Texts:
         table.filter(pc.is_in(table["passage_id"], ids))
         for table in (inputs.table("sentences", SENTENCES), inputs.table("mentions", MENTIONS))
     )
-    return Texts(documents, mine, sentences, mentions)
+    plain = Plain.of(inputs, mine)
+    return Texts(plain.documents(documents), plain.passages, plain.sentences(sentences), plain.mentions(mentions))
 
 
 def _id(what: str, *parts: str) -> str:

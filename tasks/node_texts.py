@@ -1,7 +1,7 @@
 """The texts of lsh_tree's nodes, and the tables that hold them.
 
-A job's setting `texts` says where they lie: by shard or group, the digests of the tables `documents` and `passages`, or
-of `summaries`.
+A job's setting `texts` says where they lie: by shard or group, the digests of the tables `documents`, `passages` and
+`plain`, or of `summaries`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tables import DOCUMENTS, LSH_SUMMARIES, PASSAGES
+from schemas.tables import DOCUMENTS, LSH_SUMMARIES, PASSAGES, PLAIN
 from storage.overlay import open_any
 from storage.tables import read_table
+from tasks.plain import Plain
 from tasks.split import embedded_text
 from tasks.stage import Inputs
 
@@ -41,15 +42,19 @@ def texts_of(inputs: Inputs, digests: Mapping[str, str], chosen: pa.Array | None
         table = table if chosen is None else table.filter(pc.is_in(table["node_id"], chosen))
         yield from zip(table["node_id"].to_pylist(), table["text"].to_pylist(), strict=True)
         return
-    table = _columns(inputs.store.url, digests["passages"], PASSAGES, "passage_id", "document_id", "text")
+    columns = ("passage_id", "document_id", "ordinal", "start", "end", "text")
+    table = _columns(inputs.store.url, digests["passages"], PASSAGES, *columns)
     table = table if chosen is None else table.filter(pc.is_in(table["passage_id"], chosen))
+    plain = Plain(_columns(inputs.store.url, digests["plain"], PLAIN, *PLAIN.names), table)
+    table = plain.passages
     titles = [""] * len(table)
     if inputs.settings["title_in_passage"]:
         documents = _columns(inputs.store.url, digests["documents"], DOCUMENTS, "document_id", "title")
         at = pc.index_in(table["document_id"], documents["document_id"].combine_chunks())
         titles = documents["title"].take(at).to_pylist()
-    for identity, title, text in zip(table["passage_id"].to_pylist(), titles, table["text"].to_pylist(), strict=True):
-        yield identity, embedded_text(title, text)
+    rows = zip(table["passage_id"].to_pylist(), titles, table["text"].to_pylist(), plain.headings, strict=True)
+    for identity, title, text, headings in rows:
+        yield identity, embedded_text(title, text, headings)
 
 
 @lru_cache(maxsize=_READ)

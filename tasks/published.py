@@ -43,6 +43,7 @@ _TABLES = frozenset(
 
 _PRIVATE = frozenset(
     {
+        ("split", "plain"),
         ("resolve", "named"),
         ("resolve", "pieces"),
         ("resolve", "relation_pieces"),

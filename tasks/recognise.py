@@ -1,7 +1,9 @@
 """Stage `recognise`: the mentions of a shard's documents, placed in passages and sentences (LinearRAG, section 3.1).
 
 A recogniser reads a whole document, so that what it finds does not depend on where passages are cut; each mention is
-then placed in the sentence in which it starts. A mention in the title belongs to every passage of the document.
+then placed in the sentence in which it starts. Of a document in Markdown or HTML it reads what a reader sees; the
+surfaces are as they are read, the offsets those of the passage as it is. A mention in the title belongs to every
+passage of the document.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from indexmill.models.recogniser import Mention, Recogniser, open_recogniser
 from indexmill.names import canonical_name, entity_id
 from schemas.tables import DOCUMENTS, MENTIONS, PASSAGES, SENTENCES, TITLE_SENTENCE, conform
+from tasks.plain import Plain
 from tasks.stage import Inputs, Outputs, Stage
 from tasks.unchanged import in_order, unchanged
 
@@ -153,7 +156,9 @@ def mentions_of(
     new = documents.filter(pa.array(~held))
     of_new = passages.filter(pc.is_in(passages["document_id"], new["document_id"].combine_chunks()))
     in_new = sentences.filter(pc.is_in(sentences["passage_id"], of_new["passage_id"].combine_chunks()))
-    found = [find(new, of_new, in_new)]
+    plain = Plain.of(inputs, of_new)
+    made = find(plain.documents(new), plain.passages, plain.sentences(in_new))
+    found = [conform(plain.original(made), MENTIONS)]
     for part in same:
         kept = passages.filter(pc.is_in(passages["document_id"], part.ids))
         found.append(part.of_passages("mentions", MENTIONS, kept["passage_id"]))
@@ -168,4 +173,4 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(tables={"mentions": mentions}, counts={"documents_made": made})
 
 
-STAGE = Stage("recognise", version=1, compute=_compute)
+STAGE = Stage("recognise", version=2, compute=_compute)

@@ -18,11 +18,12 @@ from indexmill.canonical import canonical_json
 from indexmill.models.llm import Request
 from indexmill.models.llm_recogniser import LlmRecogniser, Piece
 from indexmill.models.recogniser import Mention, RulesRecogniser
-from schemas.tables import DOCUMENTS, STAND_INS
+from schemas.tables import DOCUMENTS, PASSAGES, STAND_INS
 from storage.ledger import key_of
 from storage.tables import put_table
 from tasks.estimate import Estimate, LlmUse, Range
 from tasks.llm.ask import Answer, Asked, Refusal, ask, known
+from tasks.plain import Plain
 from tasks.recognise import STAGE as BY_ITS_RULES
 from tasks.recognise import mentions_of, place_mentions
 from tasks.resolve import UNLINKED_KINDS
@@ -105,7 +106,8 @@ def _compute(inputs: Inputs) -> Outputs:
 def _requests(inputs: Inputs) -> Iterator[Request]:
     documents = inputs.table("documents", DOCUMENTS)
     _, held = unchanged(inputs, documents, again=BY_RULES)
-    for of_one in requests_of(documents.filter(pa.array(~held)), inputs.settings["recogniser"]):
+    read = Plain.of(inputs, inputs.table("passages", PASSAGES)).documents(documents.filter(pa.array(~held)))
+    for of_one in requests_of(read, inputs.settings["recogniser"]):
         yield from (request for _, request in of_one)
 
 

@@ -8,18 +8,18 @@ code are never cut. Spans cover every character that is not white space, in orde
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import sentencex
 
-__all__ = ["HEADING", "PARAGRAPH", "Segment", "segments", "sentence_spans"]
+__all__ = ["HEADING", "ITEM", "PARAGRAPH", "SENTENCE", "Block", "Segment", "segments", "sentence_spans"]
 
 HEADING = 4
 """The break before a heading of the sixth level; each level above it counts one more."""
 PARAGRAPH = 2
-_ITEM = 1
-_SENTENCE = 0
+ITEM = 1
+SENTENCE = 0
 
 _WINDOW = 4096
 """Characters that sentencex sees at once: its time grows with the square of a text beyond ASCII (1 MB: minutes)."""
@@ -56,12 +56,12 @@ def sentence_spans(text: str, language: str = "en") -> list[tuple[int, int]]:
     return [(start, end) for start, end, _ in segments(text, language)]
 
 
-def segments(text: str, language: str = "en") -> list[Segment]:
-    """A text's sentences with the strength of the break before each."""
-    if "\n" not in text:
+def segments(text: str, language: str = "en", blocks: Iterable[Block] | None = None) -> list[Segment]:
+    """A text's sentences with the strength of the break before each. blocks: the text's, where they are known."""
+    if blocks is None and "\n" not in text:
         return [*_prose(text, 0, len(text), PARAGRAPH, language)]
     found: list[Segment] = []
-    for start, end, strength, is_prose in _blocks(text):
+    for start, end, strength, is_prose in _blocks(text) if blocks is None else blocks:
         if is_prose:
             found.extend(_prose(text, start, end, strength, language))
         else:
@@ -69,14 +69,16 @@ def segments(text: str, language: str = "en") -> list[Segment]:
     return found
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
+    """A heading, a paragraph, an item, a row or some lines of code: no sentence goes across its bounds."""
+
     start: int
     end: int
     strength: int
     is_prose: bool
 
 
-def _blocks(text: str) -> Iterator[_Block]:
+def _blocks(text: str) -> Iterator[Block]:
     """Markdown's blocks, as far as they decide where a sentence may end."""
     start = end = 0  # the block that is being gathered
     strength = PARAGRAPH
@@ -90,13 +92,13 @@ def _blocks(text: str) -> Iterator[_Block]:
             continue
         content = text[at:stop]
         continues = False
-        begins = PARAGRAPH if after_blank else _ITEM
+        begins = PARAGRAPH if after_blank else ITEM
         prose = True
         blank = content.isspace()
         opened = _FENCE.match(content)
         if fence:
             prose = False
-            begins = _SENTENCE
+            begins = SENTENCE
             continues = not is_prose and stop - start <= _CODE
             if opened and opened[1].startswith(fence) and content.strip(" \n\r") == opened[1]:
                 fence = ""
@@ -123,14 +125,14 @@ def _blocks(text: str) -> Iterator[_Block]:
             and _INDENTED.match(content)
         ):
             prose = False
-            begins = _SENTENCE
+            begins = SENTENCE
             continues = stop - start <= _CODE
         else:
             in_list = in_list and (not after_blank or content[0].isspace())
             continues = is_prose and not after_blank and end > start
             if continues and _UNDERLINE.match(content) and "\n" not in text[start:end].strip():
                 strength = HEADING + (5 if "=" in content else 4)
-                yield _Block(start, stop, strength, False)
+                yield Block(start, stop, strength, False)
                 start = end = stop
                 after_blank = True
                 continue
@@ -139,10 +141,10 @@ def _blocks(text: str) -> Iterator[_Block]:
             end = stop
             continue
         if end > start:
-            yield _Block(start, end, strength, is_prose)
+            yield Block(start, end, strength, is_prose)
         start, end, strength, is_prose = at, stop, begins, prose
     if end > start:
-        yield _Block(start, end, strength, is_prose)
+        yield Block(start, end, strength, is_prose)
 
 
 def _trimmed(text: str, start: int, end: int, strength: int) -> Iterator[Segment]:
@@ -166,7 +168,7 @@ def _prose(text: str, start: int, end: int, strength: int, language: str) -> Ite
             bounds.pop()
         for low, high in bounds:
             yield from _trimmed(text, start + low, start + high, strength)
-            strength = _SENTENCE
+            strength = SENTENCE
         start += bounds[-1][1]
 
 

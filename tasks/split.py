@@ -4,14 +4,18 @@ A document that fits stays whole. A longer one is cut greedily up to the size, a
 of what fits: before a heading, else between paragraphs, else between sentences. A sentence longer than the size is cut
 between tokens. Sizes are counted in the embedder's own tokens, the title and the special tokens included, since that is
 what it reads: no passage is ever truncated by the embedder.
+
+Of a document in Markdown or HTML the words that a reader sees are cut, counted and embedded (tasks.markup), below the
+headings above them; passages and sentences are placed in the document as it is.
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +23,9 @@ import pyarrow as pa
 from indexmill.canonical import content_id
 from indexmill.errors import ConfigurationError
 from schemas.config import SplitSettings
-from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES, conform
+from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, conform
 from tasks.encoder import tokeniser_of
+from tasks.markup import Visible, link_words, markup_of, visible
 from tasks.sentences import Segment, segments
 from tasks.stage import Inputs, Outputs, Stage
 from tasks.unchanged import in_order, unchanged
@@ -28,10 +33,13 @@ from tasks.unchanged import in_order, unchanged
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["STAGE", "TokenCounter", "embedded_text", "split", "title_prefix"]
+__all__ = ["STAGE", "Split", "TokenCounter", "embedded_text", "split", "title_prefix"]
 
 TITLE_BYTES = 120
 """The part of a title that is embedded, in UTF-8 bytes; no tokenizer makes more tokens than bytes."""
+HEADING_TOKENS = 24
+HEADING_BYTES = 96
+"""What is embedded of the headings above a passage, at most."""
 _LEAST_TOKENS = TITLE_BYTES + 8
 _LEAST_TEXT = 32
 """Tokens that a passage's text gets beside a long title, even above the configured size."""
@@ -76,9 +84,62 @@ def title_prefix(title: str) -> str:
     return f"{title}\n" if title else ""
 
 
-def embedded_text(title: str, passage_text: str) -> str:
-    """The text that is embedded for a passage; pass an empty title where titles are not embedded."""
-    return title_prefix(title) + passage_text
+def embedded_text(title: str, passage_text: str, headings: str = "") -> str:
+    """The text that is embedded for a passage; pass an empty title where titles are not embedded.
+
+    headings: those above the passage, see `schemas.tables.PLAIN`.
+    """
+    return title_prefix(title) + (f"{headings}\n" if headings else "") + passage_text
+
+
+@dataclasses.dataclass(frozen=True)
+class _Document:
+    """A document that is being cut. Offsets are those of `text`, what a reader sees of it."""
+
+    identity: str
+    original: str
+    prefix: str  # the title as it is embedded
+    visible: Visible | None  # None: all of the original is read
+    headings: tuple[_Above, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return self.original if self.visible is None else self.visible.text
+
+    def above(self, start: int) -> str:
+        """The headings above what begins at an offset, as far as they are embedded."""
+        level, room, bytes_left = 7, HEADING_TOKENS, HEADING_BYTES
+        found: list[str] = []
+        here = bisect.bisect_right(self.headings, start, key=lambda one: one.start)
+        if here and self.headings[here - 1].start == start:
+            here -= 1
+            level = self.headings[here].level
+        for one in reversed(self.headings[:here]):
+            if one.level >= level:
+                continue
+            level = one.level
+            if not one.is_title and one.tokens <= room and one.bytes <= bytes_left:
+                found.append(one.text)
+                room, bytes_left = room - one.tokens, bytes_left - one.bytes
+            if level == 1:
+                break
+        return "\n".join(reversed(found))
+
+    def embedded(self, start: int, end: int) -> str:
+        """What is embedded for a passage."""
+        above = self.above(start) if self.headings else ""
+        return self.prefix + (f"{above}\n" if above else "") + self.text[start:end]
+
+
+class _Above(NamedTuple):
+    """A heading as it is embedded for what stands below it."""
+
+    start: int
+    level: int
+    text: str
+    tokens: int
+    bytes: int
+    is_title: bool  # which stands before every passage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +159,18 @@ class _Cut:
         return self.segments[-1].end
 
 
-def split(documents: pa.Table, tokens: TokenCounter, settings: SplitSettings) -> tuple[pa.Table, pa.Table]:
-    """The passages and sentences of some documents, ordered by document id and position.
+class Split(NamedTuple):
+    """What splitting makes: tables of the schemas PASSAGES, SENTENCES and PLAIN."""
 
-    `documents` has the schema DOCUMENTS; the results have PASSAGES and SENTENCES. A blank document has no passage.
+    passages: pa.Table
+    sentences: pa.Table
+    plain: pa.Table
+
+
+def split(documents: pa.Table, tokens: TokenCounter, settings: SplitSettings) -> Split:
+    """The passages and sentences of some documents, ordered by document id and position, and their plain texts.
+
+    `documents` has the schema DOCUMENTS. A blank document has no passage, nor has one that is nothing but markup.
     Raises ConfigurationError where the passages asked for are longer than what the embedder reads.
     """
     if settings.tokens > tokens.max_tokens:
@@ -110,27 +179,51 @@ def split(documents: pa.Table, tokens: TokenCounter, settings: SplitSettings) ->
         )
     if tokens.max_tokens < _LEAST_TOKENS:
         raise ConfigurationError(f"the embedder reads {tokens.max_tokens} tokens; splitting needs {_LEAST_TOKENS}")
-    documents = documents.select(["document_id", "title", "text"]).sort_by("document_id")
-    ids: list[str] = documents.column("document_id").to_pylist()
-    texts: list[str] = documents.column("text").to_pylist()
-    titles = documents.column("title").to_pylist() if settings.title_in_passage else [""] * len(ids)
-    prefixes = [title_prefix(title) for title in titles]
-    offsets = tokens.token_offsets([prefix + text for prefix, text in zip(prefixes, texts, strict=True)])
+    columns = ["document_id", "title", "text", "source"]
+    rows = documents.select(columns).sort_by("document_id").to_pydict()
+    found = [
+        _Document(
+            identity,
+            text,
+            title_prefix(title) if settings.title_in_passage else "",
+            visible(text, markup_of(settings.markup, identity, source, text)),
+        )
+        for identity, title, text, source in zip(*(rows[name] for name in columns), strict=True)
+    ]
+    offsets = tokens.token_offsets([one.prefix + one.text for one in found])
 
     cuts: list[_Cut] = []
     limits: list[int] = []
-    for row, (prefix, text, of_tokens) in enumerate(zip(prefixes, texts, offsets, strict=True)):
-        starts = of_tokens[:, 0].astype(np.int64) - len(prefix)
+    for row, (one, of_tokens) in enumerate(zip(found, offsets, strict=True)):
+        text = one.text
+        starts = of_tokens[:, 0].astype(np.int64) - len(one.prefix)
         titled = int(np.searchsorted(starts, 0))  # tokens of the title
         fixed = titled + tokens.special_tokens
         limits.append(min(tokens.max_tokens, max(settings.tokens, fixed + _LEAST_TEXT)))
-        found = segments(text, settings.language)
+        pieces = segments(text, settings.language, None if one.visible is None else one.visible.blocks)
         weighed = _weighed(starts[titled:], len(text))
-        groups = list(_packed(found, weighed, text, limits[row] - fixed, settings))
-        whole = len(groups) == 1 and (found[0].start, found[-1].end) == (0, len(text))
+        capacity = limits[row] - fixed
+        if one.visible is not None and len(weighed) > capacity and tokens.max_tokens > _LEAST_TOKENS + HEADING_BYTES:
+            one = found[row] = dataclasses.replace(one, headings=_headings(one, rows["title"][row], starts[titled:]))
+            capacity = max(capacity - HEADING_TOKENS, _LEAST_TEXT) if one.headings else capacity
+        groups = list(_packed(pieces, weighed, text, capacity, settings))
+        whole = len(groups) == 1 and (pieces[0].start, pieces[-1].end) == (0, len(text))
         cuts.extend(_Cut(row, group, fixed + len(starts) - titled if whole else None) for group in groups)
-    cuts, counts = _fitted(cuts, limits, texts, prefixes, tokens)
-    return _tables(cuts, counts, ids, texts)
+    cuts, counts = _fitted(cuts, limits, found, tokens)
+    passages, sentences = _tables(cuts, counts, found)
+    return Split(passages, sentences, _plain(cuts, found))
+
+
+def _headings(document: _Document, title: str, starts: NDArray[np.int64]) -> tuple[_Above, ...]:
+    """The headings of a document written in markup. starts: where its tokens begin."""
+    assert document.visible is not None  # noqa: S101 - told by the caller
+    found = []
+    for start, end, level in document.visible.headings:
+        text = " ".join(document.text[start:end].split())
+        count = int(np.searchsorted(starts, end) - np.searchsorted(starts, start))
+        is_title = bool(document.prefix) and text.casefold() == " ".join(title.split()).casefold()
+        found.append(_Above(start, level, text, count, len(text.encode("utf-8", "replace")) + 1, is_title))
+    return tuple(found)
 
 
 def _weighed(starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
@@ -222,7 +315,7 @@ def _piece(text: str, start: int, end: int, strength: int) -> Iterator[Segment]:
 
 
 def _fitted(
-    cuts: list[_Cut], limits: list[int], texts: list[str], prefixes: list[str], tokens: TokenCounter
+    cuts: list[_Cut], limits: list[int], documents: Sequence[_Document], tokens: TokenCounter
 ) -> tuple[list[_Cut], list[int]]:
     """The cuts with the true lengths of their embedded texts.
 
@@ -232,13 +325,13 @@ def _fitted(
     fitted = [(cut, cut.tokens) for cut in cuts if cut.tokens is not None]
     waiting = [cut for cut in cuts if cut.tokens is None]
     while waiting:
-        counts = tokens.count_tokens([prefixes[cut.row] + texts[cut.row][cut.start : cut.end] for cut in waiting])
+        counts = tokens.count_tokens([documents[cut.row].embedded(cut.start, cut.end) for cut in waiting])
         halves: list[_Cut] = []
         for cut, count in zip(waiting, counts.tolist(), strict=True):
             if count <= limits[cut.row]:
                 fitted.append((cut, count))
             else:
-                halves.extend(_halved(cut, texts[cut.row]))
+                halves.extend(_halved(cut, documents[cut.row].text))
         waiting = halves
     fitted.sort(key=lambda pair: (pair[0].row, pair[0].start, pair[0].end))
     return [cut for cut, _ in fitted], [count for _, count in fitted]
@@ -263,7 +356,7 @@ def _halved(cut: _Cut, text: str) -> Iterator[_Cut]:
             yield _Cut(cut.row, [piece])
 
 
-def _tables(cuts: list[_Cut], counts: list[int], ids: list[str], texts: list[str]) -> tuple[pa.Table, pa.Table]:
+def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document]) -> tuple[pa.Table, pa.Table]:
     passages: list[tuple[str, str, int, int, int, str, int]] = []  # the columns of PASSAGES
     of_passage: list[int] = []
     ordinals: list[int] = []
@@ -275,27 +368,62 @@ def _tables(cuts: list[_Cut], counts: list[int], ids: list[str], texts: list[str
         if cut.row != row:
             row, ordinal = cut.row, 0
             repeats.clear()
-        text = texts[row][cut.start : cut.end]
-        passage_id = content_id("passage", ids[row], text, str(repeats[text]))
-        passages.append((passage_id, ids[row], ordinal, cut.start, cut.end, text, count))
+        document = documents[row]
+        seen = document.visible
+        start, end = (cut.start, cut.end) if seen is None else seen.bounds(cut.start, cut.end)
+        text = document.original[start:end]
+        passage_id = content_id("passage", document.identity, text, str(repeats[text]))
+        passages.append((passage_id, document.identity, ordinal, start, end, text, count))
         repeats[text] += 1
         ordinal += 1
         of_passage.extend([number] * len(cut.segments))
         ordinals.extend(range(len(cut.segments)))
-        bounds.extend((segment.start - cut.start, segment.end - cut.start) for segment in cut.segments)
+        spans = [(segment.start, segment.end) for segment in cut.segments]
+        bounds.extend((low - start, high - start) for low, high in (spans if seen is None else seen.originals(spans)))
     columns = list(zip(*passages, strict=True)) or [()] * len(PASSAGES)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, PASSAGES, strict=True)]
     table = pa.table(arrays, schema=PASSAGES)
-    spans = np.array(bounds, np.int32).reshape(-1, 2)
+    offsets = np.array(bounds, np.int32).reshape(-1, 2)
     sentences = pa.table(
         {
             "passage_id": table.column("passage_id").combine_chunks().take(pa.array(of_passage, pa.int64())),
             "ordinal": pa.array(ordinals, pa.int32()),
-            "start": spans[:, 0],
-            "end": spans[:, 1],
+            "start": offsets[:, 0],
+            "end": offsets[:, 1],
         }
     )
     return conform(table, PASSAGES), conform(sentences, SENTENCES)
+
+
+def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
+    own: dict[int, list[_Cut]] = {}
+    for cut in cuts:
+        own.setdefault(cut.row, []).append(cut)
+    rows = []
+    for row, mine in own.items():
+        document = documents[row]
+        seen = document.visible
+        if seen is None:
+            continue
+        linked: list[list[str]] = [[] for _ in mine]
+        if seen.targets:
+            begins = [cut.start for cut in mine]
+            for place, target in seen.targets:
+                linked[max(bisect.bisect_right(begins, place) - 1, 0)].append(target)
+        rows.append(
+            {
+                "document_id": document.identity,
+                "text": seen.text,
+                "starts": seen.starts,
+                "origins": seen.origins,
+                "ends": seen.ends,
+                "passage_starts": [cut.start for cut in mine],
+                "passage_ends": [cut.end for cut in mine],
+                "headings": [document.above(cut.start) for cut in mine],
+                "targets": [" ".join(dict.fromkeys(map(link_words, targets))) for targets in linked],
+            }
+        )
+    return conform(pa.table({name: [one[name] for one in rows] for name in PLAIN.names}, schema=PLAIN), PLAIN)
 
 
 def _compute(inputs: Inputs) -> Outputs:
@@ -304,17 +432,20 @@ def _compute(inputs: Inputs) -> Outputs:
     same, held = unchanged(inputs, documents)
     made = split(documents.filter(pa.array(~held)), tokeniser_of(inputs), settings)
     kept = [part.passages() for part in same]
-    passages = in_order([made[0], *kept], "document_id", documents.column("document_id"))
+    ids = documents.column("document_id")
+    passages = in_order([made.passages, *kept], "document_id", ids)
     sentences = [
         part.of_passages("sentences", SENTENCES, of.column("passage_id")) for part, of in zip(same, kept, strict=True)
     ]
+    plain = [part.of_documents("plain", PLAIN) for part in same]
     return Outputs(
         tables={
             "passages": passages,
-            "sentences": in_order([made[1], *sentences], "passage_id", passages.column("passage_id")),
+            "sentences": in_order([made.sentences, *sentences], "passage_id", passages.column("passage_id")),
+            "plain": in_order([made.plain, *plain], "document_id", ids),
         },
         counts={"documents_made": int((~held).sum())},
     )
 
 
-STAGE = Stage("split", version=1, compute=_compute, libraries=("sentencex", "tokenizers"))
+STAGE = Stage("split", version=2, compute=_compute, libraries=("markdown-it-py", "sentencex", "tokenizers"))

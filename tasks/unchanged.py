@@ -41,6 +41,11 @@ class Unchanged:
         table = self.table("passages", PASSAGES)
         return table.filter(pc.is_in(table.column("document_id"), self.ids))
 
+    def of_documents(self, name: str, schema: pa.Schema) -> pa.Table:
+        """The rows of a table that belong to the unchanged documents."""
+        table = self.table(name, schema)
+        return table.filter(pc.is_in(table.column("document_id"), self.ids))
+
     def of_passages(self, name: str, schema: pa.Schema, passage_ids: pa.ChunkedArray) -> pa.Table:
         """The rows of a table that belong to some passages."""
         table = self.table(name, schema)

@@ -32,7 +32,8 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Asking:
-    """How questions are answered: as ``Snapshot.answer_batch`` takes it. settings: of answering, by method."""
+    """How questions are answered: as ``Snapshot.answer_batch`` takes it. settings: of answering, by method; parameters:
+    of retrieval, by method."""
 
     llm: LLM
     k: int = 5
@@ -42,6 +43,7 @@ class Asking:
     max_output_tokens: int = 1024
     settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     prompts: Path | None = None
+    parameters: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ def answered(
     progress: Callable[[str, int], None] = lambda method, done: None,
 ) -> dict[str, list[Answer]]:
     """The answers of each method, in the order of the questions; raises as ``evaluate_answers`` does."""
-    names, vectors_of = _prepared(snapshot, questions, methods)
+    names, vectors_of = _prepared(snapshot, questions, methods, asking.parameters)
     found: dict[str, list[Answer]] = {name: [] for name in names}
     for name in names:
         for batch in _batches(len(questions)):
@@ -174,6 +176,7 @@ def answered(
                 llm=asking.llm,
                 token_budget=asking.token_budget,
                 where=asking.where,
+                parameters=asking.parameters.get(name),
                 concurrency=asking.concurrency,
                 max_output_tokens=asking.max_output_tokens,
                 answering=asking.settings.get(name),
@@ -188,7 +191,7 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[st
 
     Raises as ``evaluate_answers`` does before it asks.
     """
-    names, vectors_of = _prepared(snapshot, questions, methods)
+    names, vectors_of = _prepared(snapshot, questions, methods, asking.parameters)
     bills = {}
     for name in names:
         way = answering(name, asking.settings.get(name), asking.prompts)
@@ -196,7 +199,17 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[st
         for batch in _batches(len(questions)):
             texts = [questions[i].question for i in batch]
             vectors = vectors_of(name, batch)
-            hits = contexts_of(snapshot, texts, way, name, asking.k, asking.token_budget, asking.where, vectors=vectors)
+            hits = contexts_of(
+                snapshot,
+                texts,
+                way,
+                name,
+                asking.k,
+                asking.token_budget,
+                asking.where,
+                asking.parameters.get(name),
+                vectors,
+            )
             for i, found in zip(batch, hits, strict=True):
                 if found:
                     one = way.bill(questions[i].question.strip(), found, asking.max_output_tokens)
@@ -206,14 +219,17 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[st
 
 
 def _prepared(
-    snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[str]
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    methods: Sequence[str],
+    parameters: Mapping[str, Mapping[str, object]],
 ) -> tuple[list[str], Callable[[str, range], Vectors | None]]:
     """The methods, each once and known to the snapshot, and what gives the vectors of some questions for a method."""
     if not questions:
         raise BadInput("there are no questions to evaluate")
     if not methods:
         raise BadInput("there is no method to evaluate")
-    uses = {name: snapshot.retriever(name).uses_vectors for name in methods}
+    uses = {name: snapshot.retriever(name).having(parameters.get(name, {})).uses_vectors for name in methods}
     vectors = snapshot.encode([question.question for question in questions]) if any(uses.values()) else None
 
     def vectors_of(name: str, batch: range) -> Vectors | None:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import click
 
 from indexmill.command.model import asking, filtering, filtering_of, model_of, prompts_of
-from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, printable
+from indexmill.command.options import (
+    Options,
+    candidate,
+    common,
+    filtered,
+    opened,
+    parameters_by_method,
+    pinned,
+    printable,
+    settable,
+)
 from indexmill.command.query import few, titled, wrapped
 from indexmill.errors import BadInput
 
@@ -26,6 +36,7 @@ __all__ = ["command"]
 )
 @filtering
 @click.option("--explain", is_flag=True, help="Show the model's reasoning, and the texts that were read.")
+@settable
 @filtered
 @candidate
 @pinned
@@ -43,6 +54,7 @@ def command(
     level_tokens: int | None,
     direct: bool,
     explain: bool,
+    settings: tuple[str, ...],
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
@@ -66,6 +78,7 @@ def command(
             llm=llm,
             token_budget=token_budget,
             where=where or None,
+            parameters=parameters_by_method(settings, [method]).get(method),
             answering=filtering_of(level_tokens, direct, [method]).get(method),
             prompts=prompts,
         )

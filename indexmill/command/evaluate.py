@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from indexmill.command.model import asking, filtering
-from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, table
+from indexmill.command.options import (
+    Options,
+    candidate,
+    common,
+    filtered,
+    opened,
+    parameters_by_method,
+    pinned,
+    settable,
+    table,
+)
 from indexmill.errors import BadInput, ConfigurationError
+
+if TYPE_CHECKING:
+    from indexmill.evaluate import MethodResult
 
 __all__ = ["command", "communities_table", "numbers", "record_weights"]
 
@@ -71,11 +84,26 @@ __all__ = ["command", "communities_table", "numbers", "record_weights"]
     help="With --answer and --judge: keep the model's answers in FILE, and ask for none that is there already.",
 )
 @click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a line of JSON for every method and question: gold ranks, recall, hits and time.",
+)
+@click.option(
+    "--misses",
+    metavar="[N]",
+    is_flag=False,
+    flag_value=10,
+    type=click.IntRange(min=1),
+    help="Show questions whose evidence is missed, at most N of each method, 10 by default, and what is found instead.",
+)
+@click.option(
     "--processes",
     metavar="N",
     type=click.IntRange(min=1),
     help="Retrieve in so many processes, such as one for each core; in one by default.",
 )
+@settable
 @filtered
 @candidate
 @pinned
@@ -86,10 +114,13 @@ def command(
     method: str | None,
     ks: str | None,
     processes: int | None,
+    output: Path | None,
+    misses: int | None,
     fit: bool,
     answer: bool,
     judge: str | None,
     make_questions: str | None,
+    settings: tuple[str, ...],
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
@@ -100,6 +131,12 @@ def command(
 
     A line is {"id", "question", "gold_ids"}, and optionally {"type", "answer"}: gold_ids are the documents that hold
     the evidence. Recall@k is the part of them among the first k distinct documents, averaged over the questions.
+
+    --output results.jsonl keeps what every method found for every question, so that a table of any kind can be made of
+    it later. --misses shows where evidence is missed: what ranks above it often says why.
+
+    A setting is tried with --set before it is published: `--method tri_graph --set damping=0.85`, of several methods
+    `--set tri_graph.damping=0.85 --set bm25.k1=0.9`. Choose it on other questions than those that prove it.
 
     With --fit, weights are chosen on the even-numbered questions and proven on the odd-numbered ones. Those that do no
     worse there go into the configuration file, and with the next build into the snapshot.
@@ -114,11 +151,12 @@ def command(
     """
     if sum([fit, answer, judge is not None, make_questions is not None]) > 1:
         raise BadInput("--fit, --answer, --judge and --make-questions each do something else: give one of them")
-    unread: dict[str, object] = {"--method": method, "--where": where} if fit else {}
+    unread: dict[str, object] = {"--method": method, "--where": where, "--set": settings} if fit else {}
     if make_questions is not None:
-        unread = {"--method": method, "-k": ks, "--where": where, "--snapshot": version, "--alias": alias, "--run": run}
+        unread = {"--method": method, "-k": ks, "--where": where, "--set": settings}
+        unread |= {"--snapshot": version, "--alias": alias, "--run": run}
     if fit or answer or judge is not None or make_questions is not None:
-        unread["--processes"] = processes
+        unread |= {"--processes": processes, "--output": output, "--misses": misses}
     if named := sorted(name for name, value in unread.items() if value):
         does = "--fit" if fit else "--answer" if answer else "--judge" if judge is not None else "--make-questions"
         raise BadInput(f"{', '.join(named)}: {does} does not take that")
@@ -132,7 +170,7 @@ def command(
 
         snapshot = opened(options, version, alias, run)
         evaluate_answers_of(
-            options, snapshot, run, questions, method, judge, "5" if ks is None else ks, where, **answering
+            options, snapshot, run, questions, method, judge, "5" if ks is None else ks, where, settings, **answering
         )
         return
     if named := sorted(f"--{name.replace('_', '-')}" for name, value in answering.items() if value):
@@ -141,16 +179,31 @@ def command(
     if fit:
         _fit(options, questions, ks, version, alias, run)
         return
+    from indexmill.command.misses import misses_of, shown_misses, titles_of
     from indexmill.evaluate import evaluate, read_questions
+    from indexmill.results import write_results
 
     methods = None if method is None else [name.strip() for name in method.split(",") if name.strip()]
     asked = read_questions(questions)
+    if output is not None and not output.parent.is_dir():
+        raise BadInput(f"--output {output}: there is no folder {output.parent}")
     with opened(options, version, alias, run, processes or 1) as snapshot:
-        found = evaluate(snapshot, asked, methods, numbers(ks), where=where or None)
-    if options.json:
-        options.print_json(found.to_dict())
-        return
+        given = parameters_by_method(settings, list(dict.fromkeys(methods or snapshot.methods)))
+        found = evaluate(snapshot, asked, methods, numbers(ks), where=where or None, parameters=given)
+        titles = {} if misses is None else titles_of(snapshot)
+    if output is not None:
+        write_results(output, (one for result in found.methods.values() for one in result.each))
     depths = sorted({k for result in found.methods.values() for k in result.recall})
+    missed = {
+        name: misses_of(result.each, depths[0], misses, titles)
+        for name, result in found.methods.items()
+        if misses is not None
+    }
+    if options.json:
+        more: dict[str, Any] = {"parameters": given} if given else {}
+        more |= {"output": str(output)} if output is not None else {}
+        options.print_json({**found.to_dict(), **more, **({"misses": missed} if missed else {})})
+        return
     rows = [
         [
             name,
@@ -165,10 +218,27 @@ def command(
     which = unnumbered if found.version is None else f"version {found.version}"
     click.echo(f"{len(asked)} questions, {which}\n")
     click.echo(table(["method", *(f"recall@{k}" for k in depths), "tokens", "ms", "ms to encode"], rows))
+    if by_type := _types_table(found.methods, depths):
+        click.echo("\n" + by_type)
     if found.communities:
         click.echo("\n" + communities_table(found.communities))
+    for name, one in missed.items():
+        click.echo("\n" + shown_misses(name, one, len(asked), depths[-1]))
     if found.unknown_gold_ids:
         click.echo(f"{found.unknown_gold_ids} of {found.gold_ids} gold documents are not in the snapshot", err=True)
+
+
+def _types_table(methods: Mapping[str, MethodResult], depths: Sequence[int]) -> str | None:
+    """Recall by question type, a line for each type and method; None where there are no types to tell apart."""
+    types = sorted({kind for result in methods.values() for kind in result.types})
+    if len(types) < 2:
+        return None
+    rows = []
+    for kind in types:
+        for name, result in methods.items():
+            questions, recalls = result.types[kind]
+            rows.append([kind, questions, name, *(f"{recalls[k]:.4f}" for k in depths)])
+    return table(["type", "questions", "method", *(f"recall@{k}" for k in depths)], rows)
 
 
 def communities_table(levels: Mapping[str, Mapping[str, Any]]) -> str:

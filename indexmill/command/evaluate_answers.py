@@ -16,7 +16,7 @@ from indexmill.answer.judging import CRITERIA, Judgement, bill_of_judging, judge
 from indexmill.answer.kept import KeptAnswers, KeptLlm
 from indexmill.command.evaluate import numbers
 from indexmill.command.model import filtering_of, model_of, prompts_of
-from indexmill.command.options import Options, table
+from indexmill.command.options import Options, parameters_by_method, table
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.evaluate import read_questions
 from indexmill.models.llm import LLM
@@ -55,6 +55,7 @@ def evaluate_answers_of(
     judged: str | None,
     ks: str,
     where: tuple[str, ...],
+    settings: tuple[str, ...],
     *,
     model: str | None,
     base_url: str | None,
@@ -98,6 +99,7 @@ def evaluate_answers_of(
             where=where or None,
             concurrency=concurrency or 8,
             settings=filtering_of(level_tokens, direct, methods),
+            parameters=parameters_by_method(settings, list(dict.fromkeys(methods))),
             prompts=prompts_of(options),
         )
         prices = {name: _price(options, name) for name in sorted({_name(one) for one in (llm, judging) if one})}

@@ -37,8 +37,10 @@ __all__ = [
     "common",
     "filtered",
     "opened",
+    "parameters_by_method",
     "pinned",
     "printable",
+    "settable",
     "shared_options",
     "store_folder",
     "table",
@@ -246,6 +248,57 @@ def opened(options: Options, version: int | None, alias: str | None, run: str | 
     if version is not None or alias is not None:
         raise BadInput("--run names a candidate, which is no version and has no alias: give it alone")
     return open_candidate(options.store_path(), run, processes)
+
+
+def settable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--set``, which replaces settings of a method for one call."""
+    return click.option(
+        "--set",
+        "settings",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="Retrieve with this setting of the method in place of the snapshot's, such as damping=0.85, or of one "
+        "that fused combines, such as tri_graph.damping=0.85; may be repeated. An unknown name lists those that exist.",
+    )(function)
+
+
+def parameters_by_method(settings: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, object]]:
+    """What ``--set`` says for each of some methods.
+
+    ``tri_graph.damping=0.85`` is of tri_graph where that is among the methods; any other name is of the only one, the
+    dot and all. Of several settings of one name the last holds. Raises BadInput for what cannot be read, and for a
+    setting that several methods might mean.
+    """
+    found: dict[str, dict[str, object]] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise BadInput(f"--set is {setting!r}; expected a name and a value, such as --set damping=0.85")
+        method, dot, rest = name.partition(".")
+        if not dot or method not in methods:
+            if len(methods) != 1:
+                raise BadInput(
+                    f"--set {setting}: say of which method, such as {methods[0]}.{name}: there are {', '.join(methods)}"
+                )
+            method, rest = methods[0], name
+        found.setdefault(method, {})[rest] = _scalar(value.strip())
+    return found
+
+
+def _scalar(text: str) -> object:
+    """A value of ``--set`` as JSON and YAML read it: a number, true or false, nothing, or a text."""
+    words: dict[str, object] = {"true": True, "false": False, "null": None, "none": None, "~": None, "": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        try:
+            return float(text)  # .5 and 1e-3, and nan, which the method refuses
+        except ValueError:
+            return text
+    return text if isinstance(value, (list, dict)) else value
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg] # generic only in newer releases of click

@@ -8,7 +8,17 @@ from typing import Any
 
 import click
 
-from indexmill.command.options import Options, candidate, common, filtered, opened, pinned, printable
+from indexmill.command.options import (
+    Options,
+    candidate,
+    common,
+    filtered,
+    opened,
+    parameters_by_method,
+    pinned,
+    printable,
+    settable,
+)
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 
@@ -81,6 +91,7 @@ def _of_heterograph(function: Callable[..., Any]) -> Callable[..., Any]:
     "--passages", metavar="P", type=click.IntRange(min=0), help="Of community_tree: passages among the hits at most."
 )
 @_of_heterograph
+@settable
 @filtered
 @candidate
 @pinned
@@ -97,6 +108,7 @@ def command(
     k_level: int | None,
     levels: int | None,
     passages: int | None,
+    settings: tuple[str, ...],
     where: tuple[str, ...],
     version: int | None,
     alias: str | None,
@@ -115,6 +127,9 @@ def command(
 
     --method heterograph finds units, attributes, high-level elements and relations, too: `--texts 10 -k 60
     --token-budget 3000` gives what fits of the best ten of each kind, those nearest to the question first.
+
+    Every setting that a method has may be tried with --set before it is published: `--method tri_graph --set
+    damping=0.85`, and of what the default method combines `--set tri_graph.damping=0.85 --set bm25=0.5`.
     """
     given = {
         "pattern": pattern,
@@ -125,11 +140,15 @@ def command(
         "passages": passages,
         **of_heterograph,
     }
-    parameters = {name: value for name, value in given.items() if value is not None}
+    parameters: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     with opened(options, version, alias, run) as snapshot:
         method = method or snapshot.default_method
         if not set(parameters) <= _TAKEN.get(method, set()):
             raise BadInput(_refused(method, list(parameters)))
+        others = parameters_by_method(settings, [method]).get(method, {})
+        if twice := sorted(parameters.keys() & others):
+            raise BadInput(f"--set and an option of its own both name {', '.join(twice)}: give one of them")
+        parameters |= others
         hits = snapshot.retrieve(question, method=method, k=k, where=where or None, parameters=parameters)
         if options.json:
             options.print_json(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from inspect import signature
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, Self, TypeVar, cast, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.hits import Hit
@@ -25,16 +28,23 @@ if TYPE_CHECKING:
 __all__ = [
     "Allowed",
     "Asked",
+    "Count",
     "Encode",
     "Explanations",
+    "Finite",
     "Found",
+    "NoParameters",
     "PassageRetriever",
     "Retriever",
+    "Share",
     "Vectors",
+    "Weight",
+    "by_method",
     "check_k",
     "check_names",
     "check_question",
     "check_vectors",
+    "did_you_mean",
     "parameters_of",
     "settled",
 ]
@@ -42,6 +52,12 @@ __all__ = [
 P = TypeVar("P")
 
 Vectors = npt.NDArray[np.float32]
+
+Count = Annotated[int, Field(ge=0)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""What settings hold."""
 
 Allowed = npt.NDArray[np.bool_]
 """Which passages may be found: ``(n_passages,)``, by row."""
@@ -109,26 +125,46 @@ class Retriever(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class NoParameters:
+    """The settings of a method that has none."""
+
+
 class PassageRetriever(ABC):
-    """A ``Retriever`` whose hits are passages, so that others can combine it."""
+    """A ``Retriever`` whose hits are passages, so that others can combine it.
+
+    A method keeps its settings, a frozen dataclass, in ``_setting``; one that derives more from them does so again in
+    ``_use``, from what it holds: other settings never read an artifact again.
+    """
 
     uses_vectors = True
+    _setting: Any = NoParameters()
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.passages = snapshot.passages
 
     def having(self, parameters: Mapping[str, object]) -> Self:
-        """See ``Retriever``; most methods take their settings from the snapshot alone."""
-        if parameters:
-            raise BadInput(
-                f"this method takes no parameters for one retrieval, but {', '.join(map(repr, parameters))}"
-                " is given; lsh_tree takes some"
-            )
-        return self
+        """The same with other settings, sharing all that was read: see ``Retriever``."""
+        if not parameters:
+            return self
+        other = copy.copy(self)
+        other._use(settled(self._setting, parameters))
+        return other
+
+    def _use(self, setting: Any) -> None:
+        """Take some settings: called on a copy that nobody else has yet."""
+        self._setting = setting
 
     @abstractmethod
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """At most k passages for every question."""
+
+    def coverage(self, asked: Asked) -> npt.NDArray[np.float64] | None:
+        """How much of each question ``(n_questions,)`` the method's graph knows by name, 0 to 1 (``coverage``).
+
+        None for a method without a graph that questions are linked to.
+        """
+        return None
 
     def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Why the passages at some places of each question's were found; None where there is no more to say."""
@@ -168,29 +204,55 @@ def parameters_of(snapshot: Snapshot, family: str, known: type[P]) -> P:
 def settled(setting: P, given: Mapping[str, object]) -> P:
     """A method's parameters, a dataclass, with some replaced for one retrieval.
 
-    Raises BadInput for one that it does not have, and for a value that it cannot take.
+    Raises BadInput for one that it does not have, and for a value that it cannot take: True is no number, and the text
+    "0.5" is none either.
     """
     from pydantic import ValidationError
 
     kind: Any = type(setting)
-    known = [one.name for one in fields(kind)]
-    unknown = sorted(set(given) - set(known), key=repr)
+    kinds = _adapters(kind)
+    unknown = sorted(set(given) - set(kinds), key=repr)
     if unknown:
-        raise BadInput(f"parameters= names {', '.join(map(repr, unknown))}; the method has {', '.join(known)}")
-    try:
-        found: P = _adapter(kind).validate_python({**asdict(setting), **given})  # type: ignore[call-overload]
-        return found
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = str(first["loc"][0])
-        raise BadInput(f"parameters=: {name} is {given[name]!r}: {first['msg']}") from error
+        has = f"the method has {', '.join(kinds)}" if kinds else "the method has none"
+        raise BadInput(f"parameters= names {', '.join(map(repr, unknown))}; {has}{did_you_mean(unknown, kinds)}")
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        plain = value.item() if isinstance(value, np.generic) else value
+        try:
+            checked[name] = kinds[name].validate_python(plain, strict=True)
+        except ValidationError as error:
+            said = error.errors(include_url=False, include_input=False)[0]["msg"]
+            raise BadInput(f"parameters=: {name} is {plain!r}: {said}") from error
+    return cast(P, replace(cast(Any, setting), **checked))
+
+
+def by_method(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
+    """Settings by plain name, and those called ``method.name`` by method and name."""
+    own: dict[str, object] = {}
+    of_methods: dict[str, dict[str, object]] = {}
+    for name, value in given.items():
+        method, dot, rest = name.partition(".") if isinstance(name, str) else (name, "", "")
+        if dot:
+            of_methods.setdefault(method, {})[rest] = value
+        else:
+            own[name] = value
+    return own, of_methods
+
+
+def did_you_mean(unknown: Sequence[object], known: Iterable[str]) -> str:
+    """`` (did you mean 'damping'?)`` for names that resemble known ones, else nothing."""
+    names = list(known)
+    meant = [near[0] for one in unknown if (near := difflib.get_close_matches(str(one), names, n=1))]
+    return f" (did you mean {' and '.join(map(repr, dict.fromkeys(meant)))}?)" if meant else ""
 
 
 @cache
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+def _adapters(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
+    """What checks each setting of a dataclass."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(kind)
+    hints = get_type_hints(kind, include_extras=True)
+    return {one.name: TypeAdapter(hints[one.name]) for one in fields(kind)}
 
 
 def check_k(k: object) -> int:

@@ -11,6 +11,7 @@ here, so the score does not depend on how the corpus is cut, nor on which passag
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,12 +75,21 @@ class TermIndex:
     """
 
     def __init__(self, shards: Sequence[Arrays], parameters: Bm25Parameters | None = None) -> None:
-        setting = parameters or Bm25Parameters()
         self._shards = [{name: shard[name] for name in ("keys", "indptr", "passages", "counts")} for shard in shards]
         lengths = np.concatenate([np.empty(0), *(shard["lengths"] for shard in shards)])
         self._starts = np.cumsum([0, *(len(shard["lengths"]) for shard in shards)])
-        mean = float(lengths.mean()) if lengths.any() else 1.0
-        self._norms: Scores = setting.k1 * (1 - setting.b + setting.b * lengths / mean)
+        self._lengths = lengths
+        self._mean = float(lengths.mean()) if lengths.any() else 1.0
+        self._use(parameters or Bm25Parameters())
+
+    def with_parameters(self, parameters: Bm25Parameters) -> TermIndex:
+        """The same postings, ranked with other settings."""
+        other = copy.copy(self)
+        other._use(parameters)
+        return other
+
+    def _use(self, setting: Bm25Parameters) -> None:
+        self._norms: Scores = setting.k1 * (1 - setting.b + setting.b * self._lengths / self._mean)
         self._gain = setting.k1 + 1
 
     def __len__(self) -> int:
@@ -191,8 +201,8 @@ def question_terms(questions: Sequence[str], common_words: bool = False) -> list
 class Bm25(PassageRetriever):
     """Passages by the words that they share with the question; one that shares none is no hit.
 
-    The explanation of a hit is ``{"terms": [...]}``: the terms that question and passage share, each with its ``share``
-    of the score, the largest first.
+    The explanation of a hit is ``{"terms": [...]}``: the words of the question that the passage has, in some form, each
+    with its ``share`` of the score, the largest first.
     """
 
     uses_vectors = False
@@ -202,16 +212,23 @@ class Bm25(PassageRetriever):
         self._setting = parameters_of(snapshot, "bm25", Bm25Parameters)
         self._index = TermIndex(_shards(snapshot), self._setting)
 
+    def _use(self, setting: Any) -> None:
+        """Lengths are weighed anew: see ``PassageRetriever``."""
+        super()._use(setting)
+        self._index = self._index.with_parameters(setting)
+
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages of each question: see ``PassageRetriever``."""
         questions = question_terms(asked.questions, self._setting.common_words)
-        for terms, ranked in zip(questions, self._index.rank(questions, k, asked.allowed), strict=True):
-            yield Found(ranked.rows, ranked.scores, partial(_explanations, ranked, terms))
+        ranking = self._index.rank(questions, k, asked.allowed)
+        for question, terms, ranked in zip(asked.questions, questions, ranking, strict=True):
+            yield Found(ranked.rows, ranked.scores, partial(_explanations, ranked, question, terms))
 
 
-def _explanations(ranked: Ranked, terms: Sequence[str], places: Sequence[int]) -> list[dict[str, Any]]:
+def _explanations(ranked: Ranked, question: str, terms: Sequence[str], places: Sequence[int]) -> list[dict[str, Any]]:
     """One for each of some of the passages that were found."""
-    names = sorted(set(terms))
+    words = Analyser().words(question)
+    names = [words[term] for term in sorted(set(terms))]
     told: dict[int, dict[str, Any]] = {place: {"terms": []} for place in places}
     (inside,) = np.isin(ranked.places, list(places)).nonzero()
     shares = ranked.parts[inside] / ranked.scores[ranked.places[inside]]

@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob, FamilyNotFound
 from indexmill.hits import Hit
+from indexmill.names import NameIndex
 from indexmill.retrieve.chnsw import Chnsw
 from indexmill.retrieve.community_tree import CommunityTree
+from indexmill.retrieve.community_tree_names import EntityNames
 from indexmill.retrieve.matrices import Integers, Sparse
 from indexmill.retrieve.rows import Rows
 
@@ -56,6 +59,8 @@ class Told(NamedTuple):
 class Communities:
     """Rows of all entities and communities, the tree that they stand in, and the hits made of them.
 
+    names: of the entities, to find them by.
+
     Raises FamilyNotFound for a snapshot without community_tree.
     """
 
@@ -74,6 +79,7 @@ class Communities:
         )
         self._related = Rows(snapshot, "related", ["source", "kind", "description"])
         self.tree = open_tree(snapshot)
+        self.names = EntityNames.of(snapshot, self._keys(snapshot))
         if _above(self.tree.relation_rows, len(self._related)):
             raise CorruptBlob(f"{snapshot.path}: {TREE!r} names relations that the tables do not have")
         for what, held, expected in (
@@ -86,6 +92,16 @@ class Communities:
 
     def __len__(self) -> int:
         return len(self._communities)
+
+    def _keys(self, snapshot: Snapshot) -> npt.NDArray[np.uint64]:
+        """The start of the id of every entity, ascending: of snapshots that do not hold them, read from the table."""
+        keys = snapshot.arrays(TREE).get("entity_keys")
+        if keys is None:
+            columns = (self._entities.shard(number)["entity_id"] for number in range(len(self._entities.tables)))
+            keys = NameIndex.keys([identity for column in columns for identity in column.to_pylist()])
+        if len(keys) != self.tree.entities:
+            raise CorruptBlob(f"{snapshot.path}: {TREE!r} has keys of {len(keys)} entities, not {self.tree.entities}")
+        return keys
 
     def told(self, row: int) -> Told:
         """The id, the name or title, and the text of one node."""
@@ -188,6 +204,7 @@ def open_tree(snapshot: Snapshot) -> CommunityTree:
         quality=arrays["quality"],
         index=Chnsw.of(index),
         index_rows=index["rows"],
+        about=arrays.get("passages.about"),
     )
     if not _fits(tree):
         raise CorruptBlob(f"{snapshot.path}: {TREE!r} holds arrays that do not fit each other")
@@ -230,6 +247,7 @@ def _fits(tree: CommunityTree) -> bool:
         and _pointers_fit(tree.passages, tree.entities)
         and _pointers_fit(tree.relations, tree.entities)
         and len(tree.relation_rows) == len(tree.relations.indices)
+        and (tree.about is None or len(tree.about) == len(tree.passages.indices))
         and not _above(tree.children.indices, nodes)
         and not _above(tree.relations.indices, tree.entities)
         and not _above(tree.parents, nodes, least=-1)

@@ -8,9 +8,9 @@ next nearest takes its place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +39,12 @@ class CommunityTreeParameters:
     for no bound but k, 0 for none, as in the paper. token_budget: the tokens that all hits of a question hold at most,
     as the embedder counts them; None for no bound.
 
-    reach: nodes of each level that passages are ranked by. similarity_weight, community_weight, spread, widest: how, as
-    ``community_tree_ranking`` says.
+    reach: nodes of each level that passages are ranked by. similarity_weight, community_weight, spread, widest,
+    mention_weight: how, as ``community_tree_ranking`` says. name_weight, hop_weight, hops, widest_hop: of the entities
+    that the question names and of those beside them, as ``community_tree_entities`` says; 0 leaves them out.
+
+    preset: "paper" for what ArchRAG prints: the k_level nearest nodes of each level, no names, and no passages. It wins
+    over other settings.
     """
 
     k_level: Annotated[int, Field(ge=1, le=1000)] = 5
@@ -54,6 +58,28 @@ class CommunityTreeParameters:
     community_weight: _Weight = 1.0
     spread: Annotated[float, Field(ge=0, le=1)] = 0.25
     widest: Annotated[int, Field(ge=1)] = 1000
+    mention_weight: Annotated[float, Field(ge=0, le=1)] = 0.25
+    name_weight: Annotated[float, Field(ge=0, le=1)] = 1.0
+    hop_weight: Annotated[float, Field(ge=0, le=1)] = 1.0
+    hops: Annotated[int, Field(ge=1, le=1000)] = 20
+    widest_hop: Annotated[int, Field(ge=1)] = 100
+    preset: Literal["ours", "paper"] = "ours"
+
+    def applied(self) -> CommunityTreeParameters:
+        """The settings that hold: those of the preset in place of what it settles."""
+        if self.preset == "ours":
+            return self
+        return replace(
+            self,
+            preset="ours",
+            ef=1,
+            level_weight=1.0,
+            passages=0,
+            reach=self.k_level,
+            mention_weight=1.0,
+            name_weight=0.0,
+            hop_weight=0.0,
+        )
 
 
 class LevelNodes(NamedTuple):
@@ -91,7 +117,8 @@ class CommunityTree:
     passages, those that an entity was extracted from. relations: entities x entities, those that a relation leads to or
     from; relation_rows: parallel to its indices, the row of the relation. quality: ``(n_levels, 2)``, CHI and Sim of
     each level of communities (eqs. 5, 6). index: over all nodes. index_rows: ``(n_nodes,)``, which node each of its
-    rows is.
+    rows is. about: parallel to the indices of ``passages``, whether the passage is about the entity: its
+    document's title names it, or its first sentence names it first. None where that is not known of any.
     """
 
     offsets: Integers
@@ -103,6 +130,7 @@ class CommunityTree:
     quality: npt.NDArray[np.float64]
     index: Chnsw
     index_rows: Integers
+    about: Integers | None = None
 
     @property
     def entities(self) -> int:
@@ -167,6 +195,26 @@ class CommunityTree:
             inside = parents >= 0
             np.add.at(found, parents[inside], found[below][inside])
         return found
+
+    @cached_property
+    def extracted(self) -> Sparse:
+        """Passages x entities: the transpose of ``passages``; no row for passages after the last that has an entity."""
+        owners = np.arange(self.entities, dtype=np.int32).repeat(np.diff(self.passages.indptr))
+        order = self.passages.indices.argsort(kind="stable")
+        return Sparse(np.concatenate([[0], np.bincount(self.passages.indices).cumsum()]), owners[order])
+
+    @cached_property
+    def index_places(self) -> Rows:
+        """The row of the index of every node: ``(n_nodes,)``."""
+        places = np.empty(len(self.index_rows), dtype=np.int64)
+        places[self.index_rows] = np.arange(len(places))
+        return places
+
+    def shares(self, places: Rows, mention_weight: float) -> Scores:
+        """What passages at some places of ``passages`` count for their entity: 1 where they are about it."""
+        if self.about is None:
+            return np.ones(len(places))
+        return np.where(self.about.take(places) > 0, 1.0, mention_weight)
 
     @cached_property
     def sizes(self) -> Rows:

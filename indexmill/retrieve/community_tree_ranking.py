@@ -1,15 +1,17 @@
 """community_tree's passages, which ArchRAG leaves out: those that the entities and communities found were made from.
 
-With b the cosine of the least near entity found:
+With b the cosine of the least near of the ``reach`` nearest entities:
 
     score(p) = b + similarity_weight (cos(q, p) - b)
-               + sum over the entities e found of        (cos(q, e) - b) [e was extracted from p] / n(e)^spread
+               + sum over the entities e found of        (s(q, e) - b) a(e, p) / n(e)^spread
                + sum over the communities c found of  w  max(cos(q, c) - b, 0) n(c, p) / n(c)
 
-where n(e) is the number of passages that e was extracted from, n(c) the sum of that over the entities under c, n(c, p)
-how many of these were extracted from p, and w ``community_weight``. So a passage that is all there is of an entity is
-about as near as that entity, and the scores of nodes and passages may stand in one list. ``reach`` nodes of each level
-are asked; those with n above ``widest`` tell too little of any one passage.
+where s(q, e) is the greater of its cosine, if it is one of the nearest, and of b + (1 - b) g(e), if it gains by names
+(``community_tree_entities``); a(e, p) is 1 where p is about e, ``mention_weight`` where e was extracted from p
+otherwise, and 0 elsewhere; n(e) is the number of passages that e was extracted from, n(c) the sum of that over the
+entities under c, n(c, p) how many of these were extracted from p, and w ``community_weight``. So a passage that is all
+there is of an entity is about as near as that entity, and the scores of nodes and passages may stand in one list.
+``reach`` nodes of each level are asked; those with n above ``widest`` tell too little of any one passage.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import numpy as np
 from indexmill.retrieve.base import Allowed, Asked, Vectors
 from indexmill.retrieve.columns import Pairs, changes, distinct, first_of_each, paired, parts, products, sums
 from indexmill.retrieve.community_tree import CommunityTree, CommunityTreeParameters, LevelNodes
+from indexmill.retrieve.community_tree_entities import Gains, entities_of
 from indexmill.retrieve.dense import nearest_passages
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
 
@@ -59,20 +62,21 @@ def ranked(
     vectors: Sequence[Vectors],
     asked: Asked,
     levels: Sequence[LevelNodes],
+    gained: Gains,
     setting: CommunityTreeParameters,
     k: int,
 ) -> Iterator[RankedPassages]:
     """At most k passages of every question.
 
     vectors: of the passages, ``(n, d) float32`` arrays one after the other. levels: the nodes found, entities first,
-    ``reach`` of each level at least, or all that it has.
+    ``reach`` of each level at least, or all that it has. gained: the entities found by words.
     """
     near = nearest_passages(vectors, asked, k) if k else []
     for first in range(0, len(asked.vectors), _TOGETHER):
         tile = slice(first, first + _TOGETHER)
         questions = asked.vectors[tile]
         found = [level.of(tile).first(setting.reach) for level in levels]
-        told = evidence(tree, found, setting)
+        told = evidence(tree, found, gained.of(first, first + len(questions)), setting)
         if asked.allowed is not None:
             told = told.of(asked.allowed[parts(told.pairs)[1]])
         spoken = told.pairs[changes(told.pairs)]
@@ -93,18 +97,46 @@ def ranked(
             yield RankedPassages(rows[its], scores[best][its], said._replace(pairs=parts(said.pairs)[1]))
 
 
-def evidence(tree: CommunityTree, levels: Sequence[LevelNodes], setting: CommunityTreeParameters) -> Evidence:
-    """What the nodes found say for the passages under them, by question and passage, then by node."""
+def evidence(
+    tree: CommunityTree, levels: Sequence[LevelNodes], gained: Gains, setting: CommunityTreeParameters
+) -> Evidence:
+    """What the nodes found say for the passages under them, by question and passage, then by node.
+
+    gained: the entities of these questions that are found by words.
+    """
+    if not levels:
+        return Evidence(*(np.empty(0, np.int64),) * 2, np.empty(0))
+    found = [_of_entities(tree, levels[0], gained, setting)]
+    if setting.community_weight:
+        found.append(_of_communities(tree, levels, setting))
+    told = Evidence(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    order = np.lexsort((told.nodes, told.pairs))
+    return Evidence(told.pairs[order], told.nodes[order], told.amounts[order])
+
+
+def _of_entities(tree: CommunityTree, nearest: LevelNodes, gained: Gains, setting: CommunityTreeParameters) -> Evidence:
+    """What entities say, in any order."""
+    known = entities_of(nearest, nearest.least, gained)
+    asking, rows = parts(known.pairs)
+    telling = (known.beyond > 0) & (tree.extractions[rows] <= setting.widest)
+    asking, rows, beyond = asking[telling], rows[telling], known.beyond[telling]
+    beyond = beyond / np.maximum(tree.extractions[rows], 1) ** setting.spread
+    owner, passages, places = tree.passages.links(rows)
+    amounts = beyond[owner] * tree.shares(places, setting.mention_weight)
+    return Evidence(paired(asking[owner], passages), rows[owner], amounts)
+
+
+def _of_communities(tree: CommunityTree, levels: Sequence[LevelNodes], setting: CommunityTreeParameters) -> Evidence:
+    """What communities say, in any order."""
     askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
-    for number, level in enumerate(levels):
-        weight, spread = (setting.community_weight, 1.0) if number else (1.0, setting.spread)
+    for level in levels[1:]:
         beyond = level.scores.astype(np.float64) - levels[0].least[:, None]
         told = (level.rows >= 0) & (beyond > 0) & (tree.extractions[level.rows] <= setting.widest)
-        asker, place = told.nonzero() if weight else (askers[0], nodes[0])
+        asker, place = told.nonzero()
         rows = level.rows[asker, place]
         askers.append(asker)
         nodes.append(rows)
-        amounts.append(weight * beyond[asker, place] / np.maximum(tree.extractions[rows], 1) ** spread)
+        amounts.append(setting.community_weight * beyond[asker, place] / np.maximum(tree.extractions[rows], 1))
     asker, node, amount = np.concatenate(askers), np.concatenate(nodes), np.concatenate(amounts)
     each = distinct(node)
     owners, entities = tree.entities_under(each)
@@ -116,6 +148,4 @@ def evidence(tree: CommunityTree, levels: Sequence[LevelNodes], setting: Communi
         parts(ties)[1],
     )
     owner, passage, at = below.links(each.searchsorted(node))
-    pairs = paired(asker[owner], passage)
-    order = np.lexsort((node[owner], pairs))
-    return Evidence(pairs[order], node[owner][order], (amount[owner] * counts[at])[order])
+    return Evidence(paired(asker[owner], passage), node[owner], amount[owner] * counts[at])

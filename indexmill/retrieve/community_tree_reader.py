@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Allowed, Asked, Explanations, Found, PassageRetriever, parameters_of, settled
+from indexmill.retrieve.base import Allowed, Asked, Explanations, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.community_tree import CommunityTreeParameters, flat, nodes_of
+from indexmill.retrieve.community_tree_entities import Gains, gains, with_gains
 from indexmill.retrieve.community_tree_ranking import Evidence, RankedPassages, ranked
 from indexmill.retrieve.lsh_tree import fitting
 from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.question_links import Links
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -34,25 +35,22 @@ class CommunityTreeReader(PassageRetriever):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
-        self._setting = parameters_of(snapshot, "community_tree", CommunityTreeParameters)
+        self._use(parameters_of(snapshot, "community_tree", CommunityTreeParameters))
         self._communities = snapshot.communities
         self._tree = self._communities.tree
         self._vectors = snapshot.vectors("vectors", "passages")
 
-    def having(self, parameters: Mapping[str, object]) -> Self:
-        """The same with other settings: see ``PassageRetriever``."""
-        if not parameters:
-            return self
-        other = copy.copy(self)
-        other._setting = settled(self._setting, parameters)
-        return other
+    def _use(self, setting: Any) -> None:
+        """With what its preset settles: see ``PassageRetriever``."""
+        super()._use(setting)
+        self._applied: CommunityTreeParameters = setting.applied()
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """Passages by what the nodes found say for them, and by their cosine: see ``PassageRetriever``."""
-        setting = self._setting
+        setting = self._applied
         levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, ~self._tree.single)
         may = None if asked.allowed is None or not asked.explain else self._tree.allowed(asked.allowed)
-        for one in ranked(self._tree, self._vectors, asked, levels, setting, k):
+        for one in ranked(self._tree, self._vectors, asked, levels, self._gained(asked), setting, k):
             yield Found(one.rows, one.scores, answer=(one.told, may))
 
     def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
@@ -64,19 +62,31 @@ class CommunityTreeReader(PassageRetriever):
 
     def search(self, asked: Asked, k: int) -> list[list[Hit]]:
         """Nodes and passages of each question: see ``Retriever``. A token budget may leave fewer than k."""
-        setting, shown = self._setting, ~self._tree.single
+        setting, shown = self._applied, ~self._tree.single
         levels = nodes_of(self._tree, asked.vectors, max(setting.reach, setting.k_level), setting, shown)
         most = k if setting.passages is None else min(k, setting.passages)
-        passages = ranked(self._tree, self._vectors, asked, levels, setting, most)
+        gained = self._gained(asked)
+        passages = ranked(self._tree, self._vectors, asked, levels, gained, setting, most)
+        least = levels[0].first(setting.reach).least if levels else np.empty(0)
         may = None
         if asked.allowed is not None:
             may = self._tree.allowed(asked.allowed)
             levels = nodes_of(self._tree, asked.vectors, setting.k_level, setting, shown & may)
         levels = [level.first(setting.k_level) for level in levels]
+        if levels:
+            levels[0] = with_gains(levels[0], least, gained if may is None else gained.where(may), setting.k_level)
         return [
             self._merged(*flat(levels, number, setting.level_weight), one, k, may, asked.explain)
             for number, one in enumerate(passages)
         ]
+
+    def _gained(self, asked: Asked) -> Gains:
+        """The entities that the questions find by words."""
+        names, setting = self._communities.names, self._applied
+        linked: list[Links] = [()] * len(asked.questions)
+        if setting.name_weight:
+            linked = names.links(asked)
+        return gains(self._tree, linked, names.residual(asked.vectors, linked), setting)
 
     def _merged(
         self, nodes: Rows, scores: Scores, passages: RankedPassages, k: int, may: Allowed | None, explain: bool
@@ -85,12 +95,12 @@ class CommunityTreeReader(PassageRetriever):
         both, own = np.concatenate([nodes, passages.rows]), len(nodes)
         value = np.concatenate([scores, passages.scores])
         order = (-value).argsort(kind="stable")[:k]
-        if self._setting.token_budget is not None:
+        if self._applied.token_budget is not None:
             tokens = (
                 self._communities.tokens(int(both[at])) if at < own else self.passages.tokens(int(both[at]))
                 for at in order.tolist()
             )
-            order = order[fitting(tokens, self._setting.token_budget)]
+            order = order[fitting(tokens, self._applied.token_budget)]
         is_node = order < own
         chosen, others = both[order[is_node]], both[order[~is_node]]
         of_nodes = iter(self._communities.hits(chosen.tolist(), value[order[is_node]].tolist(), explain))

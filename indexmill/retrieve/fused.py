@@ -1,35 +1,59 @@
-"""Fused retrieval: the passages of several methods, ranked by all of them together.
+"""Fused retrieval: the passages of several methods, each counted as far as it knows what the question is about.
 
-    ln score(p) = sum over the methods m that found passages of   w_m  strength_m(p)
+    score(p) = sum over the methods m of   w_m  c_m(q)  strength_m(p)   /   sum over m of  w_m c_m(q)
+
+*Strength.* Every method ranks a ``pool`` of passages, and speaks for each of them by its rank and by its score:
+
+    strength = (1 - share) 3 / (3 + rank) + share relative(p),   rank = 0, 1, ...;   0 for a passage not in the pool
 
 A graph walk multiplies evidence along its way, so its scores fall by orders of magnitude, and what tells two passages
-apart is their ratio:  strength = ln(max(s / s_best, floor)).  Lexical and vector scores are sums that tell apart by
-their difference:  strength = (s - s_best) / (s_best - s_last).  Best and last are of the ``pool`` passages that the
-method ranks first; a passage that is not among them has the strength of the floor, or -1. So the score is 1 for what
-every method likes best, and the order depends on the question and the weights alone, not on how many hits are asked
-for.
+apart is their ratio: relative = 1 - ln(max(s / s_best, floor)) / ln(floor). Lexical and vector scores are sums that
+tell apart by their difference: relative = (s - s_last) / (s_best - s_last). A walk that is sure of its first passages
+says so by its scores, hence most of its strength (``_SHARES``) is relative; of words and vectors the rank says more.
+(Ranks alone are reciprocal rank fusion, Cormack et al., 2009.)
 
-The combination of logarithms is a product of experts; ranks, which reciprocal rank fusion (Cormack et al., 2009)
-adds up, throw away how sure a method is, and lose to the best method alone (``docs/families.md`` has the numbers).
+*Certainty.* A walk over entities finds what no words of the question say, if the question's names lead somewhere; where
+they do not, it only repeats the nearest passages. So the walks count by
+
+    c(q) = exp(known coverage(q) + agreed agreement(q) - doubt)
+
+with the part of the question that its linked entities explain (``coverage``), and the part of their first ten passages
+that two walks have in common. A question that names nothing is answered by words and vectors. dense counts 1 / (1 + c),
+since walks begin at the nearest passages, and to count these twice does harm.
+
+The order depends on the question and the settings alone, not on how many hits are asked for, and no term of it is a
+step: nothing is switched off or on by a threshold. ``docs/families.md`` has the measurements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from indexmill.errors import ConfigurationError
-from indexmill.retrieve.base import Asked, Explanations, Found, PassageRetriever, parameters_of
+from indexmill.errors import BadInput, ConfigurationError
+from indexmill.retrieve.base import (
+    Asked,
+    Explanations,
+    Found,
+    PassageRetriever,
+    by_method,
+    did_you_mean,
+    parameters_of,
+)
+from indexmill.retrieve.registry import METHODS
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["FLOORS", "Combined", "Fused", "FusedParameters", "combine", "strength"]
+__all__ = ["FLOORS", "Combined", "Fused", "FusedParameters", "agreement", "combine", "covered", "strength"]
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
@@ -41,34 +65,81 @@ are noise. zoom_graph ranks few documents well and the rest hardly."""
 _FROM_PASSAGES = ("tri_graph", "zoom_graph")
 """The walks that begin at the nearest passages; that of heterograph never does."""
 
+_SHARES = (0.2, 0.6)
+"""The part of a strength that is relative: of words and vectors, and of walks."""
+
+_HALF_RANK = 3.0
+"""The rank at which the part of a strength that is by rank has fallen to a half."""
+
+_HEAD = 10
+"""Passages of each walk that agreement is found in."""
+
+_UNDECIDED = 0.5
+"""The agreement of a walk that there is no other beside."""
+
+_NOTHING_KNOWN = 1e-6
+"""The certainty of walks for a question that names nothing: they order only what no other method finds."""
+
 _Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Exponent = Annotated[float, Field(ge=-20, le=20)]
 
 
 @dataclass(frozen=True, slots=True)
 class FusedParameters:
     """The settings of fusion: a weight for every method, 0 to leave it out, and how many passages of each count.
 
-    Only the weights' ratios matter. Those here were found on the even-numbered questions of two sets;
-    ``docs/families.md`` says how well they do on the others, ``indexmill evaluate --fit`` finds one's own. dense counts
-    where no graph is walked from the nearest passages: to count them twice does harm. So it does with lsh_tree, which
-    ranks passages as dense does.
+    Only the weights' ratios matter. Those here were found on the even-numbered questions of all sets together;
+    ``docs/families.md`` says how well they do on the others, ``indexmill evaluate --fit`` finds one's own.
+
+    known, agreed, doubt: of the walks' certainty, see above. pool: passages of each method that count.
     """
 
     tri_graph: _Weight = 1.0
-    zoom_graph: _Weight = 1.0
-    bm25: _Weight = 0.3
-    dense: _Weight = 0.15
+    zoom_graph: _Weight = 0.5
+    bm25: _Weight = 1.0
+    dense: _Weight = 0.9
     lsh_tree: _Weight = 0.0
-    community_tree: _Weight = 0.02
+    community_tree: _Weight = 0.0
     heterograph: _Weight = 0.0
+    known: _Exponent = 4.8
+    agreed: _Exponent = 1.9
+    doubt: _Exponent = 1.6
     pool: Annotated[int, Field(ge=1, le=10_000)] = 50
 
     def weights(self, methods: Sequence[str]) -> dict[str, float]:
-        """The weights of those of some methods that count."""
-        weights = {one.name: getattr(self, one.name) for one in fields(self) if one.name in methods}
-        if any(weights.get(walk) for walk in _FROM_PASSAGES):
-            weights.pop("dense", None)
-        return weights
+        """The weights of some methods, by name."""
+        return {name: getattr(self, name) for name in _WEIGHED if name in methods}
+
+    def certainty(self, coverage: float, agreement: float) -> float:
+        """How far the walks are to be believed about a question, against words and vectors."""
+        if coverage <= 0:
+            return _NOTHING_KNOWN
+        return math.exp(self.known * coverage + self.agreed * agreement - self.doubt)
+
+    def counted(self, lists: Mapping[str, Found], coverage: float | None) -> dict[str, float]:
+        """How much each method counts beside its weight for one question, by its passages and what its walks know.
+
+        coverage: None where no method walks from what the question names.
+        """
+        if coverage is None:
+            return dict.fromkeys(lists, 1.0)
+        certainty = self.certainty(coverage, agreement([one.rows for name, one in lists.items() if name in FLOORS]))
+        repeated = any(name in lists for name in _FROM_PASSAGES)
+        counted = {name: certainty if name in FLOORS else 1.0 for name in lists}
+        if repeated and "dense" in counted:
+            counted["dense"] = 1.0 / (1.0 + certainty)
+        return counted
+
+
+_WEIGHED = tuple(one.name for one in fields(FusedParameters) if one.name in METHODS)
+
+
+def agreement(heads: Sequence[Rows]) -> float:
+    """The part of their first ten passages that walks have in common, in the mean over all pairs of them."""
+    shares = [
+        len(np.intersect1d(one[:_HEAD], other[:_HEAD])) / _HEAD for one, other in itertools.combinations(heads, 2)
+    ]
+    return sum(shares) / len(shares) if shares else _UNDECIDED
 
 
 class Combined(NamedTuple):
@@ -79,17 +150,20 @@ class Combined(NamedTuple):
     places: Rows  # (n_methods, n_rows)
 
 
-def strength(method: str, scores: npt.NDArray[np.floating]) -> tuple[Scores, float]:
-    """How strongly a method speaks for the passages of these scores, falling, and for those it did not find."""
+def strength(method: str, scores: npt.NDArray[np.floating]) -> Scores:
+    """How strongly a method speaks for the passages of these scores, falling: from 1 for the best; 0 is nothing."""
     values = scores.astype(np.float64)
     if not len(values):
-        return values, -1.0
+        return values
     if method in FLOORS:
         floor = FLOORS[method]
         best = max(float(values[0]), np.finfo(np.float64).tiny)
-        return np.log(np.maximum(values / best, floor)), float(np.log(floor))
-    span = float(values[0] - values[-1])
-    return ((values - values[0]) / span if span > 0 else np.zeros_like(values)), -1.0
+        relative = 1.0 - np.log(np.maximum(values / best, floor)) / np.log(floor)
+    else:
+        span = float(values[0] - values[-1])
+        relative = (values - values[-1]) / span if span > 0 else np.ones_like(values)
+    share = _SHARES[method in FLOORS]
+    return (1.0 - share) * _HALF_RANK / (_HALF_RANK + np.arange(len(values))) + share * relative
 
 
 def combine(lists: Mapping[str, Found], weights: Mapping[str, float], pool: int, k: int) -> Combined:
@@ -102,21 +176,18 @@ def combine(lists: Mapping[str, Found], weights: Mapping[str, float], pool: int,
     rows = np.unique(np.concatenate([np.empty(0, np.int64), *heads.values()]))
     scores = np.zeros(len(rows))
     for method, head in heads.items():
-        values, absent = strength(method, lists[method].scores[:pool])
-        if len(values):
-            total = np.full(len(rows), absent)
-            total[rows.searchsorted(head)] = values
-            scores += weights[method] * total
+        scores[rows.searchsorted(head)] += weights[method] * strength(method, lists[method].scores[:pool])
+    scores /= max(sum(weights.values()), np.finfo(np.float64).tiny)
     order = np.lexsort((rows, -scores))[:k]
     rows, scores = rows[order], scores[order]
     if len(rows) < k:
         for method in sorted(lists, key=lambda name: (-weights[name], name)):
             tail = lists[method].rows[pool:]
             tail = tail[np.isin(tail, rows, invert=True)][: k - len(rows)]
-            last = float(scores[-1]) if len(scores) else 0.0
+            last = float(scores[-1]) if len(scores) else 1.0
             rows = np.concatenate([rows, tail])
-            scores = np.concatenate([scores, last - np.arange(1, len(tail) + 1)])
-    return Combined(rows, np.exp(scores), np.stack([_places(rows, found.rows) for found in lists.values()]))
+            scores = np.concatenate([scores, last / np.arange(2, len(tail) + 2)])
+    return Combined(rows, scores, np.stack([_places(rows, found.rows) for found in lists.values()]))
 
 
 def _places(rows: Rows, among: Rows) -> Rows:
@@ -137,19 +208,45 @@ class Fused(PassageRetriever):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
-        self._setting = parameters_of(snapshot, "fused", FusedParameters)
-        weights = {name: weight for name, weight in self._setting.weights(snapshot.methods).items() if weight}
+        self._snapshot = snapshot
+        self._methods: dict[str, PassageRetriever] = {}
+        self._use(parameters_of(snapshot, "fused", FusedParameters))
+
+    def having(self, parameters: Mapping[str, object]) -> Self:
+        """Its own settings, and by ``tri_graph.damping`` those of a method that it combines: see ``Retriever``."""
+        own, of_methods = by_method(parameters)
+        other = super().having(own)
+        if of_methods:
+            other = copy.copy(other)
+            other._methods = dict(other._methods)
+        for name, given in of_methods.items():
+            if name not in other._methods:
+                meant = "" if name in self._snapshot.methods else did_you_mean([name], other._methods)
+                raise BadInput(
+                    f"parameters= names {f'{name}.{next(iter(given))}'!r}; fused combines {', '.join(other._methods)}"
+                    f" here, each by its weight{meant}"
+                )
+            other._methods[name] = other._methods[name].having(given)
+        return other
+
+    def _use(self, setting: Any) -> None:
+        """Open the methods that have a weight, once in a snapshot: see ``PassageRetriever``."""
+        super()._use(setting)
+        weights = {name: weight for name, weight in setting.weights(self._snapshot.methods).items() if weight}
         self._weights = weights or {"dense": 1.0}  # vectors are always held
-        self._methods = {name: _ranking(snapshot, name) for name in self._weights}
+        self._methods = {name: self._methods.get(name) or _ranking(self._snapshot, name) for name in self._weights}
         self.uses_vectors = any(method.uses_vectors for method in self._methods.values())
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages of each question: see ``PassageRetriever``."""
-        depth = max(k, self._setting.pool)
-        ranked = [method.rank(asked, depth) for method in self._methods.values()]
-        for of_question in zip(*ranked, strict=True):
+        setting = self._setting
+        ranked = [method.rank(asked, max(k, setting.pool)) for method in self._methods.values()]
+        known = covered(self._methods.values(), asked)
+        for coverage, *of_question in zip(known, *ranked, strict=True):
             lists = dict(zip(self._methods, of_question, strict=True))
-            found = combine(lists, self._weights, self._setting.pool, k)
+            counted = setting.counted(lists, coverage)
+            weights = {name: weight * counted[name] for name, weight in self._weights.items()}
+            found = combine(lists, weights, setting.pool, k)
             yield Found(found.rows, found.scores, answer=(of_question, found.places))
 
     def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
@@ -170,6 +267,18 @@ class Fused(PassageRetriever):
                     if said is not None:
                         reason[name] = said
         return list(told)
+
+
+def covered(methods: Iterable[PassageRetriever], asked: Asked) -> list[float | None]:
+    """How much of each question the graphs of some methods know; None of all where none of them is linked to.
+
+    Methods of one snapshot link alike (``links_of``), so the first that is linked to says it.
+    """
+    for method in methods:
+        known = method.coverage(asked)
+        if known is not None:
+            return known.tolist()  # type: ignore[no-any-return]
+    return [None] * len(asked.questions)
 
 
 def _ranking(snapshot: Snapshot, name: str) -> PassageRetriever:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,6 @@ from indexmill.retrieve.base import (
     Found,
     PassageRetriever,
     parameters_of,
-    settled,
 )
 from indexmill.retrieve.dense import nearest_passages
 from indexmill.retrieve.heterograph import Entries, HeterographParameters, Walked, spent
@@ -95,14 +93,6 @@ class HeterographReader(PassageRetriever):
         self._nodes = snapshot.heterograph
         self._graph = self._nodes.graph
         self._vectors = snapshot.vectors("vectors", "passages")
-
-    def having(self, parameters: Mapping[str, object]) -> Self:
-        """The same with other settings: see ``PassageRetriever``."""
-        if not parameters:
-            return self
-        other = copy.copy(self)
-        other._setting = settled(self._setting, parameters)
-        return other
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """Texts by the score of the walk, then by their cosine: see ``PassageRetriever``."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever, parameters_of, settled
+from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.dense import nearest, nearest_passages
 from indexmill.retrieve.lsh_tree import LshTreeParameters, Nodes, Tree, best_first, candidates, fitting
 from indexmill.retrieve.matrices import Sparse
@@ -64,14 +63,6 @@ class LshTreeReader(PassageRetriever):
         held = sum(map(len, self._summary_vectors))
         if held != len(self._summaries):
             raise CorruptBlob(f"{snapshot.path}: {held} summary vectors for {len(self._summaries)} summaries")
-
-    def having(self, parameters: Mapping[str, object]) -> Self:
-        """The same with other settings: see ``PassageRetriever``."""
-        if not parameters:
-            return self
-        other = copy.copy(self)
-        other._setting = settled(self._setting, parameters)
-        return other
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The nearest passages, as dense finds them: see ``PassageRetriever``.

@@ -19,6 +19,7 @@ __all__ = [
     "both_ways",
     "build_matrices",
     "link_matrices",
+    "rarity",
     "sentence_links",
 ]
 
@@ -94,8 +95,13 @@ class Matrices:
 
     def rarity(self, entities: Rows) -> Scores:
         """How much some entities tell, by the documents they are in: 1 for one, falling with the logarithm."""
-        weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(self.spread(entities), 1))
-        return weight
+        return rarity(self.spread(entities))
+
+
+def rarity(documents: Integers) -> Scores:
+    """How much an entity tells that is in so many documents: 1 for one, falling with the logarithm."""
+    weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(documents, 1))
+    return weight
 
 
 def build_matrices(

@@ -35,13 +35,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from indexmill.names import NameIndex
-from indexmill.retrieve.base import Allowed, Asked, Encode, Vectors
+from indexmill.retrieve.base import Allowed, Asked, Count, Encode, Finite, Share, Vectors, Weight
 from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, positions, products
 from indexmill.retrieve.dense import nearest_passages
 from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores, TooManyLinks
@@ -81,21 +82,21 @@ class TriGraphParameters:
     activation, pagerank, pruning: False leaves that part out (figure 4).
     """
 
-    hops: int = 4
-    activation_threshold: float = 0.6
+    hops: Count = 4
+    activation_threshold: Finite = 0.6
     reading: Literal["max", "sum"] = "max"
-    sentences_per_entity: int = 0
-    sentences_per_step: int = 0
-    damping: float = 0.5
-    similarity_weight: float = 1.0
-    passage_weight: float = 0.1
-    steps: int = 3
-    dense_passages: int = 50
-    widest_entity: int = 100
-    bridge_residual: float = 0.5
-    rank_residual: float = 1.0
-    agreement: float = 0.5
-    nearest_name: float = 0.7
+    sentences_per_entity: Count = 0
+    sentences_per_step: Count = 0
+    damping: Share = 0.5
+    similarity_weight: Weight = 1.0
+    passage_weight: Weight = 0.1
+    steps: Count = 3
+    dense_passages: Annotated[int, Field(ge=1, le=10_000)] = 50
+    widest_entity: Count = 100
+    bridge_residual: Share = 0.5
+    rank_residual: Share = 1.0
+    agreement: Weight = 0.5
+    nearest_name: Finite = 0.7
     activation: bool = True
     pagerank: bool = True
     pruning: bool = True
@@ -166,10 +167,13 @@ class TriGraph:
         """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
         vectors, allowed = asked.vectors, asked.allowed
         close = nearest_passages(self.passages, asked, max(k, self.parameters.dense_passages))
-        linked = links_of(
+        return self._tiles(vectors, self.links(asked), close, k, allowed)
+
+    def links(self, asked: Asked) -> list[Links]:
+        """The entities that each question names (eq. 3), also by its nearest name."""
+        return links_of(
             asked, self.names, self._is_linked, self.name_vectors, self.name_rows, self.parameters.nearest_name
         )
-        return self._tiles(vectors, linked, close, k, allowed)
 
     def _tiles(
         self, vectors: Vectors, linked: Sequence[Links], close: Sequence[_Near], k: int, allowed: Allowed | None

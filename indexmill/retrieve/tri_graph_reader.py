@@ -13,6 +13,7 @@ from indexmill.errors import CorruptBlob
 from indexmill.names import NameIndex
 from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors, parameters_of
 from indexmill.retrieve.base import Explanations as Told
+from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.matrices import Matrices, Sparse
 from indexmill.retrieve.tri_graph import TriGraph, TriGraphParameters
 from indexmill.retrieve.tri_graph_explanations import Explanations
@@ -105,14 +106,24 @@ class TriGraphReader(PassageRetriever):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         self._graph = open_tri_graph(snapshot)
+        self._setting = self._graph.parameters
         sentence_passage = _array(snapshot, snapshot.arrays(MATRICES), "sentence_passage")
         self._explanations = Explanations(snapshot, self._graph.matrices.contents, sentence_passage)
+
+    def _use(self, setting: Any) -> None:
+        """The graph is asked with other settings: see ``PassageRetriever``."""
+        super()._use(setting)
+        self._graph = replace(self._graph, parameters=setting)
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages of each question: see ``PassageRetriever``."""
         for tile in self._graph.tiles(asked, k):
             for found in tile:
                 yield Found(found.passages, found.scores, answer=found)
+
+    def coverage(self, asked: Asked) -> npt.NDArray[np.float64]:
+        """By the entities that the questions name: see ``PassageRetriever``."""
+        return coverage(asked.questions, self._graph.links(asked), self._graph.matrices.rarity)
 
     def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Told]:
         """Of several questions at once: see ``PassageRetriever``."""

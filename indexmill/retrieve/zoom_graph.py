@@ -20,15 +20,18 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from indexmill.retrieve.base import Allowed, Asked, Encode, Vectors
+from indexmill.retrieve.base import Allowed, Asked, Count, Encode, Finite, Share, Vectors, Weight
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse, TooManyLinks
 from indexmill.retrieve.zoom_passages import (
@@ -55,6 +58,9 @@ WALK_QUESTIONS = 16
 WALK_LINKS = 1 << 17
 """Most links of the nodes that they walk from, unless one question has more."""
 
+HELD_MATRICES = 4
+"""Matrices under different settings that are held at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class ZoomGraphParameters:
@@ -76,24 +82,24 @@ class ZoomGraphParameters:
     fine, entities, question_links, document_links, semantic_links, temporal_links: False leaves that out (table 4).
     """
 
-    steps: int = 5
-    restart: float = 0.8
-    documents: int = 10
-    fine_restart: float = 0.9
-    kept: float = 0.7
-    temporal_width: float = 1.0
-    temporal_share: float = 0.5
-    threshold: float = 3.0
+    steps: Count = 5
+    restart: Share = 0.8
+    documents: Annotated[int, Field(ge=1, le=10_000)] = 10
+    fine_restart: Share = 0.9
+    kept: Share = 0.7
+    temporal_width: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    temporal_share: Share = 0.5
+    threshold: Finite = 3.0
     scale: Scale = "cells"
-    title_weight: float = 16.0
-    question_weight: float = 16.0
-    look_ahead: float = 0.7
-    look_ahead_power: float = 10.0
-    open_share: float = 0.5
-    agreement: float = 0.5
-    widest_entity: int = 100
-    nearest_name: float = 0.7
-    follow: float = 1e-4
+    title_weight: Weight = 16.0
+    question_weight: Weight = 16.0
+    look_ahead: Weight = 0.7
+    look_ahead_power: Weight = 10.0
+    open_share: Share = 0.5
+    agreement: Weight = 0.5
+    widest_entity: Count = 100
+    nearest_name: Finite = 0.7
+    follow: Weight = 1e-4
     fine: bool = True
     entities: bool = True
     question_links: bool = True
@@ -150,13 +156,35 @@ class ZoomBlocks:
         )
 
 
+class _Matrices:
+    """M of eq. 6 under the settings that were last asked with: it is as large as the graph, so few are held."""
+
+    def __init__(self, blocks: ZoomBlocks, spread: Rows) -> None:
+        self._blocks = blocks
+        self._spread = spread
+        self._held: dict[tuple[object, ...], Shared] = {}
+        self._lock = threading.Lock()
+
+    def of(self, setting: ZoomGraphParameters) -> Shared:
+        """The matrix under some settings, made once for all that do not change it."""
+        key = (setting.title_weight, setting.document_links, setting.entities, setting.scale)
+        with self._lock:
+            matrix = self._held.pop(key, None)
+            if matrix is None:
+                matrix = self._blocks.matrix(setting, self._spread)
+            self._held[key] = matrix
+            while len(self._held) > HELD_MATRICES:
+                del self._held[next(iter(self._held))]  # asked for the longest ago
+            return matrix
+
+
 @dataclass(frozen=True, slots=True)
 class ZoomGraph:
     """A ZoomRAG index over plain arrays, which may be memory maps.
 
     passages, sentences: arrays of unit rows, numbered one after the other. vectors: ``(n_documents, d) float32``, of
     documents, on the grid of ``indexmill.retrieve.grid``. mentions, mentioned_in: sentences by entities and back.
-    sentence_passage, passage_document: ascending. matrix: M, made of the blocks; a graph is made once and asked often.
+    sentence_passage, passage_document: ascending. A graph is made once and asked often.
     """
 
     passages: Sequence[Vectors]
@@ -170,7 +198,7 @@ class ZoomGraph:
     passage_document: Integers
     parameters: ZoomGraphParameters = field(default_factory=ZoomGraphParameters)
     spread: Rows = field(init=False, repr=False)
-    matrix: Shared = field(init=False, repr=False)
+    matrices: _Matrices = field(init=False, repr=False)
     passage_starts: Rows = field(init=False, repr=False)
     sentence_starts: Rows = field(init=False, repr=False)
 
@@ -181,11 +209,22 @@ class ZoomGraph:
         object.__setattr__(self, "passage_starts", passages)
         object.__setattr__(self, "sentence_starts", sentences)
         object.__setattr__(self, "spread", self.blocks.spread())
-        object.__setattr__(self, "matrix", self.blocks.matrix(self.parameters, self.spread))
+        object.__setattr__(self, "matrices", _Matrices(self.blocks, self.spread))
+
+    @property
+    def matrix(self) -> Shared:
+        """M, made of the blocks when it is first asked for."""
+        return self.matrices.of(self.parameters)
 
     def with_parameters(self, **changes: object) -> ZoomGraph:
-        """The same graph, asked with other parameters."""
-        return replace(self, parameters=replace(self.parameters, **changes))  # type: ignore[arg-type]
+        """The same graph, asked with other parameters; it shares all arrays, and the matrices made from them."""
+        return self.having(replace(self.parameters, **changes))  # type: ignore[arg-type]
+
+    def having(self, parameters: ZoomGraphParameters) -> ZoomGraph:
+        """The same graph with all these parameters: see ``with_parameters``."""
+        other = copy.copy(self)  # and not `replace`, which would count the links again
+        object.__setattr__(other, "parameters", parameters)
+        return other
 
     def retrieve(
         self,
@@ -212,7 +251,7 @@ class ZoomGraph:
             yield [Zoomed(nothing, np.empty(0), dense=True) for _ in asked.questions]
             return
         scope = Scope.of(self, asked.allowed)
-        linked = self.names.links(asked)
+        linked = self.names.links(asked, self.parameters.nearest_name)
         walk = Walk(scope.matrix, min(WALK_QUESTIONS, len(asked.questions)))
         for first in range(0, len(asked.questions), QUESTION_TILE):
             part = slice(first, first + QUESTION_TILE)

@@ -14,7 +14,8 @@ from indexmill.errors import CorruptBlob
 from indexmill.names import NameIndex
 from indexmill.retrieve.base import Asked, Explanations, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
-from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.coverage import coverage
+from indexmill.retrieve.matrices import Sparse, rarity
 from indexmill.retrieve.rows import Rows
 from indexmill.retrieve.tri_graph_explanations import EXPLAINED
 from indexmill.retrieve.tri_graph_reader import names_of
@@ -74,7 +75,6 @@ def open_zoom_graph(snapshot: Snapshot) -> ZoomGraph:
         _transposed(contents, len(keys)),
         name_vectors,
         name_rows,
-        parameters.nearest_name,
     )
     return ZoomGraph(
         passages,
@@ -129,16 +129,31 @@ class ZoomGraphReader(PassageRetriever):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         self._graph = open_zoom_graph(snapshot)
+        self._setting = self._graph.parameters
         contents = self._graph.blocks.contents
         self._contents = Sparse(contents.indptr, contents.indices)
         self._sentences = Rows(snapshot, "sentences", ["start", "end"])
         self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
+
+    def _use(self, setting: Any) -> None:
+        """The graph is asked with other settings: see ``PassageRetriever``."""
+        super()._use(setting)
+        self._graph = self._graph.having(setting)
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages of each question: see ``PassageRetriever``."""
         for tile in self._graph.tiles(asked, k, explain=asked.explain):
             for found in tile:
                 yield Found(found.passages, found.scores, answer=found)
+
+    def coverage(self, asked: Asked) -> npt.NDArray[np.float64]:
+        """By the entities that the questions name: see ``PassageRetriever``."""
+        graph = self._graph
+        return coverage(
+            asked.questions,
+            graph.names.links(asked, graph.parameters.nearest_name),
+            lambda rows: rarity(graph.spread[rows]),
+        )
 
     def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Of several questions at once: see ``PassageRetriever``."""

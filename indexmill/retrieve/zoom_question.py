@@ -40,24 +40,23 @@ class QuestionNames:
     """Finds what questions name.
 
     contained_in: entities by documents. name_vectors: unit rows of the entities ``name_rows``, ascending (None: of
-    all). nearest_name: least similarity at which a name that no entity has stands for the nearest one.
+    all).
     """
 
     names: NameIndex
     contained_in: Sparse
     name_vectors: Sequence[Vectors] = ()
     name_rows: Rows | None = None
-    nearest_name: float = 0.7
 
-    def links(self, asked: Asked) -> list[Links]:
-        """The entities that each question names."""
+    def links(self, asked: Asked, least: float) -> list[Links]:
+        """The entities that each question names; least: similarity at which the nearest stands for an unknown name."""
         return links_of(
             asked,
             self.names,
             lambda rows: self.contained_in.degrees(rows) > 0,
             self.name_vectors,
             self.name_rows,
-            self.nearest_name,
+            least,
         )
 
     def find(self, linked: Sequence[Links], vectors: Vectors) -> Named:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from indexmill.canonical import content_id, digest_of
 from indexmill.manifest import Family
-from indexmill.names import canonical_name, entity_id
+from indexmill.names import NameIndex, canonical_name, entity_id
 from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, RELATED
 from tasks.chnsw import Level, build_chnsw
 from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter
@@ -20,13 +20,17 @@ from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter
 
 @dataclass(frozen=True)
 class Thing:
-    """An entity: its name, what is said of it, and the passages it was extracted from, by their row."""
+    """An entity: its name, what is said of it, and the passages it was extracted from, by their row.
+
+    about: those of the passages that are about it; None for all.
+    """
 
     surface: str
     description: str
     passages: Sequence[int]
     type: str = "thing"
     stand_in: bool = False
+    about: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,15 @@ def write_communities(
         "parents": np.array(parents, np.int32),
         "relations.rows": np.array([place for its in ends for _, place in sorted(its)], np.int32),
         "stand_ins": np.array(stand_ins, np.uint8),
+        "entity_keys": NameIndex.keys([keys[one] for one in orders[0]]),
+        "passages.about": np.array(
+            [
+                things[one].about is None or passage in (things[one].about or ())
+                for one in orders[0]
+                for passage in sorted(things[one].passages)
+            ],
+            np.uint8,
+        ),
         "quality": np.array([[10.0 + number, 0.5 + number / 100] for number in numbers]).reshape(-1, 2),
     }
     for name, links in (

@@ -15,6 +15,7 @@ import pytest
 from indexmill import command
 from indexmill.command import main
 from indexmill.layout import blob_path, ref_name
+from indexmill.results import read_results
 from tests.indexmill.small_snapshot import Text, point, publish
 
 
@@ -188,6 +189,54 @@ def test_evaluate_in_several_processes_finds_the_same(run: Run, store: Path, tmp
     )
     assert several["recall@1"] == alone["recall@1"] == pytest.approx(1 / 3)
     assert run("evaluate", questions, "--processes", "0") == 2
+
+
+def test_evaluate_writes_what_every_question_found_and_shows_what_it_misses(
+    run: Run, store: Path, tmp_path: Path
+) -> None:
+    questions, output = tmp_path / "q.jsonl", tmp_path / "results.jsonl"
+    questions.write_text(
+        '{"id": "1", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow", "gone"], "type": "bridge"}\n'
+        '{"id": "2", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow"], "type": "single"}\n'
+    )
+    found = run.json("evaluate", questions, "-m", "dense,fused", "-k", "1,3", "--output", output, "--misses", "5")
+    lines = read_results(output)
+    assert [(one.method, one.id, one.ranks) for one in lines] == [
+        ("dense", "1", (1, None)),
+        ("dense", "2", (1,)),
+        ("fused", "1", (1, None)),
+        ("fused", "2", (1,)),
+    ]
+    assert found["output"] == str(output)
+    assert found["misses"]["dense"]["questions"] == 1
+    assert found["misses"]["dense"]["first"][0]["missed"] == [{"document_id": "gone", "title": None, "rank": None}]
+    assert run("evaluate", questions, "-m", "dense", "-k", "1", "--misses") == 0
+    assert "missed: gone, not in the snapshot" in run.out
+    assert "bridge          1  dense   0.5000" in run.out
+    assert run("evaluate", questions, "--output", tmp_path / "none" / "results.jsonl") == 2
+    assert "there is no folder" in run.err
+    assert run("evaluate", questions, "--output", output, "--fit") == 2
+    assert "--output: --fit does not take that" in run.err
+
+
+def test_settings_are_tried_without_being_published(run: Run, store: Path, tmp_path: Path) -> None:
+    assert run("query", "river", "--set", "dense=2", "--json") == 0
+    assert json.loads(run.out)["parameters"] == {"dense": 2}
+    assert run("query", "river", "-m", "dense", "--set", "depth=2") == 2
+    assert "parameters= names 'depth'; the method has none" in run.err
+    assert run("query", "river", "--set", "dens=2") == 2
+    assert "(did you mean 'dense'?)" in run.err
+    assert run("answer", "river", "--quote", "--set", "dense=much") == 2
+    assert "dense is 'much'" in run.err
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"question": "river", "gold_ids": ["ilse"]}\n')
+    assert run("evaluate", str(questions), "--set", "fused.pool=3") == 0
+    assert run("evaluate", str(questions), "--set", "fused.pool=0") == 2
+    assert "pool is 0" in run.err
+    assert run("evaluate", str(questions), "--set", "pool=3") == 2
+    assert "say of which method" in run.err
+    assert run("evaluate", str(questions), "--set", "pool=3", "--fit") == 2
+    assert "--set: --fit does not take that" in run.err
 
 
 def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:

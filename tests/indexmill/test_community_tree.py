@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.retrieve.chnsw import Chnsw
-from indexmill.retrieve.columns import paired
+from indexmill.retrieve.columns import paired, parts
 from indexmill.retrieve.community_tree import (
     CommunityTree,
     CommunityTreeParameters,
@@ -18,10 +18,14 @@ from indexmill.retrieve.community_tree import (
     flat,
     nodes_of,
 )
+from indexmill.retrieve.community_tree_entities import BESIDE, NAMED, Gains, entities_of, gains, with_gains
 from indexmill.retrieve.community_tree_ranking import evidence
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.question_links import Link, Links
 from tasks.chnsw import Level, build_chnsw
+
+NOTHING = Gains(np.empty(0, np.int64), np.empty(0), np.empty(0, np.int8))
 
 
 def sparse(links: list[list[int]]) -> Sparse:
@@ -137,7 +141,7 @@ def test_the_score_of_a_passage_by_hand() -> None:
     # Entity 0 is in passages 0 and 1, entity 1 in 1; community 5 has three extractions: 0 once, 1 twice.
     setting = CommunityTreeParameters(community_weight=0.4, spread=1.0)
     levels = found([(0, 0.8), (1, 0.5), (2, 0.2), (-1, 0.0)], [(5, 0.6), (6, 0.1)], [(9, 0.2)])
-    told = evidence(a_tree(), levels, setting)
+    told = evidence(a_tree(), levels, NOTHING, setting)
     assert told.pairs.tolist() == [0, 0, 1, 1, 1]
     assert told.nodes.tolist() == [0, 5, 0, 1, 5]  # what is no nearer than the least near entity says nothing
     assert told.amounts == pytest.approx([0.6 / 2, 0.4 * 0.4 / 3, 0.6 / 2, 0.3, 0.4 * 0.4 * 2 / 3])
@@ -145,7 +149,7 @@ def test_the_score_of_a_passage_by_hand() -> None:
 
 def test_spread_zero_counts_every_extraction_of_an_entity_alike() -> None:
     setting = CommunityTreeParameters(community_weight=3.0, spread=0.0)
-    told = evidence(a_tree(), found([(3, 0.5), (0, 0.25)], [(6, 0.375), (5, 0.125)]), setting)
+    told = evidence(a_tree(), found([(3, 0.5), (0, 0.25)], [(6, 0.375), (5, 0.125)]), NOTHING, setting)
     assert list(zip(told.pairs.tolist(), told.nodes.tolist(), told.amounts.tolist(), strict=True)) == [
         (2, 3, 0.25),
         (2, 6, 0.25),  # two of three extractions
@@ -157,11 +161,11 @@ def test_spread_zero_counts_every_extraction_of_an_entity_alike() -> None:
 def test_wide_nodes_and_those_without_weight_say_nothing() -> None:
     levels = found([(0, 0.5), (1, 0.25)], [(5, 0.75), (7, 0.5), (6, 0.25)])
     setting = CommunityTreeParameters(widest=2)
-    assert evidence(a_tree(), levels, setting).nodes.tolist() == [0, 0, 7]
-    assert evidence(a_tree(), levels, replace(setting, community_weight=0)).nodes.tolist() == [0, 0]
-    assert evidence(a_tree(), levels, replace(setting, widest=1)).nodes.tolist() == [7]
-    assert evidence(a_tree(), levels, CommunityTreeParameters()).nodes.tolist() == [0, 5, 0, 5, 7]
-    assert not len(evidence(a_tree(), [], setting).nodes)
+    assert evidence(a_tree(), levels, NOTHING, setting).nodes.tolist() == [0, 0, 7]
+    assert evidence(a_tree(), levels, NOTHING, replace(setting, community_weight=0)).nodes.tolist() == [0, 0]
+    assert evidence(a_tree(), levels, NOTHING, replace(setting, widest=1)).nodes.tolist() == [7]
+    assert evidence(a_tree(), levels, NOTHING, CommunityTreeParameters()).nodes.tolist() == [0, 5, 0, 5, 7]
+    assert not len(evidence(a_tree(), [], NOTHING, setting).nodes)
 
 
 def test_the_least_near_node_is_the_last_that_was_found() -> None:
@@ -181,15 +185,116 @@ def test_what_is_said_for_a_question_does_not_depend_on_the_others(data: st.Data
         rows = np.array([data.draw(held) for _ in range(questions)], np.int64)
         levels.append(LevelNodes(rows, (rows % 7 / 8).astype(np.float32)))
     setting = CommunityTreeParameters(spread=data.draw(st.sampled_from([0.0, 0.5, 1.0])))
-    together = evidence(tree, levels, setting)
+    together = evidence(tree, levels, NOTHING, setting)
     for one in range(questions):
-        alone = evidence(tree, [level.of(slice(one, one + 1)) for level in levels], setting)
+        alone = evidence(tree, [level.of(slice(one, one + 1)) for level in levels], NOTHING, setting)
         its = (together.pairs >= paired(np.array([one]), np.array([0]))[0]) & (
             together.pairs < paired(np.array([one + 1]), np.array([0]))[0]
         )
         assert (together.pairs[its] - paired(np.array([one]), np.array([0]))[0]).tolist() == alone.pairs.tolist()
         assert together.nodes[its].tolist() == alone.nodes.tolist()
         assert together.amounts[its].tobytes() == alone.amounts.tobytes()
+
+
+# What a question finds by words
+
+
+def knowing(about: list[int] | None = None) -> tuple[CommunityTree, np.ndarray]:
+    """Four entities: 0 is named, 1 and 2 stand beside it, 3 does not; the vectors of a question for each of 1 and 2."""
+    vectors = np.array([[1, 0, 0], [0, 1, 0], [0, 0.6, 0.8], [0, 0, 1], [1, 0, 0]], np.float32)
+    tree = tree_of([[[0, 1, 2, 3]]], [[0, 1], [0], [1], [2]], vectors)
+    return replace(tree, about=None if about is None else np.array(about, np.uint8)), vectors[[1, 2]]
+
+
+def links(*rows: int) -> Links:
+    return tuple(Link(row, f"name {row}", 1.0) for row in rows)
+
+
+def amounts(found: Gains) -> dict[tuple[int, int], tuple[float, int]]:
+    asking, rows = parts(found.pairs)
+    return {
+        (question, row): (pytest.approx(amount, abs=1e-3), way)
+        for question, row, amount, way in zip(
+            asking.tolist(), rows.tolist(), found.amounts.tolist(), found.ways.tolist(), strict=True
+        )
+    }
+
+
+def test_what_names_and_those_beside_them_gain_by_hand() -> None:
+    tree, asked = knowing()
+    rare, common = 1.0, 1 / np.log(np.e + 1)
+    setting = CommunityTreeParameters(hop_weight=0.5)
+    found = gains(tree, [links(0), links(3)], asked, setting)
+    assert amounts(found) == {
+        (0, 0): (common, NAMED),  # it is in two passages
+        (0, 1): (0.5 * common, BESIDE),  # the nearest to the question
+        (0, 2): (0.5 * common * 0.6, BESIDE),
+        (1, 3): (rare, NAMED),  # nothing stands beside it
+    }
+    assert amounts(gains(tree, [links(0)], asked[1:], setting)) == {
+        (0, 0): (common, NAMED),
+        (0, 1): (0.5 * common * 0.6, BESIDE),
+        (0, 2): (0.5 * common, BESIDE),
+    }
+
+
+def test_a_name_leads_on_through_passages_about_it_first() -> None:
+    tree, asked = knowing(about=[1, 0, 0, 0, 0])  # passage 0 is about entity 0
+    setting = CommunityTreeParameters(mention_weight=0.25)
+    found = amounts(gains(tree, [links(0)], asked[1:], setting))
+    common = 1 / np.log(np.e + 1)
+    assert found[0, 1] == (common * 0.6, BESIDE)
+    assert found[0, 2] == (common * 0.25, BESIDE)
+
+
+def test_names_that_are_not_followed_lead_nowhere() -> None:
+    tree, asked = knowing()
+    for changes in ({"hop_weight": 0.0}, {"widest_hop": 1}):
+        found = gains(tree, [links(0)], asked[:1], CommunityTreeParameters(**changes))
+        assert parts(found.pairs)[1].tolist() == [0]
+    assert parts(gains(tree, [links(0)], asked[:1], CommunityTreeParameters(hops=1)).pairs)[1].tolist() == [0, 1]
+    for linked, weight in (((), 1.0), (links(0), 0.0)):
+        assert not len(gains(tree, [linked], asked[:1], CommunityTreeParameters(name_weight=weight)).pairs)
+
+
+def test_an_entity_counts_by_the_better_of_its_vector_and_its_gain() -> None:
+    nearest = found([(4, 0.75), (2, 0.5), (0, 0.25)])[0]
+    gained = Gains(np.array([1, 2]), np.array([0.5, 0.125]), np.array([NAMED, BESIDE], np.int8))
+    known = entities_of(nearest, nearest.least, gained)
+    assert parts(known.pairs)[1].tolist() == [0, 1, 2, 4]
+    assert known.beyond.tolist() == [0.0, 0.375, 0.25, 0.5]  # the gain of 2, 0.75 * 0.125, is less than its cosine's
+    best = with_gains(nearest, nearest.least, gained, 3)
+    assert (best.rows.tolist(), best.scores.tolist()) == ([[4, 1, 2]], [[0.75, 0.625, 0.5]])
+    few = with_gains(nearest, nearest.least, gained, 6)
+    assert (few.rows.tolist(), few.scores[0, 3:].tolist()) == ([[4, 1, 2, 0, -1, -1]], [0.25, 0.0, 0.0])
+
+
+def test_a_passage_about_a_named_entity_counts_more_than_one_that_mentions_it() -> None:
+    tree, _ = knowing(about=[0, 1, 0, 0, 0])
+    gained = Gains(np.array([0]), np.array([0.5]), np.array([NAMED], np.int8))
+    setting = CommunityTreeParameters(mention_weight=0.25, spread=1.0, community_weight=0)
+    told = evidence(tree, found([(3, 0.5), (1, 0.2)]), gained, setting)
+    assert list(zip(told.pairs.tolist(), told.nodes.tolist(), strict=True)) == [(0, 0), (1, 0), (2, 3)]
+    assert told.amounts == pytest.approx([0.8 * 0.5 * 0.25 / 2, 0.8 * 0.5 / 2, 0.3 * 0.25])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_what_a_question_gains_does_not_depend_on_the_others(data: st.DataObject) -> None:
+    tree, asked = random_tree(40, seed=data.draw(st.integers(0, 5)))
+    rows = st.lists(st.integers(0, 39), max_size=4, unique=True).map(sorted)
+    linked = [links(*data.draw(rows)) for _ in asked] * 7  # more than go together
+    together = gains(tree, linked, np.tile(asked, (7, 1)), CommunityTreeParameters(hops=3))
+    for one, its in enumerate(linked):
+        alone = gains(tree, [its], asked[one % len(asked)][None], CommunityTreeParameters(hops=3))
+        same = together.of(one, one + 1)
+        assert [column.tobytes() for column in same] == [column.tobytes() for column in alone]
+
+
+def test_the_paper_asks_for_no_names_and_no_passages() -> None:
+    paper = CommunityTreeParameters(preset="paper", k_level=3, name_weight=1.0, passages=7).applied()
+    assert (paper.k_level, paper.name_weight, paper.hop_weight, paper.passages, paper.ef) == (3, 0, 0, 0, 1)
+    assert CommunityTreeParameters(k_level=3).applied() == CommunityTreeParameters(k_level=3)
 
 
 # Which nodes a question finds

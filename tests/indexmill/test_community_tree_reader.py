@@ -200,6 +200,63 @@ def test_a_passage_tells_through_which_nodes_it_was_found(store: Path) -> None:
         assert [one.explanation for one in bare] == [None] * len(bare)
 
 
+# Names
+
+
+def test_an_entity_that_the_question_names_is_found_with_those_beside_it(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        for k_level in (1, 3):
+            hits = ask(snapshot, "Who paid for Marrow Bridge?", EVERY, k_level=k_level, reach=3)
+            first, *rest = of_kind(hits, "entity")
+            assert (first.title, first.score) == ("Marrow Bridge", pytest.approx(1.0))  # it is in one passage
+            by_vectors = titles(of_kind(ask(snapshot, "Who paid?", EVERY, k_level=k_level, name_weight=0), "entity"))
+            assert k_level == 1 or "Ada Venn" in titles(rest) or "Ada Venn" in by_vectors
+        named = {hit.document_ids: hit.score for hit in of_kind(hits, "passage")}
+        without = ask(snapshot, "Who paid for Marrow Bridge?", EVERY, reach=3, name_weight=0)
+        bare = {hit.document_ids: hit.score for hit in of_kind(without, "passage")}
+        assert named["d1",] > bare["d1",]
+        assert max(named, key=lambda one: named[one]) == ("d1",)
+
+
+def test_names_are_found_for_a_question_that_is_known_to_mention_them(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        given: dict[str, Any] = {"method": "community_tree", "k": EVERY, "parameters": {"k_level": 1}}
+        (told,) = snapshot.retrieve_batch(["stone a water"], names=[["Tallow"]], **given)
+        (bare,) = snapshot.retrieve_batch(["stone a water"], **given)
+        assert titles(of_kind(told, "entity")) == ["Tallow"]
+        assert titles(of_kind(bare, "entity")) != ["Tallow"]
+
+
+def test_a_named_entity_that_a_filter_leaves_out_is_not_shown(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        hits = ask(snapshot, "Marrow Bridge", EVERY, where={"document_id": {"!=": "d1"}})
+        assert not {"Marrow Bridge", "Ada Venn"} & set(titles(of_kind(hits, "entity")))
+        every = {hit.id: hit.score for hit in of_kind(ask(snapshot, "Marrow Bridge", EVERY), "passage")}
+        assert all(every[hit.id] == hit.score for hit in of_kind(hits, "passage"))
+
+
+def test_the_paper_is_asked_for_by_one_setting(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        paper = ask(snapshot, "Ada Venn and her bridge", EVERY, preset="paper")
+        same = ask(snapshot, "Ada Venn and her bridge", EVERY, name_weight=0, passages=0, ef=1, reach=5)
+        assert paper == same
+        assert len(of_kind(paper, "passage")) == 0
+
+
+@pytest.mark.parametrize("arrays", [("entity_keys",), ("entity_keys", "passages.about")])
+def test_a_snapshot_written_before_subjects_and_keys_is_read(
+    tmp_path: Path, arrays: Sequence[str], store: Path
+) -> None:
+    writer = written(tmp_path / "s")
+    for array in arrays:
+        changed(TREE, array, None)(writer)
+    writer.publish(2)
+    with indexmill.open(tmp_path / "s") as snapshot, indexmill.open(store) as new:
+        for question in (one for one in QUESTIONS if one):  # in which all passages are about what they mention
+            expected = [replace(hit, version=2) for hit in ask(new, question, 9)]
+            assert ask(snapshot, question, 9) == expected
+
+
 # Settings
 
 
@@ -248,12 +305,12 @@ def test_passages_that_no_node_speaks_for_rank_as_dense_ranks_them(store: Path) 
     with indexmill.open(store) as snapshot:
         for question in (one for one in QUESTIONS if one):
             dense = snapshot.retrieve(question, method="dense", k=EVERY)
-            plain = of_kind(
-                ask(snapshot, question, EVERY, reach=1, community_weight=0), "passage"
-            )  # one node is the least near
+            given = {"reach": 1, "community_weight": 0, "name_weight": 0}  # one node is the least near
+            plain = of_kind(ask(snapshot, question, EVERY, **given), "passage")
             assert [hit.id for hit in plain] == [hit.id for hit in dense]
             alone = of_kind(
-                ask(snapshot, question, EVERY, reach=1, community_weight=0, similarity_weight=1.0), "passage"
+                ask(snapshot, question, EVERY, reach=1, community_weight=0, similarity_weight=1.0, name_weight=0),
+                "passage",
             )
             assert [hit.score for hit in alone] == pytest.approx([hit.score for hit in dense])
 
@@ -337,7 +394,7 @@ def test_fused_ranks_and_explains_its_passages(tmp_path: Path) -> None:
         assert isinstance(retriever, PassageRetriever)
         (ranked,) = retriever.rank(Asked(QUESTIONS[1:2], snapshot.encode(QUESTIONS[1:2])), EVERY)
         assert snapshot.passages.ids(ranked.rows) == [hit.id for hit in of_kind(found, "passage")]
-        hit = snapshot.retrieve("Ada Venn and her bridge", k=1)[0]
+        hit = snapshot.retrieve("Ada Venn and her bridge", k=1, parameters={"community_tree": 0.5})[0]
         told = hit.explanation or {}
         assert [one["name"] for one in told["methods"]] == ["dense", "community_tree"]
         assert told["community_tree"] == {one.id: one.explanation for one in found}[hit.id]
@@ -447,6 +504,8 @@ TREE, INDEX = "community_tree/tree", "community_tree/index"
         changed(TREE, "children.indptr", lambda held: held[1:]),
         changed(TREE, "passages.indices", lambda held: held + 5),
         changed(TREE, "passages.indptr", lambda held: held + 1),
+        changed(TREE, "passages.about", lambda held: held[1:]),
+        changed(TREE, "entity_keys", lambda held: held[1:]),
         changed(TREE, "relations.indices", lambda held: held + 6),
         changed(TREE, "relations.rows", lambda held: held[:-1]),
         changed(TREE, "relations.rows", lambda held: held + 20),

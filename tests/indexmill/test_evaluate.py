@@ -9,7 +9,8 @@ import pytest
 
 import indexmill
 from indexmill import BadInput, FamilyNotFound
-from indexmill.evaluate import Question, evaluate, read_questions, recall
+from indexmill.evaluate import Question, evaluate, read_questions
+from indexmill.results import recall
 from tests.indexmill.small_snapshot import Text, publish
 
 

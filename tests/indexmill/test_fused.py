@@ -18,7 +18,7 @@ from indexmill.evaluate import Question
 from indexmill.fit import fit
 from indexmill.manifest import Family
 from indexmill.retrieve.base import Found
-from indexmill.retrieve.fused import FLOORS, FusedParameters, combine, strength
+from indexmill.retrieve.fused import FLOORS, FusedParameters, agreement, combine, strength
 from schemas.config import load_configuration
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
 
@@ -41,23 +41,48 @@ def listed(*pairs: tuple[int, float]) -> Found:
     return Found(np.array([row for row, _ in pairs], np.int64), np.array([score for _, score in pairs]))
 
 
-def test_a_walk_is_strong_by_ratio_and_words_by_difference() -> None:
-    walked, absent = strength("tri_graph", np.array([4.0, 1.0, -0.5]))
-    assert walked.tolist() == pytest.approx([0.0, math.log(0.25), math.log(FLOORS["tri_graph"])])
-    assert absent == pytest.approx(math.log(FLOORS["tri_graph"]))
-    spoken, absent = strength("bm25", np.array([9.0, 5.0, 1.0]))
-    assert (spoken.tolist(), absent) == ([0.0, -0.5, -1.0], -1.0)
-    assert strength("bm25", np.array([3.0, 3.0]))[0].tolist() == [0.0, 0.0]
-    assert strength("dense", np.array([]))[0].tolist() == []
+def test_a_walk_is_strong_by_ratio_and_words_by_difference_and_both_by_rank() -> None:
+    # By hand: 0.4 by rank (3 / 3, 3 / 4, 3 / 5) and 0.6 by ratio; of words 0.8 and 0.2.
+    relative = 1 - math.log(0.25) / math.log(FLOORS["tri_graph"])
+    walked = strength("tri_graph", np.array([4.0, 1.0, -0.5]))
+    assert walked.tolist() == pytest.approx([1.0, 0.4 * 0.75 + 0.6 * relative, 0.4 * 0.6])
+    assert strength("bm25", np.array([9.0, 5.0, 1.0])).tolist() == pytest.approx([1.0, 0.8 * 0.75 + 0.1, 0.8 * 0.6])
+    assert strength("bm25", np.array([3.0, 3.0])).tolist() == pytest.approx([1.0, 0.8])
+    assert strength("dense", np.array([])).tolist() == []
 
 
 def test_the_order_is_that_of_the_weighted_strengths() -> None:
     lists = {"tri_graph": listed((1, 0.8), (2, 0.4), (3, 0.2)), "bm25": listed((3, 9.0), (2, 3.0), (7, 1.0))}
     found = combine(lists, {"tri_graph": 1.0, "bm25": 2.0}, 50, 10)
-    expected = {1: -2.0, 2: math.log(0.5) - 2 * 0.75, 3: math.log(0.25), 7: math.log(FLOORS["tri_graph"]) - 2.0}
+    walk = strength("tri_graph", lists["tri_graph"].scores)
+    words = 2 * strength("bm25", lists["bm25"].scores)
+    expected = {1: walk[0] / 3, 2: (walk[1] + words[1]) / 3, 3: (walk[2] + words[0]) / 3, 7: words[2] / 3}
     assert found.rows.tolist() == sorted(expected, key=lambda row: -expected[row])
-    assert found.scores.tolist() == pytest.approx([math.exp(expected[row]) for row in found.rows.tolist()])
-    assert found.places.tolist() == [[2, 0, 1, -1], [0, -1, 1, 2]]
+    assert found.scores.tolist() == pytest.approx([expected[row] for row in found.rows.tolist()])
+    assert found.places.tolist() == [[2, 1, 0, -1], [0, 1, -1, 2]]
+
+
+def test_walks_count_by_what_they_know_of_the_question_and_by_their_agreement() -> None:
+    setting = FusedParameters(known=4.0, agreed=2.0, doubt=1.0)
+    one, other = listed(*((row, 1.0 / (1 + row)) for row in range(10))), listed(*((row, 1.0) for row in range(5, 15)))
+    lists = {"tri_graph": one, "zoom_graph": other, "bm25": one, "dense": one}
+    assert agreement([one.rows, other.rows]) == 0.5
+    certainty = math.exp(4.0 * 0.5 + 2.0 * 0.5 - 1.0)
+    assert setting.counted(lists, 0.5) == pytest.approx(
+        {"tri_graph": certainty, "zoom_graph": certainty, "bm25": 1.0, "dense": 1 / (1 + certainty)}
+    )
+    unknown = setting.counted(lists, 0.0)
+    assert unknown["tri_graph"] < 1e-5
+    assert unknown["dense"] == pytest.approx(1.0, abs=1e-5)
+    assert setting.counted({"bm25": one, "dense": one}, None) == {"bm25": 1.0, "dense": 1.0}
+
+
+def test_a_question_that_names_nothing_is_answered_by_words_and_vectors(store: Path) -> None:
+    question = "who wrote of what was cold"
+    with indexmill.open(store) as snapshot:
+        without = {"tri_graph": 0.0}
+        found = snapshot.retrieve(question, k=4)
+        assert [hit.id for hit in found] == [hit.id for hit in snapshot.retrieve(question, k=4, parameters=without)]
 
 
 @given(st.data())
@@ -90,20 +115,13 @@ def test_it_is_the_default_and_says_which_methods_led_to_a_hit(store: Path) -> N
     for hit in hits:
         assert hit.explanation is not None
         told = {one["name"]: one for one in hit.explanation["methods"]}
-        assert set(told) <= {"tri_graph", "bm25"}
+        assert set(told) <= {"tri_graph", "bm25", "dense"}
         assert ("bm25" in told) == (hit.id in ranks)
         if hit.id in ranks:
             assert told["bm25"]["rank"] == ranks[hit.id]
             assert hit.explanation["bm25"]["terms"]
     assert hits[0].explanation is not None
     assert hits[0].explanation["tri_graph"]["entities"]
-
-
-def test_vectors_count_where_no_graph_is_walked() -> None:
-    setting = FusedParameters()
-    assert set(setting.weights(["fused", "tri_graph", "bm25", "dense"])) == {"tri_graph", "bm25"}
-    assert set(setting.weights(["fused", "bm25", "dense"])) == {"bm25", "dense"}
-    assert set(FusedParameters(tri_graph=0.0).weights(["tri_graph", "dense"])) == {"tri_graph", "dense"}
 
 
 def test_a_batch_gives_each_question_what_it_gets_alone(store: Path) -> None:
@@ -136,7 +154,7 @@ def asked(count: int) -> list[Question]:
 def test_fitting_finds_weights_that_do_no_worse_on_questions_they_were_not_chosen_on(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         found = fit(snapshot, asked(24), (1, 2))
-        assert set(found.weights) == {"tri_graph", "bm25"}
+        assert set(found.weights) == {"tri_graph", "bm25", "dense"}
         assert found.before == FusedParameters().weights(snapshot.methods)
         assert found.chosen_on[1] >= found.chosen_on[0]
         assert found.proven_on[1] >= found.proven_on[0] or found.weights == found.before

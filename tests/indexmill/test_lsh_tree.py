@@ -320,11 +320,16 @@ def test_the_settings_of_the_snapshot_hold_where_a_call_names_none(tmp_path: Pat
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"patern": "detailed"}, "names 'patern'; the method has pattern, ratio, token_budget"),
+        (
+            {"patern": "detailed"},
+            r"names 'patern'; the method has pattern, ratio, token_budget \(did you mean 'pattern'\?\)",
+        ),
         ({"pattern": "deep"}, "pattern is 'deep'"),
         ({"ratio": 1.5}, "ratio is 1.5"),
         ({"ratio": float("nan")}, "ratio is nan"),
         ({"ratio": "most"}, "ratio is 'most'"),
+        ({"ratio": "0.5"}, "ratio is '0.5'"),
+        ({"ratio": True}, "ratio is True"),
         ({"token_budget": 0}, "token_budget is 0"),
         ({"token_budget": 2.5}, "token_budget is 2.5"),
         ({3: 1}, "names 3"),
@@ -335,18 +340,11 @@ def test_a_parameter_that_cannot_be_used_is_refused(store: Path, parameters: Any
         snapshot.retrieve("stone", method="lsh_tree", parameters=parameters)
 
 
-def test_methods_without_parameters_of_a_call_refuse_them(store: Path) -> None:
-    with indexmill.open(store) as snapshot:
-        for method in ("dense", "fused"):
-            with pytest.raises(BadInput, match=r"takes no parameters for one retrieval, but 'ratio' is given"):
-                snapshot.retrieve("stone", method=method, parameters={"ratio": 0.5})
-            assert snapshot.retrieve("stone", method=method, parameters={})
-
-
 def test_settling_keeps_what_is_not_named() -> None:
     setting = LshTreeParameters("detailed", 0.3, 100)
     assert settled(setting, {"ratio": 1}) == LshTreeParameters("detailed", 1.0, 100)
     assert asdict(settled(setting, {})) == asdict(setting)
+    assert settled(setting, {"ratio": np.float32(0.5), "token_budget": np.int64(7)}).token_budget == 7
 
 
 def test_it_is_part_of_fused_with_a_weight(tmp_path: Path) -> None:

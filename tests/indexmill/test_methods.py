@@ -7,13 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import JsonValue
 
 import indexmill
 from flows.run import build_inline
-from indexmill.errors import FamilyNotFound
+from indexmill.errors import BadInput, FamilyNotFound
 from indexmill.evaluate import Question, evaluate
+from indexmill.manifest import Family
 from indexmill.retrieve.community_tree import CommunityTreeParameters
 from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.zoom_graph import HELD_MATRICES
+from indexmill.retrieve.zoom_graph_reader import ZoomGraphReader
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
 from tasks.report import Silent
@@ -32,6 +36,17 @@ ODD = (
 
 UNEVEN = ("bm25", "heterograph")
 """Methods that find more for one question than for another: words that are shared, nodes that a walk reaches."""
+
+OTHERS: dict[str, dict[str, object]] = {
+    "bm25": {"k1": 0.4, "b": 0.1, "common_words": True},
+    "community_tree": {"reach": 3, "similarity_weight": 0.6},
+    "fused": {"bm25": 2.0, "dense": 1.0, "tri_graph": 0.0, "zoom_graph": 0.0, "pool": 7},
+    "heterograph": {"restart": 0.2, "steps": 3},
+    "lsh_tree": {"pattern": "summarised", "ratio": 0.6},
+    "tri_graph": {"damping": 0.9, "agreement": 0.0, "activation_threshold": 0.2},
+    "zoom_graph": {"title_weight": 1, "scale": "links", "agreement": 0, "nearest_name": 0.2},
+}
+"""Settings that change what each method finds; dense has none."""
 
 METHOD = pytest.mark.parametrize("method", sorted(METHODS))
 
@@ -200,3 +215,106 @@ def test_the_tokens_of_the_context_are_measured_for_every_method(snapshot: Snaps
                 if len(documents) == 2:
                     break
         assert result.tokens_per_question == needed / len(asked) > 0
+
+
+@pytest.mark.parametrize("method", sorted(OTHERS))
+def test_settings_of_a_call_do_what_published_ones_do(snapshot: Snapshot, helped: Snapshot, method: str) -> None:
+    asked, others = questions(snapshot), OTHERS[method]
+    own = snapshot.retrieve_batch(asked, method=method, k=9)
+    found = snapshot.retrieve_batch(asked, method=method, k=9, parameters=others)
+    assert found != own
+    with indexmill.open(snapshot.path) as published:
+        published.manifest.families[method] = Family(parameters=others, counts={})  # type: ignore[arg-type]
+        assert published.retrieve_batch(asked, method=method, k=9) == found
+    assert helped.retrieve_batch(asked, method=method, k=9, parameters=others) == found
+    assert snapshot.retrieve_batch(asked, method=method, k=9) == own
+
+
+@METHOD
+def test_other_settings_read_nothing_again(snapshot: Snapshot, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = OTHERS.get(method, {})
+    before = snapshot.retriever(method)
+    opened = list[str]()
+    for name in ("arrays", "table", "vectors", "file"):
+        monkeypatch.setattr(Snapshot, name, lambda self, *given: opened.append(str(given)))
+    before.having(given)
+    before.having(given)
+    assert opened == []
+
+
+@METHOD
+def test_an_unknown_setting_is_refused_with_those_there_are(snapshot: Snapshot, method: str) -> None:
+    has = f"the method has .*{next(iter(OTHERS[method]))}" if method in OTHERS else "the method has none"
+    with pytest.raises(BadInput, match=f"names 'colour'; {has}"):
+        snapshot.retrieve("Who?", method=method, parameters={"colour": 1})
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "value"),
+    [
+        ("tri_graph", "damping", "0.85"),
+        ("tri_graph", "damping", True),
+        ("tri_graph", "damping", 1.5),
+        ("tri_graph", "hops", 1.5),
+        ("tri_graph", "pruning", 1),
+        ("tri_graph", "reading", "least"),
+        ("zoom_graph", "scale", "rows"),
+        ("zoom_graph", "title_weight", float("nan")),
+        ("bm25", "b", -0.1),
+        ("fused", "pool", 0),
+        ("fused", "dense", -1),
+    ],
+)
+def test_a_setting_of_another_kind_is_refused(snapshot: Snapshot, method: str, name: str, value: object) -> None:
+    with pytest.raises(BadInput, match=f"{name} is {value!r}"):
+        snapshot.retrieve("Who?", method=method, parameters={name: value})
+
+
+def test_fused_hands_settings_on_to_what_it_combines(snapshot: Snapshot) -> None:
+    asked = questions(snapshot)
+    only = {"tri_graph": 1, "zoom_graph": 0, "bm25": 0, "dense": 0, "community_tree": 0}
+    given: dict[str, JsonValue] = {"damping": 0.9, "agreement": 0.0}
+    fused = snapshot.retrieve_batch(
+        asked, method="fused", k=9, parameters={**only, **{f"tri_graph.{name}": its for name, its in given.items()}}
+    )
+    with indexmill.open(snapshot.path) as published:
+        published.manifest.families["tri_graph"] = Family(parameters=given, counts={})
+        assert published.retrieve_batch(asked, method="fused", k=9, parameters=only) == fused
+    assert fused != snapshot.retrieve_batch(asked, method="fused", k=9, parameters=only)
+    with pytest.raises(BadInput, match=r"names 'dampng'; the method has .*\(did you mean 'damping'\?\)"):
+        snapshot.retrieve("Who?", parameters={"tri_graph.dampng": 0.85})
+    with pytest.raises(
+        BadInput, match=r"names 'trigraph.damping'; fused combines tri_.*\(did you mean 'tri_graph'\?\)"
+    ):
+        snapshot.retrieve("Who?", parameters={"trigraph.damping": 0.85})
+    with pytest.raises(BadInput, match=r"names 'tri_graph.damping'; fused combines zoom_.* here, each by its weight$"):
+        snapshot.retrieve("Who?", parameters={"tri_graph": 0, "tri_graph.damping": 0.85})
+
+
+def test_matrices_of_zoom_graph_are_made_once_for_each_scale_and_few_are_held(snapshot: Snapshot) -> None:
+    retriever = snapshot.retriever("zoom_graph")
+    assert isinstance(retriever, ZoomGraphReader)
+    graph = retriever._graph
+    own = graph.matrix
+    assert graph.with_parameters(agreement=0.1).matrix is own
+    other = graph.with_parameters(title_weight=2.0).matrix
+    assert other is not own
+    assert graph.with_parameters(title_weight=2.0, steps=2).matrix is other
+    for weight in range(HELD_MATRICES):
+        graph.with_parameters(title_weight=30.0 + weight)
+        assert graph.with_parameters(title_weight=30.0 + weight).matrix is not other
+    assert graph.with_parameters(title_weight=2.0).matrix is not other
+
+
+def test_evaluation_takes_settings_by_method(snapshot: Snapshot) -> None:
+    asked = [
+        Question(str(i), f"Who met {row['title']}?", (row["document_id"],))
+        for i, row in enumerate(snapshot.table("documents", ["document_id", "title"]).to_pylist()[:12])
+    ]
+    own = evaluate(snapshot, asked, ["tri_graph", "bm25"], (1,))
+    other = evaluate(snapshot, asked, ["tri_graph", "bm25"], (1,), parameters={"bm25": {"k1": 0.0}})
+    assert other.methods["tri_graph"].recall == own.methods["tri_graph"].recall
+    with pytest.raises(BadInput, match="parameters= are of fused, and evaluated are tri_graph, bm25"):
+        evaluate(snapshot, asked, ["tri_graph", "bm25"], (1,), parameters={"fused": {"pool": 9}})
+    with pytest.raises(BadInput, match="names 'pool'"):
+        evaluate(snapshot, asked, ["bm25"], (1,), parameters={"bm25": {"pool": 9}})

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.command.options import Duration
+from indexmill.command.options import Duration, parameters_by_method
+from indexmill.errors import BadInput
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,44 @@ def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
 def test_pieces_add_up(pieces: list[tuple[int, str]]) -> None:
     one = [Duration().convert(f"{number}{unit}", None, None) for number, unit in pieces]
     assert Duration().convert("".join(f"{number}{unit}" for number, unit in pieces), None, None) == sum(one)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("a=0.85", 0.85),
+        ("a = 3", 3),
+        ("a=1e-3", 0.001),
+        ("a=.5", 0.5),
+        ("a=true", True),
+        ("a=False", False),
+        ("a=null", None),
+        ("a=~", None),
+        ("a=max", "max"),
+        ('a="3"', "3"),
+        ("a=b=c", "b=c"),
+        ("a=[1]", "[1]"),
+    ],
+)
+def test_a_setting_is_a_scalar(setting: str, value: object) -> None:
+    found = parameters_by_method([setting], ["dense"])["dense"]["a"]
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_a_dotted_setting_names_its_method_and_a_plain_one_is_of_the_only_one() -> None:
+    both = ["tri_graph", "fused"]
+    assert parameters_by_method([], both) == {}
+    assert parameters_by_method(["tri_graph.damping=1", "fused.pool=9", "fused.tri_graph.hops=2"], both) == {
+        "tri_graph": {"damping": 1},
+        "fused": {"pool": 9, "tri_graph.hops": 2},
+    }
+    assert parameters_by_method(["tri_graph.damping=1", "pool=9"], ["fused"]) == {
+        "fused": {"tri_graph.damping": 1, "pool": 9}
+    }
+    assert parameters_by_method(["pool=8", "pool=9"], ["fused"]) == {"fused": {"pool": 9}}
+    for wrong in ("damping=1", "bm25.k1=1"):
+        with pytest.raises(BadInput, match=r"say of which method, such as tri_graph.*there are tri_graph, fused"):
+            parameters_by_method([wrong], both)
+    for wrong in ("damping", "=1"):
+        with pytest.raises(BadInput, match="expected a name and a value"):
+            parameters_by_method([wrong], ["fused"])

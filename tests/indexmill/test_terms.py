@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -59,10 +60,24 @@ def test_dots_of_initials_and_apostrophes_are_left_out_of_the_whole(text: str, t
     assert terms(text)[-1] == term
 
 
-@pytest.mark.parametrize("word", ["class", "status", "series", "goes", "gas", "1990s", "IS"])
-def test_what_ends_like_a_plural_and_is_none_that_the_rule_knows(word: str) -> None:
-    expected = {"series": "sery", "goes": "goes"}.get(word, word.lower())
-    assert terms(word) == [expected]
+@pytest.mark.parametrize(
+    ("word", "term"),
+    [("resized", "resiz"), ("resizing", "resiz"), ("series", "seri"), ("class", "class"), ("status", "status")],
+)
+def test_a_word_is_known_by_its_stem(word: str, term: str) -> None:
+    assert terms(word) == [term]
+
+
+@pytest.mark.parametrize("word", ["gas", "1990s", "IS", "does", "will", "страны"])
+def test_short_words_common_words_and_what_is_not_of_ascii_letters_have_no_stem(word: str) -> None:
+    assert terms(word) == [word.lower()]
+
+
+def test_threads_stem_alike() -> None:
+    words = [f"{stem}{ending}" for stem in ("connect", "relat", "organiz") for ending in ("ing", "ed", "ion")] * 200
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda word: Analyser().terms(word), words))
+    assert found == [Analyser().terms(word) for word in words]
 
 
 def test_a_script_without_spaces_is_found_by_characters_and_pairs() -> None:

@@ -12,7 +12,7 @@ from tasks.bm25 import counts, merged, postings
 
 def test_the_arrays_of_two_passages() -> None:
     made = postings(["Bridge", ""], ["The bridges, the bridge.", "A lamp"], title_weight=3)
-    names = {int(term_keys([term])[0]): term for term in ("the", "bridge", "a", "lamp")}
+    names = {int(term_keys([Analyser().terms(word)[0]])[0]): word for word in ("the", "bridge", "a", "lamp")}
     found = {}
     for i, key in enumerate(made["keys"].tolist()):
         part = slice(made["indptr"][i], made["indptr"][i + 1])

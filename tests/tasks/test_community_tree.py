@@ -125,6 +125,7 @@ def test_the_arrays_say_what_the_tables_say(quick: Path) -> None:
         reports = snapshot.table("communities").to_pylist()
         passages = snapshot.table("passages")["passage_id"].to_pylist()
         extracted, related = snapshot.table("extracted").to_pylist(), snapshot.table("related").to_pylist()
+        mentions = snapshot.table("mentions").to_pylist()
         found, family = memberships(snapshot), snapshot.manifest.families["community_tree"]
     ids = [*entities, *(row["community_id"] for row in reports)]
     offsets = tree["level_offsets"].tolist()
@@ -138,8 +139,18 @@ def test_the_arrays_say_what_the_tables_say(quick: Path) -> None:
         assert row["members"] == len(members)
         assert {ids[tree["parents"][ids.index(one)]] for one in members} == {row["community_id"]}
     assert (tree["parents"][offsets[-2] :] == -1).all()
+    about = {(one["entity_id"], one["passage_id"]) for one in mentions if one["kind"] == "title"}
+    for passage in passages:
+        opening = [one for one in mentions if (one["passage_id"], one["sentence"]) == (passage, 0)]
+        opening = [one for one in opening if one["entity_id"] in entities]
+        first = sorted(opening, key=lambda one: (one["start"], -one["end"], entities.index(one["entity_id"])))[:1]
+        about |= {(one["entity_id"], passage) for one in first}
+    assert tree["entity_keys"].tolist() == [int(one[:16], 16) for one in entities]
+    assert 0 < tree["passages.about"].sum() < len(tree["passages.about"])
     for row, entity in enumerate(entities):
         low, high = tree["passages.indptr"][row : row + 2]
+        telling = [(entity, passages[one]) in about for one in tree["passages.indices"][low:high]]
+        assert tree["passages.about"][low:high].tolist() == telling
         own = {one["passage_id"] for one in extracted if one["entity_id"] == entity}
         assert tree["passages.indices"][low:high].tolist() == sorted(passages.index(one) for one in own)
         low, high = tree["relations.indptr"][row : row + 2]

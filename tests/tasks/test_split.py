@@ -14,7 +14,7 @@ from indexmill.canonical import content_id
 from indexmill.errors import ConfigurationError
 from indexmill.models.embedder import HashEmbedder
 from schemas.config import SplitSettings
-from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
+from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES
 from tasks.sentences import sentence_spans
 from tasks.split import TITLE_BYTES, embedded_text, split, title_prefix
 
@@ -48,7 +48,7 @@ def words(count: int, word: str = "word") -> str:
 
 def test_a_document_that_fits_stays_whole() -> None:
     text = "# Heading\n\nOne sentence. Another.\n\n# Second\n\nMore."
-    passages, sentences = split(documents(("d", "Title", text)), EMBEDDER, SplitSettings())
+    passages, sentences, _ = split(documents(("d", "Title", text)), EMBEDDER, SplitSettings())
     assert passages.to_pylist() == [
         {
             "passage_id": content_id("passage", "d", text, "0"),
@@ -66,14 +66,14 @@ def test_a_document_that_fits_stays_whole() -> None:
 
 
 def test_tables_have_their_schemas_and_the_order_of_document_ids() -> None:
-    passages, sentences = split(
+    passages, sentences, _ = split(
         documents(("b", "", "Beta."), ("a", "", words(50) + " Two."), ("c", "", " \n")), EMBEDDER, SMALL
     )
     assert passages.schema == PASSAGES
     assert sentences.schema == SENTENCES
     assert passages["document_id"].to_pylist() == ["a", "a", "b"]
     nothing = split(documents(), EMBEDDER, SMALL)
-    assert [(table.num_rows, table.schema) for table in nothing] == [(0, PASSAGES), (0, SENTENCES)]
+    assert [(table.num_rows, table.schema) for table in nothing] == [(0, PASSAGES), (0, SENTENCES), (0, PLAIN)]
 
 
 def test_a_long_document_is_cut_before_a_heading_first() -> None:
@@ -165,13 +165,20 @@ TITLES = ["", "Title", "한" * 80, "-" * 300, "word " * 60]
     st.lists(
         st.tuples(st.sampled_from(TITLES), st.lists(st.sampled_from(PIECES), max_size=250).map("".join)), max_size=3
     ),
-    st.sampled_from([SplitSettings(tokens=16), SMALL, SplitSettings(tokens=256), SplitSettings(tokens=64, overlap=20)]),
+    st.sampled_from(
+        [
+            SplitSettings(tokens=16, markup="none"),
+            SplitSettings(tokens=40, markup="none"),
+            SplitSettings(tokens=256, markup="none"),
+            SplitSettings(tokens=64, overlap=20, markup="none"),
+        ]
+    ),
 )
 def test_passages_cover_the_text_exactly_and_fit_the_embedder(
     rows: list[tuple[str, str]], chosen: SplitSettings
 ) -> None:
     given_rows = {f"d{number}": row for number, row in enumerate(rows)}
-    passages, sentences = split(
+    passages, sentences, _ = split(
         documents(*((identity, *row) for identity, row in given_rows.items())), EMBEDDER, chosen
     )
     covered = dict.fromkeys(given_rows, 0)
@@ -199,7 +206,7 @@ def test_passages_cover_the_text_exactly_and_fit_the_embedder(
     "text", ["a" * 300_000, "word " * 60_000, "a" + " " * 300_000 + "b", "\x00" * 300_000, "한" * 100_000]
 )
 def test_a_huge_text_without_sentences_is_cut_too(text: str) -> None:
-    passages, _ = split(documents(("d", "", text)), EMBEDDER, SplitSettings())
+    passages, *_ = split(documents(("d", "", text)), EMBEDDER, SplitSettings())
     assert max(passages["tokens"].to_pylist()) <= 256
     assert max(map(len, passages["text"].to_pylist())) < 6000
 
@@ -212,7 +219,7 @@ class _Stubborn(HashEmbedder):
 
 
 def test_a_passage_that_turns_out_too_long_is_cut_again() -> None:
-    passages, _ = split(documents(("d", "T", " ".join([words(9)] * 60))), _Stubborn(), SMALL)
+    passages, *_ = split(documents(("d", "T", " ".join([words(9)] * 60))), _Stubborn(), SMALL)
     assert max(passages["tokens"].to_pylist()) <= 40
     assert passages["start"].to_pylist() == sorted(passages["start"].to_pylist())
 

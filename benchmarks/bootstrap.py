@@ -1,0 +1,45 @@
+"""Intervals of paired differences by the bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["RESAMPLES", "Difference", "counts_of", "difference"]
+
+RESAMPLES = 2_000
+
+
+class Difference(NamedTuple):
+    """A mean difference, and the 2.5th and 97.5th percentile of its resamples."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves zero out."""
+        return self.low > 0 or self.high < 0
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+@lru_cache(maxsize=4)
+def counts_of(questions: int, resamples: int = RESAMPLES, seed: int = 0) -> npt.NDArray[np.float64]:
+    """How often each question is drawn in each resample, ``(resamples, questions)``: the same for all methods."""
+    drawn = np.random.default_rng(seed).multinomial(questions, np.full(questions, 1 / questions), resamples)
+    return drawn.astype(np.float64)
+
+
+def difference(values: Sequence[float], others: Sequence[float]) -> Difference:
+    """The mean of ``values - others``, parallel by question, with the interval that resampled questions give it."""
+    each = np.asarray(values, dtype=np.float64) - np.asarray(others, dtype=np.float64)
+    means = counts_of(len(each)) @ each / len(each)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return Difference(float(each.mean()), float(low), float(high))

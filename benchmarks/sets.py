@@ -1,0 +1,148 @@
+"""The question sets of the protocol: where each corpus and its questions are, or how they are made.
+
+A set is made by the data folder's own programs, so that the same name is the same corpus everywhere. `DATA` is that
+folder: 2wikimultihopqa, hotpotqa, cranfield and techdocs, `variants.py` and `techdocs/state.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from indexmill.results import QuestionResult
+
+__all__ = ["SETS", "Files", "QuestionSet", "cut", "evidence_recall"]
+
+
+class Files(NamedTuple):
+    """Where a set lies."""
+
+    corpus: Path
+    questions: Path
+
+
+Make = Callable[[Path, Path], Files]
+"""Makes a set from DATA in a folder, or says where it is."""
+
+
+def evidence_recall(result: QuestionResult, k: int) -> float:
+    """The measure of a set whose questions have evidence."""
+    return result.recall[k]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """A corpus with questions, and how an answer to one is measured: by a number from 0 to 1, at k documents."""
+
+    make: Make
+    quick: bool = False
+    measure: Callable[[QuestionResult, int], float] = evidence_recall
+
+
+def _whole(folder: str) -> Make:
+    return lambda data, out: Files(data / folder / "corpus.jsonl", data / folder / "questions.jsonl")
+
+
+def _variant(folder: str, *options: str) -> Make:
+    def make(data: Path, out: Path) -> Files:
+        return _made(out, [str(data / "variants.py"), str(data / folder)], out, *options)
+
+    return make
+
+
+def _techdocs(*options: str) -> Make:
+    def make(data: Path, out: Path) -> Files:
+        program = str(data / "techdocs" / "state.py")
+        corpus = _made(out, [program, "0"], out / "corpus.jsonl", *options).corpus
+        return Files(corpus, data / "techdocs" / "questions.jsonl")
+
+    return make
+
+
+def _cut_of(whole: Make, documents: int) -> Make:
+    def make(data: Path, out: Path) -> Files:
+        found = Files(out / "corpus.jsonl", out / "questions.jsonl")
+        if not found.questions.exists():
+            source = whole(data, out / "whole")
+            corpus, questions = cut(_rows(source.corpus), _rows(source.questions), documents)
+            out.mkdir(parents=True, exist_ok=True)
+            _write(found.corpus, corpus)
+            _write(found.questions, questions)
+        return found
+
+    return make
+
+
+def cut(
+    corpus: Sequence[dict[str, Any]], questions: Sequence[dict[str, Any]], documents: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """So many documents, and the questions whose evidence is among them.
+
+    Questions are kept in the order of a hash of their ids until their evidence is half of the documents; the others are
+    documents in the order of a hash of theirs. Documents stay in the order of the corpus.
+    """
+    kept: set[str] = set()
+    asked = []
+    for question in sorted(questions, key=lambda row: _order(row["id"])):
+        more = kept | set(question["gold_ids"])
+        if len(more) > documents // 2:
+            break
+        kept = more
+        asked.append(question)
+    others = sorted((row["id"] for row in corpus if row["id"] not in kept), key=_order)
+    kept.update(others[: max(documents - len(kept), 0)])
+    return [row for row in corpus if row["id"] in kept], asked
+
+
+def _order(identity: str) -> str:
+    return hashlib.sha1(f"cut{identity}".encode(), usedforsecurity=False).hexdigest()
+
+
+def _made(out: Path, command: Sequence[str], target: Path, *options: str) -> Files:
+    """Run a program of the data folder, unless its files are there; one that was interrupted leaves none."""
+    found = Files(out / "corpus.jsonl", out / "questions.jsonl")
+    mark = out / "made"
+    if not mark.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, *command, str(target), *options], check=True, stdout=sys.stderr)
+        mark.touch()
+    return found
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    draft = path.with_suffix(".new")
+    draft.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    draft.replace(path)
+
+
+_TECH_3000 = _techdocs("--docs", "3000", "--evidence")
+_NEUTRAL = ("--titles", "neutral")
+
+SETS: dict[str, QuestionSet] = {
+    "techfull": QuestionSet(_techdocs()),
+    "tech3000": QuestionSet(_TECH_3000),
+    "cranfield": QuestionSet(_whole("cranfield"), quick=True),
+    "2wiki": QuestionSet(_whole("2wikimultihopqa")),
+    "2wiki-none": QuestionSet(_variant("2wikimultihopqa", "--titles", "none")),
+    "2wiki-neutral": QuestionSet(_variant("2wikimultihopqa", *_NEUTRAL)),
+    "2wiki-group10": QuestionSet(_variant("2wikimultihopqa", "--group", "10")),
+    "hotpot": QuestionSet(_whole("hotpotqa")),
+    "hotpot-none": QuestionSet(_variant("hotpotqa", "--titles", "none")),
+    "hotpot-neutral": QuestionSet(_variant("hotpotqa", *_NEUTRAL)),
+    "hotpot-group10": QuestionSet(_variant("hotpotqa", "--group", "10")),
+    "tech-800": QuestionSet(_cut_of(_TECH_3000, 800), quick=True),
+    "2wiki-800": QuestionSet(_cut_of(_whole("2wikimultihopqa"), 800), quick=True),
+    "hotpot-800": QuestionSet(_cut_of(_whole("hotpotqa"), 800), quick=True),
+}
+"""The sets by name. The quick ones are those of `--quick`, which leaves out the others."""

@@ -1,0 +1,159 @@
+"""What a method found for each question of an evaluation: the lines of ``evaluate --output``.
+
+A line is all that a table is made of, so that another one, at other depths, within a budget of tokens, or of a part of
+the questions, needs no retrieval. It holds no text of the corpus but the question.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from indexmill.errors import BadInput
+
+__all__ = [
+    "NO_EVIDENCE",
+    "FoundHit",
+    "QuestionResult",
+    "found_in",
+    "ranks_of",
+    "read_results",
+    "recall",
+    "write_results",
+]
+
+NO_EVIDENCE = frozenset({"summary", "entity", "community", "attribute", "high-level", "relation"})
+"""Kinds of hits whose documents do not count as found."""
+
+
+class _Finding(Protocol):
+    @property
+    def kind(self) -> str: ...
+    @property
+    def document_ids(self) -> tuple[str, ...]: ...
+
+
+class FoundHit(NamedTuple):
+    """A hit without its text: see ``Hit``."""
+
+    kind: str
+    id: str
+    document_ids: tuple[str, ...]
+    score: float
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionResult:
+    """What one method found for one question.
+
+    ranks: of each gold document among the distinct documents of the hits, from 1; None where it is not among them.
+    recall: by k. milliseconds: the question's share of the time that its batch took, without encoding.
+    """
+
+    method: str
+    id: str
+    question: str
+    type: str | None
+    gold_ids: tuple[str, ...]
+    ranks: tuple[int | None, ...]
+    recall: Mapping[int, float]
+    hits: tuple[FoundHit, ...]
+    milliseconds: float
+
+    @property
+    def documents(self) -> list[str]:
+        """The distinct documents that were found, in their order."""
+        return found_in(self.hits)
+
+    def missed(self, k: int) -> list[tuple[str, int | None]]:
+        """The gold documents that are not among the first k, each with its rank."""
+        pairs = zip(self.gold_ids, self.ranks, strict=True)
+        return [(gold, rank) for gold, rank in pairs if rank is None or rank > k]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as a line of the file holds it."""
+        return {
+            "method": self.method,
+            "id": self.id,
+            "question": self.question,
+            "type": self.type,
+            "gold_ids": list(self.gold_ids),
+            "ranks": list(self.ranks),
+            **{f"recall@{k}": value for k, value in self.recall.items()},
+            "hits": [{**hit._asdict(), "document_ids": list(hit.document_ids)} for hit in self.hits],
+            "milliseconds": self.milliseconds,
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> QuestionResult:
+        """The result that a line holds; raises KeyError, TypeError or ValueError for a line that holds none."""
+        return cls(
+            method=record["method"],
+            id=record["id"],
+            question=record["question"],
+            type=record["type"],
+            gold_ids=tuple(record["gold_ids"]),
+            ranks=tuple(record["ranks"]),
+            recall={int(name[7:]): float(value) for name, value in record.items() if name.startswith("recall@")},
+            hits=tuple(FoundHit(**{**hit, "document_ids": tuple(hit["document_ids"])}) for hit in record["hits"]),
+            milliseconds=float(record["milliseconds"]),
+        )
+
+
+def found_in(hits: Iterable[_Finding]) -> list[str]:
+    """The distinct documents that hits are evidence of, in the order they are first met."""
+    return list(dict.fromkeys(one for hit in hits if hit.kind not in NO_EVIDENCE for one in hit.document_ids))
+
+
+def ranks_of(gold_ids: Sequence[str], documents: Sequence[str]) -> tuple[int | None, ...]:
+    """Where each gold document stands among distinct documents, from 1; None where it does not."""
+    rank = {document: place for place, document in enumerate(documents, start=1)}
+    return tuple(rank.get(gold) for gold in gold_ids)
+
+
+def recall(gold_ids: Sequence[str], documents: Sequence[str], k: int) -> float:
+    """The part of the gold documents among the first k of these distinct documents."""
+    return len(set(gold_ids).intersection(documents[:k])) / len(set(gold_ids))
+
+
+def write_results(path: str | Path, results: Iterable[QuestionResult]) -> None:
+    """Write a line for each: the file is whole or as it was before. Raises BadInput where it cannot be written."""
+    target = Path(path)
+    draft = None
+    try:
+        handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            for result in results:
+                file.write(json.dumps(result.to_dict(), ensure_ascii=False, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(draft).chmod(0o666 & ~mask)  # as any file that is made here, and not the temporary one's 0600
+        Path(draft).replace(target)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot write the results: {error.strerror or error}") from error
+    finally:
+        if draft is not None:
+            Path(draft).unlink(missing_ok=True)
+
+
+def read_results(path: str | Path) -> list[QuestionResult]:
+    """The results in a file that ``write_results`` wrote; raises BadInput naming the line that is no result."""
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot read the results: {error.strerror or error}") from error
+    results = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            results.append(QuestionResult.from_dict(json.loads(line)))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"{path}:{number}: is no line of `evaluate --output`: {error!r}") from error
+    return results
