@@ -29,8 +29,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from indexmill.retrieve.base import Allowed
-from indexmill.retrieve.columns import sums
+from indexmill.retrieve.base import Allowed, Count, Share, Weight
+from indexmill.retrieve.columns import distinct, positions, sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 
 __all__ = ["EDGES", "KINDS", "Entries", "Heterograph", "HeterographParameters", "Walked", "shares", "spent"]
@@ -47,10 +47,6 @@ _TILE = 1 << 18
 
 _LINKS = 1 << 20
 """Links that are laid out at once, some 40 MiB."""
-
-Count = Annotated[int, Field(ge=0)]
-Weight = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 _SUBJECT = EDGES.index("subject")  # not in the paper
 
@@ -235,9 +231,21 @@ class Heterograph:
         by_kind: bool = False,
     ) -> Iterator[Scores]:
         """The scores ``(n_nodes,)`` of each question in turn, some questions walked together: see ``walk``."""
+        for _, scores in self.tiles(starts, restart, steps, allowed, by_kind):
+            yield from scores
+
+    def tiles(
+        self,
+        starts: Sequence[Entries],
+        restart: float,
+        steps: int,
+        allowed: Allowed | None = None,
+        by_kind: bool = False,
+    ) -> Iterator[tuple[int, Scores]]:
+        """The number of the first of some questions that are walked together, and their scores: see ``walk``."""
         together = max(1, _TILE // max(len(self), 1))
         for first in range(0, len(starts), together):
-            yield from self.walk(starts[first : first + together], restart, steps, allowed, by_kind)
+            yield first, self.walk(starts[first : first + together], restart, steps, allowed, by_kind)
 
     def walk(
         self,
@@ -303,12 +311,13 @@ class Heterograph:
         best = [entries[(entries >= self.offsets[1]) & (entries < self.offsets[4])]]
         for kind, count in zip(KINDS, most, strict=False):
             own = self.rows(kind)
-            best.append(_best(scores[own], count) + own.start)
-        rows = np.unique(np.concatenate(best))
+            if count != 0:
+                best.append(_best(scores[own], count) + own.start)
+        rows = distinct(np.concatenate(best))
         held = scores[rows]
-        order = np.lexsort((rows, -held))
+        order = (-held).argsort(kind="stable")
         rows = rows[order]
-        return Walked(rows, held[order], np.isin(rows, entries))
+        return Walked(rows, held[order], positions(rows, entries)[1])
 
 
 def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
@@ -332,10 +341,10 @@ def _cells(owners: Rows, kinds: Integers | None) -> Rows:
 def _best(scores: Scores, count: int | None) -> Rows:
     """The places of the highest scores above zero, at most so many, None for all; of equal ones the first."""
     (places,) = (scores > 0).nonzero()
-    if count is None or not count or not len(places):
-        return places if count is None else places[:0]
+    if count is None:
+        return places
     values = scores[places]
-    if len(places) > count:
+    if len(places) > count > 0:
         least = np.partition(values, -count)[-count]
         places, values = places[values >= least], values[values >= least]
     return places[np.lexsort((places, -values))[:count]]

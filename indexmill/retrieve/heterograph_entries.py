@@ -18,15 +18,23 @@ its similarity to the residual query, so that it always stands before its units.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from indexmill.retrieve.base import Allowed, Vectors
-from indexmill.retrieve.columns import best_of_each, products, sums
+from indexmill.retrieve.columns import (
+    Pairs,
+    best_of_each,
+    distinct,
+    first_of_each,
+    paired,
+    parts,
+    positions,
+    sums,
+)
 from indexmill.retrieve.heterograph import Entries, HeterographParameters
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.open_question import LEAST, named_parts, without
@@ -39,115 +47,179 @@ __all__ = ["Named", "Weighted", "named_by", "rescored", "weighted"]
 _COMPARED = 512
 """Texts of the highest scores that are compared with the residual query; whatever k is, so that fewer are the first."""
 
+_TOGETHER = 32
+"""Questions whose bridges are looked for at once: the links of all entities that they name are laid out together."""
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """The names and overviews at which one question enters: rows, ascending, their weights, and which have its name."""
 
-    rows: Rows
+class Named(NamedTuple):
+    """The names and overviews at which questions enter: pairs, ascending, and their weights.
+
+    exact: pairs of the entities that have a name of the question, ascending.
+    """
+
+    pairs: Pairs
     weights: Scores
-    exact: Rows
+    exact: Pairs
 
 
-@dataclass(frozen=True, slots=True)
-class Weighted:
+class Weighted(NamedTuple):
     """The entries of one question, and the nearest texts with their shares: 1 of all together.
 
-    bridges: by entity the unit that brought it in. residual: see ``without``.
+    bridged, units: entities, ascending, and of each the unit that brought it in. residual: ``(d,)``, see ``without``.
     """
 
     entries: Entries
     texts: Entries
-    bridges: Mapping[int, int]
+    bridged: Rows
+    units: Rows
     residual: Vectors
 
 
-def named_by(nodes: HeterographNodes, names: Sequence[str], most: int, allowed: Allowed | None) -> Named:
-    """The names and overviews that hold names of a question. allowed: parallel to ``nodes.words``; None for all."""
-    words, first = nodes.words, nodes.graph.rows("N").start
-    found, weights, exact = [np.empty(0, dtype=np.int64)], [np.empty(0)], [np.empty(0, dtype=np.int64)]
-    for name in names:
-        rows = words.find(name, most, allowed)
-        share = len(name.split()) / np.maximum(words.starts.take(rows + 1) - words.starts.take(rows), 1)
-        longer = share < 1
-        found.append(rows + first)
-        weights.append(np.where(longer, share / max(int(np.count_nonzero(longer)), 1), 1.0) * nodes.rarity(rows))
-        exact.append(rows[~longer] + first)
-    rows, best, _ = best_of_each(np.concatenate(found), np.concatenate(weights))
-    own = np.unique(np.concatenate(exact))
-    return Named(rows, best, own[own < nodes.graph.rows("O").start])
+def named_by(nodes: HeterographNodes, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None) -> Named:
+    """The names and overviews that hold names of questions. allowed: parallel to ``nodes.words``; None for all."""
+    words, entities = nodes.words, nodes.graph.rows("N")
+    asked = [(question, name) for question, of_one in enumerate(names) for name in of_one]
+    known = {name: words.find(name, most, allowed) for name in dict.fromkeys(name for _, name in asked)}
+    counts = np.array([len(known[name]) for _, name in asked], dtype=np.int64)
+    of_name = np.arange(len(asked)).repeat(counts)
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *(known[name] for _, name in asked)])
+    length = np.array([len(name.split()) for _, name in asked], dtype=np.int64)[of_name]
+    share = length / np.maximum(words.starts.take(rows + 1) - words.starts.take(rows), 1)
+    longer = share < 1
+    others = np.bincount(of_name[longer], minlength=len(asked))
+    weights = np.where(longer, share / np.maximum(others, 1)[of_name], 1.0) * nodes.rarity(rows)
+    pairs = paired(np.array([question for question, _ in asked], dtype=np.int64)[of_name], rows + entities.start)
+    found, best, _ = best_of_each(pairs, weights)
+    return Named(found, best, distinct(pairs[~longer & (rows < entities.stop - entities.start)]))
 
 
 def weighted(
     nodes: HeterographNodes,
-    question: Vectors,
+    questions: Vectors,
     named: Named,
-    near: tuple[Rows, Scores],
-    texts: tuple[Rows, Scores],
+    near: Sequence[tuple[Rows, Scores]],
+    texts: Sequence[tuple[Rows, Scores]],
     setting: HeterographParameters,
     allowed: Allowed | None,
-) -> Weighted:
-    """Where one question enters.
+) -> list[Weighted]:
+    """Where questions enter.
 
-    question: its vector, ``(1, d) float32``. near: the nearest units, attributes and high-level elements and their
-    cosines; texts: the same of texts, the best first. allowed: which nodes take part; None for all.
+    questions: their vectors, ``(n_questions, d) float32``. near: of each the nearest units, attributes and high-level
+    elements and their cosines; texts: the same of texts, the best first. allowed: which nodes take part; None for all.
     """
-    parts = np.zeros(question.shape)
-    if len(vectors := nodes.name_rows(named.exact)):
-        parts = named_parts(question, nodes.name_vectors, np.zeros(len(vectors), dtype=np.int64), vectors)
-    bridged, weights, units = _bridged(
-        nodes, without(question, parts, setting.bridge_residual), named, texts[0], setting, allowed
-    )
-    values = texts[1]
-    width = values[0] - values[-1] if len(values) else 0.0
-    scaled = (values - values[-1]) / width if width > 0 else np.ones(len(values))
-    rows = np.concatenate([named.rows, bridged, near[0]])
-    every = np.concatenate([named.weights, weights, setting.entry_weight * np.maximum(near[1], 0.0)])
+    found: list[Weighted] = []
+    for first in range(0, len(questions), _TOGETHER):
+        its = slice(first, first + _TOGETHER)
+        low, high = paired(np.array([first, first + _TOGETHER]), np.zeros(2, dtype=np.int64)).tolist()
+        whole, exact = (slice(*pairs.searchsorted([low, high])) for pairs in (named.pairs, named.exact))
+        tile = Named(named.pairs[whole] - low, named.weights[whole], named.exact[exact] - low)
+        found += _weighted(nodes, questions[its], tile, near[its], texts[its], setting, allowed)
+    return found
+
+
+def _weighted(
+    nodes: HeterographNodes,
+    questions: Vectors,
+    named: Named,
+    near: Sequence[tuple[Rows, Scores]],
+    texts: Sequence[tuple[Rows, Scores]],
+    setting: HeterographParameters,
+    allowed: Allowed | None,
+) -> list[Weighted]:
+    """As ``weighted``, of some questions at once."""
+    count = len(questions)
+    owners, entities = parts(named.exact)
+    rows = nodes.name_rows(entities)
+    has = rows >= 0
+    about = named_parts(questions, nodes.name_vectors, owners[has], rows[has])
+    near_texts, cosines = _column(texts)
+    residual = without(questions, about, setting.bridge_residual)
+    bridged, weights, units = _bridged(nodes, residual, named, near_texts, setting, allowed)
+    near_pairs, similar = _column(near)
+    pairs = np.concatenate([named.pairs, bridged, near_pairs])
+    every = np.concatenate([named.weights, weights, setting.entry_weight * np.maximum(similar, 0.0)])
+    kept = every > 0
     if allowed is not None:
-        rows, every = rows[allowed[rows]], every[allowed[rows]]
-    rows, every = rows[every > 0], every[every > 0]
-    distinct, place = np.unique(rows, return_inverse=True)
-    held = sums(place, every, len(distinct))
-    total = float(held.sum() + setting.text_weight * scaled.sum())
-    total = total if total > 0 else 1.0
-    return Weighted(
-        Entries(distinct, held / total),
-        Entries(texts[0], setting.text_weight * scaled / total),
-        dict(zip(bridged.tolist(), units.tolist(), strict=True)),
-        without(question, parts, setting.rank_residual),
-    )
+        kept &= allowed[parts(pairs)[1]]
+    pairs, every = pairs[kept], every[kept]
+    entries = distinct(pairs)
+    held = sums(entries.searchsorted(pairs), every, len(entries))
+    asking, entered = parts(entries)
+    asked, beside = parts(near_texts)
+    scaled = _scaled(asked, cosines, count)
+    total = sums(asking, held, count) + setting.text_weight * sums(asked, scaled, count)
+    total[total <= 0] = 1.0
+    shares, of_texts = held / total[asking], setting.text_weight * scaled / total[asked]
+    rest = without(questions, about, setting.rank_residual)
+    owners, brought = parts(bridged)
+    cuts = (column.searchsorted(np.arange(count + 1)).tolist() for column in (asking, asked, owners))
+    return [
+        Weighted(
+            Entries(entered[e:e_end], shares[e:e_end]),
+            Entries(beside[t:t_end], of_texts[t:t_end]),
+            brought[b:b_end],
+            units[b:b_end],
+            rest[question],
+        )
+        for question, ((e, e_end), (t, t_end), (b, b_end)) in enumerate(zip(*map(pairwise, cuts), strict=True))
+    ]
+
+
+def _column(found: Sequence[tuple[Rows, Scores]]) -> tuple[Pairs, Scores]:
+    """Rows and values of each question as one column, in their order."""
+    owners = np.arange(len(found)).repeat([len(rows) for rows, _ in found])
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *(rows for rows, _ in found)])
+    return paired(owners, rows), np.concatenate([np.empty(0), *(values for _, values in found)])
+
+
+def _scaled(owners: Rows, values: Scores, count: int) -> Scores:
+    """Values, of each owner falling, from 1 for its first to 0 for its last; 1 where all are equal."""
+    first, end = (owners.searchsorted(np.arange(count), side=side) for side in ("left", "right"))
+    least, most = values[end[owners] - 1], values[first[owners]]
+    width = most - least
+    found: Scores = np.where(width > 0, (values - least) / np.where(width > 0, width, 1.0), 1.0)
+    return found
 
 
 def _bridged(
     nodes: HeterographNodes,
     residual: Vectors,
     named: Named,
-    near: Rows,
+    near: Pairs,
     setting: HeterographParameters,
     allowed: Allowed | None,
-) -> tuple[Rows, Scores, Rows]:
+) -> tuple[Pairs, Scores, Rows]:
     """The entities that units of what is named bring in, ascending, their weights, and the best such unit of each."""
-    graph, none = nodes.graph, np.empty(0, dtype=np.int64)
+    graph = nodes.graph
     said, entities = graph.rows("S"), graph.rows("N")
-    if setting.bridge >= 1 or not len(named.exact):
-        return none, np.empty(0), none
-    owners, units = _linked(graph.links.links(named.exact)[:2], said, allowed)
-    wide = np.bincount(owners, minlength=len(named.exact)) > setting.widest_entity
-    kept = ~wide[owners]
+    exact = named.exact if setting.bridge < 1 else named.exact[:0]
+    asking, names = parts(exact)
+    owners, units = _linked(graph.links.links(names)[:2], said, allowed)
+    wide = np.bincount(owners, minlength=len(names)) > setting.widest_entity
+    asked = asking[owners]
     if wide.any():
-        kept |= np.isin(nodes.texts_of(units), near)
-    units = np.unique(units[kept])
-    if not len(units):
-        return none, np.empty(0), none
-    similarity = np.maximum(nodes.unit_cosines(units, residual), 0.0)
-    relative = similarity / max(float(similarity.max()), LEAST)
+        (others,) = wide[owners].nonzero()
+        kept = ~wide[owners]
+        kept[others] = positions(paired(asked[others], nodes.texts_of(units[others])), distinct(near))[1]
+        asked, units = asked[kept], units[kept]
+    pairs = distinct(paired(asked, units))
+    asked, units = parts(pairs)
+    similarity = np.maximum(nodes.unit_cosines(pairs, residual), 0.0)
+    relative = similarity / _best(asked, similarity, len(residual))[asked]
     strong = relative >= setting.bridge
-    units, relative = units[strong], relative[strong]
+    asked, units, relative = asked[strong], units[strong], relative[strong]
     owners, brought = _linked(graph.links.links(units)[:2], entities, None)
-    found, weights, first = best_of_each(brought, relative[owners] ** setting.bridge_power)
-    new = np.isin(found, named.exact, invert=True)
+    found, weights, first = best_of_each(paired(asked[owners], brought), (relative**setting.bridge_power)[owners])
+    new = ~positions(found, exact)[1]
     found, weights, first = found[new], weights[new], first[new]
-    return found, weights * nodes.rarity(found - entities.start), units[owners[first]]
+    return found, weights * nodes.rarity(parts(found)[1] - entities.start), units[owners[first]]
+
+
+def _best(owners: Rows, values: Scores, count: int) -> Scores:
+    """The largest value of each of so many owners, at least LEAST."""
+    found = np.full(count, LEAST)
+    np.maximum.at(found, owners, values)
+    return found
 
 
 def _linked(links: tuple[Rows, Rows], kind: slice, allowed: Allowed | None) -> tuple[Rows, Rows]:
@@ -159,33 +231,30 @@ def _linked(links: tuple[Rows, Rows], kind: slice, allowed: Allowed | None) -> t
     return owners[kept], columns[kept]
 
 
-def rescored(nodes: HeterographNodes, scores: Scores, question: Weighted, setting: HeterographParameters) -> Scores:
-    """The scores of a question's walk ``(n_nodes,)``, with those of texts and units as the module says."""
-    found, agreement = scores.copy(), setting.agreement
-    texts, units = nodes.graph.rows("T"), nodes.graph.rows("S")
-    held = nodes.said_by
-    own = scores[texts] + sums(held, scores[units], texts.stop)
-    own[question.texts.rows] += setting.restart * question.texts.shares
+def rescored(
+    nodes: HeterographNodes, scores: Scores, questions: Sequence[Weighted], setting: HeterographParameters
+) -> Scores:
+    """The scores of the walks ``(n_questions, n_nodes)``, with those of texts and units as the module says."""
+    count, agreement = len(questions), setting.agreement
+    texts, units, held = nodes.graph.rows("T").stop, nodes.graph.rows("S"), nodes.said_by
+    found = scores.copy()
+    at = (np.arange(count)[:, None] * texts + held).ravel()
+    own = scores[:, :texts].ravel() + sums(at, scores[:, units].ravel(), count * texts)
+    for question, one in enumerate(questions):
+        own[one.texts.rows + question * texts] += setting.restart * one.texts.shares
     if agreement:
         (reached,) = (own > 0).nonzero()
-        if len(reached) > _COMPARED:
-            reached = np.sort(reached[np.lexsort((reached, -own[reached]))[:_COMPARED]])
-        factors = np.full(texts.stop, LEAST**agreement)
-        if len(reached):
-            similarity = nodes.text_cosines(reached, question.residual)
-            factors[reached] = np.maximum(similarity / max(float(similarity.max()), LEAST), LEAST) ** agreement
+        asked = reached // max(texts, 1)
+        if np.bincount(asked, minlength=1).max() > _COMPARED:
+            reached = np.sort(reached[first_of_each(asked, own[reached], _COMPARED)])
+            asked = reached // texts
+        similarity = nodes.text_cosines(
+            paired(asked, reached - asked * texts), np.stack([one.residual for one in questions])
+        )
+        factors = np.full(count * texts, LEAST**agreement)
+        relative = similarity / _best(asked, similarity, count)[asked]
+        factors[reached] = np.maximum(relative, LEAST) ** agreement
         own *= factors
-        found[units] *= factors[held]
-    found[texts] = own
+        found[:, units] *= factors[at].reshape(count, len(held))
+    found[:, :texts] = own.reshape(count, texts)
     return found
-
-
-def rarity(spread: Rows) -> Scores:
-    """How much entities tell that so many documents each are about: 1 for one, falling with the logarithm."""
-    found: Scores = 1.0 / np.log(math.e - 1 + np.maximum(spread, 1))
-    return found
-
-
-def cosines(shards: Sequence[Vectors], rows: Rows, vector: Vectors) -> Scores:
-    """The inner products of some rows of the shards with one vector ``(1, d)``."""
-    return products(shards, vector, rows).astype(np.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from indexmill.retrieve.base import (
     PassageRetriever,
     parameters_of,
 )
+from indexmill.retrieve.columns import positions
 from indexmill.retrieve.dense import nearest_passages
 from indexmill.retrieve.heterograph import Entries, HeterographParameters, Walked, spent
 from indexmill.retrieve.heterograph_entries import Weighted, named_by, rescored, weighted
@@ -121,12 +122,11 @@ class HeterographReader(PassageRetriever):
             for number, found in enumerate(self._walked(entered, replace(self._setting, texts=most)))
         )
         hits = []
-        told: Iterator[Sequence[dict[str, Any] | None]]
+        told: Iterator[Explanations]
         while tile := list(islice(listed, EXPLAINED_TOGETHER)):
-            told = self._told(entered, tile) if asked.explain else ([None] * len(one.rows) for one in tile)
+            told = self._told(entered, tile) if asked.explain else repeat(None, len(tile))
             for one, reasons in zip(tile, told, strict=True):
-                its = zip(one.rows.tolist(), one.scores.tolist(), reasons, strict=True)
-                hits.append([self._nodes.hit(row, score, reason, asked.allowed) for row, score, reason in its])
+                hits.append(self._nodes.hits(one.rows, one.scores, reasons, asked.allowed))
         return hits
 
     def _entered(self, asked: Asked) -> _Entered:
@@ -141,18 +141,8 @@ class HeterographReader(PassageRetriever):
             starts = self._graph.starts(named, [rows for rows, _ in near], allowed)
             return _Entered(names, *_columns(near), starts, (), allowed, enterable)
         texts = self._near_texts(asked)
-        entries = [
-            weighted(
-                self._nodes,
-                asked.vectors[i : i + 1],
-                named_by(self._nodes, names[i], setting.names, enterable),
-                near[i],
-                texts[i],
-                setting,
-                allowed,
-            )
-            for i in range(len(names))
-        ]
+        of_names = named_by(self._nodes, names, setting.names, enterable)
+        entries = weighted(self._nodes, asked.vectors, of_names, near, texts, setting, allowed)
         return _Entered(names, *_columns(near), [one.entries for one in entries], entries, allowed, enterable)
 
     def _near_texts(self, asked: Asked) -> list[tuple[Rows, Scores]]:
@@ -164,12 +154,14 @@ class HeterographReader(PassageRetriever):
         return [(self._nodes.of_passages(rows), cosines.astype(np.float64)) for rows, cosines in found]
 
     def _walked(self, entered: _Entered, setting: HeterographParameters) -> Iterator[Walked]:
-        graph, by_kind = self._graph, setting.by_kind
-        walks = graph.walks(entered.starts, setting.restart, setting.steps, entered.allowed, by_kind)
-        for number, (entries, scores) in enumerate(zip(entered.starts, walks, strict=True)):
+        graph, starts = self._graph, entered.starts
+        walk = (setting.restart, setting.steps, entered.allowed, setting.by_kind)
+        for first, scores in graph.tiles(starts, *walk):
+            its = slice(first, first + len(scores))
             if entered.weighted:
-                scores = rescored(self._nodes, scores, entered.weighted[number], setting)
-            yield graph.chosen(entries.rows, scores, setting.most())
+                scores = rescored(self._nodes, scores, entered.weighted[its], setting)
+            for entries, of_one in zip(starts[its], scores, strict=True):
+                yield graph.chosen(entries.rows, of_one, setting.most())
 
     def _filled(self, asked: Asked, number: int, found: Walked, texts: int, k: int) -> _Listed:
         """At most k nodes of a question, with the nearest texts behind those of the walk, ``texts`` of both at most."""
@@ -179,7 +171,7 @@ class HeterographReader(PassageRetriever):
         if wanted > 0:
             passages, values = nearest_passages(self._vectors, asked, k)[number]
             near = self._nodes.of_passages(passages)
-            new = np.isin(near, rows, invert=True)
+            new = ~positions(near, np.sort(rows))[1]
             more, cosines = near[new][:wanted], values[new][:wanted].astype(np.float64)
         below = np.minimum(cosines - 1, 0) if len(rows) else cosines
         return _Listed(
@@ -211,7 +203,10 @@ class HeterographReader(PassageRetriever):
     def _explained(self, entered: _Entered, listed: _Listed, senders: Through) -> list[dict[str, Any]]:
         """What is told of the nodes of one question."""
         by_name = self._by_name(entered, listed.number)
-        bridges = entered.weighted[listed.number].bridges if entered.weighted else {}
+        bridges: dict[int, int] = {}
+        if entered.weighted:
+            question = entered.weighted[listed.number]
+            bridges = dict(zip(question.bridged.tolist(), question.units.tolist(), strict=True))
         near, values = entered.near[listed.number], entered.cosines[listed.number]
         by_vector = dict(zip(near.tolist(), values.tolist(), strict=True))
         told: list[dict[str, Any]] = []
