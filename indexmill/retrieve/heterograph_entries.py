@@ -79,7 +79,8 @@ def named_by(nodes: HeterographNodes, names: Sequence[Sequence[str]], most: int,
     """The names and overviews that hold names of questions. allowed: parallel to ``nodes.words``; None for all."""
     words, entities = nodes.words, nodes.graph.rows("N")
     asked = [(question, name) for question, of_one in enumerate(names) for name in of_one]
-    known = {name: words.find(name, most, allowed) for name in dict.fromkeys(name for _, name in asked)}
+    every = list(dict.fromkeys(name for _, name in asked))
+    known = dict(zip(every, words.find_each(every, most, allowed), strict=True))
     counts = np.array([len(known[name]) for _, name in asked], dtype=np.int64)
     of_name = np.arange(len(asked)).repeat(counts)
     rows = np.concatenate([np.empty(0, dtype=np.int64), *(known[name] for _, name in asked)])

@@ -8,7 +8,7 @@ entities, and elements again for their overviews.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -241,14 +241,21 @@ class HeterographNodes:
         allowed: the passages that take part; the others are not named.
         """
         found = []
-        reasons = [None] * len(rows) if explanations is None else explanations
-        its = zip(rows.tolist(), self.graph.kinds(rows), self._come_from(rows), scores.tolist(), reasons, strict=True)
-        for row, kind, passages, score, reason in its:
+        come_from = self._come_from(rows)
+        named = come_from if allowed is None else [passages[allowed[passages]] for passages in come_from]
+        every = np.concatenate([np.empty(0, dtype=np.int64), *named])
+        documents, ids = iter(self._passages.documents_of(every)), iter(())
+        if explanations is not None:
+            ids = iter(self._passages.ids(every))
+        reasons = repeat(None, len(rows)) if explanations is None else explanations
+        its = zip(
+            rows.tolist(), self.graph.kinds(rows), come_from, map(len, named), scores.tolist(), reasons, strict=True
+        )
+        for row, kind, passages, count, score, reason in its:
             told = self._told(row, kind, passages)
-            named = passages if allowed is None else passages[allowed[passages]]
             explanation = None
             if reason is not None:
-                explanation = {**reason, "passages": self._passages.ids(named)}
+                explanation = {**reason, "passages": list(islice(ids, count))}
                 if kind in ("A", "H") and self._tables[kind].value(int(self._rows[row]), "stand_in"):
                     explanation["stand_in"] = True
             hit = Hit(
@@ -257,7 +264,7 @@ class HeterographNodes:
                 score=score,
                 text=told.text,
                 title=told.title,
-                document_ids=tuple(sorted(set(self._passages.documents_of(named)))),
+                document_ids=tuple(sorted(set(islice(documents, count)))),
                 tokens=self._tokens(row, kind),
                 version=self._version,
                 explanation=explanation,

@@ -231,7 +231,9 @@ class HeterographReader(PassageRetriever):
     def _by_name(self, entered: _Entered, number: int) -> dict[int, str]:
         """The first name of a question that each of its names and overviews holds."""
         first, found = self._graph.rows("N").start, dict[int, str]()
-        for name in entered.names[number]:
-            for row in self._nodes.words.find(name, self._setting.names, entered.names_allowed).tolist():
+        names = entered.names[number]
+        every = self._nodes.words.find_each(names, self._setting.names, entered.names_allowed)
+        for name, rows in zip(names, every, strict=True):
+            for row in rows.tolist():
                 found.setdefault(row + first, name)
         return found
