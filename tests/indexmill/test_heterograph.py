@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from indexmill.errors import BadInput
 from indexmill.packs import open_pack, write_pack
 from indexmill.retrieve import heterograph
 from indexmill.retrieve.base import settled
-from indexmill.retrieve.heterograph import KINDS, Entries, Heterograph, HeterographParameters, Walked, spent
+from indexmill.retrieve.heterograph import EDGES, KINDS, Entries, Heterograph, HeterographParameters, Walked, spent
 from indexmill.retrieve.heterograph_through import through
 from indexmill.retrieve.matrices import Sparse
 
@@ -73,6 +75,46 @@ def test_a_walk_by_hand() -> None:
     assert scores == pytest.approx(expected)
     assert scores.sum() == pytest.approx(1)
     assert small().walk([Entries.alike(rows(2, 8))], 0.5, 0)[0][[2, 8]].tolist() == [0.5, 0.5]
+
+
+def with_kinds(graph: Heterograph, kind_of: Callable[[int, int], str]) -> Heterograph:
+    """The graph with a kind for each link, by its ends."""
+    owners = np.arange(len(graph)).repeat(np.diff(graph.links.indptr)).tolist()
+    ends = zip(owners, graph.links.indices.tolist(), strict=True)
+    kinds = np.array([EDGES.index(kind_of(min(pair), max(pair))) for pair in ends], dtype=np.uint8)
+    return replace(graph, edge_kinds=kinds)
+
+
+def test_a_walk_by_kinds_passes_on_as_much_along_each_kind_of_links() -> None:
+    """Entity 3 has the units 0, 1 and 2 by mention, and the attribute-like 4 alone by another kind."""
+    star = graph_of((0, 3, 0, 0, 0, 2, 0), [(0, 3), (1, 3), (2, 3), (3, 4)])
+    graph = with_kinds(star, lambda _, end: "same_as" if end == 4 else "mention")
+    (scores,) = graph.walk([Entries.alike(rows(3))], 0.5, 1, by_kind=True)
+    assert scores.tolist() == pytest.approx([1 / 12, 1 / 12, 1 / 12, 1 / 2, 1 / 4])
+    (scores,) = graph.walk([Entries.alike(rows(3))], 0.5, 1)
+    assert scores.tolist() == pytest.approx([1 / 8, 1 / 8, 1 / 8, 1 / 2, 1 / 8])
+
+
+def test_subjects_are_no_links_of_the_walk_that_the_paper_has() -> None:
+    pair = graph_of((0, 2, 0, 0, 0, 1, 0), [(0, 2), (1, 2)])
+    graph = with_kinds(pair, lambda one, _: "subject" if one == 1 else "mention")
+    (scores,) = graph.walk([Entries.alike(rows(2))], 0.5, 1)
+    assert scores.tolist() == [0.5, 0, 0.5]
+    (scores,) = graph.walk([Entries.alike(rows(2))], 0.5, 1, by_kind=True)
+    assert scores.tolist() == [0.25, 0.25, 0.5]
+
+
+def test_kinds_of_links_are_held_and_a_graph_without_them_is_read() -> None:
+    graph = with_kinds(small(), lambda *_: "mention")
+    kinds = Heterograph.of(graph.arrays()).edge_kinds
+    assert kinds is not None
+    assert np.array_equal(kinds, graph.edge_kinds)
+    older = Heterograph.of(small().arrays())
+    assert older.edge_kinds is None
+    entries = [Entries.alike(rows(8))]
+    assert np.array_equal(older.walk(entries, 0.5, 2, by_kind=True), older.walk(entries, 0.5, 2))
+    with pytest.raises(ValueError, match="has kinds that begin at"):
+        Heterograph.of(graph.arrays() | {"links.kinds": kinds[1:]})
 
 
 def test_entries_of_names_are_not_retrieved_and_texts_and_relations_are() -> None:
