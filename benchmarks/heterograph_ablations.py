@@ -79,7 +79,7 @@ class Asking:
             for (rows, scores), (of_texts, cosines) in zip(near, held, strict=True):
                 every = np.concatenate([nodes.of_passages(of_texts), rows])
                 order = np.argsort(-np.concatenate([cosines, scores]), kind="stable")[:k]
-                found.append(of_hits([nodes.hit(row, 0.0) for row in every[order].tolist()]))
+                found.append(of_hits(nodes.hits(every[order], np.zeros(len(order)))))
         return found
 
     def head(self, label: str) -> None:
@@ -104,7 +104,7 @@ def without_near(snapshot: Snapshot, graph: Heterograph) -> Heterograph:
     """The graph less its near edges."""
     nodes, edges = snapshot.table("heterograph/nodes"), snapshot.table("heterograph/edges")
     rest = graph_of_tables(nodes, edges.filter(pc.not_equal(edges["kind"], "near")))
-    return replace(graph, links=rest.links)
+    return replace(graph, links=rest.links, edge_kinds=rest.link_kinds)
 
 
 def print_ablations(asking: Asking) -> None:

@@ -92,7 +92,7 @@ def make(build: Build) -> None:
     bounds = {name: getattr(settings, name) for name in ("units", "relations", "attributes", "elements")}
     held = build.everything("passages", "vectors", "unit_vectors")
     reads = _of(read, "attribute_read") | _of(read_of_groups, "element_read")
-    inputs = {**said, **entities, **same, **held, **written, **reads, **groups}
+    inputs = {**said, **entities, **same, **held, **written, **reads, **groups, **build.everything("mentions")}
     build.make(heterograph_index.STAGE, [Want(WHOLE, inputs, whole, bounds)])
 
 

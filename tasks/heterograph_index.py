@@ -8,8 +8,9 @@ of indexmill.retrieve.heterograph.Heterograph, and beside them
 
     rows             (n,) int32: the row of each node in the tables of its kind, one after the other in the order of
                      their names: T passages, S units, A attributes, H elements, R relations, N entities, O elements
+    spread           (N,) int32: in how many documents a unit names each entity or is about it
     entity_keys      (N,) uint64, ascending: those of the entities (indexmill.names.NameIndex.keys)
-    edges            (9,) int64: the edges of each kind, in the order of tasks.heterograph.graph.ENDS
+    edges            (10,) int64: the edges of each kind, in the order of tasks.heterograph.graph.ENDS
     relation_tokens  (R,) int32: of the whole text of each relation, estimated by its bytes
     stand_ins        (2,) int64: attributes, and elements, that no model wrote though one was asked
 
@@ -31,12 +32,14 @@ from numpy.typing import NDArray
 from indexmill.names import NameIndex, canonical_name
 from indexmill.packs import pack_size
 from indexmill.retrieve.heterograph import KINDS, Heterograph
+from indexmill.retrieve.matrices import Sparse
 from schemas.tables import (
     ENTITIES,
     HETERO_ATTRIBUTES,
     HETERO_COMMUNITIES,
     HETERO_ELEMENTS,
     HETERO_READ,
+    MENTIONS,
     PASSAGES,
     RELATIONS,
     SAME_AS,
@@ -48,6 +51,7 @@ from tasks.estimate import Estimate, Range
 from tasks.hetero_graph import most_rows
 from tasks.heterograph.graph import (
     ENDS,
+    SUBJECT_KINDS,
     Pieces,
     TypedGraph,
     attributes,
@@ -55,6 +59,7 @@ from tasks.heterograph.graph import (
     graph_of,
     high_level,
     relation_nodes,
+    subjects,
     texts,
 )
 from tasks.heterograph.groups import communities_of, community_rows
@@ -119,19 +124,21 @@ class _Tables:
     attributes: pa.Table
     elements: pa.Table
     communities: pa.Table
+    mentions: pa.Table
     same_as: pa.Table | None
 
     @classmethod
     def of(cls, inputs: Inputs) -> _Tables:
         there = "same_as" in inputs.job.inputs
         return cls(
-            inputs.tables("passages", PASSAGES, "passage_id"),
+            inputs.tables("passages", PASSAGES, "passage_id", "document_id"),
             inputs.tables("units", UNITS, "unit_id", "passage_id"),
             inputs.tables("unit_entities", UNIT_ENTITIES, "unit_id", "entity_id"),
             inputs.tables("relations", RELATIONS, "passage_id", "source", "target", "text"),
             inputs.tables("attributes", HETERO_ATTRIBUTES, "attribute_id", "entity_id", "stand_in"),
             inputs.tables("elements", HETERO_ELEMENTS, "element_id", "overview_id", "community_id", "stand_in"),
             inputs.table("hetero_communities", HETERO_COMMUNITIES),
+            inputs.tables("mentions", MENTIONS, "passage_id", "entity_id", "kind"),
             inputs.table("same_as", SAME_AS, "entity_id", "other_id") if there else None,
         )
 
@@ -142,6 +149,7 @@ class _Tables:
             attributes(self.attributes),
             high_level(self.elements),
             texts(self.passages, self.units),
+            subjects(self.units, self.mentions),
         )
 
     def read(self, inputs: Inputs) -> pa.Table:
@@ -175,8 +183,9 @@ def _compute(inputs: Inputs) -> Outputs:
     nodes, edges = graph.tables()
     asked = int(settings["asks"])
     pack: dict[str, NDArray[Any]] = {
-        **Heterograph(graph.offsets, graph.links, comes_from).arrays(),
+        **Heterograph(graph.offsets, graph.links, comes_from, graph.link_kinds).arrays(),
         "rows": _rows(inputs, graph),
+        "spread": _spread(graph, comes_from, tables.passages["document_id"]),
         "entity_keys": NameIndex.keys(graph.ids_of("N").to_pylist()),
         "edges": np.bincount(graph.kinds, minlength=len(ENDS)).astype(np.int64),
         "relation_tokens": np.array([estimate_tokens(len(text.encode())) for text in said], dtype=np.int32),
@@ -189,6 +198,17 @@ def _compute(inputs: Inputs) -> Outputs:
         tables={"nodes": nodes, "edges": edges, "relations": relations},
         packs={"graph": pack, "names": name_words(_names(inputs, graph, entities)).arrays()},
     )
+
+
+def _spread(graph: TypedGraph, comes_from: Sparse, documents: pa.ChunkedArray) -> NDArray[np.int32]:
+    """In how many documents a unit names each entity or is about it. documents: of each passage."""
+    numbers = documents.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
+    ends = np.concatenate([graph.of("mention"), graph.of("subject")]).astype(np.int64)
+    passages = comes_from.indices[comes_from.indptr[ends[:, 0]]]  # a unit comes from one
+    width = max(len(numbers), 1)
+    entities = graph.rows("N")
+    pairs = np.unique((ends[:, 1] - entities.start) * width + numbers[passages])
+    return np.bincount(pairs // width, minlength=entities.stop - entities.start).astype(np.int32)
 
 
 def _shards(inputs: Inputs, kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
@@ -269,10 +289,11 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
         most_rows(inputs, expected, name)
         for name in ("unit_entities", "relations", "same_as", "entities", "passages", "units", "attributes", "elements")
     )
-    names = min(mentions, entities)
+    about = s * _most_subjects(inputs, expected)
+    names = min(mentions + about, entities)
     n = t + s + a + 2 * h + relations + names
     made_by_vectors = settings["neighbours"] * (t + s + a + h) + settings["elements"] * (s + a)
-    m = mentions + 2 * relations + pairs + a + h + s + made_by_vectors
+    m = mentions + about + 2 * relations + pairs + a + h + s + made_by_vectors
     said = min(t, settings["units"] + settings["relations"] * _most_said(inputs, expected, t))
     comes_from = t + s + relations + a * said + h * min(t, (1 + settings["attributes"]) * said)
     words = _words(inputs, names) + _TITLE_WORDS * h
@@ -281,9 +302,11 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
             "offsets": (np.int64, (len(KINDS) + 1,)),
             "links.indptr": (np.int64, (n + 1,)),
             "links.indices": (np.int32, (2 * m,)),
+            "links.kinds": (np.uint8, (2 * m,)),
             "passages.indptr": (np.int64, (n + 1,)),
             "passages.indices": (np.int32, (comes_from,)),
             "rows": (np.int32, (n,)),
+            "spread": (np.int32, (names,)),
             "entity_keys": (np.uint64, (names,)),
             "edges": (np.int64, (len(ENDS),)),
             "relation_tokens": (np.int32, (relations,)),
@@ -324,6 +347,15 @@ def _most_said(inputs: Inputs, expected: Mapping[str, Range], passages: int) -> 
     return pc.max(said["count_all"]).as_py() or 0
 
 
+def _most_subjects(inputs: Inputs, expected: Mapping[str, Range]) -> int:
+    """What one passage is about at most."""
+    if any(name.startswith("mentions/") for name in expected):
+        return 2  # a title, with its qualifier and without
+    mentions = inputs.tables("mentions", MENTIONS, "passage_id", "kind")
+    about = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
+    return pc.max(about.group_by("passage_id").aggregate([([], "count_all")])["count_all"]).as_py() or 0
+
+
 def _words(inputs: Inputs, names: int) -> int:
     """The words of so many names at most: those of all entities where these are fewer."""
     held = inputs.tables("entities", ENTITIES, "name")["name"]
@@ -331,4 +363,4 @@ def _words(inputs: Inputs, names: int) -> int:
     return int(words[len(words) - min(names, len(words)) :].sum())
 
 
-STAGE = Stage("heterograph", version=1, compute=_compute, libraries=("numpy", "polars", "scipy"), estimate=estimate)
+STAGE = Stage("heterograph", version=2, compute=_compute, libraries=("numpy", "polars", "scipy"), estimate=estimate)

@@ -69,7 +69,9 @@ def statistics(snapshot: Snapshot) -> dict[str, Any]:
     arrays = snapshot.arrays(GRAPH)
     try:
         nodes = dict(zip(KINDS, np.diff(arrays["offsets"]).tolist(), strict=True))
-        edges = dict(zip(EDGES, arrays["edges"].tolist(), strict=True))
+        counts = arrays["edges"].tolist()
+        without_subjects = len(counts) == len(EDGES) - 1  # a snapshot of before there were any
+        edges = dict(zip(EDGES, [*counts, 0] if without_subjects else counts, strict=True))
         attributes, elements = arrays["stand_ins"].tolist()
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} does not say how much there is of each kind: {error}") from error

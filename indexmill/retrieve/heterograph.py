@@ -11,8 +11,11 @@ at the units, attributes and high-level elements nearest to its vector. From the
     pi(0) = p,   pi(t) = alpha p + (1 - alpha) P^T pi(t - 1),   p uniform over V
 
 with P the adjacency divided by the degrees of its rows; a node without links passes nothing on. The nodes of the
-highest scores of each kind but names and overviews, and the entries of such kinds, are what is retrieved: texts and
-relations are never entries, names and overviews are never retrieved.
+highest scores of each kind but names and overviews, and the entries of such kinds, are what is retrieved: relations are
+never entries, names and overviews are never retrieved.
+
+That is the paper's retrieval (``preset: paper``). By default entries have weights (``heterograph_entries``), a node
+passes on as much along its links of each kind together, and a text has the scores of its units, too.
 """
 
 from __future__ import annotations
@@ -20,23 +23,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from indexmill.retrieve.base import Allowed
-from indexmill.retrieve.columns import sums
+from indexmill.retrieve.base import Allowed, Count, Share, Weight
+from indexmill.retrieve.columns import distinct, positions, sums
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 
-__all__ = ["EDGES", "KINDS", "Heterograph", "HeterographParameters", "Walked", "spent"]
+__all__ = ["EDGES", "KINDS", "Entries", "Heterograph", "HeterographParameters", "Walked", "shares", "spent"]
 
 KINDS = ("T", "S", "A", "H", "R", "N", "O")
 """In the order of rows: the first four have vectors and the first five are retrieved; S, A and H are entries by vector,
 the last two by name."""
 
-EDGES = ("mention", "source", "target", "same_as", "attribute", "overview", "text", "match", "near")
+EDGES = ("mention", "source", "target", "same_as", "attribute", "overview", "text", "match", "near", "subject")
 """The kinds of edges in the order in which they are counted; what they lead from and to is in ``docs/families.md``."""
 
 _TILE = 1 << 18
@@ -45,7 +48,7 @@ _TILE = 1 << 18
 _LINKS = 1 << 20
 """Links that are laid out at once, some 40 MiB."""
 
-Count = Annotated[int, Field(ge=0)]
+_SUBJECT = EDGES.index("subject")  # not in the paper
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,18 @@ class HeterographParameters:
     and the nearest of the others where too few come. restart: the probability to return to the entries [alpha]. steps:
     of the walk [t]. token_budget: the tokens that all hits of a question hold at most, as the embedder counts them;
     None for no bound.
+
+    preset: ``paper`` weighs all entries alike, divides the walk by degrees, gives the list by the scores of the walk,
+    and uses none of the settings below.
+
+    entry_weight: of an entry by vector for its cosine; a name of one document weighs 1. near_texts, text_weight: the
+    nearest texts that are entries, too, and what the nearest weighs; the others weigh less, down to none.
+    bridge: least similarity to the residual query, relative to the most similar unit that names an entity of the
+    question, of a unit whose other entities are entries, too; 1 or more for none. bridge_power: of that similarity, in
+    their weights. bridge_residual, rank_residual: how much of what a question names is taken out of its vector where
+    such units are looked for, and where texts are compared with it. agreement: the power of a text's relative
+    similarity to the residual query in its score; 0 leaves it out. widest_entity: an entity of more links leads only to
+    units of the nearest texts.
     """
 
     entries: Count = 10
@@ -70,10 +85,37 @@ class HeterographParameters:
     restart: Annotated[float, Field(gt=0, lt=1)] = 0.5
     steps: Count = 2
     token_budget: Annotated[int, Field(ge=1)] | None = None
+    preset: Literal["ours", "paper"] = "ours"
+    entry_weight: Weight = 0.02
+    near_texts: Count = 50
+    text_weight: Weight = 0.02
+    bridge: Weight = 0.5
+    bridge_power: Weight = 4.0
+    bridge_residual: Share = 0.5
+    rank_residual: Share = 1.0
+    agreement: Weight = 0.5
+    widest_entity: Count = 100
+
+    @property
+    def by_kind(self) -> bool:
+        """Whether the walk passes on as much along the links of each kind together."""
+        return self.preset == "ours"
 
     def most(self) -> tuple[int | None, ...]:
         """How many nodes of each retrieved kind the walk adds, in the order of KINDS; None for all."""
         return (self.texts, self.units, self.attributes, self.high_level, self.relations)
+
+
+class Entries(NamedTuple):
+    """Where one question enters: distinct rows, ascending, and the weight of each, 1 of all together [p]."""
+
+    rows: Rows
+    shares: Scores
+
+    @classmethod
+    def alike(cls, rows: Rows) -> Entries:
+        """Entries of one weight."""
+        return cls(rows, np.full(len(rows), 1 / max(len(rows), 1)))
 
 
 class Walked(NamedTuple):
@@ -90,12 +132,14 @@ class Heterograph:
 
     offsets: ``(8,)``, where the rows of each kind begin, and the number of all nodes. links: nodes x nodes, symmetric,
     each link once in each of its two rows. passages: texts, units, attributes, high-level elements and relations x
-    passages, those that each comes from; None where no passage is ever left out.
+    passages, those that each comes from; None where no passage is ever left out. edge_kinds: ``(n_links,) uint8``, of
+    each of ``links`` its place in EDGES; None in a snapshot of before there were subjects: all are then of one kind.
     """
 
     offsets: Integers
     links: Sparse
     passages: Sparse | None = None
+    edge_kinds: npt.NDArray[np.uint8] | None = None
     parameters: HeterographParameters = field(default_factory=HeterographParameters)
 
     def __len__(self) -> int:
@@ -105,7 +149,8 @@ class Heterograph:
         """The arrays by name, as a pack holds them."""
         parts = {"links": self.links} | ({} if self.passages is None else {"passages": self.passages})
         held = {f"{name}.{side}": getattr(part, side) for name, part in parts.items() for side in ("indptr", "indices")}
-        return {"offsets": self.offsets, **held}
+        kinds = {} if self.edge_kinds is None else {"links.kinds": self.edge_kinds}
+        return {"offsets": self.offsets, **held, **kinds}
 
     @classmethod
     def of(cls, arrays: Mapping[str, npt.NDArray[Any]], parameters: HeterographParameters | None = None) -> Heterograph:
@@ -114,12 +159,13 @@ class Heterograph:
         passages = None
         if "passages.indptr" in arrays:
             passages = Sparse(arrays["passages.indptr"], arrays["passages.indices"])
-        offsets = arrays["offsets"]
+        offsets, kinds = arrays["offsets"], arrays.get("links.kinds")
         fits = len(offsets) == len(KINDS) + 1 and offsets[0] == 0 and offsets[-1] == len(links)
         fits = fits and bool((np.diff(offsets) >= 0).all()) and links.indptr[-1] == len(links.indices)
+        fits = fits and (kinds is None or len(kinds) == len(links.indices))
         if not fits or (passages is not None and len(passages) != offsets[5]):
             raise ValueError(f"a graph of {len(links)} nodes has kinds that begin at {offsets.tolist()}")
-        return cls(offsets, links, passages, parameters or HeterographParameters())
+        return cls(offsets, links, passages, kinds, parameters or HeterographParameters())
 
     def rows(self, first: str, last: str | None = None) -> slice:
         """The rows of a kind, or of all kinds from one to another."""
@@ -166,38 +212,67 @@ class Heterograph:
         setting = setting or self.parameters
         starts = self.starts(named, near, allowed)
         walked = self.walks(starts, setting.restart, setting.steps, allowed)
-        for rows, scores in zip(starts, walked, strict=True):
-            yield self._chosen(rows, scores, setting.most())
+        for entries, scores in zip(starts, walked, strict=True):
+            yield self.chosen(entries.rows, scores, setting.most())
 
-    def starts(self, named: Sequence[Rows], near: Sequence[Rows], allowed: Allowed | None = None) -> list[Rows]:
-        """The entries of each question, distinct rows, ascending: see ``retrieve``."""
+    def starts(self, named: Sequence[Rows], near: Sequence[Rows], allowed: Allowed | None = None) -> list[Entries]:
+        """The entries of each question, all of one weight: see ``retrieve``."""
         starts = [np.unique(np.concatenate([one, other])) for one, other in zip(named, near, strict=True)]
-        return starts if allowed is None else [rows[allowed[rows]] for rows in starts]
+        if allowed is not None:
+            starts = [rows[allowed[rows]] for rows in starts]
+        return [Entries.alike(rows) for rows in starts]
 
     def walks(
-        self, starts: Sequence[Rows], restart: float, steps: int, allowed: Allowed | None = None
+        self,
+        starts: Sequence[Entries],
+        restart: float,
+        steps: int,
+        allowed: Allowed | None = None,
+        by_kind: bool = False,
     ) -> Iterator[Scores]:
         """The scores ``(n_nodes,)`` of each question in turn, some questions walked together: see ``walk``."""
+        for _, scores in self.tiles(starts, restart, steps, allowed, by_kind):
+            yield from scores
+
+    def tiles(
+        self,
+        starts: Sequence[Entries],
+        restart: float,
+        steps: int,
+        allowed: Allowed | None = None,
+        by_kind: bool = False,
+    ) -> Iterator[tuple[int, Scores]]:
+        """The number of the first of some questions that are walked together, and their scores: see ``walk``."""
         together = max(1, _TILE // max(len(self), 1))
         for first in range(0, len(starts), together):
-            yield from self.walk(starts[first : first + together], restart, steps, allowed)
+            yield first, self.walk(starts[first : first + together], restart, steps, allowed, by_kind)
 
-    def walk(self, starts: Sequence[Rows], restart: float, steps: int, allowed: Allowed | None = None) -> Scores:
-        """The scores ``(n_questions, n_nodes)`` after some steps from each question's entries, distinct rows."""
+    def walk(
+        self,
+        starts: Sequence[Entries],
+        restart: float,
+        steps: int,
+        allowed: Allowed | None = None,
+        by_kind: bool = False,
+    ) -> Scores:
+        """The scores ``(n_questions, n_nodes)`` after some steps from each question's entries.
+
+        by_kind: whether a node passes on as much along its links of each kind together, or along each link.
+        """
         size = len(self)
-        counts = np.array([len(rows) for rows in starts], dtype=np.int64)
-        entries = np.concatenate([np.empty(0, dtype=np.int64), *starts])
+        counts = np.array([len(one.rows) for one in starts], dtype=np.int64)
+        entries = np.concatenate([np.empty(0, dtype=np.int64), *(one.rows for one in starts)])
         entries += np.arange(len(starts)).repeat(counts) * size
-        share = (1 / np.maximum(counts, 1)).repeat(counts)
+        share = np.concatenate([np.empty(0), *(one.shares for one in starts)])
         scores = np.zeros(len(starts) * size)
         scores[entries] = share
         for _ in range(steps):
             (held,) = (scores > 0).nonzero()  # faster than of floats
-            scores = self._step(held, scores[held] * (1 - restart), len(scores), allowed)
+            scores = self._step(held, scores[held] * (1 - restart), len(scores), allowed, by_kind)
             scores[entries] += restart * share
         return scores.reshape(len(starts), size)
 
-    def _step(self, held: Rows, passed: Scores, cells: int, allowed: Allowed | None) -> Scores:
+    def _step(self, held: Rows, passed: Scores, cells: int, allowed: Allowed | None, by_kind: bool) -> Scores:
         """What comes to each cell, a question and a node, where some pass on so much along all their links together.
 
         What comes to a cell is added up in the order of the rows that it comes from, whatever is laid out at once.
@@ -207,39 +282,69 @@ class Heterograph:
         cut = np.cumsum(self.links.degrees(rows)) // _LINKS
         edges = np.concatenate([[0], np.flatnonzero(np.diff(cut)) + 1, [len(rows)]])
         for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            owners, columns, _ = self.links.links(rows[first:last])
-            if allowed is not None:
-                kept = allowed[columns]
-                owners, columns = owners[kept], columns[kept]
-            degrees = np.bincount(owners, minlength=last - first)
+            owners, columns, kinds = self.laid_out(rows[first:last], allowed, by_kind)
             columns += (held[first:last] - rows[first:last])[owners]
-            flow = (passed[first:last] / np.maximum(degrees, 1))[owners]
+            flow = (passed[first:last, None] * shares(owners, kinds, last - first)).take(_cells(owners, kinds))
             if len(edges) == 2:
                 return sums(columns, flow, cells)
             np.add.at(found, columns, flow)
         return found
 
-    def _chosen(self, entries: Rows, scores: Scores, most: Sequence[int | None]) -> Walked:
-        """The entries that are retrieved and the best of each kind, of one question."""
-        retrieved = entries[entries < self.offsets[5]]
-        best = [retrieved]
+    def laid_out(self, rows: Rows, allowed: Allowed | None, by_kind: bool) -> tuple[Rows, Rows, Integers | None]:
+        """The links of some rows: the position in ``rows`` of each, its column, and its kind where kinds count."""
+        owners, columns, places = self.links.links(rows)
+        kinds = None if self.edge_kinds is None else self.edge_kinds.take(places)
+        kept = None if allowed is None else allowed[columns]
+        if kinds is not None and not by_kind:
+            own = kinds != _SUBJECT
+            kept = own if kept is None else kept & own
+        if kept is not None:
+            owners, columns = owners[kept], columns[kept]
+            kinds = None if kinds is None else kinds[kept]
+        return owners, columns, kinds if by_kind else None
+
+    def chosen(self, entries: Rows, scores: Scores, most: Sequence[int | None]) -> Walked:
+        """The entries that are always given, and the best of each kind, of one question.
+
+        A text or a relation may be an entry, too, but is given for its score alone.
+        """
+        best = [entries[(entries >= self.offsets[1]) & (entries < self.offsets[4])]]
         for kind, count in zip(KINDS, most, strict=False):
             own = self.rows(kind)
-            best.append(_best(scores[own], count) + own.start)
-        rows = np.unique(np.concatenate(best))
+            if count != 0:
+                best.append(_best(scores[own], count) + own.start)
+        rows = distinct(np.concatenate(best))
         held = scores[rows]
-        order = np.lexsort((rows, -held))
+        order = (-held).argsort(kind="stable")
         rows = rows[order]
-        return Walked(rows, held[order], np.isin(rows, retrieved))
+        return Walked(rows, held[order], positions(rows, entries)[1])
+
+
+def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
+    """What part of its score each of some nodes passes on along a link: ``(count, 1)``, by kind ``(count, n_kinds)``.
+
+    owners, kinds: of each link its node and its kind; without kinds all are alike. With them a node passes on as much
+    along its links of each kind together.
+    """
+    width = 1 if kinds is None else len(EDGES)
+    counts = np.bincount(_cells(owners, kinds), minlength=count * width).reshape(count, width)
+    present = np.count_nonzero(counts, axis=1)[:, None]
+    found: Scores = 1.0 / np.maximum(counts * present, 1)
+    return found
+
+
+def _cells(owners: Rows, kinds: Integers | None) -> Rows:
+    """The places in a table as of ``shares``, one row after the other."""
+    return owners if kinds is None else owners * len(EDGES) + kinds
 
 
 def _best(scores: Scores, count: int | None) -> Rows:
     """The places of the highest scores above zero, at most so many, None for all; of equal ones the first."""
     (places,) = (scores > 0).nonzero()
-    if count is None or not count or not len(places):
-        return places if count is None else places[:0]
+    if count is None:
+        return places
     values = scores[places]
-    if len(places) > count:
+    if len(places) > count > 0:
         least = np.partition(values, -count)[-count]
         places, values = places[values >= least], values[values >= least]
     return places[np.lexsort((places, -values))[:count]]

@@ -8,6 +8,7 @@ entities, and elements again for their overviews.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice, pairwise, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,10 +17,11 @@ import numpy.typing as npt
 from indexmill.errors import CorruptBlob, FamilyNotFound
 from indexmill.hits import Hit
 from indexmill.names import NameIndex
-from indexmill.retrieve.base import Allowed, Vectors
+from indexmill.retrieve.base import Allowed, Explanations, Vectors
+from indexmill.retrieve.columns import Pairs, paired, parts, products
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.heterograph import KINDS, Heterograph
-from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
+from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse, rarity
 from indexmill.retrieve.name_words import NameWords
 from indexmill.retrieve.rows import Rows as TableRows
 
@@ -100,9 +102,19 @@ class HeterographNodes:
         self._vectors = [
             shard for kind, pack in _VECTORS.items() for shard in _vectors(snapshot, pack, self._tables[kind])
         ]
+        self._passage_vectors = snapshot.vectors("vectors", "passages")
+        self._units = snapshot.vectors("unit_vectors", "vectors")
         self._unit_tokens = snapshot.vectors("unit_vectors", "tokens")
+        self._spread = arrays.get("spread")
+        self.name_vectors = snapshot.vectors("names", "vectors")
+        """The vectors of names, one shard after the other; none in a snapshot without a family that needs them."""
         self._check(snapshot)
         self._nodes = self._inverse(snapshot)
+        self._named = self._name_rows(snapshot, arrays["entity_keys"])
+        units = self.graph.rows("S")
+        said = self._support.indices.take(self._support.indptr[units].astype(np.int64))
+        self.said_by = self.of_passages(said.astype(np.int64))
+        """The text that says each unit, in the order of units."""
 
     def __len__(self) -> int:
         return len(self.graph)
@@ -142,11 +154,50 @@ class HeterographNodes:
         """The passages, by their rows, of some texts."""
         return self._rows[texts].astype(np.int64)
 
+    # What ways into the graph weigh
+
+    def rarity(self, names: Rows) -> Scores:
+        """How much some of ``words`` tell, by the documents that name an entity or are about it; 1 for an overview."""
+        spread = np.ones(len(names), dtype=np.int64)
+        own = names < self.graph.rows("N").stop - self.graph.rows("N").start
+        if self._spread is None:
+            spread[own] = self.graph.links.degrees(names[own] + self.graph.rows("N").start)
+        else:
+            spread[own] = self._spread.take(names[own])
+        return rarity(spread)
+
+    def name_rows(self, entities: Rows) -> Rows:
+        """Where the vector of the name of each of some entities stands in ``name_vectors``, -1 where it has none."""
+        found: Rows = self._named[entities - self.graph.rows("N").start]
+        return found
+
+    def texts_of(self, units: Rows) -> Rows:
+        """The text that says each of some units."""
+        found: Rows = self.said_by[units - self.graph.rows("S").start]
+        return found
+
+    def unit_cosines(self, pairs: Pairs, vectors: Vectors) -> Scores:
+        """The cosines of some pairs of a vector, of ``(n_vectors, d)``, and a unit."""
+        return self._cosines(self._units, pairs, vectors)
+
+    def text_cosines(self, pairs: Pairs, vectors: Vectors) -> Scores:
+        """The cosines of some pairs of a vector, of ``(n_vectors, d)``, and a text."""
+        return self._cosines(self._passage_vectors, pairs, vectors)
+
+    def _cosines(self, shards: Sequence[Vectors], pairs: Pairs, vectors: Vectors) -> Scores:
+        owners, rows = parts(pairs)
+        return products(shards, vectors, paired(owners, self._rows[rows].astype(np.int64))).astype(np.float64)
+
     # What is said of them
 
     def told(self, row: int) -> Told:
         """The id, title and text of one node."""
         (kind,) = self.graph.kinds(np.array([row]))
+        (passages,) = self._come_from(np.array([row])) if kind == "S" else (np.empty(0, dtype=np.int64),)
+        return self._told(row, kind, passages)
+
+    def _told(self, row: int, kind: str, passages: Rows) -> Told:
+        """The same, of a node of a kind. passages: those that it comes from."""
         place = int(self._rows[row])
         if kind == "T":
             at = np.array([place])
@@ -156,7 +207,7 @@ class HeterographNodes:
             return Told(table.value(place, "overview_id"), table.value(place, "title"), "")
         table = self._tables[kind]
         if kind == "S":
-            title = self._passages.title(int(self._come_from(row)[0]))
+            title = self._passages.title(int(passages[0]))
             return Told(table.value(place, "unit_id"), title, table.value(place, "text"))
         if kind == "A":
             return Told(table.value(place, "attribute_id"), self._about(row), table.value(place, "text"))
@@ -168,7 +219,10 @@ class HeterographNodes:
 
     def tokens(self, row: int) -> int:
         """The tokens of one node's text; of a relation's, an estimate."""
-        (kind,) = self.graph.kinds(np.array([row]))
+        return self._tokens(row, *self.graph.kinds(np.array([row])))
+
+    def _tokens(self, row: int, kind: str) -> int:
+        """The same, of a node of a kind."""
         place = int(self._rows[row])
         if kind == "T":
             return self._passages.tokens(place)
@@ -179,36 +233,50 @@ class HeterographNodes:
             return int(self._unit_tokens[number][at])
         return int(self._tables[kind].value(place, "tokens"))
 
-    def hit(
-        self, row: int, score: float, explanation: dict[str, Any] | None = None, allowed: Allowed | None = None
-    ) -> Hit:
-        """One node as a hit; to its explanation come the ids of the passages that it comes from.
+    def hits(
+        self, rows: Rows, scores: Scores, explanations: Explanations = None, allowed: Allowed | None = None
+    ) -> list[Hit]:
+        """Nodes as hits; to the explanation of each come the ids of the passages that it comes from.
 
         allowed: the passages that take part; the others are not named.
         """
-        (kind,) = self.graph.kinds(np.array([row]))
-        told, passages = self.told(row), self._come_from(row)
-        if allowed is not None:
-            passages = passages[allowed[passages]]
-        if explanation is not None:
-            explanation = {**explanation, "passages": self._passages.ids(passages)}
-            if kind in ("A", "H") and self._tables[kind].value(int(self._rows[row]), "stand_in"):
-                explanation["stand_in"] = True
-        return Hit(
-            kind=SHOWN[kind],
-            id=told.id,
-            score=score,
-            text=told.text,
-            title=told.title,
-            document_ids=tuple(sorted(set(self._passages.documents_of(passages)))),
-            tokens=self.tokens(row),
-            version=self._version,
-            explanation=explanation,
+        found = []
+        come_from = self._come_from(rows)
+        named = come_from if allowed is None else [passages[allowed[passages]] for passages in come_from]
+        every = np.concatenate([np.empty(0, dtype=np.int64), *named])
+        documents, ids = iter(self._passages.documents_of(every)), iter(())
+        if explanations is not None:
+            ids = iter(self._passages.ids(every))
+        reasons = repeat(None, len(rows)) if explanations is None else explanations
+        its = zip(
+            rows.tolist(), self.graph.kinds(rows), come_from, map(len, named), scores.tolist(), reasons, strict=True
         )
+        for row, kind, passages, count, score, reason in its:
+            told = self._told(row, kind, passages)
+            explanation = None
+            if reason is not None:
+                explanation = {**reason, "passages": list(islice(ids, count))}
+                if kind in ("A", "H") and self._tables[kind].value(int(self._rows[row]), "stand_in"):
+                    explanation["stand_in"] = True
+            hit = Hit(
+                kind=SHOWN[kind],
+                id=told.id,
+                score=score,
+                text=told.text,
+                title=told.title,
+                document_ids=tuple(sorted(set(islice(documents, count)))),
+                tokens=self._tokens(row, kind),
+                version=self._version,
+                explanation=explanation,
+            )
+            found.append(hit)
+        return found
 
-    def _come_from(self, row: int) -> Rows:
-        """The passages that a node comes from, ascending."""
-        return self._support.links(np.array([row]))[1]
+    def _come_from(self, rows: Rows) -> list[Rows]:
+        """The passages that each of some nodes comes from, ascending."""
+        owners, passages, _ = self._support.links(rows)
+        cuts = owners.searchsorted(np.arange(len(rows) + 1)).tolist()
+        return [passages[first:end] for first, end in pairwise(cuts)]
 
     def _about(self, row: int) -> str:
         """The surface of the entity that an attribute is of: it is linked to no other."""
@@ -254,6 +322,19 @@ class HeterographNodes:
         about = np.bincount(owners[(linked >= entities.start) & (linked < entities.stop)], minlength=sizes["A"])
         if (about != 1).any():
             raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} has attributes that are not of one entity")
+
+    def _name_rows(self, snapshot: Snapshot, keys: npt.NDArray[np.uint64]) -> Rows:
+        """For each entity the row of its name in ``name_vectors``, -1 where it has none."""
+        found = np.full(len(keys), -1, dtype=np.int64)
+        owners = np.concatenate([np.empty(0, dtype=np.uint64), *snapshot.vectors("names", "entity_keys")])
+        if len(owners) != sum(map(len, self.name_vectors)):
+            raise CorruptBlob(f"{snapshot.path}: 'names' does not say of which entity each vector is")
+        order = owners.argsort()
+        at = np.minimum(owners[order].searchsorted(keys), max(len(owners) - 1, 0))
+        if len(owners):
+            has = owners[order[at]] == keys
+            found[has] = order[at[has]]
+        return found
 
     def _inverse(self, snapshot: Snapshot) -> npt.NDArray[np.int32]:
         """The node of each row of the tables of texts, units, attributes and elements, kind after kind."""

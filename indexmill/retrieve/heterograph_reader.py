@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,8 +20,10 @@ from indexmill.retrieve.base import (
     PassageRetriever,
     parameters_of,
 )
+from indexmill.retrieve.columns import positions
 from indexmill.retrieve.dense import nearest_passages
-from indexmill.retrieve.heterograph import HeterographParameters, Walked, spent
+from indexmill.retrieve.heterograph import Entries, HeterographParameters, Walked, spent
+from indexmill.retrieve.heterograph_entries import Weighted, named_by, rescored, weighted
 from indexmill.retrieve.heterograph_nodes import SHOWN
 from indexmill.retrieve.heterograph_through import Through, through
 from indexmill.retrieve.matrices import Rows, Scores
@@ -40,16 +42,17 @@ _EXPLAINED = 5
 class _Entered:
     """Where questions enter the graph.
 
-    names: canonical names of each question. named, near: rows of the names and overviews that hold one of them, and of
-    the nearest nodes; cosines: parallel to near. starts: the two of each question together. allowed: which nodes take
-    part, ``named_allowed`` which names and overviews (``HeterographNodes.enterable``); None for all.
+    names: canonical names of each question. near: rows of the nearest nodes; cosines: parallel to near. starts: the
+    entries of each question, found by name and by vector. weighted: of each question, where entries have weights.
+    allowed: which nodes take part, ``named_allowed`` which names and overviews (``HeterographNodes.enterable``); None
+    for all.
     """
 
     names: Sequence[Sequence[str]]
-    named: Sequence[Rows]
     near: Sequence[Rows]
     cosines: Sequence[Scores]
-    starts: Sequence[Rows]
+    starts: Sequence[Entries]
+    weighted: Sequence[Weighted]
     allowed: Allowed | None
     names_allowed: Allowed | None
 
@@ -69,15 +72,20 @@ class _Listed(NamedTuple):
         return _Listed(self.number, self.rows[chosen], self.scores[chosen], self.entries[chosen], self.cosines[chosen])
 
 
+def _columns(found: Sequence[tuple[Rows, Scores]]) -> tuple[list[Rows], list[Scores]]:
+    return [rows for rows, _ in found], [values for _, values in found]
+
+
 class HeterographReader(PassageRetriever):
     """Texts, units, attributes, high-level elements and relations as one list, by the score of the walk.
 
     Texts that the walk does not reach follow by their cosine, with a score of it minus 1, so never above what it
     reaches; where it reaches nothing, the score is the cosine. The explanation of a hit is ``{"entry", "through",
     "passages"}``: whether the question enters at it; the nodes that it was reached through, the most first, each with
-    what it ``added`` to the score, and with the ``name`` or the ``cosine`` by which the question enters at it; the ids
-    of the passages that it comes from. Beside them ``"cosine"`` of an entry and of a text found by that, and
-    ``"stand_in"``, true, where the language model would not write the text.
+    what it ``added`` to the score of the walk, and with the ``name`` or the ``cosine`` by which the question enters at
+    it, or the text of the unit that is the ``bridge`` to it; the ids of the passages that it comes from. Beside them
+    ``"cosine"`` of an entry and of a text found by that, and ``"stand_in"``, true, where the language model would not
+    write the text.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -114,12 +122,11 @@ class HeterographReader(PassageRetriever):
             for number, found in enumerate(self._walked(entered, replace(self._setting, texts=most)))
         )
         hits = []
-        told: Iterator[Sequence[dict[str, Any] | None]]
+        told: Iterator[Explanations]
         while tile := list(islice(listed, EXPLAINED_TOGETHER)):
-            told = self._told(entered, tile) if asked.explain else ([None] * len(one.rows) for one in tile)
+            told = self._told(entered, tile) if asked.explain else repeat(None, len(tile))
             for one, reasons in zip(tile, told, strict=True):
-                its = zip(one.rows.tolist(), one.scores.tolist(), reasons, strict=True)
-                hits.append([self._nodes.hit(row, score, reason, asked.allowed) for row, score, reason in its])
+                hits.append(self._nodes.hits(one.rows, one.scores, reasons, asked.allowed))
         return hits
 
     def _entered(self, asked: Asked) -> _Entered:
@@ -128,14 +135,33 @@ class HeterographReader(PassageRetriever):
         allowed = None if asked.allowed is None else self._graph.allowed(asked.allowed)
         enterable = None if allowed is None else self._nodes.enterable(allowed)
         names = mentioned(asked, self._nodes.names)
-        named = [rows + first for rows in self._nodes.words.find_all(names, setting.names, enterable)]
-        nearest = self._nodes.nearest(asked.vectors, setting.entries, allowed)
-        near = [rows for rows, _ in nearest]
-        starts = self._graph.starts(named, near, allowed)
-        return _Entered(names, named, near, [cosines for _, cosines in nearest], starts, allowed, enterable)
+        near = self._nodes.nearest(asked.vectors, setting.entries, allowed)
+        if setting.preset == "paper":
+            named = [rows + first for rows in self._nodes.words.find_all(names, setting.names, enterable)]
+            starts = self._graph.starts(named, [rows for rows, _ in near], allowed)
+            return _Entered(names, *_columns(near), starts, (), allowed, enterable)
+        texts = self._near_texts(asked)
+        of_names = named_by(self._nodes, names, setting.names, enterable)
+        entries = weighted(self._nodes, asked.vectors, of_names, near, texts, setting, allowed)
+        return _Entered(names, *_columns(near), [one.entries for one in entries], entries, allowed, enterable)
+
+    def _near_texts(self, asked: Asked) -> list[tuple[Rows, Scores]]:
+        """The nearest texts of each question and their cosines, the best first."""
+        most = self._setting.near_texts
+        if not most:
+            return [(np.empty(0, dtype=np.int64), np.empty(0))] * len(asked.questions)
+        found = nearest_passages(self._vectors, asked, most)
+        return [(self._nodes.of_passages(rows), cosines.astype(np.float64)) for rows, cosines in found]
 
     def _walked(self, entered: _Entered, setting: HeterographParameters) -> Iterator[Walked]:
-        return self._graph.retrieve(entered.named, entered.near, setting, entered.allowed)
+        graph, starts = self._graph, entered.starts
+        walk = (setting.restart, setting.steps, entered.allowed, setting.by_kind)
+        for first, scores in graph.tiles(starts, *walk):
+            its = slice(first, first + len(scores))
+            if entered.weighted:
+                scores = rescored(self._nodes, scores, entered.weighted[its], setting)
+            for entries, of_one in zip(starts[its], scores, strict=True):
+                yield graph.chosen(entries.rows, of_one, setting.most())
 
     def _filled(self, asked: Asked, number: int, found: Walked, texts: int, k: int) -> _Listed:
         """At most k nodes of a question, with the nearest texts behind those of the walk, ``texts`` of both at most."""
@@ -145,7 +171,7 @@ class HeterographReader(PassageRetriever):
         if wanted > 0:
             passages, values = nearest_passages(self._vectors, asked, k)[number]
             near = self._nodes.of_passages(passages)
-            new = np.isin(near, rows, invert=True)
+            new = ~positions(near, np.sort(rows))[1]
             more, cosines = near[new][:wanted], values[new][:wanted].astype(np.float64)
         below = np.minimum(cosines - 1, 0) if len(rows) else cosines
         return _Listed(
@@ -157,24 +183,30 @@ class HeterographReader(PassageRetriever):
         )
 
     def _within_budget(self, listed: _Listed) -> _Listed:
-        """Those whose texts the token budget allows, spent on the entries first."""
+        """Those whose texts the token budget allows: as the paper has it the entries first, else the best."""
         budget = self._setting.token_budget
         if budget is None:
             return listed
         tokens = map(self._nodes.tokens, listed.rows.tolist())
-        return listed.at(spent(Walked(listed.rows, listed.scores, listed.entries), tokens, len(listed.rows), budget))
+        first = listed.entries if self._setting.preset == "paper" else np.zeros(len(listed.rows), dtype=np.bool_)
+        return listed.at(spent(Walked(listed.rows, listed.scores, first), tokens, len(listed.rows), budget))
 
     def _told(self, entered: _Entered, some: Sequence[_Listed]) -> Iterator[list[dict[str, Any]]]:
         """What is told of the nodes of some questions."""
         starts, setting = [entered.starts[one.number] for one in some], self._setting
         rows = [one.rows for one in some]
-        reached = through(self._graph, starts, rows, setting.restart, setting.steps, entered.allowed, _EXPLAINED)
+        walk = (setting.restart, setting.steps, entered.allowed, _EXPLAINED, setting.by_kind)
+        reached = through(self._graph, starts, rows, *walk)
         for one, senders in zip(some, reached, strict=True):
             yield self._explained(entered, one, senders)
 
     def _explained(self, entered: _Entered, listed: _Listed, senders: Through) -> list[dict[str, Any]]:
         """What is told of the nodes of one question."""
         by_name = self._by_name(entered, listed.number)
+        bridges: dict[int, int] = {}
+        if entered.weighted:
+            question = entered.weighted[listed.number]
+            bridges = dict(zip(question.bridged.tolist(), question.units.tolist(), strict=True))
         near, values = entered.near[listed.number], entered.cosines[listed.number]
         by_vector = dict(zip(near.tolist(), values.tolist(), strict=True))
         told: list[dict[str, Any]] = []
@@ -191,13 +223,17 @@ class HeterographReader(PassageRetriever):
                 said["name"] = by_name[row]
             if row in by_vector:
                 said["cosine"] = by_vector[row]
+            if row in bridges:
+                said["bridge"] = self._nodes.told(bridges[row]).text
             told[place]["through"].append({**said, "added": amount})
         return told
 
     def _by_name(self, entered: _Entered, number: int) -> dict[int, str]:
         """The first name of a question that each of its names and overviews holds."""
         first, found = self._graph.rows("N").start, dict[int, str]()
-        for name in entered.names[number]:
-            for row in self._nodes.words.find(name, self._setting.names, entered.names_allowed).tolist():
+        names = entered.names[number]
+        every = self._nodes.words.find_each(names, self._setting.names, entered.names_allowed)
+        for name, rows in zip(names, every, strict=True):
+            for row in rows.tolist():
                 found.setdefault(row + first, name)
         return found

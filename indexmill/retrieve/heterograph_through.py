@@ -9,7 +9,7 @@ import numpy as np
 
 from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.columns import distinct, first_of_each
-from indexmill.retrieve.heterograph import Heterograph
+from indexmill.retrieve.heterograph import Entries, Heterograph, shares
 from indexmill.retrieve.matrices import Rows, Scores
 
 __all__ = ["Through", "through"]
@@ -28,33 +28,33 @@ class Through(NamedTuple):
 
 def through(
     graph: Heterograph,
-    starts: Sequence[Rows],
+    starts: Sequence[Entries],
     nodes: Sequence[Rows],
     restart: float,
     steps: int,
     allowed: Allowed | None,
     most: int,
+    by_kind: bool = False,
 ) -> Iterator[Through]:
     """Of each question, what came to some nodes from each of the ``most`` neighbours that passed on most.
 
-    starts, restart, steps, allowed: of the walk (``Heterograph.walk``). A node's score is the sum over all neighbours,
-    and ``restart`` over the number of entries where it is one.
+    starts, restart, steps, allowed, by_kind: of the walk (``Heterograph.walk``). A node's score is the sum over all
+    neighbours, and ``restart`` times its share where it is an entry.
     """
     none = np.empty(0, dtype=np.int64)
     if not steps:
         yield from [Through(none, none, np.empty(0))] * len(starts)
         return
-    for scores, rows in zip(graph.walks(starts, restart, steps - 1, allowed), nodes, strict=True):
-        places, senders, _ = graph.links.links(rows)
+    for scores, rows in zip(graph.walks(starts, restart, steps - 1, allowed, by_kind), nodes, strict=True):
+        places, senders, kinds = graph.laid_out(rows, allowed, by_kind)
         sends = scores[senders] > 0
         if allowed is not None:
             sends &= allowed[rows][places]
         places, senders = places[sends], senders[sends]
         each = distinct(senders)
-        degrees = graph.links.degrees(each)
-        if allowed is not None:
-            owners, others, _ = graph.links.links(each)
-            degrees = np.bincount(owners[allowed[others]], minlength=len(each))
-        amounts = (1 - restart) * scores[senders] / degrees[each.searchsorted(senders)]
+        owners, _, own = graph.laid_out(each, allowed, by_kind)
+        along = shares(owners, own, len(each))
+        column = 0 if kinds is None else kinds[sends]
+        amounts = (1 - restart) * scores[senders] * along[each.searchsorted(senders), column]
         best = first_of_each(places, amounts, most)
         yield Through(places[best], senders[best], amounts[best])

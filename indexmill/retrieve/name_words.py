@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.retrieve.base import Allowed
+from indexmill.retrieve.columns import best_of_each, distinct, positions
 from indexmill.retrieve.matrices import Integers, Rows, Sparse
 from indexmill.terms import term_keys
 
 __all__ = ["NameWords"]
+
+_TOGETHER = 32
+"""Names that are looked for at once: all that hold the rarest word of any are laid out together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +55,48 @@ class NameWords:
 
         allowed: ``(n_names,)``, which may be found; None for all.
         """
-        numbers = self._numbers(name.split())
-        if not len(numbers) or not most:
-            return np.empty(0, dtype=np.int64)
-        rarest = int(self.holders.degrees(numbers).argmin())
-        _, rows, _ = self.holders.links(numbers[rarest : rarest + 1])
-        if allowed is not None:
-            rows = rows[allowed[rows]]
-        lengths = self.starts.take(rows + 1) - self.starts.take(rows)
-        rows, lengths = rows[lengths >= len(numbers)], lengths[lengths >= len(numbers)]
-        # Every run of as many words, of each name: where it begins, and whether it is the one that is looked for.
-        runs = lengths - len(numbers) + 1
-        owners = np.arange(len(rows)).repeat(runs)
-        first = np.arange(len(owners)) - (runs.cumsum() - runs)[owners] + self.starts.take(rows)[owners]
-        same = np.ones(len(owners), dtype=np.bool_)
-        for place, number in enumerate(numbers.tolist()):
-            same &= self.words.take(first + place) == number
-        held = np.unique(owners[same])
-        return rows[held[np.lexsort((rows[held], lengths[held]))[:most]]]
+        return self.find_each([name], most, allowed)[0]
+
+    def find_each(self, names: Sequence[str], most: int, allowed: Allowed | None = None) -> list[Rows]:
+        """The rows for each of some names: see ``find``."""
+        tiles = (names[first : first + _TOGETHER] for first in range(0, len(names), _TOGETHER))
+        return [rows for tile in tiles for rows in self._find([name.split() for name in tile], most, allowed)]
 
     def find_all(self, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None = None) -> list[Rows]:
         """The rows, ascending, that hold any of each question's names, at most so many for each name: see ``find``."""
-        known: dict[str, Rows] = {}
-        found = []
-        for of_one in names:
-            for name in of_one:
-                if name not in known:
-                    known[name] = self.find(name, most, allowed)
-            found.append(np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(known[name] for name in of_one)])))
-        return found
+        every = list(dict.fromkeys(name for of_one in names for name in of_one))
+        known = dict(zip(every, self.find_each(every, most, allowed), strict=True))
+        none = np.empty(0, dtype=np.int64)
+        return [distinct(np.concatenate([none, *(known[name] for name in of_one)])) for of_one in names]
 
-    def _numbers(self, words: Sequence[str]) -> Rows:
-        """The rows of some words in ``keys``; none where one of them is unknown."""
-        wanted = term_keys(words)
-        at = np.minimum(self.keys.searchsorted(wanted), max(len(self.keys) - 1, 0))
-        if not len(self.keys) or (self.keys[at] != wanted).any():
-            return np.empty(0, dtype=np.int64)
-        return at.astype(np.int64)
+    def _find(self, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None) -> list[Rows]:
+        """The rows for each of some names, by their words."""
+        counts = np.array([len(words) for words in names], dtype=np.int64)
+        begins = counts.cumsum() - counts
+        numbers, known = positions(term_keys([word for words in names for word in words]), self.keys)
+        of_name = np.arange(len(names)).repeat(counts)
+        whole = np.bincount(of_name[known], minlength=len(names)) == counts
+        known &= whole[of_name]
+        (at,) = known.nonzero()
+        # Of each name the rarest word: only names that hold that one are compared.
+        asking, _, rarest = best_of_each(of_name[at], -self.holders.degrees(numbers[at]))
+        owners, rows, _ = self.holders.links(numbers[at[rarest]])
+        asked = asking[owners]
+        lengths, wanted = self.starts.take(rows + 1) - self.starts.take(rows), counts[asked]
+        likely = lengths >= wanted
+        if allowed is not None:
+            likely &= allowed[rows]
+        asked, rows, lengths, wanted = asked[likely], rows[likely], lengths[likely], wanted[likely]
+        # Every run of as many words, of each name: where it begins, and whether it is the one that is looked for.
+        runs = lengths - wanted + 1
+        holder = np.arange(len(rows)).repeat(runs)
+        first = np.arange(len(holder)) - (runs.cumsum() - runs)[holder] + self.starts.take(rows)[holder]
+        for place in range(int(wanted.max(initial=0))):
+            after = wanted[holder] <= place
+            number = numbers.take(begins[asked[holder]] + place, mode="clip")
+            same = after | (self.words.take(first + place, mode="clip") == number)
+            holder, first = holder[same], first[same]
+        held = distinct(holder)
+        held = held[np.lexsort((rows[held], lengths[held], asked[held]))]
+        cuts = asked[held].searchsorted(np.arange(len(names) + 1)).tolist()
+        return [rows[held[begin : min(end, begin + most)]] for begin, end in pairwise(cuts)]

@@ -10,11 +10,12 @@
     text         text             unit             the passage that says it
     match        unit, attribute  high-level       Algorithm 2
     near         text, unit, attribute, high-level, both ends
+    subject      unit             entity           what the passage of the unit is about
 
 The kinds of ends hold for every graph that is made here: an edge is looked up among the nodes of the kinds that it may
 end at. Two nodes are linked once, with weight 1, by the first of these kinds that links them. Entities are those that a
-unit names. Relations of one wording between the same entities are one node (section 2.2: nodes independent of the event
-that they were found in).
+unit names or is about. Relations of one wording between the same entities are one node (section 2.2: nodes independent
+of the event that they were found in).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from schemas.tables import HETERO_EDGES, HETERO_NODES, conform
 
 __all__ = [
     "ENDS",
+    "SUBJECT_KINDS",
     "Pieces",
     "TypedGraph",
     "attributes",
@@ -48,6 +50,7 @@ __all__ = [
     "node_id",
     "relation_ids",
     "relation_nodes",
+    "subjects",
     "texts",
 ]
 
@@ -61,8 +64,12 @@ ENDS: Mapping[str, tuple[str, str]] = {
     "text": ("T", "S"),
     "match": ("SA", "H"),
     "near": ("TSAH", "TSAH"),
+    "subject": ("S", "N"),
 }
 """The kinds of edges, and of the nodes that they may lead from and to."""
+
+SUBJECT_KINDS = ("title",)
+"""The kinds of mentions (schema MENTIONS) that say what a passage is about."""
 
 _SYMMETRIC = ("same_as", "near")  # the earlier node is the source
 
@@ -112,6 +119,13 @@ class TypedGraph:
     def links(self) -> Sparse:
         """Every edge in the rows of both its ends, without direction."""
         return linked(len(self), self.edges)
+
+    @cached_property
+    def link_kinds(self) -> NDArray[np.uint8]:
+        """The place in ENDS of the kind of each of ``links``."""
+        source, target = self.edges.T.astype(np.int64)
+        order = np.argsort(np.concatenate([source * len(self) + target, target * len(self) + source]))
+        return np.concatenate([self.kinds, self.kinds])[order]
 
     @cached_property
     def node_kinds(self) -> NDArray[np.int8]:
@@ -247,6 +261,19 @@ def high_level(table: pa.Table) -> Pieces:
 def texts(passages: pa.Table, units: pa.Table) -> Pieces:
     """Passages with what they say (section 2.4). Schemas PASSAGES and UNITS."""
     return Pieces({"T": passages["passage_id"]}, {"text": (units["passage_id"], units["unit_id"])})
+
+
+def subjects(units: pa.Table, mentions: pa.Table) -> Pieces:
+    """Units with what their passages are about (*ours*). Schemas UNITS, MENTIONS; mentions of SUBJECT_KINDS count.
+
+    A sentence seldom repeats what its document is about ("He was born in ..."), so its unit would not be found by it.
+    """
+    about = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
+    own = pl.DataFrame({name: _series(units[name]) for name in ("unit_id", "passage_id")})
+    said = pl.DataFrame({name: _series(about[name]) for name in ("passage_id", "entity_id")}).unique()
+    pairs = own.join(said, on="passage_id").select("unit_id", "entity_id")
+    entities = _array(pairs["entity_id"])
+    return Pieces({"N": entities}, {"subject": (_array(pairs["unit_id"]), entities)})
 
 
 def linked(size: int, edges: NDArray[np.integer]) -> Sparse:

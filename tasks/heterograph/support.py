@@ -72,10 +72,11 @@ def faults(graph: TypedGraph) -> list[str]:
                 first = f"{graph.ids_of(kind)[int(wrong[0])].as_py()!r} has {held[wrong[0]]}"
                 found.append(f"{wrong.size:,} nodes of kind {kind} have not one edge {edge}: {first}")
     named = np.zeros(len(graph), dtype=np.bool_)
-    named[graph.of("mention")[:, 1]] = True
+    for edge in ("mention", "subject"):
+        named[graph.of(edge)[:, 1]] = True
     entities = graph.rows("N")
     if not named[entities].all():
-        found.append(f"{np.count_nonzero(~named[entities]):,} entities are named by no unit")
+        found.append(f"{np.count_nonzero(~named[entities]):,} entities are neither named by a unit nor its subject")
     return found
 
 

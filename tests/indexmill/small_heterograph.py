@@ -270,7 +270,8 @@ def _whole(
     every = [one for ids in passages.values() for one in ids]
     rows = {name: [row for _, held in shards for row in held] for name, shards in tables.items()}
     made = pa.table({"owner": _strings([owner for owner, _ in read]), "node_id": _strings([one for _, one in read])})
-    reader = Heterograph(graph.offsets, graph.links, support(graph, _strings(every), units, relations, made))
+    comes_from = support(graph, _strings(every), units, relations, made)
+    reader = Heterograph(graph.offsets, graph.links, comes_from, graph.link_kinds)
     columns = {
         "T": every,
         "S": [row["unit_id"] for row in rows["units"]],

@@ -79,7 +79,7 @@ def test_every_node_has_its_kind_and_what_it_says(tmp_path: Path) -> None:
     }
     assert len(edges) == len(graph.edges)
     assert {(one["source"], one["target"], one["kind"]) for one in edges} == edges_of(graph)
-    assert {one["kind"] for one in edges} == set(ENDS) - {"same_as"}
+    assert {one["kind"] for one in edges} == set(ENDS) - {"same_as", "subject"}
     assert {one["kind"] for one in edges if not one["directed"]} == {"near"}
     assert {one["weight"] for one in edges} == {1.0}
 

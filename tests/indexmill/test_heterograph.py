@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from indexmill.errors import BadInput
 from indexmill.packs import open_pack, write_pack
 from indexmill.retrieve import heterograph
 from indexmill.retrieve.base import settled
-from indexmill.retrieve.heterograph import KINDS, Heterograph, HeterographParameters, Walked, spent
+from indexmill.retrieve.heterograph import EDGES, KINDS, Entries, Heterograph, HeterographParameters, Walked, spent
 from indexmill.retrieve.heterograph_through import through
 from indexmill.retrieve.matrices import Sparse
 
@@ -64,7 +66,7 @@ def test_a_walk_by_hand() -> None:
     pi(1) = 1/2 on 8 and 1/8 on 2, 3, 7 and 5. pi(2): 8 has 1/2 + (1/8 / 3 + 1/8 / 3 + 1/8 / 2 + 1/8) / 2, its
     neighbours 1/4 * 1/4 = 1/16 each; 2 leads to 0 and 6, 3 to 1 and 9, 1/48 each; 7 to 9, 1/32.
     """
-    (scores,) = small().walk([rows(8)], 0.5, 2)
+    (scores,) = small().walk([Entries.alike(rows(8))], 0.5, 2)
     expected = np.zeros(11)
     expected[8] = 1 / 2 + (1 / 24 + 1 / 24 + 1 / 16 + 1 / 8) / 2
     expected[[2, 3, 7, 5]] = 1 / 16
@@ -72,7 +74,47 @@ def test_a_walk_by_hand() -> None:
     expected[9] = 1 / 48 + 1 / 32
     assert scores == pytest.approx(expected)
     assert scores.sum() == pytest.approx(1)
-    assert small().walk([rows(2, 8)], 0.5, 0)[0][[2, 8]].tolist() == [0.5, 0.5]
+    assert small().walk([Entries.alike(rows(2, 8))], 0.5, 0)[0][[2, 8]].tolist() == [0.5, 0.5]
+
+
+def with_kinds(graph: Heterograph, kind_of: Callable[[int, int], str]) -> Heterograph:
+    """The graph with a kind for each link, by its ends."""
+    owners = np.arange(len(graph)).repeat(np.diff(graph.links.indptr)).tolist()
+    ends = zip(owners, graph.links.indices.tolist(), strict=True)
+    kinds = np.array([EDGES.index(kind_of(min(pair), max(pair))) for pair in ends], dtype=np.uint8)
+    return replace(graph, edge_kinds=kinds)
+
+
+def test_a_walk_by_kinds_passes_on_as_much_along_each_kind_of_links() -> None:
+    """Entity 3 has the units 0, 1 and 2 by mention, and the attribute-like 4 alone by another kind."""
+    star = graph_of((0, 3, 0, 0, 0, 2, 0), [(0, 3), (1, 3), (2, 3), (3, 4)])
+    graph = with_kinds(star, lambda _, end: "same_as" if end == 4 else "mention")
+    (scores,) = graph.walk([Entries.alike(rows(3))], 0.5, 1, by_kind=True)
+    assert scores.tolist() == pytest.approx([1 / 12, 1 / 12, 1 / 12, 1 / 2, 1 / 4])
+    (scores,) = graph.walk([Entries.alike(rows(3))], 0.5, 1)
+    assert scores.tolist() == pytest.approx([1 / 8, 1 / 8, 1 / 8, 1 / 2, 1 / 8])
+
+
+def test_subjects_are_no_links_of_the_walk_that_the_paper_has() -> None:
+    pair = graph_of((0, 2, 0, 0, 0, 1, 0), [(0, 2), (1, 2)])
+    graph = with_kinds(pair, lambda one, _: "subject" if one == 1 else "mention")
+    (scores,) = graph.walk([Entries.alike(rows(2))], 0.5, 1)
+    assert scores.tolist() == [0.5, 0, 0.5]
+    (scores,) = graph.walk([Entries.alike(rows(2))], 0.5, 1, by_kind=True)
+    assert scores.tolist() == [0.25, 0.25, 0.5]
+
+
+def test_kinds_of_links_are_held_and_a_graph_without_them_is_read() -> None:
+    graph = with_kinds(small(), lambda *_: "mention")
+    kinds = Heterograph.of(graph.arrays()).edge_kinds
+    assert kinds is not None
+    assert np.array_equal(kinds, graph.edge_kinds)
+    older = Heterograph.of(small().arrays())
+    assert older.edge_kinds is None
+    entries = [Entries.alike(rows(8))]
+    assert np.array_equal(older.walk(entries, 0.5, 2, by_kind=True), older.walk(entries, 0.5, 2))
+    with pytest.raises(ValueError, match="has kinds that begin at"):
+        Heterograph.of(graph.arrays() | {"links.kinds": kinds[1:]})
 
 
 def test_entries_of_names_are_not_retrieved_and_texts_and_relations_are() -> None:
@@ -160,7 +202,7 @@ def test_a_walk_is_the_formula_with_dense_matrices(
     matrix[owners, graph.links.indices] = 1
     matrix /= np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     starts = [np.unique(np.concatenate(both)) for both in asked]
-    found = graph.walk(starts, alpha, steps)
+    found = graph.walk([Entries.alike(one) for one in starts], alpha, steps)
     for entries, scores in zip(starts, found, strict=True):
         p = np.zeros(size)
         p[entries] = 1 / max(len(entries), 1)
@@ -214,7 +256,7 @@ def test_what_is_retrieved_is_of_the_right_kinds(
         assert (np.lexsort((found.rows, -found.scores)) == np.arange(len(found.rows))).all()
         assert len(set(found.rows.tolist())) == len(found.rows)
         assert (found.scores > 0).all()
-        (scores,) = graph.walk([np.union1d(names, vectors)], setting.restart, setting.steps)
+        (scores,) = graph.walk([Entries.alike(np.union1d(names, vectors))], setting.restart, setting.steps)
         assert np.array_equal(scores[found.rows], found.scores)
         for kind in KINDS[:5]:  # none that is left out is better than one that was added
             own = np.arange(len(graph))[graph.rows(kind)]
@@ -239,7 +281,7 @@ def test_a_score_is_what_neighbours_passed_on_and_what_returned(
     alone = [next(through(graph, [one], [every], restart, steps, mask, len(graph))) for one in starts]
     for entries, scores, found, again in zip(starts, walks, told, alone, strict=True):
         returned = np.zeros(len(graph))
-        returned[entries] = (restart if steps else 1) / max(len(entries), 1)
+        returned[entries.rows] = (restart if steps else 1) * entries.shares
         assert np.bincount(found.places, found.amounts, len(graph)) + returned == pytest.approx(scores)
         assert (found.amounts > 0).all()
         assert mask is None or mask[found.senders].all()
@@ -249,7 +291,7 @@ def test_a_score_is_what_neighbours_passed_on_and_what_returned(
 
 def test_only_the_neighbours_that_passed_on_most_are_told() -> None:
     """Two steps from entity 8, as in the walk by hand: unit 3 has 1/16 of it, relation 7 twice what unit 2 has."""
-    (found,) = through(small(), [rows(8)], [rows(8, 0)], 0.5, 2, None, 2)
+    (found,) = through(small(), [Entries.alike(rows(8))], [rows(8, 0)], 0.5, 2, None, 2)
     assert found.places.tolist() == [0, 0, 1]
     assert found.senders.tolist() == [5, 7, 2]
     assert found.amounts.tolist() == pytest.approx([1 / 16, 1 / 32, 1 / 48])

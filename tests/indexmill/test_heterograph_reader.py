@@ -115,12 +115,13 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask(snapshot: Snapshot, question: str, k: int = 5, **given: Any) -> list[Hit]:
+    """As the paper asks, unless it is said otherwise: its scores can be worked out by hand."""
     where, names = given.pop("where", None), given.pop("names", None)
     return snapshot.retrieve_batch(
         [question],
         method="heterograph",
         k=k,
-        parameters=given,
+        parameters={"preset": "paper", **given},
         where=where,
         names=None if names is None else [names],
     )[0]
@@ -273,12 +274,12 @@ def test_a_question_enters_at_names_and_overviews_that_hold_its_names_word_by_wo
 
 def test_of_many_names_those_of_the_fewest_words_are_entered(apart: Path) -> None:
     with indexmill.open(apart) as snapshot:
-        parameters = {"names": 1, "entries": 0}
+        parameters = {"names": 1, "entries": 0, "preset": "paper"}
         (batch,) = snapshot.retrieve_batch(["What is Tallow?"], method="heterograph", k=EVERY, parameters=parameters)
         found = {one["title"] for hit in batch for one in reason(hit)["through"] if "name" in one}
         assert found == {"Tallow"}
         none = snapshot.retrieve(
-            "What is Tallow?", method="heterograph", k=EVERY, parameters={"names": 0, "entries": 0}
+            "What is Tallow?", method="heterograph", k=EVERY, parameters={**parameters, "names": 0}
         )
         assert {hit.kind for hit in none} == {"text"}
 
@@ -286,7 +287,7 @@ def test_of_many_names_those_of_the_fewest_words_are_entered(apart: Path) -> Non
 def test_under_a_filter_names_that_lead_to_nothing_leave_their_place_to_others(apart: Path) -> None:
     with indexmill.open(apart) as snapshot:
         given: dict[str, Any] = {"method": "heterograph", "k": EVERY, "where": {"document_id": "guild"}}
-        parameters = {"names": 1, "entries": 0}
+        parameters = {"names": 1, "entries": 0, "preset": "paper"}
         hits = snapshot.retrieve("What is Tallow?", **given, parameters=parameters)
         assert (hits[0].kind, hits[0].text) == ("unit", "The guild says that she paid.")
         assert reason(hits[0])["through"][0]["title"] == "Bridge Guild of Tallow"
@@ -391,15 +392,47 @@ def test_a_parameter_that_cannot_be_used_is_refused(store: Path, parameters: Any
         snapshot.retrieve("stone", method="heterograph", parameters=parameters)
 
 
+# Entries of weight
+
+
+def test_a_unit_that_names_what_the_question_names_is_a_bridge_to_what_else_it_names(apart: Path) -> None:
+    with indexmill.open(apart) as snapshot:
+        given: dict[str, Any] = {"preset": "ours", "entries": 0, "near_texts": 0}
+        hits = ask(snapshot, "What do the Grey Hills feed?", EVERY, **given)
+        bridges = {one["title"]: one["bridge"] for hit in hits for one in reason(hit)["through"] if "bridge" in one}
+        assert bridges == {"Ilse": "The river rises in the hills."}
+        none = ask(snapshot, "What do the Grey Hills feed?", EVERY, **given, bridge=1)
+        assert not [one for hit in none for one in reason(hit)["through"] if "bridge" in one]
+
+
+def test_a_text_stands_before_the_units_that_it_says(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        for question in QUESTIONS:
+            hits = ask(snapshot, question, EVERY, preset="ours")
+            place = {reason(hit)["passages"][0]: rank for rank, hit in enumerate(hits) if hit.kind == "text"}
+            for rank, hit in enumerate(hits):
+                if hit.kind == "unit":
+                    assert place[reason(hit)["passages"][0]] < rank
+
+
+def test_where_nothing_is_named_and_only_texts_are_entries_it_is_dense(apart: Path) -> None:
+    with indexmill.open(apart) as snapshot:
+        for question in ("river", "lamps and stone"):
+            hits = of_kind(ask(snapshot, question, EVERY, preset="ours", entries=0, steps=0), "text")
+            assert [hit.id for hit in hits] == [hit.id for hit in snapshot.retrieve(question, method="dense", k=EVERY)]
+
+
 # What every method promises
 
 
 @pytest.mark.parametrize("parameters", [{}, {"entries": 2, "texts": 1}, {"token_budget": 12}, {"entries": 0}])
+@pytest.mark.parametrize("preset", ["ours", "paper"])
 @pytest.mark.parametrize("where", [None, {"document_id": ["bridge", "guild", "plain"]}])
 def test_a_batch_gives_each_question_what_it_gets_alone(
-    store: Path, parameters: dict[str, Any], where: dict[str, Any] | None
+    store: Path, parameters: dict[str, Any], preset: str, where: dict[str, Any] | None
 ) -> None:
-    given: dict[str, Any] = {"method": "heterograph", "k": 9, "where": where, "parameters": parameters}
+    given: dict[str, Any] = {"method": "heterograph", "k": 9, "where": where}
+    given["parameters"] = {"preset": preset, **parameters}
     with indexmill.open(store) as snapshot:
         alone = [snapshot.retrieve(question, **given) for question in QUESTIONS]
         assert snapshot.retrieve_batch(QUESTIONS, **given) == alone
@@ -419,7 +452,7 @@ def test_the_rank_of_passages_is_that_of_the_texts_among_the_hits(store: Path) -
             asked = [question for question in QUESTIONS if question]
             ranked = retriever.rank(Asked(asked, snapshot.encode(asked), snapshot.encode, allowed), 5)
             for question, found in zip(asked, ranked, strict=True):
-                hits = of_kind(ask(snapshot, question, EVERY, where=where), "text")[:5]
+                hits = of_kind(ask(snapshot, question, EVERY, where=where, preset="ours"), "text")[:5]
                 assert snapshot.passages.ids(found.rows) == [hit.id for hit in hits]
                 assert found.scores.tolist() == [hit.score for hit in hits]
 
@@ -437,7 +470,7 @@ def test_fused_takes_it_where_it_has_a_weight_and_says_through_what(tmp_path: Pa
         hits = snapshot.retrieve("Who is Ada Venn?", method="fused", k=7)
         assert len(hits) == 7
         assert {hit.kind for hit in hits} == {"passage"}
-        own = {hit.id: hit for hit in of_kind(ask(snapshot, "Who is Ada Venn?", EVERY), "text")}
+        own = {hit.id: hit for hit in of_kind(ask(snapshot, "Who is Ada Venn?", EVERY, preset="ours"), "text")}
         for hit in hits:
             told = reason(hit)
             (score,) = [one["score"] for one in told["methods"] if one["name"] == "heterograph"]
@@ -525,7 +558,12 @@ def test_whatever_the_graph_a_filter_shows_nothing_else_and_k_come_back(
     k = data.draw(st.integers(1, 12))
     asked = ["Ada Venn and Tallow", "stone river", "what is the marrow bridge"]
     given: dict[str, Any] = {"method": "heterograph", "where": where}
-    given["parameters"] = {"entries": data.draw(st.integers(0, 3))}
+    given["parameters"] = {
+        "entries": data.draw(st.integers(0, 3)),
+        "near_texts": data.draw(st.integers(0, 3)),
+        "widest_entity": data.draw(st.sampled_from((0, 100))),
+        "preset": data.draw(st.sampled_from(("ours", "paper"))),
+    }
     with indexmill.open(writer.store.root) as snapshot:
         alone = [snapshot.retrieve(question, k=k, **given) for question in asked]
         assert snapshot.retrieve_batch(asked, k=k, **given) == alone

@@ -23,6 +23,7 @@ from tasks.heterograph.graph import (
     linked,
     node_id,
     relation_nodes,
+    subjects,
     texts,
 )
 from tests.tasks.heterograph.graphs import (
@@ -124,6 +125,30 @@ def test_same_names_are_edges_of_their_own_kind_between_entities_that_units_name
     hinton, nobel = sorted(ids("hinton", "nobel prize"))
     same_as = pa.table({"entity_id": [hinton, hinton], "other_id": [nobel, "f" * 32]})
     assert pairs(prize().first(same_as), "same_as") == {(hinton, nobel)}
+
+
+def test_a_unit_is_linked_to_what_its_passage_is_about_unless_it_names_it() -> None:
+    corpus = prize()
+    first = corpus.passages["passage_id"].to_pylist()
+    about = [(first[1], *ids("stockholm"), "title"), (first[1], *ids("sweden"), "title")]
+    about += [(first[1], *ids("sweden"), "title"), (first[0], *ids("oslo"), "name")]
+    columns = zip(("passage_id", "entity_id", "kind"), zip(*about, strict=True), strict=True)
+    mentions = pa.table({name: strings(*values) for name, values in columns})
+    pieces = decomposed(corpus.units, corpus.unit_entities, corpus.relations), subjects(corpus.units, mentions)
+    graph = graph_of(*pieces)
+    said = [row["unit_id"] for row in corpus.units.to_pylist() if row["passage_id"] == first[1]]
+    assert len(said) == 2
+    assert pairs(graph, "subject") == {(one, *ids("sweden")) for one in said}  # both name Stockholm
+    assert set(ids("sweden")) <= set(graph.ids_of("N").to_pylist())
+    assert not set(ids("oslo")) & set(graph.ids_of("N").to_pylist())
+
+
+def test_every_link_has_the_kind_of_its_edge() -> None:
+    graph = prize().first()
+    owners = np.arange(len(graph)).repeat(np.diff(graph.links.indptr))
+    kind_of = {frozenset(ends): kind for ends, kind in zip(graph.edges.tolist(), graph.kinds.tolist(), strict=True)}
+    every = zip(owners.tolist(), graph.links.indices.tolist(), strict=True)
+    assert graph.link_kinds.tolist() == [kind_of[frozenset(ends)] for ends in every]
 
 
 def test_what_may_be_no_edge_is_refused() -> None:
