@@ -213,8 +213,8 @@ class _Made:
         if "".join(text.split()) == "".join(self.document.split()):
             return None
         self._add(_Piece("", len(self.document), 0))
-        arrays = (np.array(column, np.int32) for column in (self._starts, self._origins, self._ends))
-        return Visible(text, *arrays, self._blocks, self._outer, self._headings, self._targets)
+        starts, origins, ends = (np.array(column, np.int32) for column in (self._starts, self._origins, self._ends))
+        return Visible(text, starts, origins, ends, self._blocks, self._outer, self._headings, self._targets)
 
     def block(
         self,

@@ -66,11 +66,11 @@ def distinct(values: Rows) -> Rows:
     return ordered[changes(ordered)]
 
 
-def positions(values: Rows, within: npt.NDArray[np.integer]) -> tuple[Rows, npt.NDArray[np.bool_]]:
+def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) -> tuple[Rows, npt.NDArray[np.bool_]]:
     """Where each value stands in a column of distinct ascending ones, and whether it does."""
     if not len(within):
         return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.bool_)
-    at = np.minimum(within.searchsorted(values), len(within) - 1)
+    at: Rows = np.minimum(within.searchsorted(values), len(within) - 1)
     return at, within[at] == values
 
 

@@ -173,7 +173,9 @@ def strength(method: str, scores: npt.NDArray[np.floating]) -> Scores:
         span = float(values[0] - values[-1])
         relative = (values - values[-1]) / span if span > 0 else np.ones_like(values)
     share = _SHARES[method in FLOORS]
-    return (1.0 - share) * _HALF_RANK / (_HALF_RANK + np.arange(len(values))) + share * relative
+    by_rank = _HALF_RANK / (_HALF_RANK + np.arange(len(values), dtype=np.float64))
+    found: Scores = np.asarray((1.0 - share) * by_rank + share * relative)
+    return found
 
 
 def combine(lists: Mapping[str, Found], weights: Mapping[str, float], pool: int, k: int) -> Combined:

@@ -244,9 +244,8 @@ class HeterographNodes:
         come_from = self._come_from(rows)
         named = come_from if allowed is None else [passages[allowed[passages]] for passages in come_from]
         every = np.concatenate([np.empty(0, dtype=np.int64), *named])
-        documents, ids = iter(self._passages.documents_of(every)), iter(())
-        if explanations is not None:
-            ids = iter(self._passages.ids(every))
+        documents = iter(self._passages.documents_of(every))
+        ids = iter([] if explanations is None else self._passages.ids(every))
         reasons = repeat(None, len(rows)) if explanations is None else explanations
         its = zip(
             rows.tolist(), self.graph.kinds(rows), come_from, map(len, named), scores.tolist(), reasons, strict=True

@@ -79,7 +79,7 @@ class NameWords:
         known &= whole[of_name]
         (at,) = known.nonzero()
         # Of each name the rarest word: only names that hold that one are compared.
-        asking, _, rarest = best_of_each(of_name[at], -self.holders.degrees(numbers[at]))
+        asking, _, rarest = best_of_each(of_name[at], -self.holders.degrees(numbers[at]).astype(np.float64))
         owners, rows, _ = self.holders.links(numbers[at[rarest]])
         asked = asking[owners]
         lengths, wanted = self.starts.take(rows + 1) - self.starts.take(rows), counts[asked]

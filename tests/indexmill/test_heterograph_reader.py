@@ -691,7 +691,7 @@ def test_evaluation_counts_texts_and_units_alone(apart: Path) -> None:
         result = found.methods["heterograph"]
         seen: list[str] = []
         read = 0
-        for hit in ask(snapshot, question, EVERY):
+        for hit in ask(snapshot, question, EVERY, preset="ours"):
             read += hit.tokens or 0
             seen += [one for one in hit.document_ids if hit.kind in ("text", "unit") and one not in seen]
             if len(seen) == 6:
