@@ -104,13 +104,13 @@ class FusedParameters:
     tri_graph: _Weight = 1.0
     zoom_graph: _Weight = 0.5
     bm25: _Weight = 1.0
-    dense: _Weight = 0.9
+    dense: _Weight = 1.0
     lsh_tree: _Weight = 1.0
     community_tree: _Weight = 0.0
     heterograph: _Weight = 0.0
-    known: _Exponent = 4.8
-    agreed: _Exponent = 1.9
-    doubt: _Exponent = 1.6
+    known: _Exponent = 6.0
+    agreed: _Exponent = 1.5
+    doubt: _Exponent = 1.2
     pool: Annotated[int, Field(ge=1, le=10_000)] = 50
 
     def weights(self, methods: Sequence[str]) -> dict[str, float]:
