@@ -178,8 +178,8 @@ def _phrase(text: str, at: int, stop: int) -> str:
 def _shorter(name: str) -> Iterator[str]:
     """How else a person of several given names is called: "Frank Wright Tuttle" is "Frank Tuttle", too."""
     nickname = _NICKNAME.search(name)
-    if nickname:
-        name = f"{name[: nickname.start()]} {name[nickname.end() :]}".strip()
+    if nickname and (rest := f"{name[: nickname.start()]} {name[nickname.end() :]}".strip()):
+        name = rest
         yield name
         yield f"{nickname[1]} {name.split()[-1]}"
     rank = _RANK.match(name)

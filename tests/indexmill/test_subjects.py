@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from indexmill.models.recogniser import RulesRecogniser
 from indexmill.models.subjects import About, subjects_of
@@ -68,3 +70,41 @@ def test_of_a_titled_text_the_first_subject_says_how_else_it_is_called() -> None
     text = "Frank Wright Tuttle was a director.\n\nThe Cold River was his film."
     assert names(text, "Frank Tuttle") == [{"frank wright tuttle", "frank w tuttle"}]
     assert names("Vell is a town.\n\nOrrin Bay is near it.", "Orrin Bay") == []
+
+
+PIECES = st.sampled_from(
+    [
+        *('"Kelp"', "Ada", "“Bo”", "is", "was", "a", "The", "(born", ")", ",", "Sir", "J.", "\n\n", ".", "# ", "`x`"),
+        *("known as", "It"),
+    ]
+        '"Kelp"',
+        "Ada",
+        "“Bo”",
+        "is",
+        "was",
+        "a",
+        "The",
+        "(born",
+        ")",
+        ",",
+        "Sir",
+        "J.",
+        "\n\n",
+        ".",
+        "# ",
+        "`x`",
+        "known as",
+        "It",
+    ]
+)
+
+
+@given(st.text(max_size=20), st.lists(PIECES | st.text(max_size=6), max_size=24).map(" ".join))
+def test_any_text_is_read(title: str, text: str) -> None:
+    assert all(0 <= subject.start <= len(text) and subject.names for subject in about(text, title).subjects)
+
+
+def test_a_quoted_word_is_no_nickname_of_nothing() -> None:
+    text = '"Kelp" is a command. It lists harbours.'
+    subjects = subjects_of("", text, RulesRecogniser().recognise("", text)).subjects
+    assert [name for _, name in subjects[0].names] == ["kelp"]
