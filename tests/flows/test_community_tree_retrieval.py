@@ -129,7 +129,7 @@ def test_the_nearest_nodes_of_every_level_are_found(snapshot: Snapshot) -> None:
     vectors = on_grid(snapshot.encode([text for _, _, text in texts]))
     for question in questions(snapshot):
         scores = vectors @ on_grid(snapshot.encode([question]))[0]
-        hits = found(snapshot, question, passages=0)
+        hits = found(snapshot, question, passages=0, name_weight=0.0, hop_weight=0.0)
         for level in range(max(level for level, _, _ in texts) + 1):
             own = [(-float(scores[at]), key) for at, (of, key, _) in enumerate(texts) if of == level]
             expected = {key: np.float32(-score / UNIT) for score, key in sorted(own)[:5]}

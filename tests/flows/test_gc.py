@@ -86,7 +86,7 @@ def test_a_collection_makes_no_later_build_do_more(quick: Path) -> None:
     assert sum(one.stat().st_size for one in root.rglob("*") if one.is_file()) < sum(
         one.stat().st_size for one in (quick / "twin").rglob("*") if one.is_file()
     )
-    rows["doc-0001"] = ("Another night", "Goran Stave left the bridge of Quillon.")
+    rows["doc-0001"] = ("Another night", "On another night Goran Stave left the bridge of Quillon.")
     corpus = write_corpus(quick / "next.jsonl", rows)
     one, other = build(settings(root, corpus)), build(settings(quick / "twin", corpus))
     assert (one.manifest, one.parts_made, one.vectors_made) == (other.manifest, other.parts_made, other.vectors_made)

@@ -156,7 +156,7 @@ def test_an_evaluation_the_command_and_an_exported_folder_have_it_all(
     assert told["methods"]["heterograph"]["tokens_per_question"] > 0
     assert told["methods"]["heterograph"][f"recall@{len(titles)}"] == 1.0
     command = ["query", questions(snapshot)[0], "--store", str(folder / "store"), "--snapshot", "1"]
-    assert main([*command, "--method", "heterograph", "-k", "40", "--relations", "2", "--explain"]) == 0
+    assert main([*command, "--method", "heterograph", "-k", "400", "--relations", "2", "--explain"]) == 0
     assert "(unit)" in capsys.readouterr().out
     export_snapshot(FolderStore(folder / "store"), 1, tmp_path / "out", progress=Silent())
     with indexmill.open(tmp_path / "out") as exported:

@@ -52,7 +52,15 @@ def test_all_equals_the_public_names(name: str) -> None:
 
 
 def test_the_package_offers_the_reader_and_every_error() -> None:
-    assert set(indexmill.__all__) == {"Answer", "Hit", "Snapshot", "open", "open_llm", *indexmill.errors.__all__}
+    assert set(indexmill.__all__) == {
+        "Answer",
+        "Hit",
+        "Snapshot",
+        "open",
+        "open_llm",
+        "open_reranker",
+        *indexmill.errors.__all__,
+    }
     assert set(dir(indexmill)) == set(indexmill.__all__)
     assert indexmill.Answer.__name__ == "Answer"
     assert indexmill.Hit.__name__ == "Hit"

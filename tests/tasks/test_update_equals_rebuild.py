@@ -179,7 +179,7 @@ def test_a_document_that_is_there_leaves_the_traces_that_are_looked_for(tmp_path
             if found_by == "heterograph":
                 tables |= {"heterograph", "heterograph/nodes", "heterograph/edges", "heterograph/relations", "elements"}
             else:
-                tables |= {"summaries", "communities", "community_members"}
+                tables |= {"summaries", "communities", "community_members", "community_tree"}
             # Where its name is like another's, or one of the important.
             assert traces(snapshot, name, text) - {"same_as", "attributes"} == tables
 
