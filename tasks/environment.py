@@ -10,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["code_digest", "environment_fingerprint", "library_versions", "python_version"]
 
-_SHAPING = ("markdown-it-py", "numpy", "polars", "pyarrow", "sentencex", "tokenizers", "trafilatura")
+_SHAPING = ("PyStemmer", "markdown-it-py", "numpy", "polars", "pyarrow", "sentencex", "tokenizers", "trafilatura")
 
 
 @cache

@@ -23,8 +23,8 @@ that two walks have in common. A question that names nothing is answered by word
 *What is counted twice does harm.* Walks begin at the nearest passages, so dense counts 1 / (1 + c) beside them;
 lsh_tree reads the lists of dense and bm25 in its two rounds, so these count a fifth beside it.
 
-The order depends on the question and the settings alone, not on how many hits are asked for, and no term of it is a
-step: nothing is switched off or on by a threshold. ``docs/families.md`` has the measurements.
+The order depends on the question and the settings alone, not on how many hits are asked for. Certainty has one step:
+where no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ _Exponent = Annotated[float, Field(ge=-20, le=20)]
 class FusedParameters:
     """The settings of fusion: a weight for every method, 0 to leave it out, and how many passages of each count.
 
-    Only the weights' ratios matter. Those here were found on the even-numbered questions of all sets together;
-    ``docs/families.md`` says how well they do on the others, ``indexmill evaluate --fit`` finds one's own.
+    Only the weights' ratios matter. Those here were found on the even-numbered questions of four sets together;
+    ``docs/families.md`` says how well they do on others, ``indexmill evaluate --fit`` finds one's own.
 
     known, agreed, doubt: of the walks' certainty, see above. pool: passages of each method that count.
     """
