@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
 __all__ = [
+    "READ",
     "Allowed",
     "Asked",
     "Count",
@@ -65,6 +66,9 @@ Allowed = npt.NDArray[np.bool_]
 
 Explanations = list[dict[str, Any]] | None
 """One for each of some passages; None where a method has nothing to say."""
+
+READ = "read"
+"""In ``Asked.shared``: how many passages of a list that several methods read the one that reads most wants."""
 
 EXPLAINED_TOGETHER = 64
 """Questions whose hits are explained at once."""
@@ -159,6 +163,10 @@ class PassageRetriever(ABC):
     @abstractmethod
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """At most k passages for every question."""
+
+    def reads(self, k: int) -> int:
+        """How many passages of a list that several methods read it wants for k of its own."""
+        return k
 
     def coverage(self, asked: Asked) -> npt.NDArray[np.float64] | None:
         """How much of each question ``(n_questions,)`` the method's graph knows by name, 0 to 1 (``coverage``).

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever, Vectors
+from indexmill.retrieve.base import READ, Allowed, Asked, Found, PassageRetriever, Vectors
 from indexmill.retrieve.columns import first_of_each, paired, parts, products
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ def nearest_passages(shards: Sequence[Vectors], asked: Asked, k: int) -> list[tu
     """``nearest`` for what is asked of the passages' vectors: found once, for all methods that want them."""
     held, found = asked.shared.get("nearest", (0, []))
     if held < k:
-        held, found = k, nearest(shards, asked.vectors, k, asked.allowed)
+        held = max(k, asked.shared.get(READ, 0))
+        found = nearest(shards, asked.vectors, held, asked.allowed)
         asked.shared["nearest"] = (held, found)
     return found if held == k else [(rows[:k], scores[:k]) for rows, scores in found]

@@ -17,8 +17,10 @@ they do not, it only repeats the nearest passages. So the walks count by
 
     c(q) = exp(known coverage(q) + agreed agreement(q) - doubt)
 
-with the part of the question that its linked entities explain (``coverage``), and the part of their first ten passages
-that two walks have in common. A question that names nothing is answered by words and vectors.
+with the part of the question that its linked entities explain (``coverage``), and how soon a walk comes to what the
+question's words find first: 3 / (3 + place) of the first passage of bm25 and of lsh_tree in a walk's pool, in the mean.
+A walk that goes where the question leads passes by it; one that names common to thousands of documents have led away
+does not. A question that names nothing is answered by words and vectors.
 
 *What is counted twice does harm.* Walks begin at the nearest passages, so dense counts 1 / (1 + c) beside them;
 lsh_tree reads the lists of dense and bm25 in its two rounds, so these count a fifth beside it.
@@ -30,7 +32,6 @@ where no name is linked, walks only break ties. ``docs/families.md`` has the mea
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -42,6 +43,7 @@ from pydantic import Field
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.retrieve.base import (
+    READ,
     Asked,
     Explanations,
     Found,
@@ -75,14 +77,14 @@ _SHARES = (0.2, 0.6)
 _HALF_RANK = 3.0
 """The rank at which the part of a strength that is by rank has fallen to a half."""
 
-_HEAD = 10
-"""Passages of each walk that agreement is found in."""
+_WORDS = ("bm25", "lsh_tree")
+"""The methods whose first passage a walk is expected to come by; that of dense is where walks begin."""
 
-_READ_ALREADY = 0.2
+_READ_ALREADY = 0.3
 """What dense and bm25 count beside lsh_tree, which reads their lists."""
 
 _UNDECIDED = 0.5
-"""The agreement of a walk that there is no other beside."""
+"""The agreement of walks where there is no method of words."""
 
 _NOTHING_KNOWN = 1e-6
 """The certainty of walks for a question that names nothing: they order only what no other method finds."""
@@ -134,7 +136,10 @@ class FusedParameters:
         if coverage is None:
             return counted
         walks = [name for name in lists if name in FLOORS]
-        certainty = self.certainty(coverage, agreement([lists[name].rows for name in walks]))
+        found = agreement(
+            [lists[name].rows[: self.pool] for name in walks], [lists[name].rows for name in _WORDS if name in lists]
+        )
+        certainty = self.certainty(coverage, found)
         counted |= dict.fromkeys(walks, certainty)
         if "dense" in lists and not lists.keys().isdisjoint(_FROM_PASSAGES):
             counted["dense"] /= 1.0 + certainty
@@ -144,12 +149,12 @@ class FusedParameters:
 _WEIGHED = tuple(one.name for one in fields(FusedParameters) if one.name in METHODS)
 
 
-def agreement(heads: Sequence[Rows]) -> float:
-    """The part of their first ten passages that walks have in common, in the mean over all pairs of them."""
-    shares = [
-        len(np.intersect1d(one[:_HEAD], other[:_HEAD])) / _HEAD for one, other in itertools.combinations(heads, 2)
-    ]
-    return sum(shares) / len(shares) if shares else _UNDECIDED
+def agreement(walks: Sequence[Rows], words: Sequence[Rows]) -> float:
+    """How soon walks come to the first passages of other lists, from 0 to 1: in the mean over the pairs of both."""
+    places = [np.flatnonzero(walk == found[0])[:1] for walk in walks for found in words if len(found)]
+    if not places:
+        return _UNDECIDED
+    return sum(_HALF_RANK / (_HALF_RANK + int(place[0])) for place in places if len(place)) / len(places)
 
 
 class Combined(NamedTuple):
@@ -252,7 +257,9 @@ class Fused(PassageRetriever):
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages of each question: see ``PassageRetriever``."""
         setting = self._setting
-        ranked = [method.rank(asked, max(k, setting.pool)) for method in self._methods.values()]
+        depth = max(k, setting.pool)
+        asked.shared[READ] = max(method.reads(depth) for method in self._methods.values())
+        ranked = [method.rank(asked, depth) for method in self._methods.values()]
         known = covered(self._methods.values(), asked)
         for coverage, *of_question in zip(known, *ranked, strict=True):
             lists = dict(zip(self._methods, of_question, strict=True))

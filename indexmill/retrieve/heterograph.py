@@ -86,11 +86,11 @@ class HeterographParameters:
     steps: Count = 2
     token_budget: Annotated[int, Field(ge=1)] | None = None
     preset: Literal["ours", "paper"] = "ours"
-    entry_weight: Weight = 0.02
-    near_texts: Count = 50
+    entry_weight: Weight = 0.01
+    near_texts: Count = 20
     text_weight: Weight = 0.02
-    bridge: Weight = 0.5
-    bridge_power: Weight = 4.0
+    bridge: Weight = 0.7
+    bridge_power: Weight = 10.0
     bridge_residual: Share = 0.5
     rank_residual: Share = 1.0
     agreement: Weight = 0.5

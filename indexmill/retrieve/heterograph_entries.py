@@ -6,8 +6,8 @@ tells, and what the question names outweighs what merely resembles it:
 - *A name* in the question weighs its rarity, 1 / ln(e - 1 + n) for an entity of n documents; a longer name that holds
   it, the share that it is of its words, divided by the number of such names.
 - *A bridge*. Of the units that name an entity of the question, those that resemble the residual query, relative to the
-  most similar, bring their other entities in, each with its rarity times that similarity to a power: what the next step
-  of the question is about is seldom named in it.
+  most similar, bring their other entities in, each with that similarity to a power: what the next step of the question
+  is about is seldom named in it, and may well be common.
 - *The nearest* units, attributes and high-level elements weigh little beside a name, so that they decide where nothing
   is named, by degrees, and otherwise between what is alike. So do the nearest texts: each gets what an entry of its
   weight would return to, but passes nothing on.
@@ -213,7 +213,7 @@ def _bridged(
     found, weights, first = best_of_each(paired(asked[owners], brought), (relative**setting.bridge_power)[owners])
     new = ~positions(found, exact)[1]
     found, weights, first = found[new], weights[new], first[new]
-    return found, weights * nodes.rarity(parts(found)[1] - entities.start), units[owners[first]]
+    return found, weights, units[owners[first]]
 
 
 def _best(owners: Rows, values: Scores, count: int) -> Scores:

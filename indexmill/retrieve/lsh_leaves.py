@@ -7,9 +7,10 @@ where the snapshot holds the postings):
 
 (reciprocal ranks, Cormack et al., 2009, with a small constant, since the first few places are what is read). In its
 first hits the sentence nearest to the question is sought: what is said there about the question, such as a name that
-the question does not have. The second round asks for both: its vector is the question's with ``carried`` times that
-sentence's added to it, and so are its words. Passages stand in the order of the score of both rounds' lists, those of
-the first weighed by ``first_round``.
+the question does not have. The second round asks for both: it ranks by the question's words with ``carried`` times
+those of the sentence, and, of the passages in these lists, by the cosine to the question's vector with ``carried``
+times the sentence's. Passages stand in the order of the score of both rounds' lists, those of the first weighed by
+``first_round``, the second's by vectors by ``similarity``.
 
 What only a summary tells stays the paper's: see ``indexmill.retrieve.lsh_tree``.
 """
@@ -17,16 +18,16 @@ What only a summary tells stays the paper's: see ``indexmill.retrieve.lsh_tree``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.retrieve.base import Asked, Vectors
-from indexmill.retrieve.bm25 import TermIndex, question_terms
+from indexmill.retrieve.bm25 import TermIndex, by_words, question_terms
 from indexmill.retrieve.columns import first_of_each, paired, parts, products
-from indexmill.retrieve.dense import nearest, nearest_passages
+from indexmill.retrieve.dense import nearest_passages
 from indexmill.retrieve.lsh_tree import LshTreeParameters
 from indexmill.retrieve.stacked import taken
 from indexmill.terms import COMMON, Analyser
@@ -74,36 +75,24 @@ class Leaves:
         near = nearest_passages(self._passages, asked, depth)
         if setting.preset == "paper":
             return [Ordered(rows[:k], scores[:k]) for rows, scores in near]
-        said = [Counter(terms) for terms in question_terms(asked.questions)]
-        cosines = [rows[: setting.pool] for rows, _ in near]
-        lists = self._lists(cosines, said, asked, setting)
+        lists = [[rows[: setting.pool]] for rows, _ in near]
+        if self._index is not None:
+            words = by_words(self._index, asked, setting.pool)
+            lists = [[*of_one, ranked.rows] for of_one, ranked in zip(lists, words, strict=True)]
         ordered = [reciprocal_ranks(of_one, setting.constant) for of_one in lists]
         sentences = np.full(len(near), -1, dtype=np.int64)
         if setting.carried > 0:
             sentences = self._sentences_of([rows[: setting.first_hits] for rows in ordered], asked.vectors)
             (led,) = (sentences >= 0).nonzero()
-            more = self._second(led, sentences[led], said, asked, setting) if len(led) else []
+            more = self._second(led, sentences[led], [lists[at] for at in led.tolist()], asked, setting)
             for question, second in zip(led.tolist(), more, strict=True):
                 first = lists[question]
-                weights = [setting.first_round] * len(first) + [1.0] * len(second)
+                weights = [setting.first_round] * len(first) + [setting.similarity, 1.0][: len(second)]
                 ordered[question] = reciprocal_ranks([*first, *second], setting.constant, weights)
         return [
             Ordered(_filled(rows, its[0], k), its[1][:k], sentence)
             for rows, its, sentence in zip(ordered, near, sentences.tolist(), strict=True)
         ]
-
-    def _lists(
-        self,
-        cosines: Sequence[Rows],
-        terms: Sequence[Mapping[str, float]],
-        asked: Asked,
-        setting: LshTreeParameters,
-    ) -> list[list[Rows]]:
-        """The passages of each question, by their cosine and by their words."""
-        if self._index is None:
-            return [[rows] for rows in cosines]
-        words = self._index.rank(terms, setting.pool, asked.allowed)
-        return [[rows, ranked.rows] for rows, ranked in zip(cosines, words, strict=True)]
 
     def _sentences_of(self, hits: Sequence[Rows], vectors: Vectors) -> Rows:
         """The sentence of each question's hits that is nearest to it, of equals the first; -1 where there is none."""
@@ -123,27 +112,39 @@ class Leaves:
         return found
 
     def _second(
-        self,
-        led: Rows,
-        sentences: Rows,
-        said: Sequence[Mapping[str, float]],
-        asked: Asked,
-        setting: LshTreeParameters,
+        self, led: Rows, sentences: Rows, lists: Sequence[list[Rows]], asked: Asked, setting: LshTreeParameters
     ) -> list[list[Rows]]:
-        """The lists of the second round, of the questions that have a sentence."""
+        """The lists of the second round by vectors and by words, of the questions that have a sentence.
+
+        lists: of the first round, parallel to these questions.
+        """
+        if not len(led):
+            return []
+        words = [[] for _ in led] if self._index is None else self._second_words(led, sentences, asked, setting)
+        rows = [np.unique(np.concatenate([*first, *second])) for first, second in zip(lists, words, strict=True)]
+        moved = asked.vectors.copy()
         order = sentences.argsort()
-        moved = asked.vectors[led]
-        moved[order] += np.float32(setting.carried) * taken(self._sentences, sentences[order])
-        near = [rows for rows, _ in nearest(self._passages, moved, setting.pool, asked.allowed)]
+        moved[led[order]] += np.float32(setting.carried) * taken(self._sentences, sentences[order])
+        pairs = paired(led.repeat([len(its) for its in rows]), np.concatenate(rows))
+        scores = products(self._passages, moved, pairs)
+        owners, passages = parts(pairs)
+        best = np.lexsort((passages, -scores, owners))
+        cuts = np.cumsum([len(its) for its in rows])[:-1]
+        return [[near, *its] for near, its in zip(np.split(passages[best], cuts), words, strict=True)]
+
+    def _second_words(self, led: Rows, sentences: Rows, asked: Asked, setting: LshTreeParameters) -> list[list[Rows]]:
+        """The passages by the words of each question and of its sentence."""
         analyser = Analyser()
+        said = question_terms([asked.questions[at] for at in led.tolist()])
         terms = []
-        for question, text in zip(led.tolist(), self._texts(sentences), strict=True):
-            more = Counter(term for term in analyser.terms(text) if term not in COMMON)
-            weights = dict(said[question])
-            for term, count in more.items():
-                weights[term] = weights.get(term, 0) + setting.carried * count
+        for own, text in zip(said, self._texts(sentences), strict=True):
+            weights: dict[str, float] = dict(Counter(own))
+            for term, count in Counter(analyser.terms(text)).items():
+                if term not in COMMON:
+                    weights[term] = weights.get(term, 0) + setting.carried * count
             terms.append(weights)
-        return self._lists(near, terms, asked, setting)
+        ranking = self._index.rank(terms, setting.pool, asked.allowed) if self._index else ()
+        return [[ranked.rows] for ranked in ranking]
 
 
 def reciprocal_ranks(lists: Sequence[Rows], constant: float, weights: Sequence[float] | None = None) -> Rows:

@@ -77,6 +77,10 @@ class LshTreeReader(PassageRetriever):
             open_term_index(snapshot) if "bm25" in snapshot.manifest.families else None,
         )
 
+    def reads(self, k: int) -> int:
+        """Those of its first round: see ``PassageRetriever``."""
+        return max(k, self._setting.pool)
+
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages in the order of two rounds: see ``Leaves``, and ``PassageRetriever``.
 

@@ -61,6 +61,35 @@ def test_scores_are_those_of_the_formula(parameters: dict[str, float]) -> None:
         assert [score for _, score in found] == pytest.approx([expected[row] for row, _ in found])
 
 
+def test_a_title_that_the_question_says_counts_once_more_and_by_its_share_of_the_title() -> None:
+    titles, texts = ["lamp", "lamp of the river", "", ""], ["river", "river", "lamp", "lamp stone"]
+    shard = postings(titles, texts, 2)
+    (alone,) = TermIndex([shard], Bm25Parameters(title=0.0)).rank([["lamp"]], 4)
+    (found,) = TermIndex([shard], Bm25Parameters(title=0.5)).rank([["lamp"]], 4)
+    lengths = np.array([1.0, 4.0])
+    idf = math.log(1 + (4 - 2 + 0.5) / 2.5)
+    norms = 1.2 * lengths / (lengths.sum() / 4)
+    more = dict(zip((0, 1), (0.5 * idf * 2.2 / (1 + norms)).tolist(), strict=True))
+    expected = {row: score + more.get(row, 0) for row, score in zip(alone.rows.tolist(), alone.scores, strict=True)}
+    assert dict(zip(found.rows.tolist(), found.scores, strict=True)) == pytest.approx(expected)
+    assert found.rows[0] == 0
+    assert np.bincount(found.places, found.parts) == pytest.approx(found.scores)
+
+
+def test_postings_of_before_titles_were_counted_are_ranked_by_passages() -> None:
+    shard = postings(["lamp", ""], ["river lamp", "lamp"], 1)
+    before = {name: array for name, array in shard.items() if not name.startswith("titles.")}
+    (expected,) = TermIndex([shard], Bm25Parameters(title=0.0)).rank([["lamp"]], 2)
+    (found,) = TermIndex([before]).rank([["lamp"]], 2)
+    assert exact(found) == exact(expected)
+
+
+def test_fewer_of_what_is_ranked_are_its_first() -> None:
+    held = index(TEXTS)
+    (whole,), (few,) = (list(held.rank(question_terms(["river lamp"]), k)) for k in (6, 2))
+    assert exact(whole.first(2)) == exact(few)
+
+
 def test_a_passage_that_shares_no_term_is_no_hit() -> None:
     held = index(TEXTS)
     assert [row for row, _ in best(held, "stone of unheard words", k=6)] == [4]
@@ -166,7 +195,7 @@ def test_a_question_in_a_batch_gets_what_it_gets_alone(store: Path) -> None:
 
 
 def test_the_parameters_of_the_snapshot_are_used(tmp_path: Path) -> None:
-    writer(tmp_path / "flat", k1=0.0).publish()
+    writer(tmp_path / "flat", k1=0.0, title=0.0).publish()
     with indexmill.open(tmp_path / "flat") as snapshot:
         scores = [hit.score for hit in snapshot.retrieve("bridge", method="bm25")]
     assert scores == pytest.approx([math.log(1 + 3.5 / 2.5)] * 2)

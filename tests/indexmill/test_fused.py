@@ -62,12 +62,21 @@ def test_the_order_is_that_of_the_weighted_strengths() -> None:
     assert found.places.tolist() == [[2, 1, 0, -1], [0, 1, -1, 2]]
 
 
+def test_walks_agree_with_words_as_soon_as_they_come_to_what_these_find_first() -> None:
+    walk, other, none = np.array([4, 7, 9]), np.array([9, 4]), np.empty(0, np.int64)
+    assert agreement([walk], [np.array([4, 1])]) == 1.0
+    assert agreement([walk], [np.array([9, 4])]) == pytest.approx(3 / 5)
+    assert agreement([walk, other], [np.array([9]), np.array([4])]) == pytest.approx((3 / 5 + 1 + 1 + 3 / 4) / 4)
+    assert agreement([walk], [np.array([5])]) == 0.0
+    assert agreement([walk, none], [np.array([4]), none]) == 0.5
+    assert agreement([walk], []) == agreement([walk], [none]) == 0.5
+
+
 def test_walks_count_by_what_they_know_of_the_question_and_by_their_agreement() -> None:
     setting = FusedParameters(known=4.0, agreed=2.0, doubt=1.0)
     one, other = listed(*((row, 1.0 / (1 + row)) for row in range(10))), listed(*((row, 1.0) for row in range(5, 15)))
     lists = {"tri_graph": one, "zoom_graph": other, "bm25": one, "dense": one}
-    assert agreement([one.rows, other.rows]) == 0.5
-    certainty = math.exp(4.0 * 0.5 + 2.0 * 0.5 - 1.0)
+    certainty = math.exp(4.0 * 0.5 + 2.0 * (1 + 0) / 2 - 1.0)
     assert setting.counted(lists, 0.5) == pytest.approx(
         {"tri_graph": certainty, "zoom_graph": certainty, "bm25": 1.0, "dense": 1 / (1 + certainty)}
     )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.terms import Analyser, term_keys
-from tasks.bm25 import counts, merged, postings
+from tasks.bm25 import FIELDS, counts, merged, postings
 
 
 def test_the_arrays_of_two_passages() -> None:
@@ -19,13 +19,13 @@ def test_the_arrays_of_two_passages() -> None:
         found[names[key]] = list(zip(made["passages"][part].tolist(), made["counts"][part].tolist(), strict=True))
     assert found == {"the": [(0, 2)], "bridge": [(0, 5)], "a": [(1, 1)], "lamp": [(1, 1)]}
     assert made["lengths"].tolist() == [7, 2]
+    dtypes = {"keys": "<u8", "indptr": "|u1", "passages": "|u1", "counts": "|u1", "lengths": "|u1"}
     assert {name: array.dtype.str for name, array in made.items()} == {
-        "keys": "<u8",
-        "indptr": "|u1",
-        "passages": "|u1",
-        "counts": "|u1",
-        "lengths": "|u1",
+        field + name: dtype for field in FIELDS for name, dtype in dtypes.items()
     }
+    titles = {name.removeprefix("titles."): array.tolist() for name, array in made.items() if "titles" in name}
+    assert [names[key] for key in titles.pop("keys")] == ["bridge"]
+    assert titles == {"indptr": [0, 1], "passages": [0], "counts": [1], "lengths": [1, 0]}
     assert counts([made, made]) == {"passages": 4, "words": 18, "postings": 8}
 
 
