@@ -1,8 +1,9 @@
 """Stage `bm25`: which terms a shard's passages hold, and how often.
 
 A shard's pack `bm25` has no texts and nothing of the rest of the corpus, so that a refresh makes the changed shards
-alone; a reader adds up document frequencies and lengths over the shards. Each integer array is of the smallest unsigned
-type that holds it:
+alone; a reader adds up document frequencies and lengths over the shards. Two fields are counted: what a passage says,
+its document's title among it, and, under names that begin with ``titles.``, that title alone. Each integer array is of
+the smallest unsigned type that holds it:
 
     keys        (n_terms,) uint64, ascending: the key of each term, see `indexmill.terms`
     indptr      (n_terms + 1,) where the postings of each term begin
@@ -13,6 +14,7 @@ type that holds it:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +32,10 @@ from tasks.split import title_prefix
 from tasks.stage import Inputs, Outputs, Stage
 from tasks.unchanged import unchanged
 
-__all__ = ["STAGE", "counts", "estimate", "merged", "postings"]
+__all__ = ["FIELDS", "STAGE", "counts", "estimate", "merged", "postings"]
+
+FIELDS = ("", "titles.")
+"""What the names of each field's arrays begin with."""
 
 
 def counts(packs: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, int]:
@@ -46,21 +51,28 @@ def postings(titles: Sequence[str], texts: Sequence[str], title_weight: int) -> 
     """The arrays of some passages: their texts, and the titles above them, each counted `title_weight` times."""
     terms = Analyser().terms
     numbers: dict[str, int] = {}
-    found: list[int] = []
-    lengths = np.zeros(len(texts), np.int64)
     title, above = "", list[int]()
+    said, named = list[list[int]](), list[list[int]]()
     for row, text in enumerate(texts):
         if titles[row] != title:
             title = titles[row]
-            above = [numbers.setdefault(term, len(numbers)) for term in terms(title)] * title_weight
+            above = [numbers.setdefault(term, len(numbers)) for term in terms(title)]
         inside = [numbers.setdefault(term, len(numbers)) for term in terms(text)]
-        found += above
-        found += inside
-        lengths[row] = len(above) + len(inside)
-    keys, key_of = np.unique(term_keys(numbers), return_inverse=True)  # terms of one key are one term
-    place = key_of[np.array(found, np.int64)] * len(texts) + np.arange(len(texts)).repeat(lengths)
+        said.append(above * title_weight + inside)
+        named.append(above)
+    keys = term_keys(numbers)
+    found = zip(FIELDS, (said, named), strict=True)
+    return {f"{field}{name}": array for field, held in found for name, array in _field(keys, held).items()}
+
+
+def _field(keys: NDArray[np.uint64], held: Sequence[Sequence[int]]) -> dict[str, NDArray[Any]]:
+    """The arrays of one field. keys: of all terms. held: the terms of each passage."""
+    lengths = np.fromiter(map(len, held), np.int64, len(held))
+    found = np.fromiter(itertools.chain.from_iterable(held), np.int64, int(lengths.sum()))
+    keys, key_of = np.unique(keys[found], return_inverse=True)  # terms of one key are one term
+    place = key_of * len(held) + np.arange(len(held)).repeat(lengths)
     place, occurrences = np.unique(place, return_counts=True)
-    term, passage = np.divmod(place, max(len(texts), 1))
+    term, passage = np.divmod(place, max(len(held), 1))
     return {
         "keys": keys,
         "indptr": _small(np.searchsorted(term, np.arange(len(keys) + 1))),
@@ -82,14 +94,21 @@ def merged(
 
     Each pack comes with the row that every passage of it has now, -1 for one that is not there any more.
     """
+    return {
+        f"{field}{name}": array for field in FIELDS for name, array in _merged_field(field, packs, passages).items()
+    }
+
+
+def _merged_field(
+    field: str, packs: Sequence[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]], passages: int
+) -> dict[str, NDArray[Any]]:
     lengths = np.zeros(passages, np.int64)
     columns = []
     for pack, row_of in packs:
-        lengths[row_of[row_of >= 0]] = pack["lengths"][row_of >= 0]
-        ends = pack["indptr"].astype(np.int64)
-        held = np.diff(ends)
-        rows, keys = row_of[pack["passages"]], pack["keys"].repeat(held)
-        columns.append((keys[rows >= 0], rows[rows >= 0], pack["counts"][rows >= 0].astype(np.int64)))
+        lengths[row_of[row_of >= 0]] = pack[f"{field}lengths"][row_of >= 0]
+        held = np.diff(pack[f"{field}indptr"].astype(np.int64))
+        rows, keys = row_of[pack[f"{field}passages"]], pack[f"{field}keys"].repeat(held)
+        columns.append((keys[rows >= 0], rows[rows >= 0], pack[f"{field}counts"][rows >= 0].astype(np.int64)))
     keys, rows, counts = (np.concatenate(column) for column in zip(*columns, strict=True))
     order = np.lexsort((rows, keys))
     distinct, first = np.unique(keys[order], return_index=True)
@@ -142,4 +161,4 @@ def _read(plain: Plain) -> list[str]:
     return [f"{text} {words}" if words else text for text, words in zip(texts, plain.targets, strict=True)]
 
 
-STAGE = Stage("bm25", version=2, compute=_compute, libraries=("PyStemmer", "numpy"), estimate=estimate)
+STAGE = Stage("bm25", version=3, compute=_compute, libraries=("PyStemmer", "numpy"), estimate=estimate)

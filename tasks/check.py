@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from indexmill.names import NameIndex
 from schemas.tables import DESCRIBED, RELATED, SAME_AS
+from tasks.bm25 import FIELDS
 from tasks.check_heterograph import Made, check_attributes, check_elements, check_graph, check_units, rows_of_kinds
 from tasks.check_rules import CheckError
 from tasks.check_rules import check_lengths as _check_lengths
@@ -265,6 +266,12 @@ def _bits(hashed: bytes) -> str:
 
 def check_postings(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> None:
     """Raise CheckError where a shard's bm25 arrays do not fit each other or its passages."""
+    for field in FIELDS:
+        names = ("keys", "indptr", "passages", "counts", "lengths")
+        _check_field({name: pack[field + name] for name in names}, rows, f"{where} {field}".rstrip(" ."))
+
+
+def _check_field(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> None:
     keys, ends, passages = pack["keys"], pack["indptr"].astype(np.int64), pack["passages"].astype(np.int64)
     _refuse_if(len(pack["lengths"]) != rows, f"{where}: {len(pack['lengths'])} lengths for {rows} passages")
     _refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"{where}: the terms are not in the order of their keys")
@@ -284,4 +291,4 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     return Estimate(bytes={"checked": Range(0, 200)})
 
 
-STAGE = Stage("check", version=6, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)
+STAGE = Stage("check", version=7, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)

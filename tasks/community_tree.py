@@ -47,7 +47,7 @@ from tasks.stage import Inputs, Outputs, Stage
 
 __all__ = ["STAGE", "SUBJECT_KINDS", "counts", "estimate"]
 
-SUBJECT_KINDS = ("title",)
+SUBJECT_KINDS = ("title", "subject")
 """Kinds of mentions that say what a passage is about."""
 
 Array = NDArray[Any]
@@ -246,4 +246,4 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-STAGE = Stage("community_tree", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage("community_tree", version=3, compute=_compute, libraries=("numpy",), estimate=estimate)

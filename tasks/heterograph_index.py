@@ -102,6 +102,7 @@ _VECTORS = {
 }
 """Where the vectors of each kind are: the packs beside those tables, and the array in each."""
 
+_MOST_SUBJECTS = 16  # of one passage: it has hardly more paragraphs than that
 _TITLE_WORDS = 100  # of an overview at most: a canonical name has 200 characters
 
 
@@ -350,7 +351,7 @@ def _most_said(inputs: Inputs, expected: Mapping[str, Range], passages: int) -> 
 def _most_subjects(inputs: Inputs, expected: Mapping[str, Range]) -> int:
     """What one passage is about at most."""
     if any(name.startswith("mentions/") for name in expected):
-        return 2  # a title, with its qualifier and without
+        return 2 + _MOST_SUBJECTS  # a title, with its qualifier and without, and subjects of paragraphs
     mentions = inputs.tables("mentions", MENTIONS, "passage_id", "kind")
     about = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
     return pc.max(about.group_by("passage_id").aggregate([([], "count_all")])["count_all"]).as_py() or 0
@@ -363,4 +364,4 @@ def _words(inputs: Inputs, names: int) -> int:
     return int(words[len(words) - min(names, len(words)) :].sum())
 
 
-STAGE = Stage("heterograph", version=2, compute=_compute, libraries=("numpy", "polars", "scipy"), estimate=estimate)
+STAGE = Stage("heterograph", version=3, compute=_compute, libraries=("numpy", "polars", "scipy"), estimate=estimate)

@@ -7,6 +7,10 @@ BM25 and Beyond, 2009, section 3.4).
 with f the occurrences of t in the passage p of l_p terms, and n_t of all N passages holding t. A term that the question
 repeats counts as often. The shards hold occurrences and lengths; n_t and the mean are of the whole corpus, added up
 here, so the score does not depend on how the corpus is cut, nor on which passages may take part.
+
+Two fields are scored so, and added up (their occurrences are not: section 3.6 argues for that where fields have one
+length): what a passage says, and, times ``title``, the title of its document alone, wholly discounted by its length
+(b = 1), since a title that the question says entirely is worth more than one that it says in part.
 """
 
 from __future__ import annotations
@@ -41,16 +45,25 @@ HELD_POSTINGS = 1 << 20
 """Postings that are held at once, unless one question has more: some 50 MB."""
 
 
+_NAMES = ("keys", "indptr", "passages", "counts", "lengths")
+"""The arrays of a field."""
+
+_TITLE_B = 1.0
+"""How far long titles are discounted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bm25Parameters:
     """The settings of ranking.
 
     k1: how soon more occurrences of a term stop to count. b: how far long passages are discounted, 0 to 1.
-    common_words: whether words like "the" count in a question that has others.
+    title: what the score of the title alone counts beside that of the passage. common_words: whether words like "the"
+    count in a question that has others.
     """
 
     k1: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.2
     b: Annotated[float, Field(ge=0, le=1)] = 0.75
+    title: Annotated[float, Field(ge=0, le=100)] = 0.5
     common_words: bool = False
 
 
@@ -58,7 +71,8 @@ class Ranked(NamedTuple):
     """The passages of one question, best first, ties by row.
 
     rows: ``(k,) int64``. scores: ``(k,) float64``. places, terms, parts: for every term of the question that is in one
-    of them, the place in ``rows``, the term's in the question, and what it adds to the score.
+    of them, and once more where it is in its title, the place in ``rows``, the term's in the question, and what it adds
+    to the score.
     """
 
     rows: Rows
@@ -68,6 +82,82 @@ class Ranked(NamedTuple):
     parts: Scores
 
 
+class _Postings(NamedTuple):
+    """What some terms add to the scores of passages.
+
+    rows: the passages, term after term, ascending for each. added: to the score of each. bounds: where each term's are.
+    """
+
+    rows: Rows
+    added: Scores
+    bounds: Rows
+
+    def of(self, terms: Rows, repeats: Scores) -> tuple[list[Rows], list[Scores], Rows]:
+        """The passages and what is added to them, term by term, with so many repeats; and how many each term has."""
+        low, high = self.bounds[terms], self.bounds[terms + 1]
+        parts = [slice(*bounds) for bounds in zip(low.tolist(), high.tolist(), strict=True)]
+        added = [self.added[part] * n for part, n in zip(parts, repeats.tolist(), strict=True)]
+        return [self.rows[part] for part in parts], added, high - low
+
+
+class _Field:
+    """The postings of one field in some shards. prefix: of the names of its arrays."""
+
+    def __init__(self, shards: Sequence[Arrays], prefix: str) -> None:
+        self._shards = [{name: shard[prefix + name] for name in _NAMES} for shard in shards]
+        lengths = [shard["lengths"] for shard in self._shards]
+        self._starts = np.cumsum([0, *map(len, lengths)])
+        self._lengths = np.concatenate([np.empty(0), *lengths])
+        self._mean = float(self._lengths.mean()) if self._lengths.any() else 1.0
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def with_parameters(self, k1: float, b: float, weight: float) -> _Field:
+        """The same postings, scored with other settings."""
+        other = copy.copy(self)
+        other._norms = k1 * (1 - b + b * self._lengths / self._mean)
+        other._gain = weight * (k1 + 1)
+        return other
+
+    def find(self, wanted: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
+        """Where the postings of some terms begin in each shard, and how many they are: ``(n_shards, n_terms)``."""
+        firsts = np.zeros((len(self._shards), len(wanted)), np.int64)
+        sizes = np.zeros_like(firsts)
+        for i, shard in enumerate(self._shards):
+            keys, indptr = shard["keys"], shard["indptr"]
+            at = keys.searchsorted(wanted)
+            (held,) = (at < len(keys)).nonzero()
+            held = held[keys[at[held]] == wanted[held]]
+            firsts[i, held] = indptr[at[held]]
+            sizes[i, held] = indptr[at[held] + 1]
+        sizes -= firsts
+        return firsts, sizes
+
+    def postings(self, firsts: Rows, sizes: Rows, allowed: Allowed | None) -> _Postings:
+        """Those of the terms that were found there."""
+        frequencies = sizes.sum(axis=0)
+        bounds = np.concatenate(([0], frequencies.cumsum()))
+        ends = sizes.T.cumsum().reshape(sizes.T.shape).T  # of each shard's part of each term
+        rows, counts = np.empty(bounds[-1], np.int64), np.empty(bounds[-1])
+        for shard, start, first, size, end in zip(
+            self._shards, self._starts.tolist(), firsts, sizes, ends, strict=False
+        ):
+            step = np.arange(int(size.sum())) - (size.cumsum() - size).repeat(size)
+            places, into = first.repeat(size) + step, (end - size).repeat(size) + step
+            rows[into] = shard["passages"][places]
+            rows[into] += start
+            counts[into] = shard["counts"][places]
+        odds = (len(self) - frequencies + 0.5) / (frequencies + 0.5)
+        idf = np.array([math.log1p(ratio) for ratio in odds.tolist()])
+        added = idf.repeat(frequencies) * (counts * self._gain / (counts + self._norms[rows]))
+        if allowed is not None:
+            kept = allowed[rows]
+            bounds = np.concatenate(([0], kept.cumsum()))[bounds]
+            rows, added = rows[kept], added[kept]
+        return _Postings(rows, added, bounds)
+
+
 class TermIndex:
     """The postings of some shards, which may be memory maps; a question reads those of its own terms alone.
 
@@ -75,11 +165,7 @@ class TermIndex:
     """
 
     def __init__(self, shards: Sequence[Arrays], parameters: Bm25Parameters | None = None) -> None:
-        self._shards = [{name: shard[name] for name in ("keys", "indptr", "passages", "counts")} for shard in shards]
-        lengths = np.concatenate([np.empty(0), *(shard["lengths"] for shard in shards)])
-        self._starts = np.cumsum([0, *(len(shard["lengths"]) for shard in shards)])
-        self._lengths = lengths
-        self._mean = float(lengths.mean()) if lengths.any() else 1.0
+        self._held = [_Field(shards, prefix) for prefix in _prefixes(shards)]
         self._use(parameters or Bm25Parameters())
 
     def with_parameters(self, parameters: Bm25Parameters) -> TermIndex:
@@ -89,11 +175,13 @@ class TermIndex:
         return other
 
     def _use(self, setting: Bm25Parameters) -> None:
-        self._norms: Scores = setting.k1 * (1 - setting.b + setting.b * self._lengths / self._mean)
-        self._gain = setting.k1 + 1
+        passages, *titles = self._held
+        self._fields = [passages.with_parameters(setting.k1, setting.b, 1.0)]
+        if setting.title:
+            self._fields += [field.with_parameters(setting.k1, _TITLE_B, setting.title) for field in titles]
 
     def __len__(self) -> int:
-        return len(self._norms)
+        return len(self._held[0])
 
     def rank(
         self,
@@ -111,8 +199,9 @@ class TermIndex:
         ]
         order = sorted({term for terms in counted for term, _ in terms})
         number = {term: i for i, term in enumerate(order)}
-        firsts, sizes = self._find(term_keys(order))
-        frequencies = sizes.sum(axis=0)
+        keys = term_keys(order)
+        places = [field.find(keys) for field in self._fields]
+        frequencies = np.sum([sizes.sum(axis=0) for _, sizes in places], axis=0)
         sought = [
             (np.array([number[term] for term, _ in terms], np.int64), np.array([n for _, n in terms], np.float64))
             for terms in counted
@@ -120,58 +209,18 @@ class TermIndex:
         first = 0
         for end in _groups([terms for terms, _ in sought], frequencies):
             chosen = np.unique(np.concatenate([terms for terms, _ in sought[first:end]]))
-            rows, weights, bounds = self._postings(firsts[:, chosen], sizes[:, chosen], allowed)
+            held = [
+                field.postings(firsts[:, chosen], sizes[:, chosen], allowed)
+                for field, (firsts, sizes) in zip(self._fields, places, strict=True)
+            ]
             for terms, repeats in sought[first:end]:
-                yield self._best(chosen.searchsorted(terms), repeats, rows, weights, bounds, k)
+                yield self._best([one.of(chosen.searchsorted(terms), repeats) for one in held], k)
             first = end
 
-    def _find(self, wanted: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
-        """Where the postings of some terms begin in each shard, and how many they are: ``(n_shards, n_terms)``."""
-        firsts = np.zeros((len(self._shards), len(wanted)), np.int64)
-        sizes = np.zeros_like(firsts)
-        for i, shard in enumerate(self._shards):
-            keys, indptr = shard["keys"], shard["indptr"]
-            at = keys.searchsorted(wanted)
-            (held,) = (at < len(keys)).nonzero()
-            held = held[keys[at[held]] == wanted[held]]
-            firsts[i, held] = indptr[at[held]]
-            sizes[i, held] = indptr[at[held] + 1]
-        sizes -= firsts
-        return firsts, sizes
-
-    def _postings(self, firsts: Rows, sizes: Rows, allowed: Allowed | None) -> tuple[Rows, Scores, Rows]:
-        """The passages of some terms, term after term, what the term adds to the score of each, and the terms' bounds.
-
-        A term's passages are ascending.
-        """
-        frequencies = sizes.sum(axis=0)
-        bounds = np.concatenate(([0], frequencies.cumsum()))
-        ends = sizes.T.cumsum().reshape(sizes.T.shape).T  # of each shard's part of each term
-        rows, counts = np.empty(bounds[-1], np.int64), np.empty(bounds[-1])
-        for shard, start, first, size, end in zip(
-            self._shards, self._starts.tolist(), firsts, sizes, ends, strict=False
-        ):
-            step = np.arange(int(size.sum())) - (size.cumsum() - size).repeat(size)
-            places, into = first.repeat(size) + step, (end - size).repeat(size) + step
-            rows[into] = shard["passages"][places]
-            rows[into] += start
-            counts[into] = shard["counts"][places]
-        odds = (len(self) - frequencies + 0.5) / (frequencies + 0.5)
-        idf = np.array([math.log1p(ratio) for ratio in odds.tolist()])
-        weights = idf.repeat(frequencies) * (counts * self._gain / (counts + self._norms[rows]))
-        if allowed is not None:
-            kept = allowed[rows]
-            bounds = np.concatenate(([0], kept.cumsum()))[bounds]
-            rows, weights = rows[kept], weights[kept]
-        return rows, weights, bounds
-
-    def _best(self, terms: Rows, repeats: Scores, rows: Rows, weights: Scores, bounds: Rows, k: int) -> Ranked:
-        """Rank the passages of one question's terms; each passage's score is added up in the order of the terms."""
-        parts = [slice(low, high) for low, high in zip(bounds[terms].tolist(), bounds[terms + 1].tolist(), strict=True)]
-        passages = np.concatenate([rows[:0], *(rows[part] for part in parts)])
-        added = np.concatenate(
-            [weights[:0], *(weights[part] * n for part, n in zip(parts, repeats.tolist(), strict=True))]
-        )
+    def _best(self, fields: Sequence[tuple[list[Rows], list[Scores], Rows]], k: int) -> Ranked:
+        """Rank the passages of one question; a score is added up field by field in the order of the terms."""
+        passages = np.concatenate([np.empty(0, np.int64), *(rows for field, _, _ in fields for rows in field)])
+        added = np.concatenate([np.empty(0), *(scores for _, field, _ in fields for scores in field)])
         scores = np.bincount(passages, added, len(self)).astype(np.float64, copy=False)
         found = at_least_top(scores, k)
         found = found[scores[found] > 0]
@@ -179,7 +228,7 @@ class TermIndex:
         order = found.argsort()
         at = np.minimum(found[order].searchsorted(passages), max(len(found) - 1, 0))
         (inside,) = (found[order][at] == passages).nonzero() if len(found) else (found,)
-        owners = np.arange(len(terms)).repeat([part.stop - part.start for part in parts])
+        owners = np.concatenate([np.arange(len(counts)).repeat(counts) for _, _, counts in fields])
         return Ranked(found, scores[found], order[at[inside]], owners[inside], added[inside])
 
 
@@ -244,10 +293,11 @@ def _explanations(ranked: Ranked, question: str, terms: Sequence[str], places: S
     names = [words[term] for term in sorted(set(terms))]
     told: dict[int, dict[str, Any]] = {place: {"terms": []} for place in places}
     (inside,) = np.isin(ranked.places, list(places)).nonzero()
-    shares = ranked.parts[inside] / ranked.scores[ranked.places[inside]]
-    for i in np.lexsort((ranked.terms[inside], -shares)).tolist():
-        term = names[ranked.terms[inside[i]]]
-        told[int(ranked.places[inside[i]])]["terms"].append({"term": term, "share": float(shares[i])})
+    its, which = np.unique(ranked.places[inside] * len(names) + ranked.terms[inside], return_inverse=True)
+    place, term = np.divmod(its, max(len(names), 1))
+    shares = np.bincount(which, ranked.parts[inside], len(its)) / ranked.scores[place]
+    for i in np.lexsort((term, -shares)).tolist():
+        told[int(place[i])]["terms"].append({"term": names[term[i]], "share": float(shares[i])})
     return [told[place] for place in places]
 
 
@@ -260,13 +310,18 @@ def _shards(snapshot: Snapshot) -> list[Arrays]:
         raise CorruptBlob(f"{snapshot.path}: passages and bm25 are not in the same shards")
     for artifact, (_, rows) in zip(held, expected, strict=True):
         arrays = snapshot.arrays(artifact.name)
-        missing = sorted({"keys", "indptr", "passages", "counts", "lengths"} - set(arrays))
+        missing = sorted(set(_NAMES) - set(arrays))
         if missing:
             raise CorruptBlob(f"{snapshot.path}: {artifact.name!r} has no arrays {missing}; it has {', '.join(arrays)}")
-        postings = int(arrays["indptr"][-1]) if len(arrays["indptr"]) else -1
-        if (len(arrays["lengths"]), len(arrays["indptr"])) != (rows, len(arrays["keys"]) + 1) or not (
-            postings == len(arrays["passages"]) == len(arrays["counts"])
-        ):
-            raise CorruptBlob(f"{snapshot.path}: {artifact.name!r} holds arrays that do not fit each other")
+        for prefix in _prefixes([arrays]):
+            keys, ends, passages, counts, lengths = (arrays[prefix + name] for name in _NAMES)
+            postings = int(ends[-1]) if len(ends) else -1
+            if (len(lengths), len(ends)) != (rows, len(keys) + 1) or not postings == len(passages) == len(counts):
+                raise CorruptBlob(f"{snapshot.path}: {artifact.name!r} holds arrays that do not fit each other")
         shards.append(arrays)
     return shards
+
+
+def _prefixes(shards: Sequence[Arrays]) -> list[str]:
+    """What begins the names of the arrays of each field that all shards hold; snapshots of before have no titles."""
+    return ["", *(["titles."] if all(f"titles.{name}" in shard for shard in shards for name in _NAMES) else [])]

@@ -58,7 +58,7 @@ class LshTreeParameters:
     constant: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5.0
     first_hits: Annotated[int, Field(ge=1, le=1000)] = 3
     carried: Annotated[float, Field(ge=0, le=10)] = 0.5
-    first_round: Annotated[float, Field(ge=0, le=10)] = 0.5
+    first_round: Annotated[float, Field(ge=0, le=10)] = 1.0
 
 
 class Nodes(NamedTuple):

@@ -68,7 +68,7 @@ ENDS: Mapping[str, tuple[str, str]] = {
 }
 """The kinds of edges, and of the nodes that they may lead from and to."""
 
-SUBJECT_KINDS = ("title",)
+SUBJECT_KINDS = ("title", "subject")
 """The kinds of mentions (schema MENTIONS) that say what a passage is about."""
 
 _SYMMETRIC = ("same_as", "near")  # the earlier node is the source
