@@ -1,7 +1,7 @@
 """The passages of lsh_tree, in two rounds (ours; EraRAG ranks them by their cosine alone).
 
-The first round adds up what a passage's places in two lists are worth, that of its cosine and that of its words (BM25,
-where the snapshot holds the postings):
+The first round adds up what a passage's places in two lists are worth, that of its cosine, with that of its title
+beside it (``passage_vectors``), and that of its words (BM25, where the snapshot holds the postings):
 
     score(p) = sum over the lists that hold p of   1 / (constant + place),   places from 1
 
@@ -26,8 +26,8 @@ import numpy.typing as npt
 from indexmill.retrieve.base import Asked, Vectors
 from indexmill.retrieve.bm25 import TermIndex, question_terms
 from indexmill.retrieve.columns import first_of_each, paired, parts, products
-from indexmill.retrieve.dense import nearest, nearest_passages
 from indexmill.retrieve.lsh_tree import LshTreeParameters
+from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.retrieve.stacked import taken
 from indexmill.terms import COMMON, Analyser
 
@@ -53,13 +53,13 @@ class Ordered(NamedTuple):
 class Leaves:
     """The passages of a snapshot, their sentences, and their words.
 
-    passages, sentences: ``(n, d) float32`` arrays of unit rows, one after the other. starts: ``(n_passages + 1,)``, the
+    sentences: ``(n, d) float32`` arrays of unit rows, one after the other. starts: ``(n_passages + 1,)``, the
     first sentence of every passage. texts: of some sentences, by row. index: the postings; None where there are none.
     """
 
     def __init__(
         self,
-        passages: Sequence[Vectors],
+        passages: PassageVectors,
         sentences: Sequence[Vectors],
         starts: Rows,
         texts: Callable[[Rows], list[str]],
@@ -71,12 +71,12 @@ class Leaves:
     def rank(self, asked: Asked, k: int, setting: LshTreeParameters) -> list[Ordered]:
         """The k best passages of each question; fewer where fewer are allowed. They are the first of more."""
         depth = max(k, setting.pool)
-        near = nearest_passages(self._passages, asked, depth)
         if setting.preset == "paper":
+            near = self._passages.untitled.nearest_to(asked, depth)
             return [Ordered(rows[:k], scores[:k]) for rows, scores in near]
+        near = self._passages.nearest_to(asked, depth)
         said = [Counter(terms) for terms in question_terms(asked.questions)]
-        cosines = [rows[: setting.pool] for rows, _ in near]
-        lists = self._lists(cosines, said, asked, setting)
+        lists = self._lists([rows[: setting.pool] for rows, _ in near], said, asked, setting)
         ordered = [reciprocal_ranks(of_one, setting.constant) for of_one in lists]
         sentences = np.full(len(near), -1, dtype=np.int64)
         if setting.carried > 0:
@@ -88,22 +88,39 @@ class Leaves:
                 weights = [setting.first_round] * len(first) + [1.0] * len(second)
                 ordered[question] = reciprocal_ranks([*first, *second], setting.constant, weights)
         return [
-            Ordered(_filled(rows, its[0], k), its[1][:k], sentence)
-            for rows, its, sentence in zip(ordered, near, sentences.tolist(), strict=True)
+            Ordered(_filled(rows, others, k), cosines[:k], sentence)
+            for rows, (others, _), cosines, sentence in zip(
+                ordered, near, self._cosines(near, asked.vectors, setting.pool), sentences.tolist(), strict=True
+            )
         ]
+
+    def _cosines(self, near: Sequence[tuple[Rows, Scores]], vectors: Vectors, pool: int) -> list[Scores]:
+        """The cosines of the nearest passages of each question, falling: of the pool, then of each further place.
+
+        Where titles count, the nearest do not stand in the order of their cosines; and the first few must not depend on
+        how many are asked for.
+        """
+        if not self._passages.weight:
+            return [scores for _, scores in near]
+        found = list[Scores]()
+        for rows, vector in zip((rows for rows, _ in near), vectors, strict=True):
+            cosines = self._passages.cosines(vector[None], rows)
+            cosines[:pool] = -np.sort(-cosines[:pool])
+            found.append(np.minimum.accumulate(cosines))
+        return found
 
     def _lists(
         self,
-        cosines: Sequence[Rows],
+        near: Sequence[Rows],
         terms: Sequence[Mapping[str, float]],
         asked: Asked,
         setting: LshTreeParameters,
     ) -> list[list[Rows]]:
-        """The passages of each question, by their cosine and by their words."""
+        """The passages of each question, by their nearness and by their words."""
         if self._index is None:
-            return [[rows] for rows in cosines]
+            return [[rows] for rows in near]
         words = self._index.rank(terms, setting.pool, asked.allowed)
-        return [[rows, ranked.rows] for rows, ranked in zip(cosines, words, strict=True)]
+        return [[rows, ranked.rows] for rows, ranked in zip(near, words, strict=True)]
 
     def _sentences_of(self, hits: Sequence[Rows], vectors: Vectors) -> Rows:
         """The sentence of each question's hits that is nearest to it, of equals the first; -1 where there is none."""
@@ -134,7 +151,7 @@ class Leaves:
         order = sentences.argsort()
         moved = asked.vectors[led]
         moved[order] += np.float32(setting.carried) * taken(self._sentences, sentences[order])
-        near = [rows for rows, _ in nearest(self._passages, moved, setting.pool, asked.allowed)]
+        near = [rows for rows, _ in self._passages.nearest(moved, setting.pool, asked.allowed)]
         analyser = Analyser()
         terms = []
         for question, text in zip(led.tolist(), self._texts(sentences), strict=True):

@@ -70,7 +70,7 @@ class LshTreeReader(PassageRetriever):
         self._sentences = Rows(snapshot, "sentences", ["start", "end"])
         self._starts = _sentence_starts(snapshot)
         self._leaves = Leaves(
-            snapshot.vectors("vectors", "passages"),
+            snapshot.passage_vectors,
             snapshot.vectors("vectors", "sentences"),
             self._starts,
             self._texts,
