@@ -60,7 +60,7 @@ def test_a_corpus_becomes_a_snapshot_that_answers(tmp_path: Path) -> None:
         assert all(hit.version == 1 for hit in hits)
 
 
-def test_words_are_indexed_with_the_title_unless_they_are_switched_off(tmp_path: Path) -> None:
+def test_titles_are_indexed_and_embedded_unless_they_are_switched_off(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus.jsonl", documents(12))
     plain = configuration(tmp_path / "store", corpus).model_dump()
     for split, families, expected in (
@@ -72,6 +72,7 @@ def test_words_are_indexed_with_the_title_unless_they_are_switched_off(tmp_path:
         version = build_inline(settings_, progress=Silent()).version
         with indexmill.open(tmp_path / "store", version=version) as snapshot:
             assert ("bm25" in snapshot.methods) == bool(snapshot.shards("bm25")) == (expected is not None)
+            assert bool(snapshot.shards("titles")) == split.get("title_in_passage", True)
             if expected is not None:
                 counts = snapshot.manifest.families["bm25"].counts
                 assert counts["passages"] == snapshot.manifest.corpus.passages
