@@ -13,6 +13,7 @@ import indexmill
 from flows.run import build_inline
 from indexmill.errors import BadInput, FamilyNotFound
 from indexmill.evaluate import Question, evaluate
+from indexmill.hits import Hit
 from indexmill.manifest import Family
 from indexmill.retrieve.community_tree import CommunityTreeParameters
 from indexmill.retrieve.registry import METHODS
@@ -294,6 +295,19 @@ def test_fused_hands_settings_on_to_what_it_combines(snapshot: Snapshot) -> None
         snapshot.retrieve("Who?", parameters={"trigraph.damping": 0.85})
     with pytest.raises(BadInput, match=r"names 'tri_graph.damping'; fused combines zoom_.* here, each by its weight$"):
         snapshot.retrieve("Who?", parameters={"tri_graph": 0, "tri_graph.damping": 0.85})
+
+
+@pytest.mark.parametrize("method", ["community_tree", "heterograph", "lsh_tree", "tri_graph"])
+def test_titles_count_wherever_the_nearest_passages_do_but_not_in_the_papers(snapshot: Snapshot, method: str) -> None:
+    asked = questions(snapshot)
+    found: dict[float, list[list[list[Hit]]]] = {}
+    for weight in (0.0, 9.0):
+        with indexmill.open(snapshot.path) as published:
+            published.manifest.families["dense"] = Family(parameters={"title": weight}, counts={})
+            paper = published.retrieve_batch(asked, method=method, k=30, parameters={"preset": "paper"})
+            found[weight] = [paper, published.retrieve_batch(asked, method=method, k=30)]
+    assert found[0.0][0] == found[9.0][0]
+    assert found[0.0][1] != found[9.0][1]
 
 
 def test_matrices_of_zoom_graph_are_made_once_for_each_scale_and_few_are_held(snapshot: Snapshot) -> None:
