@@ -165,7 +165,7 @@ class Asking:
     def __init__(self, snapshot: Snapshot, questions: Sequence[Question], vectors: Vectors) -> None:
         self.questions, self.vectors = questions, vectors
         self.texts = [one.question for one in questions]
-        self.passages = snapshot.vectors("vectors", "passages")
+        self.passages = snapshot.passage_vectors
         self.documents = snapshot.passages.document_ids()
         names = snapshot.communities.names
         self.linked = names.links(Asked(self.texts, vectors, explain=False))

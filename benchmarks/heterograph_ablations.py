@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from benchmarks.budgets import BY_TEXTS, BY_UNITS, Shown, batches, of_hits, ranked_texts, recalled
 from indexmill.evaluate import Question
 from indexmill.retrieve.base import Asked, PassageRetriever
-from indexmill.retrieve.dense import nearest_passages
 from indexmill.retrieve.heterograph import KINDS, Heterograph
 from indexmill.retrieve.heterograph_nodes import SHOWN
 from indexmill.retrieve.heterograph_reader import HeterographReader
@@ -71,11 +70,11 @@ class Asking:
     def nearest(self, k: int, texts: bool) -> list[list[Shown]]:
         """The k nodes nearest to each question of all that have a vector; texts: whether these are among them."""
         nodes = self.snapshot.heterograph
-        passages = self.snapshot.vectors("vectors", "passages")
+        passages = self.snapshot.passage_vectors.untitled
         found = []
         for asked in self.asked():
             near = nodes.nearest(asked.vectors, k)
-            held = nearest_passages(passages, asked, k) if texts else [(rows[:0], scores[:0]) for rows, scores in near]
+            held = passages.nearest_to(asked, k) if texts else [(rows[:0], scores[:0]) for rows, scores in near]
             for (rows, scores), (of_texts, cosines) in zip(near, held, strict=True):
                 every = np.concatenate([nodes.of_passages(of_texts), rows])
                 order = np.argsort(-np.concatenate([cosines, scores]), kind="stable")[:k]

@@ -19,6 +19,7 @@ for _name in (
     "tokenizers",
     "tasks.bm25",
     "tasks.embed_names",
+    "tasks.embed_titles",
     "tasks.ingest.part",
     "tasks.lsh_summaries",
     "tasks.lsh_tree",

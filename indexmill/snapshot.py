@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from indexmill.name_filter import NameFilter
     from indexmill.retrieve.communities import Communities
     from indexmill.retrieve.heterograph_nodes import HeterographNodes
+    from indexmill.retrieve.passage_vectors import PassageVectors
     from indexmill.retrieve.passages import Passages
     from indexmill.retrieve.summaries import Summaries
 
@@ -374,6 +375,13 @@ class Snapshot:
         from indexmill.retrieve.passages import Passages
 
         return self._once("passages", lambda: Passages(self))
+
+    @property
+    def passage_vectors(self) -> PassageVectors:
+        """What finds the passages nearest to a question."""
+        from indexmill.retrieve.passage_vectors import open_passage_vectors
+
+        return self._once("passage vectors", lambda: open_passage_vectors(self))
 
     @property
     def summaries(self) -> Summaries:

@@ -35,6 +35,7 @@ from indexmill.errors import ConfigurationError
 from indexmill.models.secrets import redacted
 from indexmill.retrieve.bm25 import Bm25Parameters
 from indexmill.retrieve.community_tree import CommunityTreeParameters
+from indexmill.retrieve.dense import DenseParameters
 from indexmill.retrieve.fused import FusedParameters
 from indexmill.retrieve.heterograph import HeterographParameters
 from indexmill.retrieve.lsh_tree import LshTreeParameters
@@ -48,6 +49,7 @@ __all__ = [
     "BudgetSettings",
     "CommunityTreeSettings",
     "Configuration",
+    "DenseSettings",
     "DescriptionSettings",
     "EmbedSettings",
     "ExtractSettings",
@@ -229,6 +231,14 @@ class TriGraphSettings(_Family):
     )
 
 
+class DenseSettings(_Settings):
+    """Settings of the nearest passages, which every snapshot has."""
+
+    parameters: Annotated[_Values, _known("dense", DenseParameters)] = Field(
+        default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
+    )
+
+
 class Bm25Settings(_Family):
     """Settings of lexical retrieval; it is always there unless it is disabled."""
 
@@ -368,6 +378,7 @@ class FamilySettings(_Settings):
     """The index families of a snapshot, and how they are combined."""
 
     fused: FusedSettings = FusedSettings()
+    dense: DenseSettings = DenseSettings()
     bm25: Bm25Settings = Bm25Settings()
     tri_graph: TriGraphSettings = TriGraphSettings()
     zoom_graph: ZoomGraphSettings = ZoomGraphSettings()

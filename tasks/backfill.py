@@ -97,6 +97,7 @@ def backfill(
     families = build.configuration.families
     off = {"bm25": not families.bm25.enabled, "extract": not build.configuration.extracts}
     off["hetero_units"] = not families.heterograph.enabled
+    off["embed_titles"] = not build.configuration.split.title_in_passage
     stages = [stage for stage in OF_SHARDS if not off.get(stage)]
     pace = pace or Pace()
     for number, wave in enumerate(cut, 1):

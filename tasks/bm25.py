@@ -106,7 +106,8 @@ def _merged_field(
     columns = []
     for pack, row_of in packs:
         lengths[row_of[row_of >= 0]] = pack[f"{field}lengths"][row_of >= 0]
-        held = np.diff(pack[f"{field}indptr"].astype(np.int64))
+        ends = pack[f"{field}indptr"].astype(np.int64)
+        held = np.diff(ends)
         rows, keys = row_of[pack[f"{field}passages"]], pack[f"{field}keys"].repeat(held)
         columns.append((keys[rows >= 0], rows[rows >= 0], pack[f"{field}counts"][rows >= 0].astype(np.int64)))
     keys, rows, counts = (np.concatenate(column) for column in zip(*columns, strict=True))

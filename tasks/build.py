@@ -41,6 +41,7 @@ from tasks import (
     describe_llm,
     embed,
     embed_names,
+    embed_titles,
     encoder,
     extract,
     extract_llm,
@@ -90,6 +91,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "recognise": ("split",),
     "extract": ("recognise",),
     "embed": ("encoder", "split"),
+    "embed_titles": ("encoder", "split"),
     "resolve": ("recognise", "extract"),
     "describe": ("encoder", "resolve"),
     "same_as": ("describe",),
@@ -106,14 +108,14 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "hetero_units": ("encoder", "extract"),
     "heterograph": ("embed", "same_as", "hetero_units"),
     "check": (
-        *("extract", "embed", "embed_names", "bm25", "tri_graph", "zoom_graph"),
+        *("extract", "embed", "embed_titles", "embed_names", "bm25", "tri_graph", "zoom_graph"),
         *("lsh_vectors", "same_as", "community_tree", "heterograph"),
     ),
     "quality": ("check",),
 }
 """The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
 
-OF_SHARDS = ("ingest", "split", "recognise", "extract", "embed", "bm25", "hetero_units")
+OF_SHARDS = ("ingest", "split", "recognise", "extract", "embed", "embed_titles", "bm25", "hetero_units")
 """The stages that make a part of each shard, in an order that satisfies each."""
 
 MAY_FAIL = 10
@@ -453,6 +455,23 @@ class Build(Maker):
                 for shard in self._labels
             ],
         )
+
+    def embed_titles(self) -> None:
+        """Make the vectors of titles that no earlier part holds, where titles stand before passages."""
+        if self.configuration.split.title_in_passage:
+            numbers, extra = self.opened_encoder.numbers, {"opening": self.opened_encoder.opening}
+            wants = [
+                Want(
+                    shard,
+                    {name: texts[name] for name in ("documents", "passages")},
+                    {"encoder": numbers},
+                    extra,
+                    encoder=numbers,
+                )
+                for shard in self._labels
+                for texts in [self.texts(shard)]
+            ]
+            self.make(embed_titles.STAGE, wants)
 
     def resolve(self) -> None:
         """Make the entity table of the whole corpus."""

@@ -29,7 +29,8 @@ from tasks.check_rules import check_lengths as _check_lengths
 from tasks.check_rules import columns as _columns
 from tasks.check_rules import refuse_if as _refuse_if
 from tasks.check_trees import REPORTS, SUMMARIES, check_communities, check_group, check_tree
-from tasks.embed import row_key
+from tasks.embed import keys_array, row_key
+from tasks.embed_titles import embedded_title, passage_documents
 from tasks.estimate import Estimate, Range
 from tasks.extraction import EXTRACTION
 from tasks.ingest.shards import id_hash, id_hashes
@@ -82,6 +83,8 @@ def _check_documents(inputs: Inputs) -> dict[str, int]:
         rows = counts[table]
         _refuse_if(len(vectors[table]) != rows, f"vectors/{label}: {len(vectors[table])} rows for {rows} {table}")
         _check_lengths(vectors[table], f"vectors/{label}, {table}")
+    if "titles" in inputs.job.inputs:
+        _check_titles(inputs)
     if "bm25" in inputs.job.inputs:
         check_postings(inputs.pack(inputs.job.inputs["bm25"]), passages.height, f"bm25/{label}")
     if "units" in inputs.job.inputs:
@@ -91,6 +94,21 @@ def _check_documents(inputs: Inputs) -> dict[str, int]:
     if "unit_vectors" in inputs.job.inputs:
         counts |= check_units(inputs)
     return counts
+
+
+def _check_titles(inputs: Inputs) -> None:
+    """Hold the vectors of a shard's titles against its documents and passages."""
+    where, pack = f"titles/{inputs.job.shard}", inputs.pack(inputs.job.inputs["titles"])
+    titles = [embedded_title(title) for title in _columns(inputs, "documents", "title")["title"].to_list()]
+    vectors = pack["vectors"]
+    _refuse_if(len(vectors) != len(titles), f"{where}: {len(vectors)} rows for {len(titles)} documents")
+    keys = keys_array([row_key(title) for title in titles])
+    _refuse_if(not np.array_equal(pack["text_keys"], keys), f"{where}: vectors of other titles")
+    titled = np.array([bool(title) for title in titles], dtype=np.bool_)
+    _check_lengths(vectors[titled], where)
+    _refuse_if(bool(vectors[~titled].any()), f"{where}: a document without a title has a vector")
+    rows = passage_documents(inputs)
+    _refuse_if(not np.array_equal(pack["passage_document"], rows), f"{where}: passages of other documents")
 
 
 def check_extraction(tables: Mapping[str, pl.DataFrame], passages: pl.Series, label: str) -> None:
@@ -291,4 +309,4 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     return Estimate(bytes={"checked": Range(0, 200)})
 
 
-STAGE = Stage("check", version=7, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)
+STAGE = Stage("check", version=8, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tasks import bm25, check, describe, extract, lsh_summaries, lsh_vectors, same_as
+from tasks import bm25, check, describe, embed_titles, extract, lsh_summaries, lsh_vectors, same_as
 from tasks.extraction import EXTRACTION
 from tasks.maker import WHOLE, Want
 from tasks.published import FAMILIES
@@ -48,6 +48,8 @@ def _shards(build: Build) -> dict[str, dict[str, str]]:
     found = {
         shard: {**build.texts(shard), "vectors": parts["embed"][shard].outputs["vectors"]} for shard in parts["split"]
     }
+    for shard, receipt in parts.get(embed_titles.STAGE.name, {}).items():
+        found[shard]["titles"] = receipt.outputs["titles"]
     for shard, receipt in parts.get(bm25.STAGE.name, {}).items():
         found[shard]["bm25"] = receipt.outputs["bm25"]
     for shard, receipt in parts.get(extract.STAGE.name, {}).items():

@@ -56,6 +56,8 @@ _BY_DOCUMENT = frozenset({"split", "recognise", "extract", "embed", "bm25"})
 """The stages that make of each document a function of that document alone (see `tasks.unchanged`), and fail by some."""
 _MADE_FROM: Mapping[str, tuple[str, ...]] = {"split": (), "extract": ("split", "recognise")}
 """The stages whose outputs one of these reads, where it is not `split` alone."""
+_MOVE_WITH_DOCUMENTS = frozenset({"embed", "embed_titles"})
+"""The stages whose rows are of documents: those of a document that is renamed or copied are found in other shards."""
 _ATTEMPTS = 3
 """How often the workers at a part may die before it is the part's fault."""
 _FAILED_TOGETHER = 16
@@ -333,7 +335,7 @@ class Maker:
     def _reuse(self, stage: str, row_space: str, shard: str) -> tuple[str, ...]:
         """Packs whose rows may be copied: the parent's first, then those of runs that never published."""
         parent = self.parent.lineage.candidates(stage, row_space, shard) if self.parent else []
-        if self.parent and stage == "embed":
+        if self.parent and stage in _MOVE_WITH_DOCUMENTS:
             for label in self._elsewhere(shard):
                 parent += self.parent.lineage.candidates(stage, row_space, label)
         exclude = {part.key for part in parent}

@@ -105,7 +105,9 @@ def _kind(stage: str, name: str) -> Literal["table", "arrays", "file"]:
 def _families(build: Build) -> dict[str, Family]:
     """The families that were made, with their parameters and counts."""
     settings, store = build.configuration.families, build.store
-    families = {"fused": Family(parameters=dict(settings.fused.parameters), counts={})}
+    families = {
+        name: Family(parameters=dict(getattr(settings, name).parameters), counts={}) for name in ("dense", "fused")
+    }
     if "bm25" in build.parts:
         packs = [open_pack(store.open_local(one.outputs["bm25"])) for one in build.parts["bm25"].values()]
         families["bm25"] = Family(parameters=dict(settings.bm25.parameters), counts=bm25.counts(packs))

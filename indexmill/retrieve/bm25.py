@@ -114,6 +114,7 @@ class _Field:
         self._starts = np.cumsum([0, *map(len, lengths)])
         self._lengths = np.concatenate([np.empty(0), *lengths])
         self._mean = float(self._lengths.mean()) if self._lengths.any() else 1.0
+        self._norms, self._gain = np.ones(len(self._lengths)), 1.0
 
     def __len__(self) -> int:
         return len(self._lengths)

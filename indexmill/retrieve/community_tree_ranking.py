@@ -2,16 +2,17 @@
 
 With b the cosine of the least near of the ``reach`` nearest entities:
 
-    score(p) = b + similarity_weight (cos(q, p) - b)
+    score(p) = b + similarity_weight (sim(q, p) - b)
                + sum over the entities e found of        (s(q, e) - b) a(e, p) / n(e)^spread
                + sum over the communities c found of  w  max(cos(q, c) - b, 0) n(c, p) / n(c)
 
-where s(q, e) is the greater of its cosine, if it is one of the nearest, and of b + (1 - b) g(e), if it gains by names
-(``community_tree_entities``); a(e, p) is 1 where p is about e, ``mention_weight`` where e was extracted from p
-otherwise, and 0 elsewhere; n(e) is the number of passages that e was extracted from, n(c) the sum of that over the
-entities under c, n(c, p) how many of these were extracted from p, and w ``community_weight``. So a passage that is all
-there is of an entity is about as near as that entity, and the scores of nodes and passages may stand in one list.
-``reach`` nodes of each level are asked; those with n above ``widest`` tell too little of any one passage.
+where sim is the cosine, with that of the title beside it (``passage_vectors``); s(q, e) is the greater of its cosine,
+if it is one of the nearest, and of b + (1 - b) g(e), if it gains by names (``community_tree_entities``); a(e, p) is 1
+where p is about e, ``mention_weight`` where e was extracted from p otherwise, and 0 elsewhere; n(e) is the number of
+passages that e was extracted from, n(c) the sum of that over the entities under c, n(c, p) how many of these were
+extracted from p, and w ``community_weight``. So a passage that is all there is of an entity is about as near as that
+entity, and the scores of nodes and passages may stand in one list. ``reach`` nodes of each level are asked; those with
+n above ``widest`` tell too little of any one passage.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from indexmill.retrieve.base import Allowed, Asked, Vectors
-from indexmill.retrieve.columns import Pairs, changes, distinct, first_of_each, paired, parts, products, sums
+from indexmill.retrieve.base import Allowed, Asked
+from indexmill.retrieve.columns import Pairs, changes, distinct, first_of_each, paired, parts, sums
 from indexmill.retrieve.community_tree import CommunityTree, CommunityTreeParameters, LevelNodes
 from indexmill.retrieve.community_tree_entities import Gains, entities_of
-from indexmill.retrieve.dense import nearest_passages
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
+from indexmill.retrieve.passage_vectors import PassageVectors
 
 __all__ = ["Evidence", "RankedPassages", "evidence", "ranked"]
 
@@ -59,7 +60,7 @@ class RankedPassages(NamedTuple):
 
 def ranked(
     tree: CommunityTree,
-    vectors: Sequence[Vectors],
+    vectors: PassageVectors,
     asked: Asked,
     levels: Sequence[LevelNodes],
     gained: Gains,
@@ -68,10 +69,10 @@ def ranked(
 ) -> Iterator[RankedPassages]:
     """At most k passages of every question.
 
-    vectors: of the passages, ``(n, d) float32`` arrays one after the other. levels: the nodes found, entities first,
+    vectors: of the passages. levels: the nodes found, entities first,
     ``reach`` of each level at least, or all that it has. gained: the entities found by words.
     """
-    near = nearest_passages(vectors, asked, k) if k else []
+    near = vectors.nearest_to(asked, k) if k else []
     for first in range(0, len(asked.vectors), _TOGETHER):
         tile = slice(first, first + _TOGETHER)
         questions = asked.vectors[tile]
@@ -83,8 +84,8 @@ def ranked(
         nearest = [paired(np.full(len(rows), number), rows) for number, (rows, _) in enumerate(near[tile])]
         pairs = distinct(np.concatenate([spoken, *nearest]))
         base = found[0].least[parts(pairs)[0]] if found else 0.0
-        cosines = products(vectors, questions, pairs).astype(np.float64)
-        scores: Scores = base + setting.similarity_weight * (cosines - base)
+        similar = vectors.similarities(questions, pairs).astype(np.float64)
+        scores: Scores = base + setting.similarity_weight * (similar - base)
         scores[pairs.searchsorted(spoken)] += sums(spoken.searchsorted(told.pairs), told.amounts, len(spoken))
         best = first_of_each(parts(pairs)[0], scores, k)
         asking, rows = parts(pairs[best])

@@ -35,15 +35,16 @@ class CommunityTreeReader(PassageRetriever):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
+        self._near = snapshot.passage_vectors
         self._use(parameters_of(snapshot, "community_tree", CommunityTreeParameters))
         self._communities = snapshot.communities
         self._tree = self._communities.tree
-        self._vectors = snapshot.vectors("vectors", "passages")
 
     def _use(self, setting: Any) -> None:
         """With what its preset settles: see ``PassageRetriever``."""
         super()._use(setting)
         self._applied: CommunityTreeParameters = setting.applied()
+        self._vectors = self._near.untitled if setting.preset == "paper" else self._near
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """Passages by what the nodes found say for them, and by their cosine: see ``PassageRetriever``."""

@@ -106,7 +106,8 @@ def weighted(
     """Where questions enter.
 
     questions: their vectors, ``(n_questions, d) float32``. near: of each the nearest units, attributes and high-level
-    elements and their cosines; texts: the same of texts, the best first. allowed: which nodes take part; None for all.
+    elements and their cosines; texts: the nearest texts and their similarities, the best first. allowed: which nodes
+    take part; None for all.
     """
     found: list[Weighted] = []
     for first in range(0, len(questions), _TOGETHER):

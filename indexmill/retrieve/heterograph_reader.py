@@ -20,13 +20,13 @@ from indexmill.retrieve.base import (
     PassageRetriever,
     parameters_of,
 )
-from indexmill.retrieve.columns import positions
-from indexmill.retrieve.dense import nearest_passages
+from indexmill.retrieve.columns import paired, positions
 from indexmill.retrieve.heterograph import Entries, HeterographParameters, Walked, spent
 from indexmill.retrieve.heterograph_entries import Weighted, named_by, rescored, weighted
 from indexmill.retrieve.heterograph_nodes import SHOWN
 from indexmill.retrieve.heterograph_through import Through, through
 from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.retrieve.question_links import mentioned
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ def _columns(found: Sequence[tuple[Rows, Scores]]) -> tuple[list[Rows], list[Sco
 class HeterographReader(PassageRetriever):
     """Texts, units, attributes, high-level elements and relations as one list, by the score of the walk.
 
-    Texts that the walk does not reach follow by their cosine, with a score of it minus 1, so never above what it
-    reaches; where it reaches nothing, the score is the cosine. The explanation of a hit is ``{"entry", "through",
-    "passages"}``: whether the question enters at it; the nodes that it was reached through, the most first, each with
-    what it ``added`` to the score of the walk, and with the ``name`` or the ``cosine`` by which the question enters at
-    it, or the text of the unit that is the ``bridge`` to it; the ids of the passages that it comes from. Beside them
-    ``"cosine"`` of an entry and of a text found by that, and ``"stand_in"``, true, where the language model would not
-    write the text.
+    Texts that the walk does not reach follow by their similarity (``passage_vectors``), with a score of it minus the
+    largest that there can be, so never above what it reaches; where it reaches nothing, the score is the similarity.
+    The explanation of a hit is ``{"entry", "through", "passages"}``: whether the question enters at it; the nodes that
+    it was reached through, the most first, each with what it ``added`` to the score of the walk, and with the ``name``
+    or the ``cosine`` by which the question enters at it, or the text of the unit that is the ``bridge`` to it; the ids
+    of the passages that it comes from. Beside them ``"cosine"`` of an entry and of a text found by that, and
+    ``"stand_in"``, true, where the language model would not write the text.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -93,7 +93,7 @@ class HeterographReader(PassageRetriever):
         self._setting = parameters_of(snapshot, "heterograph", HeterographParameters)
         self._nodes = snapshot.heterograph
         self._graph = self._nodes.graph
-        self._vectors = snapshot.vectors("vectors", "passages")
+        self._vectors = snapshot.passage_vectors
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """Texts by the score of the walk, then by their cosine: see ``PassageRetriever``."""
@@ -145,13 +145,18 @@ class HeterographReader(PassageRetriever):
         entries = weighted(self._nodes, asked.vectors, of_names, near, texts, setting, allowed)
         return _Entered(names, *_columns(near), [one.entries for one in entries], entries, allowed, enterable)
 
+    @property
+    def _near(self) -> PassageVectors:
+        """What finds the nearest texts: titles are not of the paper."""
+        return self._vectors.untitled if self._setting.preset == "paper" else self._vectors
+
     def _near_texts(self, asked: Asked) -> list[tuple[Rows, Scores]]:
-        """The nearest texts of each question and their cosines, the best first."""
+        """The nearest texts of each question and their similarities, the best first."""
         most = self._setting.near_texts
         if not most:
             return [(np.empty(0, dtype=np.int64), np.empty(0))] * len(asked.questions)
-        found = nearest_passages(self._vectors, asked, most)
-        return [(self._nodes.of_passages(rows), cosines.astype(np.float64)) for rows, cosines in found]
+        found = self._near.nearest_to(asked, most)
+        return [(self._nodes.of_passages(rows), values.astype(np.float64)) for rows, values in found]
 
     def _walked(self, entered: _Entered, setting: HeterographParameters) -> Iterator[Walked]:
         graph, starts = self._graph, entered.starts
@@ -167,13 +172,16 @@ class HeterographReader(PassageRetriever):
         """At most k nodes of a question, with the nearest texts behind those of the walk, ``texts`` of both at most."""
         rows, scores = found.rows[:k], found.scores[:k]
         wanted = min(k - len(rows), texts - int(np.count_nonzero(rows < self._graph.offsets[1])))
-        more, cosines = np.empty(0, dtype=np.int64), np.empty(0)
+        more, similar, cosines = np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)
         if wanted > 0:
-            passages, values = nearest_passages(self._vectors, asked, k)[number]
+            passages, values = self._near.nearest_to(asked, k)[number]
             near = self._nodes.of_passages(passages)
-            new = ~positions(near, np.sort(rows))[1]
-            more, cosines = near[new][:wanted], values[new][:wanted].astype(np.float64)
-        below = np.minimum(cosines - 1, 0) if len(rows) else cosines
+            (new,) = (~positions(near, np.sort(rows))[1]).nonzero()
+            new = new[:wanted]
+            more, similar = near[new], values[new].astype(np.float64)
+            pairs = paired(np.full(len(new), number), passages[new])
+            cosines = self._near.cosines(asked.vectors, pairs).astype(np.float64)
+        below = np.minimum(similar - self._near.most, 0) if len(rows) else similar
         return _Listed(
             number,
             np.concatenate([rows, more]),

@@ -27,8 +27,8 @@ import numpy.typing as npt
 from indexmill.retrieve.base import Asked, Vectors
 from indexmill.retrieve.bm25 import TermIndex, by_words, question_terms
 from indexmill.retrieve.columns import first_of_each, paired, parts, products
-from indexmill.retrieve.dense import nearest_passages
 from indexmill.retrieve.lsh_tree import LshTreeParameters
+from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.retrieve.stacked import taken
 from indexmill.terms import COMMON, Analyser
 
@@ -54,13 +54,13 @@ class Ordered(NamedTuple):
 class Leaves:
     """The passages of a snapshot, their sentences, and their words.
 
-    passages, sentences: ``(n, d) float32`` arrays of unit rows, one after the other. starts: ``(n_passages + 1,)``, the
+    sentences: ``(n, d) float32`` arrays of unit rows, one after the other. starts: ``(n_passages + 1,)``, the
     first sentence of every passage. texts: of some sentences, by row. index: the postings; None where there are none.
     """
 
     def __init__(
         self,
-        passages: Sequence[Vectors],
+        passages: PassageVectors,
         sentences: Sequence[Vectors],
         starts: Rows,
         texts: Callable[[Rows], list[str]],
@@ -72,9 +72,10 @@ class Leaves:
     def rank(self, asked: Asked, k: int, setting: LshTreeParameters) -> list[Ordered]:
         """The k best passages of each question; fewer where fewer are allowed. They are the first of more."""
         depth = max(k, setting.pool)
-        near = nearest_passages(self._passages, asked, depth)
         if setting.preset == "paper":
+            near = self._passages.untitled.nearest_to(asked, depth)
             return [Ordered(rows[:k], scores[:k]) for rows, scores in near]
+        near = self._passages.nearest_to(asked, depth)
         lists = [[rows[: setting.pool]] for rows, _ in near]
         if self._index is not None:
             words = by_words(self._index, asked, setting.pool)
@@ -90,9 +91,26 @@ class Leaves:
                 weights = [setting.first_round] * len(first) + [setting.similarity, 1.0][: len(second)]
                 ordered[question] = reciprocal_ranks([*first, *second], setting.constant, weights)
         return [
-            Ordered(_filled(rows, its[0], k), its[1][:k], sentence)
-            for rows, its, sentence in zip(ordered, near, sentences.tolist(), strict=True)
+            Ordered(_filled(rows, others, k), cosines[:k], sentence)
+            for rows, (others, _), cosines, sentence in zip(
+                ordered, near, self._cosines(near, asked.vectors, setting.pool), sentences.tolist(), strict=True
+            )
         ]
+
+    def _cosines(self, near: Sequence[tuple[Rows, Scores]], vectors: Vectors, pool: int) -> list[Scores]:
+        """The cosines of the nearest passages of each question, falling: of the pool, then of each further place.
+
+        Where titles count, the nearest do not stand in the order of their cosines; and the first few must not depend on
+        how many are asked for.
+        """
+        if not self._passages.weight:
+            return [scores for _, scores in near]
+        found = list[Scores]()
+        for rows, vector in zip((rows for rows, _ in near), vectors, strict=True):
+            cosines = self._passages.cosines(vector[None], rows)
+            cosines[:pool] = -np.sort(-cosines[:pool])
+            found.append(np.minimum.accumulate(cosines))
+        return found
 
     def _sentences_of(self, hits: Sequence[Rows], vectors: Vectors) -> Rows:
         """The sentence of each question's hits that is nearest to it, of equals the first; -1 where there is none."""
@@ -126,7 +144,7 @@ class Leaves:
         order = sentences.argsort()
         moved[led[order]] += np.float32(setting.carried) * taken(self._sentences, sentences[order])
         pairs = paired(led.repeat([len(its) for its in rows]), np.concatenate(rows))
-        scores = products(self._passages, moved, pairs)
+        scores = self._passages.similarities(moved, pairs)
         owners, passages = parts(pairs)
         best = np.lexsort((passages, -scores, owners))
         cuts = np.cumsum([len(its) for its in rows])[:-1]

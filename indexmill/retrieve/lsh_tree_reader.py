@@ -70,7 +70,7 @@ class LshTreeReader(PassageRetriever):
         self._sentences = Rows(snapshot, "sentences", ["start", "end"])
         self._starts = _sentence_starts(snapshot)
         self._leaves = Leaves(
-            snapshot.vectors("vectors", "passages"),
+            snapshot.passage_vectors,
             snapshot.vectors("vectors", "sentences"),
             self._starts,
             self._texts,
@@ -79,7 +79,8 @@ class LshTreeReader(PassageRetriever):
 
     def reads(self, k: int) -> int:
         """Those of its first round: see ``PassageRetriever``."""
-        return max(k, self._setting.pool)
+        pool: int = self._setting.pool
+        return max(k, pool)
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages in the order of two rounds: see ``Leaves``, and ``PassageRetriever``.

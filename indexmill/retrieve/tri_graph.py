@@ -44,9 +44,9 @@ from pydantic import Field
 from indexmill.names import NameIndex
 from indexmill.retrieve.base import Allowed, Asked, Count, Encode, Finite, Share, Vectors, Weight, preset
 from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, positions, products
-from indexmill.retrieve.dense import nearest_passages
 from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores, TooManyLinks
 from indexmill.retrieve.open_question import LEAST, named_parts, without
+from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.retrieve.question_links import Links, link_known, links_of
 from indexmill.retrieve.tri_graph_activation import NOTHING, Activated, Activation, activate
 from indexmill.retrieve.tri_graph_ranking import rank
@@ -136,8 +136,8 @@ class Retrieved:
     """The passages of one question, best first, ties by row.
 
     passages: ``(k,) int64`` rows. scores: ``(k,) float64``; where k asks for more passages than the walk reached, the
-    nearest others follow with their similarity minus one, below zero. links and active: why. dense: True where the
-    question names no entity of the graph and the nearest passages stand in.
+    nearest others follow with their similarity minus the largest that there can be, below zero. links and active: why.
+    dense: True where the question names no entity of the graph and the nearest passages stand in.
     """
 
     passages: Rows
@@ -159,7 +159,8 @@ class TriGraph:
     passages: ``(n, d) float32`` arrays of unit rows, one after the other the rows of all passages. sentences: the same
     for sentences. names: finds entities by canonical name. name_vectors: the same for the names of the entities
     ``name_rows``, ascending (None: of all entities); a name without a vector stays in the question's. sentence_passage:
-    ``(n_sentences,)``, ascending, the passage of each sentence; without it a wide entity passes nothing on.
+    ``(n_sentences,)``, ascending, the passage of each sentence; without it a wide entity passes nothing on. near: finds
+    the nearest passages; None for those by their vectors alone.
     """
 
     passages: Sequence[Vectors]
@@ -170,6 +171,7 @@ class TriGraph:
     name_rows: Integers | None = None
     sentence_passage: Integers | None = None
     parameters: TriGraphParameters = field(default_factory=TriGraphParameters)
+    near: PassageVectors | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", preset(self.parameters, PAPER))
@@ -202,8 +204,14 @@ class TriGraph:
     def tiles(self, asked: Asked, k: int) -> Iterator[list[Retrieved]]:
         """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
         vectors, allowed = asked.vectors, asked.allowed
-        close = nearest_passages(self.passages, asked, max(k, self.parameters.dense_passages))
+        close = self._near.nearest_to(asked, max(k, self.parameters.dense_passages))
         return self._tiles(vectors, self.links(asked), close, k, allowed)
+
+    @property
+    def _near(self) -> PassageVectors:
+        """What finds the nearest passages: titles are not of the paper."""
+        near = self.near or PassageVectors(self.passages)
+        return near.untitled if self.parameters.preset == "paper" else near
 
     def links(self, asked: Asked) -> list[Links]:
         """The entities that each question names (eq. 3), also by its nearest name."""
@@ -268,7 +276,8 @@ class TriGraph:
             scores = scores * np.maximum(relative, LEAST) ** setting.agreement
         missing = k - np.bincount(asking)
         if missing.max() > 0:
-            pairs, scores = _extended(pairs, scores, missing, *_columns(close, slice(setting.dense_passages, None)))
+            further, similar = _columns(close, slice(setting.dense_passages, None))
+            pairs, scores = _extended(pairs, scores, missing, further, similar - self._near.most)
             asking, rows = parts(pairs)
         best = first_of_each(asking, scores, k)
         rows, scores = rows[best], scores[best]
@@ -306,12 +315,12 @@ def _columns(close: Sequence[_Near], cut: slice) -> tuple[Pairs, Scores]:
     return paired(questions, np.concatenate(near)), similarities
 
 
-def _extended(pairs: Pairs, scores: Scores, missing: Rows, near: Pairs, similarities: Scores) -> tuple[Pairs, Scores]:
-    """Add the nearest passages that the walk did not reach to the questions that miss some."""
+def _extended(pairs: Pairs, scores: Scores, missing: Rows, near: Pairs, below: Scores) -> tuple[Pairs, Scores]:
+    """Add the nearest passages that the walk did not reach, with scores below, to the questions that miss some."""
     _, known = positions(near, pairs)
     (new,) = (~known).nonzero()
     asking, _ = parts(near[new])
     new = new[np.arange(len(new)) - asking.searchsorted(asking) < missing[asking]]
     pairs = np.concatenate([pairs, near[new]])
     order = pairs.argsort()
-    return pairs[order], np.concatenate([scores, similarities[new] - 1.0])[order]
+    return pairs[order], np.concatenate([scores, below[new]])[order]

@@ -62,6 +62,7 @@ def open_tri_graph(snapshot: Snapshot) -> TriGraph:
         name_rows=name_rows,
         sentence_passage=_array(snapshot, arrays, "sentence_passage"),
         parameters=parameters_of(snapshot, "tri_graph", TriGraphParameters),
+        near=snapshot.passage_vectors,
     )
 
 

@@ -73,7 +73,7 @@ def test_diff_tells_what_a_refresh_changed(run: Run, versions: Versions) -> None
     }
     assert found["passages"]["added"] >= 3
     assert {"Zed Omar", "Saint Corvin"} <= set(found["entity_names"]["added"])
-    assert found["families"].keys() == {"bm25", "fused", "lsh_tree", "tri_graph", "zoom_graph"}
+    assert found["families"].keys() == {"bm25", "dense", "fused", "lsh_tree", "tri_graph", "zoom_graph"}
     assert found["families"]["tri_graph"]["b"]["passages"] == found["b"]["passages"]
     assert 0 < found["bytes"]["new"] < found["bytes"]["b"]
     assert found["cost"]["vectors_made"] > 0

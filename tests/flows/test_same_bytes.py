@@ -107,11 +107,12 @@ def test_where_a_corpus_lies_and_how_a_run_works_do_not_reach_a_byte(
 
 
 def rows_of(root: Path, version: int) -> tuple[dict[str, int], set[bytes]]:
-    """The number of vectors that each document's text has, and the keys of the names that have one."""
+    """The number of vectors that each document's text has, and the keys of the names and titles that have one."""
     with indexmill.open(root, version=version) as snapshot:
         passages = snapshot.table("passages", ["passage_id", "document_id"]).to_pylist()
         sentences = snapshot.table("sentences", ["passage_id"]).column(0).to_pylist()
-        names = {key.tobytes() for keys in snapshot.vectors("names", "keys") for key in keys}
+        names = {b"name" + key.tobytes() for keys in snapshot.vectors("names", "keys") for key in keys}
+        names |= {b"title" + key.tobytes() for keys in snapshot.vectors("titles", "text_keys") for key in keys}
     owner = {row["passage_id"]: row["document_id"] for row in passages}
     vectors: dict[str, int] = {}
     for passage in [*owner, *sentences]:

@@ -67,6 +67,7 @@ class SnapshotWriter:
         self._mentions: list[tuple[int, int, str, str]] = []
         self._sentence_passage: list[int] = []
         self._texts: dict[str, tuple[list[str], list[str]]] = {}
+        self._titles: dict[str, dict[str, np.ndarray]] = {}
 
     def table(self, name: str, table: pa.Table, schema: pa.Schema) -> None:
         self._keep(name, "table", table_bytes(table, schema))
@@ -129,6 +130,10 @@ class SnapshotWriter:
             [title_of[str(one["document_id"])] for one in passages],
             [str(one["text"]) for one in passages],
         )
+        vectors = EMBEDDER.encode([text.title or "none" for text in texts])
+        vectors[[not text.title for text in texts]] = 0
+        owners = [[text.id for text in texts].index(str(one["document_id"])) for one in passages]
+        self._titles[label] = {"vectors": vectors, "passage_document": np.array(owners, np.int32)}
         self.documents += len(documents)
         for passage in passages:
             title = next(text.title for text in texts if text.id == passage["document_id"])
@@ -196,6 +201,12 @@ class SnapshotWriter:
                 arrays[f"{name}.counts"] = matrix.counts
         self.arrays("tri_graph/matrices", arrays)
         self.families["tri_graph"] = Family(parameters=parameters, counts={"entities": len(surfaces)})
+
+    def titles(self, **parameters: JsonValue) -> None:
+        """The vectors of the titles of the shards written so far; the parameters are those of dense."""
+        for label, arrays in self._titles.items():
+            self.arrays(f"titles/{label}", arrays)
+        self.families["dense"] = Family(parameters=parameters, counts={})
 
     def bm25(self, **parameters: JsonValue) -> None:
         """The bm25 family over the shards written so far."""

@@ -13,6 +13,7 @@ import indexmill
 from flows.run import build_inline
 from indexmill.errors import BadInput, FamilyNotFound
 from indexmill.evaluate import Question, evaluate
+from indexmill.hits import Hit
 from indexmill.manifest import Family
 from indexmill.retrieve.community_tree import CommunityTreeParameters
 from indexmill.retrieve.registry import METHODS
@@ -40,13 +41,14 @@ UNEVEN = ("bm25", "heterograph")
 OTHERS: dict[str, dict[str, object]] = {
     "bm25": {"k1": 0.4, "b": 0.1, "common_words": True},
     "community_tree": {"reach": 3, "similarity_weight": 0.6},
+    "dense": {"title": 1.5},
     "fused": {"bm25": 2.0, "dense": 1.0, "tri_graph": 0.0, "zoom_graph": 0.0, "pool": 7},
     "heterograph": {"restart": 0.2, "steps": 3},
     "lsh_tree": {"pattern": "summarised", "ratio": 0.6},
     "tri_graph": {"damping": 0.9, "agreement": 0.0, "activation_threshold": 0.2},
     "zoom_graph": {"title_weight": 1, "scale": "links", "agreement": 0, "nearest_name": 0.2},
 }
-"""Settings that change what each method finds; dense has none."""
+"""Settings that change what each method finds."""
 
 METHOD = pytest.mark.parametrize("method", sorted(METHODS))
 
@@ -247,8 +249,7 @@ def test_other_settings_read_nothing_again(snapshot: Snapshot, method: str, monk
 
 @METHOD
 def test_an_unknown_setting_is_refused_with_those_there_are(snapshot: Snapshot, method: str) -> None:
-    has = f"the method has .*{next(iter(OTHERS[method]))}" if method in OTHERS else "the method has none"
-    with pytest.raises(BadInput, match=f"names 'colour'; {has}"):
+    with pytest.raises(BadInput, match=f"names 'colour'; the method has .*{next(iter(OTHERS[method]))}"):
         snapshot.retrieve("Who?", method=method, parameters={"colour": 1})
 
 
@@ -264,6 +265,8 @@ def test_an_unknown_setting_is_refused_with_those_there_are(snapshot: Snapshot, 
         ("zoom_graph", "scale", "rows"),
         ("zoom_graph", "title_weight", float("nan")),
         ("bm25", "b", -0.1),
+        ("dense", "title", -0.1),
+        ("dense", "title", 11),
         ("fused", "pool", 0),
         ("fused", "dense", -1),
     ],
@@ -292,6 +295,19 @@ def test_fused_hands_settings_on_to_what_it_combines(snapshot: Snapshot) -> None
         snapshot.retrieve("Who?", parameters={"trigraph.damping": 0.85})
     with pytest.raises(BadInput, match=r"names 'tri_graph.damping'; fused combines zoom_.* here, each by its weight$"):
         snapshot.retrieve("Who?", parameters={"tri_graph": 0, "tri_graph.damping": 0.85})
+
+
+@pytest.mark.parametrize("method", ["community_tree", "heterograph", "lsh_tree", "tri_graph"])
+def test_titles_count_wherever_the_nearest_passages_do_but_not_in_the_papers(snapshot: Snapshot, method: str) -> None:
+    asked = questions(snapshot)
+    found: dict[float, list[list[list[Hit]]]] = {}
+    for weight in (0.0, 9.0):
+        with indexmill.open(snapshot.path) as published:
+            published.manifest.families["dense"] = Family(parameters={"title": weight}, counts={})
+            paper = published.retrieve_batch(asked, method=method, k=30, parameters={"preset": "paper"})
+            found[weight] = [paper, published.retrieve_batch(asked, method=method, k=30)]
+    assert found[0.0][0] == found[9.0][0]
+    assert found[0.0][1] != found[9.0][1]
 
 
 def test_matrices_of_zoom_graph_are_made_once_for_each_scale_and_few_are_held(snapshot: Snapshot) -> None:

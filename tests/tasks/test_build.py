@@ -60,7 +60,7 @@ def test_a_corpus_becomes_a_snapshot_that_answers(tmp_path: Path) -> None:
         assert all(hit.version == 1 for hit in hits)
 
 
-def test_words_are_indexed_with_the_title_unless_they_are_switched_off(tmp_path: Path) -> None:
+def test_titles_are_indexed_and_embedded_unless_they_are_switched_off(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus.jsonl", documents(12))
     plain = configuration(tmp_path / "store", corpus).model_dump()
     for split, families, expected in (
@@ -72,6 +72,7 @@ def test_words_are_indexed_with_the_title_unless_they_are_switched_off(tmp_path:
         version = build_inline(settings_, progress=Silent()).version
         with indexmill.open(tmp_path / "store", version=version) as snapshot:
             assert ("bm25" in snapshot.methods) == bool(snapshot.shards("bm25")) == (expected is not None)
+            assert bool(snapshot.shards("titles")) == split.get("title_in_passage", True)
             if expected is not None:
                 counts = snapshot.manifest.families["bm25"].counts
                 assert counts["passages"] == snapshot.manifest.corpus.passages
@@ -232,13 +233,15 @@ def test_a_new_version_of_a_stage_copies_no_vector_of_the_old(tmp_path: Path, mo
     first = build(tmp_path / "store", documents(12))
     monkeypatch.setattr(embed, "STAGE", dataclasses.replace(embed.STAGE, version=99))
     second = build(tmp_path / "store", documents(12))
-    assert second.vectors_made == first.vectors_made - names_made(tmp_path / "store")
+    assert second.vectors_made == first.vectors_made - others_made(tmp_path / "store")
     assert build(tmp_path / "fresh", documents(12)).manifest == second.manifest
 
 
-def names_made(store: Path) -> int:
+def others_made(store: Path) -> int:
+    """The vectors of names and titles."""
     with indexmill.open(store, version=1) as snapshot:
-        return sum(len(vectors) for vectors in snapshot.vectors("names", "vectors"))
+        titles = sum(len(np.unique(keys, axis=0)) for keys in snapshot.vectors("titles", "text_keys"))
+        return titles + sum(len(vectors) for vectors in snapshot.vectors("names", "vectors"))
 
 
 def test_a_cold_build_replaces_what_came_out_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 from indexmill.manifest import Manifest
+from indexmill.packs import open_pack
+from schemas.tables import DOCUMENTS
 from storage import lineage, refs
+from storage.arrays import put_pack
 from storage.folder import open_store
+from storage.tables import put_table, read_table
 from tasks.bm25 import postings
 from tasks.check import STAGE, check_postings
 from tasks.check_rules import CheckError
+from tasks.embed import row_key
 from tasks.stage import Inputs, Job
 from tests.corpora import documents, write_corpus
 from tests.flows import children
@@ -110,3 +115,42 @@ def test_a_shard_that_is_missing_or_there_twice_is_refused(jobs: dict[str, Job])
     twice = {**whole.inputs, f"{entities}0": whole.inputs[entities]}
     with pytest.raises(CheckError, match="holds another"):
         check(dataclasses.replace(whole, inputs=twice))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("text_keys", lambda held: held[::-1], "of other titles"),
+        ("vectors", lambda held: held * 2, "unit length"),
+        ("vectors", lambda held: held * 0, "unit length"),
+        ("vectors", lambda held: held[:-1], "rows for"),
+        ("passage_document", lambda held: held[::-1], "of other documents"),
+        ("passage_document", lambda held: held[:-1], "of other documents"),
+    ],
+)
+def test_titles_that_do_not_fit_are_refused(
+    jobs: dict[str, Job], name: str, wrong: Callable[[np.ndarray], np.ndarray], message: str
+) -> None:
+    job = jobs[min(label for label in jobs if label[0] == "p")]
+    store = open_store(job.store_url)
+    arrays = {key: np.array(held) for key, held in open_pack(store.open_local(job.inputs["titles"])).items()}
+    digest, _ = put_pack(store, "run", arrays | {name: wrong(arrays[name])})
+    with pytest.raises(CheckError, match=message):
+        check(dataclasses.replace(job, inputs={**job.inputs, "titles": digest}))
+
+
+def test_a_vector_of_a_title_that_is_not_there_is_refused(jobs: dict[str, Job]) -> None:
+    job = jobs[min(label for label in jobs if label[0] == "p")]
+    store = open_store(job.store_url)
+    documents = read_table(store, job.inputs["documents"], DOCUMENTS)
+    titles = ["", *documents["title"].to_pylist()[1:]]
+    at = documents.schema.get_field_index("title")
+    untitled = put_table(store, documents.set_column(at, documents.schema.field(at), [titles]), DOCUMENTS)[0]
+    arrays = {key: np.array(held) for key, held in open_pack(store.open_local(job.inputs["titles"])).items()}
+    arrays["text_keys"][0] = list(row_key(""))
+    digest, _ = put_pack(store, "run", arrays)
+    with pytest.raises(CheckError, match="without a title has a vector"):
+        check(dataclasses.replace(job, inputs={**job.inputs, "documents": untitled, "titles": digest}))
+    arrays["vectors"][0] = 0
+    digest, _ = put_pack(store, "run", arrays)
+    check(dataclasses.replace(job, inputs={**job.inputs, "documents": untitled, "titles": digest}))

@@ -1,0 +1,127 @@
+"""The vectors of a snapshot's passages, and of the titles of their documents, which count beside them.
+
+    similarity(q, p) = q . p + title * q . t(p)
+
+with t(p) the vector of the title of p's document, zero where it has none, and ``title`` the weight in the snapshot's
+parameters of dense. All methods that begin at the passages nearest to the question read one list of these.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from indexmill.errors import CorruptBlob
+from indexmill.retrieve.base import READ, Allowed, Asked, Vectors, parameters_of
+from indexmill.retrieve.columns import Pairs, products
+from indexmill.retrieve.dense import Beside, DenseParameters, Rows, Scores, nearest, similarities
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["PassageVectors", "Titles", "open_passage_vectors"]
+
+
+class Titles:
+    """The vectors of a snapshot's titles; nothing is read before it is needed."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @cached_property
+    def shards(self) -> list[Vectors]:
+        """``(n_documents, d) float32`` of each shard. Raises CorruptBlob where they do not fit the documents."""
+        snapshot = self._snapshot
+        vectors = snapshot.vectors("titles", "vectors")
+        labels = [one.name.partition("/")[2] for one in snapshot.shards("titles")]
+        if labels != [one.name.partition("/")[2] for one in snapshot.shards("passages")]:
+            raise CorruptBlob(f"{snapshot.path}: passages and titles are not in the same shards")
+        for label, held in zip(labels, vectors, strict=True):
+            expected = (snapshot.artifact(f"documents/{label}").rows, snapshot.dimensions)
+            if held.shape != expected:
+                raise CorruptBlob(f"{snapshot.path}: 'titles/{label}' has vectors {held.shape}; expected {expected}")
+        return vectors
+
+    @cached_property
+    def of_passages(self) -> Rows:
+        """``(n_passages,)``, the row of each passage's title. Raises CorruptBlob where there is none."""
+        snapshot = self._snapshot
+        first, found = 0, [np.empty(0, dtype=np.int64)]
+        documents = snapshot.vectors("titles", "passage_document")
+        for artifact, vectors, rows in zip(snapshot.shards("passages"), self.shards, documents, strict=True):
+            own = rows.astype(np.int64)
+            if len(own) != artifact.rows or (len(own) and not 0 <= own.min() <= own.max() < len(vectors)):
+                raise CorruptBlob(f"{snapshot.path}: the titles of {artifact.name!r} do not fit its passages")
+            found.append(own + first)
+            first += len(vectors)
+        return np.concatenate(found)
+
+
+class PassageVectors:
+    """Finds the passages nearest to questions.
+
+    shards: ``(n, d) float32`` arrays of unit rows, one after the other. titles: None where they do not count.
+    """
+
+    def __init__(self, shards: Sequence[Vectors], titles: Titles | None = None, weight: float = 0.0) -> None:
+        self.shards = shards
+        self._titles = titles
+        self.weight = weight if titles is not None else 0.0
+        """How much a title counts; 0 where the snapshot has no vectors of titles."""
+
+    @property
+    def most(self) -> float:
+        """The largest similarity that there can be: 1 where titles do not count."""
+        return 1.0 + self.weight
+
+    @property
+    def untitled(self) -> PassageVectors:
+        """The same by the passages' vectors alone, as the papers have it."""
+        return self.weighed(0.0)
+
+    def weighed(self, weight: float) -> PassageVectors:
+        """The same with another weight of titles."""
+        other = copy.copy(self)
+        other.weight = weight if self._titles is not None else 0.0
+        return other
+
+    def nearest_to(self, asked: Asked, k: int) -> list[tuple[Rows, Scores]]:
+        """``nearest`` of what is asked: found once, for all methods that weigh titles alike."""
+        key = f"nearest, titles {self.weight!r}"
+        held, found = asked.shared.get(key, (0, []))
+        if held < k:
+            held = max(k, asked.shared.get(READ, 0))
+            found = self.nearest(asked.vectors, held, asked.allowed)
+            asked.shared[key] = (held, found)
+        return found if held == k else [(rows[:k], scores[:k]) for rows, scores in found]
+
+    def nearest(self, questions: Vectors, k: int, allowed: Allowed | None = None) -> list[tuple[Rows, Scores]]:
+        """The k passages most similar to each of ``(n_questions, d) float32``, and the similarities; ties by row."""
+        return nearest(self.shards, questions, k, allowed, self._beside())
+
+    def similarities(self, questions: Vectors, pairs: Pairs) -> Scores:
+        """The similarity ``(n_pairs,) float32`` of each pair of a question and a passage."""
+        return similarities(self.shards, questions, pairs, self._beside())
+
+    def cosines(self, questions: Vectors, pairs: Pairs) -> Scores:
+        """The same by the passages' vectors alone."""
+        return products(self.shards, questions, pairs)
+
+    def _beside(self) -> Beside | None:
+        if self._titles is None or not self.weight:
+            return None
+        return Beside(self._titles.shards, self._titles.of_passages, self.weight)
+
+
+def open_passage_vectors(snapshot: Snapshot) -> PassageVectors:
+    """The vectors of a snapshot's passages, and of its titles where it holds them.
+
+    Raises ConfigurationError for a parameter of dense that is not known here.
+    """
+    titles = Titles(snapshot) if snapshot.shards("titles") else None
+    weight = parameters_of(snapshot, "dense", DenseParameters).title
+    return PassageVectors(snapshot.vectors("vectors", "passages"), titles, weight)
