@@ -23,7 +23,7 @@ A walk that goes where the question leads passes by it; one that names common to
 does not. A question that names nothing is answered by words and vectors.
 
 *What is counted twice does harm.* Walks begin at the nearest passages, so dense counts 1 / (1 + c) beside them;
-lsh_tree reads the lists of dense and bm25 in its two rounds, so these count a fifth beside it.
+lsh_tree reads the lists of dense and bm25 in its two rounds, so these count 0.4 beside it.
 
 The order depends on the question and the settings alone, not on how many hits are asked for. Certainty has one step:
 where no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
@@ -80,7 +80,7 @@ _HALF_RANK = 3.0
 _WORDS = ("bm25", "lsh_tree")
 """The methods whose first passage a walk is expected to come by; that of dense is where walks begin."""
 
-_READ_ALREADY = 0.3
+_READ_ALREADY = 0.4
 """What dense and bm25 count beside lsh_tree, which reads their lists."""
 
 _UNDECIDED = 0.5
@@ -97,7 +97,7 @@ _Exponent = Annotated[float, Field(ge=-20, le=20)]
 class FusedParameters:
     """The settings of fusion: a weight for every method, 0 to leave it out, and how many passages of each count.
 
-    Only the weights' ratios matter. Those here were found on the even-numbered questions of four sets together;
+    Only the weights' ratios matter. Those here were found on the even-numbered questions of seven sets and variants together;
     ``docs/families.md`` says how well they do on others, ``indexmill evaluate --fit`` finds one's own.
 
     known, agreed, doubt: of the walks' certainty, see above. pool: passages of each method that count.
@@ -110,9 +110,9 @@ class FusedParameters:
     lsh_tree: _Weight = 1.0
     community_tree: _Weight = 0.0
     heterograph: _Weight = 0.0
-    known: _Exponent = 6.0
-    agreed: _Exponent = 1.5
-    doubt: _Exponent = 1.2
+    known: _Exponent = 5.3
+    agreed: _Exponent = 2.5
+    doubt: _Exponent = 2.3
     pool: Annotated[int, Field(ge=1, le=10_000)] = 50
 
     def weights(self, methods: Sequence[str]) -> dict[str, float]:
