@@ -9,7 +9,7 @@
 A graph walk multiplies evidence along its way, so its scores fall by orders of magnitude, and what tells two passages
 apart is their ratio: relative = 1 - ln(max(s / s_best, floor)) / ln(floor). Lexical and vector scores are sums that
 tell apart by their difference: relative = (s - s_last) / (s_best - s_last). A walk that is sure of its first passages
-says so by its scores, hence most of its strength (``_SHARES``) is relative; of words and vectors the rank says more.
+says so by its scores, hence most of its strength (``_SHARES``) is relative; of words and vectors less.
 (Ranks alone are reciprocal rank fusion, Cormack et al., 2009.)
 
 *Certainty.* A walk over entities finds what no words of the question say, if the question's names lead somewhere; where
@@ -23,7 +23,7 @@ A walk that goes where the question leads passes by it; one that names common to
 does not. A question that names nothing is answered by words and vectors.
 
 *What is counted twice does harm.* Walks begin at the nearest passages, so dense counts 1 / (1 + c) beside them;
-lsh_tree reads the lists of dense and bm25 in its two rounds, so these count 0.4 beside it.
+lsh_tree reads the lists of dense and bm25 in its two rounds, so these count 0.6 and 0.4 beside it.
 
 The order depends on the question and the settings alone, not on how many hits are asked for. Certainty has one step:
 where no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
@@ -69,9 +69,7 @@ are noise. zoom_graph ranks few documents well and the rest hardly."""
 _FROM_PASSAGES = ("tri_graph", "zoom_graph")
 """The walks that begin at the nearest passages; that of heterograph never does."""
 
-_READ_BY_LSH_TREE = frozenset(("dense", "bm25"))
-
-_SHARES = (0.2, 0.6)
+_SHARES = (0.4, 0.6)
 """The part of a strength that is relative: of words and vectors, and of walks."""
 
 _HALF_RANK = 3.0
@@ -80,8 +78,8 @@ _HALF_RANK = 3.0
 _WORDS = ("bm25", "lsh_tree")
 """The methods whose first passage a walk is expected to come by; that of dense is where walks begin."""
 
-_READ_ALREADY = 0.4
-"""What dense and bm25 count beside lsh_tree, which reads their lists."""
+_READ_ALREADY = {"bm25": 0.4, "dense": 0.6}
+"""What methods count beside lsh_tree, which reads their lists."""
 
 _UNDECIDED = 0.5
 """The agreement of walks where there is no method of words."""
@@ -97,8 +95,8 @@ _Exponent = Annotated[float, Field(ge=-20, le=20)]
 class FusedParameters:
     """The settings of fusion: a weight for every method, 0 to leave it out, and how many passages of each count.
 
-    Only the weights' ratios matter. Those here were found on the even-numbered questions of seven sets and variants together;
-    ``docs/families.md`` says how well they do on others, ``indexmill evaluate --fit`` finds one's own.
+    Only the weights' ratios matter. Those here were found on the even-numbered questions of seven sets and variants
+    together; ``docs/families.md`` says how well they do on others, ``indexmill evaluate --fit`` finds one's own.
 
     known, agreed, doubt: of the walks' certainty, see above. pool: passages of each method that count.
     """
@@ -132,7 +130,7 @@ class FusedParameters:
         """
         counted = dict.fromkeys(lists, 1.0)
         if "lsh_tree" in lists:
-            counted |= dict.fromkeys(_READ_BY_LSH_TREE & lists.keys(), _READ_ALREADY)
+            counted |= {name: share for name, share in _READ_ALREADY.items() if name in lists}
         if coverage is None:
             return counted
         walks = [name for name in lists if name in FLOORS]

@@ -42,12 +42,12 @@ def listed(*pairs: tuple[int, float]) -> Found:
 
 
 def test_a_walk_is_strong_by_ratio_and_words_by_difference_and_both_by_rank() -> None:
-    # By hand: 0.4 by rank (3 / 3, 3 / 4, 3 / 5) and 0.6 by ratio; of words 0.8 and 0.2.
+    # By hand: 0.4 by rank (3 / 3, 3 / 4, 3 / 5) and 0.6 by ratio; of words 0.6 and 0.4.
     relative = 1 - math.log(0.25) / math.log(FLOORS["tri_graph"])
     walked = strength("tri_graph", np.array([4.0, 1.0, -0.5]))
     assert walked.tolist() == pytest.approx([1.0, 0.4 * 0.75 + 0.6 * relative, 0.4 * 0.6])
-    assert strength("bm25", np.array([9.0, 5.0, 1.0])).tolist() == pytest.approx([1.0, 0.8 * 0.75 + 0.1, 0.8 * 0.6])
-    assert strength("bm25", np.array([3.0, 3.0])).tolist() == pytest.approx([1.0, 0.8])
+    assert strength("bm25", np.array([9.0, 5.0, 1.0])).tolist() == pytest.approx([1.0, 0.6 * 0.75 + 0.2, 0.6 * 0.6])
+    assert strength("bm25", np.array([3.0, 3.0])).tolist() == pytest.approx([1.0, 0.85])
     assert strength("dense", np.array([])).tolist() == []
 
 
