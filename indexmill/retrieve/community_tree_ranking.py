@@ -12,7 +12,8 @@ where p is about e, ``mention_weight`` where e was extracted from p otherwise, a
 passages that e was extracted from, n(c) the sum of that over the entities under c, n(c, p) how many of these were
 extracted from p, and w ``community_weight``. So a passage that is all there is of an entity is about as near as that
 entity, and the scores of nodes and passages may stand in one list. ``reach`` nodes of each level are asked; those with
-n above ``widest`` tell too little of any one passage.
+n above ``widest`` tell too little of any one passage. Where no entity is found by names, the graph only guesses what is
+asked for: similarity then counts 1, and what nodes say ``similarity_weight``.
 """
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ def ranked(
         tile = slice(first, first + _TOGETHER)
         questions = asked.vectors[tile]
         found = [level.of(tile).first(setting.reach) for level in levels]
-        told = evidence(tree, found, gained.of(first, first + len(questions)), setting)
+        named = gained.of(first, first + len(questions))
+        told = evidence(tree, found, named, setting)
+        near_counts, nodes_count = _weights(named, len(questions), setting)
+        told = told._replace(amounts=told.amounts * nodes_count[parts(told.pairs)[0]])
         if asked.allowed is not None:
             told = told.of(asked.allowed[parts(told.pairs)[1]])
         spoken = told.pairs[changes(told.pairs)]
@@ -85,7 +89,7 @@ def ranked(
         pairs = distinct(np.concatenate([spoken, *nearest]))
         base = found[0].least[parts(pairs)[0]] if found else 0.0
         similar = vectors.similarities(questions, pairs).astype(np.float64)
-        scores: Scores = base + setting.similarity_weight * (similar - base)
+        scores: Scores = base + near_counts[parts(pairs)[0]] * (similar - base)
         scores[pairs.searchsorted(spoken)] += sums(spoken.searchsorted(told.pairs), told.amounts, len(spoken))
         best = first_of_each(parts(pairs)[0], scores, k)
         asking, rows = parts(pairs[best])
@@ -96,6 +100,13 @@ def ranked(
             its = slice(cuts[number], cuts[number + 1])
             said = told.of(slice(ends[number], ends[number + 1]))
             yield RankedPassages(rows[its], scores[best][its], said._replace(pairs=parts(said.pairs)[1]))
+
+
+def _weights(named: Gains, questions: int, setting: CommunityTreeParameters) -> tuple[Scores, Scores]:
+    """What similarity counts for each of so many questions, and what nodes count: the other way round for no name."""
+    knows = np.full(questions, setting.name_weight == 0)
+    knows[parts(named.pairs)[0]] = True
+    return np.where(knows, setting.similarity_weight, 1.0), np.where(knows, 1.0, setting.similarity_weight)
 
 
 def evidence(

@@ -67,6 +67,7 @@ class HeterographParameters:
 
     entry_weight: of an entry by vector for its cosine; a name of one document weighs 1. near_texts, text_weight: the
     nearest texts that are entries, too, and what the nearest weighs; the others weigh less, down to none.
+    unnamed_text_weight: the same where the question names nothing, by degrees: times what its names lack of weight 1.
     bridge: least similarity to the residual query, relative to the most similar unit that names an entity of the
     question, of a unit whose other entities are entries, too; 1 or more for none. bridge_power: of that similarity, in
     their weights. bridge_residual, rank_residual: how much of what a question names is taken out of its vector where
@@ -89,6 +90,7 @@ class HeterographParameters:
     entry_weight: Weight = 0.01
     near_texts: Count = 20
     text_weight: Weight = 0.02
+    unnamed_text_weight: Weight = 0.1
     bridge: Weight = 0.7
     bridge_power: Weight = 10.0
     bridge_residual: Share = 0.5

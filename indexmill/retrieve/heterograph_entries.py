@@ -148,10 +148,12 @@ def _weighted(
     held = sums(entries.searchsorted(pairs), every, len(entries))
     asking, entered = parts(entries)
     asked, beside = parts(near_texts)
-    scaled = _scaled(asked, cosines, count)
-    total = sums(asking, held, count) + setting.text_weight * sums(asked, scaled, count)
+    known = np.minimum(sums(parts(named.pairs)[0], named.weights, count), 1.0)
+    weight = np.maximum(setting.text_weight, setting.unnamed_text_weight * (1.0 - known))[asked]
+    scaled = weight * _scaled(asked, cosines, count)
+    total = sums(asking, held, count) + sums(asked, scaled, count)
     total[total <= 0] = 1.0
-    shares, of_texts = held / total[asking], setting.text_weight * scaled / total[asked]
+    shares, of_texts = held / total[asking], scaled / total[asked]
     rest = without(questions, about, setting.rank_residual)
     owners, brought = parts(bridged)
     cuts = (column.searchsorted(np.arange(count + 1)).tolist() for column in (asking, asked, owners))
