@@ -23,7 +23,8 @@ A walk that goes where the question leads passes by it; one that names common to
 does not. A question that names nothing is answered by words and vectors.
 
 *What is counted twice does harm.* Walks begin at the nearest passages, so dense counts 1 / (1 + c) beside them;
-lsh_tree reads the lists of dense and bm25 in its two rounds, so these count 0.6 and 0.4 beside it.
+lsh_tree reads the lists of dense and bm25 in its two rounds, so these count 0.6 and 0.4 beside it. community_tree, which
+is led by names and by vectors, counts c / (1 + c).
 
 The order depends on the question and the settings alone, not on how many hits are asked for. Certainty has one step:
 where no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
@@ -106,7 +107,7 @@ class FusedParameters:
     bm25: _Weight = 1.0
     dense: _Weight = 1.0
     lsh_tree: _Weight = 1.0
-    community_tree: _Weight = 0.0
+    community_tree: _Weight = 1.0
     heterograph: _Weight = 0.0
     known: _Exponent = 5.3
     agreed: _Exponent = 2.5
@@ -139,6 +140,8 @@ class FusedParameters:
         )
         certainty = self.certainty(coverage, found)
         counted |= dict.fromkeys(walks, certainty)
+        if "community_tree" in lists:
+            counted["community_tree"] = certainty / (1.0 + certainty)
         if "dense" in lists and not lists.keys().isdisjoint(_FROM_PASSAGES):
             counted["dense"] /= 1.0 + certainty
         return counted

@@ -80,6 +80,8 @@ def test_walks_count_by_what_they_know_of_the_question_and_by_their_agreement() 
     assert setting.counted(lists, 0.5) == pytest.approx(
         {"tri_graph": certainty, "zoom_graph": certainty, "bm25": 1.0, "dense": 1 / (1 + certainty)}
     )
+    led = setting.counted(lists | {"community_tree": one}, 0.5)
+    assert led["community_tree"] == pytest.approx(certainty / (1 + certainty))
     unknown = setting.counted(lists, 0.0)
     assert unknown["tri_graph"] < 1e-5
     assert unknown["dense"] == pytest.approx(1.0, abs=1e-5)
