@@ -23,8 +23,8 @@ A walk that goes where the question leads passes by it; one that names common to
 does not. A question that names nothing is answered by words and vectors.
 
 *What is counted twice does harm.* Walks begin at the nearest passages, so dense counts 1 / (1 + c) beside them;
-lsh_tree reads the lists of dense and bm25 in its two rounds, so these count 0.6 and 0.4 beside it. community_tree, which
-is led by names and by vectors, counts c / (1 + c).
+lsh_tree reads the lists of dense and bm25 in its two rounds, so these count 0.6 and 0.4 beside it. community_tree is
+led by names and by vectors, and counts c / (1 + c).
 
 The order depends on the question and the settings alone, not on how many hits are asked for. Certainty has one step:
 where no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
