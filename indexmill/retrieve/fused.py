@@ -96,8 +96,8 @@ _Exponent = Annotated[float, Field(ge=-20, le=20)]
 class FusedParameters:
     """The settings of fusion: a weight for every method, 0 to leave it out, and how many passages of each count.
 
-    Only the weights' ratios matter. Those here were found on the even-numbered questions of seven sets and variants
-    together; ``docs/families.md`` says how well they do on others, ``indexmill evaluate --fit`` finds one's own.
+    Only the weights' ratios matter. Those here were found on seven sets and variants together; ``docs/families.md``
+    says how well they do on others, ``indexmill evaluate --fit`` finds one's own.
 
     known, agreed, doubt: of the walks' certainty, see above. pool: passages of each method that count.
     """
