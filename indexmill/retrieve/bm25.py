@@ -8,9 +8,9 @@ with f the occurrences of t in the passage p of l_p terms, and n_t of all N pass
 repeats counts as often. The shards hold occurrences and lengths; n_t and the mean are of the whole corpus, added up
 here, so the score does not depend on how the corpus is cut, nor on which passages may take part.
 
-Two fields are scored so, and added up (their occurrences are not: section 3.6 argues for that where fields have one
-length): what a passage says, and, times ``title``, the title of its document alone, wholly discounted by its length
-(b = 1), since a title that the question says entirely is worth more than one that it says in part.
+Two fields are scored so, and their scores added up: what a passage says, and, times ``title``, the title of its
+document alone, wholly discounted by its length (b = 1), since a title that the question says entirely is worth more
+than one that it says in part. (BM25F, section 3.6, adds up occurrences instead; so does a title within its passages.)
 """
 
 from __future__ import annotations

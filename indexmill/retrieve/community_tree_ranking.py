@@ -70,8 +70,8 @@ def ranked(
 ) -> Iterator[RankedPassages]:
     """At most k passages of every question.
 
-    vectors: of the passages. levels: the nodes found, entities first,
-    ``reach`` of each level at least, or all that it has. gained: the entities found by words.
+    vectors: of the passages. levels: the nodes found, entities first, ``reach`` of each level at least, or all that it
+    has. gained: the entities found by words.
     """
     near = vectors.nearest_to(asked, k) if k else []
     for first in range(0, len(asked.vectors), _TOGETHER):

@@ -138,7 +138,10 @@ class Leaves:
         """
         if not len(led):
             return []
-        words = [[] for _ in led] if self._index is None else self._second_words(led, sentences, asked, setting)
+        words: list[list[Rows]] = [[] for _ in led]
+        if self._index is not None:
+            terms = self._second_terms(led, sentences, asked, setting)
+            words = [[ranked.rows] for ranked in self._index.rank(terms, setting.pool, asked.allowed)]
         rows = [np.unique(np.concatenate([*first, *second])) for first, second in zip(lists, words, strict=True)]
         moved = asked.vectors.copy()
         order = sentences.argsort()
@@ -150,8 +153,10 @@ class Leaves:
         cuts = np.cumsum([len(its) for its in rows])[:-1]
         return [[near, *its] for near, its in zip(np.split(passages[best], cuts), words, strict=True)]
 
-    def _second_words(self, led: Rows, sentences: Rows, asked: Asked, setting: LshTreeParameters) -> list[list[Rows]]:
-        """The passages by the words of each question and of its sentence."""
+    def _second_terms(
+        self, led: Rows, sentences: Rows, asked: Asked, setting: LshTreeParameters
+    ) -> list[dict[str, float]]:
+        """How much the terms of each question and of its sentence count."""
         analyser = Analyser()
         said = question_terms([asked.questions[at] for at in led.tolist()])
         terms = []
@@ -161,8 +166,7 @@ class Leaves:
                 if term not in COMMON:
                     weights[term] = weights.get(term, 0) + setting.carried * count
             terms.append(weights)
-        ranking = self._index.rank(terms, setting.pool, asked.allowed) if self._index else ()
-        return [[ranked.rows] for ranked in ranking]
+        return terms
 
 
 def reciprocal_ranks(lists: Sequence[Rows], constant: float, weights: Sequence[float] | None = None) -> Rows:
