@@ -24,6 +24,7 @@ __all__ = [
     "parts",
     "positions",
     "products",
+    "reciprocal_ranks",
     "sums",
 ]
 
@@ -124,3 +125,12 @@ def products(
         held = order[first : first + _HELD]
         found[held] = np.vecdot(taken(shards, rows[held]), vectors.take(questions[held], 0))
     return found
+
+
+def reciprocal_ranks(lists: Sequence[Rows], constant: float, weights: Sequence[float] | None = None) -> Rows:
+    """The rows of some lists by the sum of their reciprocal places, each list times its weight (1), ties by row."""
+    weights = [1.0] * len(lists) if weights is None else weights
+    worth = [weight / (constant + 1 + np.arange(len(rows))) for rows, weight in zip(lists, weights, strict=True)]
+    rows, place = np.unique(np.concatenate(lists), return_inverse=True)
+    scores = np.bincount(place, np.concatenate(worth), len(rows))
+    return rows[np.lexsort((rows, -scores))]

@@ -15,7 +15,8 @@ highest scores of each kind but names and overviews, and the entries of such kin
 never entries, names and overviews are never retrieved.
 
 That is the paper's retrieval (``preset: paper``). By default entries have weights (``heterograph_entries``), a node
-passes on as much along its links of each kind together, and a text has the scores of its units, too.
+passes on as much along its links of each kind together, to what is about it more, and a text has the scores of its
+units, too.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ _LINKS = 1 << 20
 
 _SUBJECT = EDGES.index("subject")  # not in the paper
 
+_KIND_WEIGHTS = np.where(np.arange(len(EDGES)) == _SUBJECT, 4.0, 1.0)
+"""What a node passes on along its links of each kind together, compared with the other kinds that it has."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeterographParameters:
@@ -65,9 +69,11 @@ class HeterographParameters:
     preset: ``paper`` weighs all entries alike, divides the walk by degrees, gives the list by the scores of the walk,
     and uses none of the settings below.
 
-    entry_weight: of an entry by vector for its cosine; a name of one document weighs 1. near_texts, text_weight: the
-    nearest texts that are entries, too, and what the nearest weighs; the others weigh less, down to none.
-    unnamed_text_weight: the same where the question names nothing, by degrees: times what its names lack of weight 1.
+    entry_weight: of an entry by vector for its cosine; a name of one document weighs 1. near_texts: the texts nearest
+    to the question, and as many that share most words with it, whose order together counts beside the walk.
+    text_weight: what the first of them adds to its score, compared with the best score; the others add much less.
+    unnamed_text_weight: what it adds where the question names nothing, by degrees: times the square of what its names
+    lack of weight 1; the others then add a little less.
     bridge: least similarity to the residual query, relative to the most similar unit that names an entity of the
     question, of a unit whose other entities are entries, too; 1 or more for none. bridge_power: of that similarity, in
     their weights. bridge_residual, rank_residual: how much of what a question names is taken out of its vector where
@@ -89,8 +95,8 @@ class HeterographParameters:
     preset: Literal["ours", "paper"] = "ours"
     entry_weight: Weight = 0.01
     near_texts: Count = 20
-    text_weight: Weight = 0.02
-    unnamed_text_weight: Weight = 0.1
+    text_weight: Weight = 0.3
+    unnamed_text_weight: Weight = 3.0
     bridge: Weight = 0.7
     bridge_power: Weight = 10.0
     bridge_residual: Share = 0.5
@@ -326,12 +332,15 @@ def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
     """What part of its score each of some nodes passes on along a link: ``(count, 1)``, by kind ``(count, n_kinds)``.
 
     owners, kinds: of each link its node and its kind; without kinds all are alike. With them a node passes on as much
-    along its links of each kind together.
+    along its links of each kind together, and four times as much between a subject and what is about it.
     """
     width = 1 if kinds is None else len(EDGES)
     counts = np.bincount(_cells(owners, kinds), minlength=count * width).reshape(count, width)
-    present = np.count_nonzero(counts, axis=1)[:, None]
-    found: Scores = 1.0 / np.maximum(counts * present, 1)
+    along = 1.0 / np.maximum(counts, 1)
+    if kinds is not None:
+        weights = np.where(counts > 0, _KIND_WEIGHTS, 0.0)
+        along *= weights / np.maximum(weights.sum(axis=1), 1.0)[:, None]
+    found: Scores = along
     return found
 
 

@@ -9,11 +9,12 @@ tells, and what the question names outweighs what merely resembles it:
   most similar, bring their other entities in, each with that similarity to a power: what the next step of the question
   is about is seldom named in it, and may well be common.
 - *The nearest* units, attributes and high-level elements weigh little beside a name, so that they decide where nothing
-  is named, by degrees, and otherwise between what is alike. So do the nearest texts: each gets what an entry of its
-  weight would return to, but passes nothing on.
+  is named, by degrees, and otherwise between what is alike.
 
 A text has the score of the walk and those of its units: what they hold, it holds. It and its units are then weighed by
-its similarity to the residual query, so that it always stands before its units.
+its similarity to the residual query, so that it always stands before its units. The first of the texts that words and
+vectors find are then lifted by a part of the best score that falls with their place: with d = 3 / (3 + place) by d^5,
+and where the question names nothing, by degrees, by d.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ __all__ = ["Named", "Weighted", "named_by", "rescored", "weighted"]
 _COMPARED = 512
 """Texts of the highest scores that are compared with the residual query; whatever k is, so that fewer are the first."""
 
+_HALF, _STEEPNESS = 3.0, 5
+"""How soon what lifts a text falls with its place, see above."""
+
 _TOGETHER = 32
 """Questions whose bridges are looked for at once: the links of all entities that they name are laid out together."""
 
@@ -63,13 +67,14 @@ class Named(NamedTuple):
 
 
 class Weighted(NamedTuple):
-    """The entries of one question, and the nearest texts with their shares: 1 of all together.
+    """The entries of one question, and the texts that are lifted with the part of the best score that each gains.
 
     bridged, units: entities, ascending, and of each the unit that brought it in. residual: ``(d,)``, see ``without``.
     """
 
     entries: Entries
-    texts: Entries
+    texts: Rows
+    lifts: Scores
     bridged: Rows
     units: Rows
     residual: Vectors
@@ -99,14 +104,14 @@ def weighted(
     questions: Vectors,
     named: Named,
     near: Sequence[tuple[Rows, Scores]],
-    texts: Sequence[tuple[Rows, Scores]],
+    texts: Sequence[Rows],
     setting: HeterographParameters,
     allowed: Allowed | None,
 ) -> list[Weighted]:
     """Where questions enter.
 
     questions: their vectors, ``(n_questions, d) float32``. near: of each the nearest units, attributes and high-level
-    elements and their cosines; texts: the nearest texts and their similarities, the best first. allowed: which nodes
+    elements and their cosines; texts: those that words and vectors find, the best first. allowed: which nodes
     take part; None for all.
     """
     found: list[Weighted] = []
@@ -124,7 +129,7 @@ def _weighted(
     questions: Vectors,
     named: Named,
     near: Sequence[tuple[Rows, Scores]],
-    texts: Sequence[tuple[Rows, Scores]],
+    texts: Sequence[Rows],
     setting: HeterographParameters,
     allowed: Allowed | None,
 ) -> list[Weighted]:
@@ -134,9 +139,9 @@ def _weighted(
     rows = nodes.name_rows(entities)
     has = rows >= 0
     about = named_parts(questions, nodes.name_vectors, owners[has], rows[has])
-    near_texts, cosines = _column(texts)
+    found = paired(np.arange(count).repeat([len(rows) for rows in texts]), np.concatenate(texts))
     residual = without(questions, about, setting.bridge_residual)
-    bridged, weights, units = _bridged(nodes, residual, named, near_texts, setting, allowed)
+    bridged, weights, units = _bridged(nodes, residual, named, distinct(found), setting, allowed)
     near_pairs, similar = _column(near)
     pairs = np.concatenate([named.pairs, bridged, near_pairs])
     every = np.concatenate([named.weights, weights, setting.entry_weight * np.maximum(similar, 0.0)])
@@ -147,25 +152,25 @@ def _weighted(
     entries = distinct(pairs)
     held = sums(entries.searchsorted(pairs), every, len(entries))
     asking, entered = parts(entries)
-    asked, beside = parts(near_texts)
     known = np.minimum(sums(parts(named.pairs)[0], named.weights, count), 1.0)
-    weight = np.maximum(setting.text_weight, setting.unnamed_text_weight * (1.0 - known))[asked]
-    scaled = weight * _scaled(asked, cosines, count)
-    total = sums(asking, held, count) + sums(asked, scaled, count)
+    unknown = setting.unnamed_text_weight * (1.0 - known) ** 2
+    total = sums(asking, held, count)
     total[total <= 0] = 1.0
-    shares, of_texts = held / total[asking], scaled / total[asked]
+    shares = held / total[asking]
     rest = without(questions, about, setting.rank_residual)
     owners, brought = parts(bridged)
-    cuts = (column.searchsorted(np.arange(count + 1)).tolist() for column in (asking, asked, owners))
+    cuts = (column.searchsorted(np.arange(count + 1)).tolist() for column in (asking, owners))
+    places = [_HALF / (_HALF + np.arange(len(rows))) for rows in texts]
     return [
         Weighted(
             Entries(entered[e:e_end], shares[e:e_end]),
-            Entries(beside[t:t_end], of_texts[t:t_end]),
+            texts[question],
+            setting.text_weight * place**_STEEPNESS + unknown[question] * place,
             brought[b:b_end],
             units[b:b_end],
             rest[question],
         )
-        for question, ((e, e_end), (t, t_end), (b, b_end)) in enumerate(zip(*map(pairwise, cuts), strict=True))
+        for question, (place, (e, e_end), (b, b_end)) in enumerate(zip(places, *map(pairwise, cuts), strict=True))
     ]
 
 
@@ -176,20 +181,11 @@ def _column(found: Sequence[tuple[Rows, Scores]]) -> tuple[Pairs, Scores]:
     return paired(owners, rows), np.concatenate([np.empty(0), *(values for _, values in found)])
 
 
-def _scaled(owners: Rows, values: Scores, count: int) -> Scores:
-    """Values, of each owner falling, from 1 for its first to 0 for its last; 1 where all are equal."""
-    first, end = (owners.searchsorted(np.arange(count), side=side) for side in ("left", "right"))
-    least, most = values[end[owners] - 1], values[first[owners]]
-    width = most - least
-    found: Scores = np.where(width > 0, (values - least) / np.where(width > 0, width, 1.0), 1.0)
-    return found
-
-
 def _bridged(
     nodes: HeterographNodes,
     residual: Vectors,
     named: Named,
-    near: Pairs,
+    lifted: Pairs,
     setting: HeterographParameters,
     allowed: Allowed | None,
 ) -> tuple[Pairs, Scores, Rows]:
@@ -204,7 +200,7 @@ def _bridged(
     if wide.any():
         (others,) = wide[owners].nonzero()
         kept = ~wide[owners]
-        kept[others] = positions(paired(asked[others], nodes.texts_of(units[others])), distinct(near))[1]
+        kept[others] = positions(paired(asked[others], nodes.texts_of(units[others])), lifted)[1]
         asked, units = asked[kept], units[kept]
     pairs = distinct(paired(asked, units))
     asked, units = parts(pairs)
@@ -244,8 +240,6 @@ def rescored(
     found = scores.copy()
     at = (np.arange(count)[:, None] * texts + held).ravel()
     own = scores[:, :texts].ravel() + sums(at, scores[:, units].ravel(), count * texts)
-    for question, one in enumerate(questions):
-        own[one.texts.rows + question * texts] += setting.restart * one.texts.shares
     if agreement:
         (reached,) = (own > 0).nonzero()
         asked = reached // max(texts, 1)
@@ -261,4 +255,6 @@ def rescored(
         own *= factors
         found[:, units] *= factors[at].reshape(count, len(held))
     found[:, :texts] = own.reshape(count, texts)
+    for of_one, one in zip(found, questions, strict=True):
+        of_one[one.texts] += of_one[:texts].max(initial=0.0) * one.lifts
     return found

@@ -20,7 +20,8 @@ from indexmill.retrieve.base import (
     PassageRetriever,
     parameters_of,
 )
-from indexmill.retrieve.columns import paired, positions
+from indexmill.retrieve.bm25 import by_words, open_term_index
+from indexmill.retrieve.columns import paired, positions, reciprocal_ranks
 from indexmill.retrieve.heterograph import Entries, HeterographParameters, Walked, spent
 from indexmill.retrieve.heterograph_entries import Weighted, named_by, rescored, weighted
 from indexmill.retrieve.heterograph_nodes import SHOWN
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
 __all__ = ["HeterographReader"]
+
+_CONSTANT = 5.0
+"""Of the reciprocal ranks by which texts that words and vectors find are put in one order."""
 
 _EXPLAINED = 5
 """Most nodes that a hit's explanation says it was reached through."""
@@ -94,6 +98,12 @@ class HeterographReader(PassageRetriever):
         self._nodes = snapshot.heterograph
         self._graph = self._nodes.graph
         self._vectors = snapshot.passage_vectors
+        self._index = open_term_index(snapshot) if "bm25" in snapshot.manifest.families else None
+
+    def reads(self, k: int) -> int:
+        """Those that begin at texts, too: see ``PassageRetriever``."""
+        most: int = self._setting.near_texts
+        return max(k, most)
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """Texts by the score of the walk, then by their cosine: see ``PassageRetriever``."""
@@ -140,9 +150,8 @@ class HeterographReader(PassageRetriever):
             named = [rows + first for rows in self._nodes.words.find_all(names, setting.names, enterable)]
             starts = self._graph.starts(named, [rows for rows, _ in near], allowed)
             return _Entered(names, *_columns(near), starts, (), allowed, enterable)
-        texts = self._near_texts(asked)
         of_names = named_by(self._nodes, names, setting.names, enterable)
-        entries = weighted(self._nodes, asked.vectors, of_names, near, texts, setting, allowed)
+        entries = weighted(self._nodes, asked.vectors, of_names, near, self._texts(asked), setting, allowed)
         return _Entered(names, *_columns(near), [one.entries for one in entries], entries, allowed, enterable)
 
     @property
@@ -150,13 +159,16 @@ class HeterographReader(PassageRetriever):
         """What finds the nearest texts: titles are not of the paper."""
         return self._vectors.untitled if self._setting.preset == "paper" else self._vectors
 
-    def _near_texts(self, asked: Asked) -> list[tuple[Rows, Scores]]:
-        """The nearest texts of each question and their similarities, the best first."""
+    def _texts(self, asked: Asked) -> list[Rows]:
+        """The texts that words and vectors find for each question, the best of both first."""
         most = self._setting.near_texts
         if not most:
-            return [(np.empty(0, dtype=np.int64), np.empty(0))] * len(asked.questions)
-        found = self._near.nearest_to(asked, most)
-        return [(self._nodes.of_passages(rows), values.astype(np.float64)) for rows, values in found]
+            return [np.empty(0, dtype=np.int64)] * len(asked.questions)
+        lists = [[rows] for rows, _ in self._near.nearest_to(asked, most)]
+        if self._index is not None:
+            for of_one, ranked in zip(lists, by_words(self._index, asked, most), strict=True):
+                of_one.append(ranked.rows)
+        return [self._nodes.of_passages(reciprocal_ranks(of_one, _CONSTANT)[:most]) for of_one in lists]
 
     def _walked(self, entered: _Entered, setting: HeterographParameters) -> Iterator[Walked]:
         graph, starts = self._graph, entered.starts

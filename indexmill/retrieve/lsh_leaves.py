@@ -26,13 +26,13 @@ import numpy.typing as npt
 
 from indexmill.retrieve.base import Asked, Vectors
 from indexmill.retrieve.bm25 import TermIndex, by_words, question_terms
-from indexmill.retrieve.columns import first_of_each, paired, parts, products
+from indexmill.retrieve.columns import first_of_each, paired, parts, products, reciprocal_ranks
 from indexmill.retrieve.lsh_tree import LshTreeParameters
 from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.retrieve.stacked import taken
 from indexmill.terms import COMMON, Analyser
 
-__all__ = ["Leaves", "Ordered", "reciprocal_ranks"]
+__all__ = ["Leaves", "Ordered"]
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.floating]
@@ -167,15 +167,6 @@ class Leaves:
                     weights[term] = weights.get(term, 0) + setting.carried * count
             terms.append(weights)
         return terms
-
-
-def reciprocal_ranks(lists: Sequence[Rows], constant: float, weights: Sequence[float] | None = None) -> Rows:
-    """The rows of some lists by the sum of their reciprocal places, each list times its weight (1), ties by row."""
-    weights = [1.0] * len(lists) if weights is None else weights
-    worth = [weight / (constant + 1 + np.arange(len(rows))) for rows, weight in zip(lists, weights, strict=True)]
-    rows, place = np.unique(np.concatenate(lists), return_inverse=True)
-    scores = np.bincount(place, np.concatenate(worth), len(rows))
-    return rows[np.lexsort((rows, -scores))]
 
 
 def _filled(rows: Rows, others: Rows, k: int) -> Rows:

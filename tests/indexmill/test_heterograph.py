@@ -101,7 +101,7 @@ def test_subjects_are_no_links_of_the_walk_that_the_paper_has() -> None:
     (scores,) = graph.walk([Entries.alike(rows(2))], 0.5, 1)
     assert scores.tolist() == [0.5, 0, 0.5]
     (scores,) = graph.walk([Entries.alike(rows(2))], 0.5, 1, by_kind=True)
-    assert scores.tolist() == [0.25, 0.25, 0.5]
+    assert scores.tolist() == [0.1, 0.4, 0.5]
 
 
 def test_kinds_of_links_are_held_and_a_graph_without_them_is_read() -> None:

@@ -90,10 +90,12 @@ EVERY = 99
 KINDS = ("text", "unit", "attribute", "high-level", "relation")
 
 
-def written(path: Path, version: int = 1, near: int = 2, **parameters: Any) -> SnapshotWriter:
+def written(path: Path, version: int = 1, near: int = 2, words: bool = True, **parameters: Any) -> SnapshotWriter:
     writer = SnapshotWriter(path)
     for label, some in TEXTS.items():
         writer.shard(label, some)
+    if words:
+        writer.bm25()
     write_heterograph(writer, SAID, TOLD, ELEMENTS, SURFACES, near, **parameters)
     writer.publish(version)
     return writer
@@ -108,9 +110,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same without edges between near vectors, so that a walk goes by what is said alone."""
+    """The same without edges between near vectors, and without bm25: a walk goes by what is said alone."""
     path = tmp_path_factory.mktemp("heterograph") / "apart"
-    written(path, near=0)
+    written(path, near=0, words=False)
     return path
 
 
@@ -415,6 +417,18 @@ def test_a_text_stands_before_the_units_that_it_says(store: Path) -> None:
                     assert place[reason(hit)["passages"][0]] < rank
 
 
+@pytest.mark.parametrize("question", ["Who paid for the Marrow Bridge?", "Nothing of Ada Venn's town is extracted."])
+def test_what_words_and_vectors_find_first_is_lifted(store: Path, question: str) -> None:
+    with indexmill.open(store) as snapshot:
+        lists = [[hit.id for hit in snapshot.retrieve(question, method=m, k=20)] for m in ("dense", "bm25")]
+        places = [{passage: place for place, passage in enumerate(of_one)} for of_one in lists]
+        worth = {passage: sum(1 / (6 + its[passage]) for its in places if passage in its) for passage in lists[0]}
+        lifted = of_kind(ask(snapshot, question, EVERY, preset="ours", text_weight=9), "text")[0]
+        assert worth[reason(lifted)["passages"][0]] == max(worth.values())
+        without = ask(snapshot, question, EVERY, preset="ours", text_weight=0, unnamed_text_weight=0)
+        assert lifted.score > of_kind(without, "text")[0].score
+
+
 def test_where_nothing_is_named_and_only_texts_are_entries_it_is_dense(apart: Path) -> None:
     with indexmill.open(apart) as snapshot:
         for question in ("river", "lamps and stone"):
@@ -458,7 +472,7 @@ def test_the_rank_of_passages_is_that_of_the_texts_among_the_hits(store: Path) -
 
 
 def test_fused_takes_it_where_it_has_a_weight_and_says_through_what(tmp_path: Path) -> None:
-    writer = written(tmp_path / "s")
+    writer = written(tmp_path / "s", words=False)
     with indexmill.open(tmp_path / "s") as snapshot:
         hits = snapshot.retrieve("Who is Ada Venn?", method="fused", k=7)
         assert [one["name"] for one in reason(hits[0])["methods"]] == ["dense"]  # no weight of its own yet

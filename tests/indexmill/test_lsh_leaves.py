@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import indexmill
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
-from indexmill.retrieve.lsh_leaves import reciprocal_ranks
+from indexmill.retrieve.columns import reciprocal_ranks
 from indexmill.snapshot import Snapshot
 from tests.indexmill.small_snapshot import SnapshotWriter, Text
 
