@@ -144,7 +144,6 @@ def check_graph(made: Made, ids: Mapping[str, pa.Array]) -> None:
     _check_rows(pack, graph, {**ids, "R": made.relations["node_id"].combine_chunks()})
     _check_passages(held.passages, graph, pack["rows"], len(ids["T"]))
     _check_relations(made.relations, graph, pack["relation_tokens"])
-    _check_spread(pack, graph)
     keys = NameIndex.keys(graph.ids_of("N").to_pylist())
     refuse_if(not np.array_equal(pack["entity_keys"], keys), "heterograph/graph: not the keys of the entities")
     _check_names(made.names, len(graph) - int(graph.offsets[5]))
@@ -193,17 +192,6 @@ def _check_passages(held: Sparse | None, graph: TypedGraph, rows: NDArray[np.int
     of = held.indptr[units[:, 1]]
     said = bool((degrees[graph.rows("S")] == 1).all()) and np.array_equal(held.indices[of], rows[units[:, 0]])
     refuse_if(not said, f"{where}: a unit does not come from the text that says it")
-
-
-def _check_spread(pack: Pack, graph: TypedGraph) -> None:
-    """Raise CheckError where an entity is said to be in no document, or in more than there are units that say so."""
-    where, entities = "heterograph/graph: spread", graph.rows("N")
-    spread, size = pack.get("spread", np.empty(0, dtype=np.int32)), entities.stop - entities.start
-    refuse_if(len(spread) != size, f"{where}: {len(spread)} numbers for {size} entities")
-    ends = np.concatenate([graph.of("mention"), graph.of("subject")])
-    units = np.bincount(ends[:, 1] - entities.start, minlength=size)
-    strange = int(np.count_nonzero((spread < 1) | (spread > units)))
-    refuse_if(strange > 0, f"{where}: {strange} entities of no document, or of more than units")
 
 
 def _check_relations(table: pa.Table, graph: TypedGraph, tokens: NDArray[np.int32]) -> None:

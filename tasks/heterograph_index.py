@@ -8,7 +8,6 @@ of indexmill.retrieve.heterograph.Heterograph, and beside them
 
     rows             (n,) int32: the row of each node in the tables of its kind, one after the other in the order of
                      their names: T passages, S units, A attributes, H elements, R relations, N entities, O elements
-    spread           (N,) int32: in how many documents a unit names each entity or is about it
     entity_keys      (N,) uint64, ascending: those of the entities (indexmill.names.NameIndex.keys)
     edges            (10,) int64: the edges of each kind, in the order of tasks.heterograph.graph.ENDS
     relation_tokens  (R,) int32: of the whole text of each relation, estimated by its bytes
@@ -32,7 +31,6 @@ from numpy.typing import NDArray
 from indexmill.names import NameIndex, canonical_name
 from indexmill.packs import pack_size
 from indexmill.retrieve.heterograph import KINDS, Heterograph
-from indexmill.retrieve.matrices import Sparse
 from schemas.tables import (
     ENTITIES,
     HETERO_ATTRIBUTES,
@@ -186,7 +184,6 @@ def _compute(inputs: Inputs) -> Outputs:
     pack: dict[str, NDArray[Any]] = {
         **Heterograph(graph.offsets, graph.links, comes_from, graph.link_kinds).arrays(),
         "rows": _rows(inputs, graph),
-        "spread": _spread(graph, comes_from, tables.passages["document_id"]),
         "entity_keys": NameIndex.keys(graph.ids_of("N").to_pylist()),
         "edges": np.bincount(graph.kinds, minlength=len(ENDS)).astype(np.int64),
         "relation_tokens": np.array([estimate_tokens(len(text.encode())) for text in said], dtype=np.int32),
@@ -199,17 +196,6 @@ def _compute(inputs: Inputs) -> Outputs:
         tables={"nodes": nodes, "edges": edges, "relations": relations},
         packs={"graph": pack, "names": name_words(_names(inputs, graph, entities)).arrays()},
     )
-
-
-def _spread(graph: TypedGraph, comes_from: Sparse, documents: pa.ChunkedArray) -> NDArray[np.int32]:
-    """In how many documents a unit names each entity or is about it. documents: of each passage."""
-    numbers = documents.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-    ends = np.concatenate([graph.of("mention"), graph.of("subject")]).astype(np.int64)
-    passages = comes_from.indices[comes_from.indptr[ends[:, 0]]]  # a unit comes from one
-    width = max(len(numbers), 1)
-    entities = graph.rows("N")
-    pairs = np.unique((ends[:, 1] - entities.start) * width + numbers[passages])
-    return np.bincount(pairs // width, minlength=entities.stop - entities.start).astype(np.int32)
 
 
 def _shards(inputs: Inputs, kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
@@ -307,7 +293,6 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
             "passages.indptr": (np.int64, (n + 1,)),
             "passages.indices": (np.int32, (comes_from,)),
             "rows": (np.int32, (n,)),
-            "spread": (np.int32, (names,)),
             "entity_keys": (np.uint64, (names,)),
             "edges": (np.int64, (len(ENDS),)),
             "relation_tokens": (np.int32, (relations,)),
@@ -364,4 +349,4 @@ def _words(inputs: Inputs, names: int) -> int:
     return int(words[len(words) - min(names, len(words)) :].sum())
 
 
-STAGE = Stage("heterograph", version=3, compute=_compute, libraries=("numpy", "polars", "scipy"), estimate=estimate)
+STAGE = Stage("heterograph", version=4, compute=_compute, libraries=("numpy", "polars", "scipy"), estimate=estimate)

@@ -149,6 +149,8 @@ class _Field:
         for shard, start, first, size, end in zip(
             self._shards, self._starts.tolist(), firsts, sizes, ends, strict=False
         ):
+            if not size.any():
+                continue
             step = np.arange(int(size.sum())) - (size.cumsum() - size).repeat(size)
             places, into = first.repeat(size) + step, (end - size).repeat(size) + step
             rows[into] = shard["passages"][places]
@@ -283,10 +285,9 @@ class Bm25(PassageRetriever):
 
     def rank(self, asked: Asked, k: int) -> Iterator[Found]:
         """The passages of each question: see ``PassageRetriever``."""
-        ranking = by_words(self._index, asked, k)
-        questions = question_terms(asked.questions, self._setting.common_words)
-        for question, terms, ranked in zip(asked.questions, questions, ranking, strict=True):
-            yield Found(ranked.rows, ranked.scores, partial(_explanations, ranked, question, terms))
+        common_words = self._setting.common_words
+        for question, ranked in zip(asked.questions, by_words(self._index, asked, k), strict=True):
+            yield Found(ranked.rows, ranked.scores, partial(_explanations, ranked, question, common_words))
 
 
 def by_words(index: TermIndex, asked: Asked, k: int) -> list[Ranked]:
@@ -306,9 +307,10 @@ def open_term_index(snapshot: Snapshot) -> TermIndex:
     return TermIndex(_shards(snapshot), parameters_of(snapshot, "bm25", Bm25Parameters))
 
 
-def _explanations(ranked: Ranked, question: str, terms: Sequence[str], places: Sequence[int]) -> list[dict[str, Any]]:
+def _explanations(ranked: Ranked, question: str, common_words: bool, places: Sequence[int]) -> list[dict[str, Any]]:
     """One for each of some of the passages that were found."""
     words = Analyser().words(question)
+    (terms,) = question_terms([question], common_words)
     names = [words[term] for term in sorted(set(terms))]
     told: dict[int, dict[str, Any]] = {place: {"terms": []} for place in places}
     (inside,) = np.isin(ranked.places, list(places)).nonzero()

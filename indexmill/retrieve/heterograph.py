@@ -69,7 +69,7 @@ class HeterographParameters:
     preset: ``paper`` weighs all entries alike, divides the walk by degrees, gives the list by the scores of the walk,
     and uses none of the settings below.
 
-    entry_weight: of an entry by vector for its cosine; a name of one document weighs 1. near_texts: the texts nearest
+    entry_weight: of an entry by vector for its cosine; a name weighs 1. near_texts: the texts nearest
     to the question, and as many that share most words with it, whose order together counts beside the walk.
     text_weight: what the first of them adds to its score, compared with the best score; the others add much less.
     unnamed_text_weight: what it adds where the question names nothing, by degrees: times the square of what its names

@@ -3,8 +3,8 @@
 NodeRAG (section 2.5) enters at all nodes that dual search finds alike. Here (``preset: ours``) an entry weighs what it
 tells, and what the question names outweighs what merely resembles it:
 
-- *A name* in the question weighs its rarity, 1 / ln(e - 1 + n) for an entity of n documents; a longer name that holds
-  it, the share that it is of its words, divided by the number of such names.
+- *A name* in the question weighs 1; a longer name that holds it, the share that it is of its words, divided by the
+  number of such names.
 - *A bridge*. Of the units that name an entity of the question, those that resemble the residual query, relative to the
   most similar, bring their other entities in, each with that similarity to a power: what the next step of the question
   is about is seldom named in it, and may well be common.
@@ -93,7 +93,7 @@ def named_by(nodes: HeterographNodes, names: Sequence[Sequence[str]], most: int,
     share = length / np.maximum(words.starts.take(rows + 1) - words.starts.take(rows), 1)
     longer = share < 1
     others = np.bincount(of_name[longer], minlength=len(asked))
-    weights = np.where(longer, share / np.maximum(others, 1)[of_name], 1.0) * nodes.rarity(rows)
+    weights = np.where(longer, share / np.maximum(others, 1)[of_name], 1.0)
     pairs = paired(np.array([question for question, _ in asked], dtype=np.int64)[of_name], rows + entities.start)
     found, best, _ = best_of_each(pairs, weights)
     return Named(found, best, distinct(pairs[~longer & (rows < entities.stop - entities.start)]))

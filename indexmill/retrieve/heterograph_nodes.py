@@ -21,7 +21,7 @@ from indexmill.retrieve.base import Allowed, Explanations, Vectors
 from indexmill.retrieve.columns import Pairs, paired, parts, products
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.heterograph import KINDS, Heterograph
-from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse, rarity
+from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 from indexmill.retrieve.name_words import NameWords
 from indexmill.retrieve.rows import Rows as TableRows
 
@@ -105,7 +105,6 @@ class HeterographNodes:
         self._passage_vectors = snapshot.vectors("vectors", "passages")
         self._units = snapshot.vectors("unit_vectors", "vectors")
         self._unit_tokens = snapshot.vectors("unit_vectors", "tokens")
-        self._spread = arrays.get("spread")
         self.name_vectors = snapshot.vectors("names", "vectors")
         """The vectors of names, one shard after the other; none in a snapshot without a family that needs them."""
         self._check(snapshot)
@@ -155,16 +154,6 @@ class HeterographNodes:
         return self._rows[texts].astype(np.int64)
 
     # What ways into the graph weigh
-
-    def rarity(self, names: Rows) -> Scores:
-        """How much some of ``words`` tell, by the documents that name an entity or are about it; 1 for an overview."""
-        spread = np.ones(len(names), dtype=np.int64)
-        own = names < self.graph.rows("N").stop - self.graph.rows("N").start
-        if self._spread is None:
-            spread[own] = self.graph.links.degrees(names[own] + self.graph.rows("N").start)
-        else:
-            spread[own] = self._spread.take(names[own])
-        return rarity(spread)
 
     def name_rows(self, entities: Rows) -> Rows:
         """Where the vector of the name of each of some entities stands in ``name_vectors``, -1 where it has none."""
