@@ -17,7 +17,7 @@ import numpy.typing as npt
 from indexmill.errors import BadInput
 from indexmill.evaluate import Question
 from indexmill.retrieve.base import Asked, PassageRetriever, Vectors, check_k, parameters_of
-from indexmill.retrieve.fused import FusedParameters, covered, strength
+from indexmill.retrieve.fused import FusedParameters, covered, strength, with_second
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -110,6 +110,7 @@ class _Pools:
     strengths: ``(n_methods, n_candidates)`` of passages, ordered by question and document, as far as the method counts
     for the question. starts: the first candidate of each document.
     owners: the question of each document. gold: whether a document is evidence. golds: the evidence of each question.
+    second: what a document gains by its next best passage.
     """
 
     names: tuple[str, ...]
@@ -119,15 +120,18 @@ class _Pools:
     gold: npt.NDArray[np.bool_]
     golds: npt.NDArray[np.int64]
     questions: npt.NDArray[np.int64]  # those that count
+    second: float
 
     def half(self, parity: int) -> _Pools:
         """The same, counting every other question only."""
         chosen = self.questions[self.questions % 2 == parity]
-        return _Pools(self.names, self.strengths, self.starts, self.owners, self.gold, self.golds, chosen)
+        return _Pools(self.names, self.strengths, self.starts, self.owners, self.gold, self.golds, chosen, self.second)
 
     def recall(self, weights: Weights, ks: Sequence[int]) -> float:
         """Mean evidence recall at the ks, averaged."""
         scores = np.array([weights[name] for name in self.names]) @ self.strengths
+        sizes = np.diff(self.starts, append=len(scores))
+        scores = with_second(scores, np.arange(len(sizes)).repeat(sizes), self.second)
         scores = np.maximum.reduceat(scores, self.starts)
         order = np.lexsort((-scores, self.owners))
         first = np.searchsorted(self.owners, np.arange(len(self.golds)))
@@ -181,4 +185,5 @@ def _pools(
         np.array(gold, bool),
         np.array([len(question.gold_ids) for question in questions], np.int64),
         np.arange(len(questions)),
+        setting.second,
     )

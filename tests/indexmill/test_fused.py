@@ -18,7 +18,7 @@ from indexmill.evaluate import Question
 from indexmill.fit import fit
 from indexmill.manifest import Family
 from indexmill.retrieve.base import Found
-from indexmill.retrieve.fused import FLOORS, FusedParameters, agreement, combine, strength
+from indexmill.retrieve.fused import FLOORS, FusedParameters, agreement, combine, strength, with_second
 from schemas.config import load_configuration
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
 
@@ -214,3 +214,36 @@ def test_weights_without_a_configuration_file_are_told_and_not_written(
     assert told["better"] is False
     assert told["weights"] == told["before"]
     assert [path.name for path in tmp_path.iterdir()] == ["questions.jsonl"]
+
+
+# A document that several passages speak for
+
+
+def test_the_best_passage_of_a_document_gains_by_the_next_best() -> None:
+    scores, documents = np.array([0.5, 0.6, 0.4, 0.2, 0.1]), np.array([7, 3, 7, 7, 1])
+    assert with_second(scores, documents, 0.5).tolist() == [0.7, 0.6, 0.4, 0.2, 0.1]
+    assert with_second(scores, documents, 0.0).tolist() == scores.tolist()
+    assert with_second(np.empty(0), np.empty(0, np.int64), 0.5).tolist() == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1, allow_subnormal=False)), max_size=12),
+    st.floats(0, 1),
+)
+def test_each_document_gains_once_and_in_its_best_passage(passages: list[tuple[int, float]], second: float) -> None:
+    documents = np.array([document for document, _ in passages], np.int64)
+    scores = np.array([score for _, score in passages])
+    gained = with_second(scores, documents, second)
+    for document in set(documents.tolist()):
+        own = np.flatnonzero(documents == document)
+        (changed,) = (gained[own] != scores[own]).nonzero()
+        assert len(changed) <= 1
+        ordered = sorted(scores[own].tolist(), reverse=True)
+        assert gained[own].max() == ordered[0] + (second * ordered[1] if len(own) > 1 else 0)
+        assert sorted(gained[own].tolist(), reverse=True)[1:] == ordered[1:]
+
+
+def test_passages_of_one_document_have_one_number(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        ids, numbers = snapshot.passages.document_ids(), snapshot.passages.documents.tolist()
+        assert len(set(zip(ids, numbers, strict=True))) == len(set(ids)) == len(set(numbers)) > 1
