@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.packs import pack_size
+from indexmill.retrieve.bm25 import FIELDS
 from indexmill.terms import Analyser, term_keys
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.estimate import Estimate, Range
@@ -32,10 +33,7 @@ from tasks.split import title_prefix
 from tasks.stage import Inputs, Outputs, Stage
 from tasks.unchanged import unchanged
 
-__all__ = ["FIELDS", "STAGE", "counts", "estimate", "merged", "postings"]
-
-FIELDS = ("", "titles.")
-"""What the names of each field's arrays begin with."""
+__all__ = ["STAGE", "counts", "estimate", "merged", "postings"]
 
 
 def counts(packs: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, int]:

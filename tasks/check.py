@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.names import NameIndex
+from indexmill.retrieve.bm25 import FIELD_ARRAYS, FIELDS
 from schemas.tables import DESCRIBED, RELATED, SAME_AS
-from tasks.bm25 import FIELDS
 from tasks.check_heterograph import Made, check_attributes, check_elements, check_graph, check_units, rows_of_kinds
 from tasks.check_rules import CheckError
 from tasks.check_rules import check_lengths as _check_lengths
@@ -285,8 +285,7 @@ def _bits(hashed: bytes) -> str:
 def check_postings(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> None:
     """Raise CheckError where a shard's bm25 arrays do not fit each other or its passages."""
     for field in FIELDS:
-        names = ("keys", "indptr", "passages", "counts", "lengths")
-        _check_field({name: pack[field + name] for name in names}, rows, f"{where} {field}".rstrip(" ."))
+        _check_field({name: pack[field + name] for name in FIELD_ARRAYS}, rows, f"{where} {field}".rstrip(" ."))
 
 
 def _check_field(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> None:

@@ -35,7 +35,17 @@ from indexmill.terms import COMMON, Analyser, term_keys
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["Bm25", "Bm25Parameters", "Ranked", "TermIndex", "by_words", "open_term_index", "question_terms"]
+__all__ = [
+    "FIELDS",
+    "FIELD_ARRAYS",
+    "Bm25",
+    "Bm25Parameters",
+    "Ranked",
+    "TermIndex",
+    "by_words",
+    "open_term_index",
+    "question_terms",
+]
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
@@ -45,8 +55,11 @@ HELD_POSTINGS = 1 << 20
 """Postings that are held at once, unless one question has more: some 50 MB."""
 
 
-_NAMES = ("keys", "indptr", "passages", "counts", "lengths")
-"""The arrays of a field."""
+FIELDS = ("", "titles.")
+"""What the names of the arrays of each field begin with: what passages say, and the titles of their documents."""
+
+FIELD_ARRAYS = ("keys", "indptr", "passages", "counts", "lengths")
+"""The names of the arrays of a field, as ``tasks.bm25`` describes them."""
 
 _TITLE_B = 1.0
 """How far long titles are discounted."""
@@ -109,7 +122,7 @@ class _Field:
     """The postings of one field in some shards. prefix: of the names of its arrays."""
 
     def __init__(self, shards: Sequence[Arrays], prefix: str) -> None:
-        self._shards = [{name: shard[prefix + name] for name in _NAMES} for shard in shards]
+        self._shards = [{name: shard[prefix + name] for name in FIELD_ARRAYS} for shard in shards]
         lengths = [shard["lengths"] for shard in self._shards]
         self._starts = np.cumsum([0, *map(len, lengths)])
         self._lengths = np.concatenate([np.empty(0), *lengths])
@@ -331,11 +344,11 @@ def _shards(snapshot: Snapshot) -> list[Arrays]:
         raise CorruptBlob(f"{snapshot.path}: passages and bm25 are not in the same shards")
     for artifact, (_, rows) in zip(held, expected, strict=True):
         arrays = snapshot.arrays(artifact.name)
-        missing = sorted(set(_NAMES) - set(arrays))
+        missing = sorted(set(FIELD_ARRAYS) - set(arrays))
         if missing:
             raise CorruptBlob(f"{snapshot.path}: {artifact.name!r} has no arrays {missing}; it has {', '.join(arrays)}")
         for prefix in _prefixes([arrays]):
-            keys, ends, passages, counts, lengths = (arrays[prefix + name] for name in _NAMES)
+            keys, ends, passages, counts, lengths = (arrays[prefix + name] for name in FIELD_ARRAYS)
             postings = int(ends[-1]) if len(ends) else -1
             if (len(lengths), len(ends)) != (rows, len(keys) + 1) or not postings == len(passages) == len(counts):
                 raise CorruptBlob(f"{snapshot.path}: {artifact.name!r} holds arrays that do not fit each other")
@@ -344,5 +357,7 @@ def _shards(snapshot: Snapshot) -> list[Arrays]:
 
 
 def _prefixes(shards: Sequence[Arrays]) -> list[str]:
-    """What begins the names of the arrays of each field that all shards hold; snapshots of before have no titles."""
-    return ["", *(["titles."] if all(f"titles.{name}" in shard for shard in shards for name in _NAMES) else [])]
+    """Of FIELDS those that all shards hold: snapshots of before have no titles."""
+    own, *more = FIELDS
+    held = [field for field in more if all(field + name in shard for shard in shards for name in FIELD_ARRAYS)]
+    return [own, *held]

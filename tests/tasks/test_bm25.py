@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexmill.retrieve.bm25 import FIELDS
 from indexmill.terms import Analyser, term_keys
-from tasks.bm25 import FIELDS, counts, merged, postings
+from tasks.bm25 import counts, merged, postings
 
 
 def test_the_arrays_of_two_passages() -> None:
