@@ -2,14 +2,14 @@
 
     python -m benchmarks.ablations DATA WORK --stores DIR [--sets NAMES] [--methods NAMES] [--step N]
 
-DATA, WORK, the sets and the stores are those of `benchmarks.protocol`; nothing is built that is there, since every part
-is left out by a setting of retrieval (`LEFT_OUT`). The first line of a method is its recall at 5 and 10 documents as it
-is; each further line is what is lost (-) or won (+) without one part, in the mean over the even questions and over the
-odd ones, at 5 and 10 together. A star says that the interval of 95 % of all questions leaves zero out
-(`benchmarks.bootstrap`). The last column counts the sets where leaving it out is clearly worse and clearly better: a
-part that is not worth more than it costs on the sets together does not pay.
+DATA, WORK, the sets and the stores are those of `benchmarks.protocol`; nothing is built, since every part is left out
+by a setting of retrieval (`LEFT_OUT`). The first line of a method is its recall at 5 and 10 documents as it is; each
+further line is what is lost (-) or won (+) without one part, in the mean of both over the even and over the odd
+questions. A star says that the interval of 95 % of all questions leaves zero out (`benchmarks.bootstrap`). The last
+column counts the sets where leaving it out is clearly worse and clearly better: a part that is worth nothing on all
+sets together does not pay.
 
---step takes every so many questions (of both halves alike).
+`--step 4` asks a quarter of the questions.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 import indexmill
-from benchmarks import protocol
 from benchmarks.bootstrap import Difference, difference
 from benchmarks.machine import describe_machine
-from benchmarks.sets import SETS, QuestionSet
+from benchmarks.protocol import DEPTHS
+from benchmarks.sets import SETS
 from indexmill.evaluate import Question, evaluate, read_questions
 from indexmill.snapshot import Snapshot
 
-__all__ = ["LEFT_OUT", "left_out_of", "print_method"]
+__all__ = ["LEFT_OUT", "Change", "Table", "left_out_of", "print_table"]
 
 Settings = Mapping[str, object]
 
@@ -90,12 +94,38 @@ LEFT_OUT: Mapping[str, Mapping[str, Settings]] = {
         "community_tree": {"community_tree": 0.0},
         "dense": {"dense": 0.0},
         "bm25": {"bm25": 0.0},
+        "second passages": {"second": 0.0},
     },
 }
 """By method, what is left out, and the settings that do it."""
 
-Recalls = Sequence[float]
-"""Of each question, the mean of its recall at the depths of the protocol."""
+Recalls = npt.NDArray[np.float64]
+"""``(n_questions, n_depths)``: of each question at each depth of the protocol."""
+
+
+class Change(NamedTuple):
+    """What leaving a part out changes in the mean recall at all depths: by half, and of all questions."""
+
+    even: float
+    odd: float
+    whole: Difference
+
+    @classmethod
+    def of(cls, without: Recalls, whole: Recalls) -> Change:
+        """Of a file's questions in their order."""
+        means, others = without.mean(axis=1), whole.mean(axis=1)
+        each = means - others
+        return cls(float(each[::2].mean()), float(each[1::2].mean()), difference(means.tolist(), others.tolist()))
+
+    def __str__(self) -> str:
+        return f"{self.even:+.3f} / {self.odd:+.3f}{'*' if self.whole.is_clear else ''}"
+
+
+class Table(NamedTuple):
+    """What was measured of one method, by set: its recall as it is, and by part what changes without it."""
+
+    recalls: dict[str, Recalls]
+    changes: dict[str, dict[str, Change]]
 
 
 def left_out_of(method: str, held: Sequence[str]) -> Mapping[str, Settings]:
@@ -104,26 +134,33 @@ def left_out_of(method: str, held: Sequence[str]) -> Mapping[str, Settings]:
     return {part: given for part, given in parts.items() if part not in LEFT_OUT or part in held}
 
 
-def recalls(
-    snapshot: Snapshot, of_set: QuestionSet, questions: Sequence[Question], method: str, given: Settings
-) -> dict[int, Recalls]:
-    """The recall of each question at each depth, with some settings."""
+def measure(snapshot: Snapshot, name: str, questions: Sequence[Question], tables: Mapping[str, Table]) -> None:
+    """Ask a set's questions by the methods of some tables, with each of their parts left out, and add it to them."""
     vectors = snapshot.encode([one.question for one in questions])
-    found = evaluate(snapshot, questions, [method], protocol.DEPTHS, vectors, parameters={method: given})
-    return {k: [of_set.measure(one, k) for one in found.methods[method].each] for k in protocol.DEPTHS}
+
+    def recalls(method: str, given: Settings) -> Recalls:
+        found = evaluate(snapshot, questions, [method], DEPTHS, vectors, parameters={method: given})
+        return np.array([[SETS[name].measure(one, k) for k in DEPTHS] for one in found.methods[method].each])
+
+    for method, table in tables.items():
+        if method in snapshot.methods:
+            whole = table.recalls[name] = recalls(method, {})
+            for part, given in left_out_of(method, snapshot.methods).items():
+                table.changes.setdefault(part, {})[name] = Change.of(recalls(method, given), whole)
+            print(f"{name}: {method}", file=sys.stderr, flush=True)
 
 
-def print_method(
-    method: str, whole: Mapping[str, str], parts: Mapping[str, Mapping[str, tuple[str, Difference]]]
-) -> None:
-    """The table of one method: its recall by set, and by part and set what is lost without it."""
-    print(f"\n| {method} | {' | '.join(whole)} | worse, better |\n|{' --- |' * (len(whole) + 2)}")
-    print(f"| as it is | {' | '.join(whole.values())} | |")
-    for part, by_set in parts.items():
-        cells = [by_set[name][0] if name in by_set else "-" for name in whole]
-        changes = [change for _, change in by_set.values()]
-        worse, better = (sum(one.is_clear and (one.mean > 0) is won for one in changes) for won in (False, True))
-        print(f"| without {part} | {' | '.join(cells)} | {worse}, {better} |", flush=True)
+def print_table(method: str, table: Table) -> None:
+    """A column for each set, a line for each part."""
+    sets = list(table.recalls)
+    print(f"\n| {method} | {' | '.join(sets)} | worse, better |\n|{' --- |' * (len(sets) + 2)}")
+    means = (" / ".join(f"{mean:.3f}" for mean in of_set.mean(axis=0)) for of_set in table.recalls.values())
+    print(f"| as it is | {' | '.join(means)} | |")
+    for part, changes in table.changes.items():
+        cells = [str(changes[name]) if name in changes else "-" for name in sets]
+        worse = sum(one.whole.high < 0 for one in changes.values())
+        better = sum(one.whole.low > 0 for one in changes.values())
+        print(f"| without {part} | {' | '.join(cells)} | {worse}, {better} |")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -134,43 +171,25 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     parser.add_argument("data", type=Path, metavar="DATA")
     parser.add_argument("work", type=Path, metavar="WORK")
-    parser.add_argument("--stores", type=Path, metavar="DIR", required=True, help="built stores, by name")
+    parser.add_argument("--stores", type=Path, metavar="DIR", required=True, help="built stores, by name of the set")
     parser.add_argument("--sets", type=names, default=[name for name, one in SETS.items() if not one.quick])
     parser.add_argument("--methods", type=names, default=list(LEFT_OUT))
-    parser.add_argument("--step", type=int, default=1, help="every so many questions of each half")
+    parser.add_argument("--step", type=int, default=1, metavar="N", help="ask every N-th question of each half")
     chosen = parser.parse_args(argv)
-    whole: dict[str, dict[str, str]] = {method: {} for method in chosen.methods}
-    parts: dict[str, dict[str, dict[str, tuple[str, Difference]]]] = {
-        method: {part: {} for part in LEFT_OUT[method]} for method in chosen.methods
-    }
+    for option, given, there in (("sets", chosen.sets, SETS), ("methods", chosen.methods, LEFT_OUT)):
+        if unknown := sorted(set(given) - set(there)):
+            parser.error(f"there are no {option} {', '.join(unknown)}; there are {', '.join(there)}")
+    tables = {method: Table({}, {}) for method in chosen.methods}
     for name in chosen.sets:
         files = SETS[name].make(chosen.data, chosen.work / "data" / name)
         every = read_questions(files.questions)
-        halves = (every[half :: 2 * chosen.step] for half in (0, 1))
-        even, odd = (list(half) for half in halves)
+        questions = [one for place, one in enumerate(every) if place // 2 % chosen.step == 0]
         with indexmill.open(chosen.stores / name) as snapshot:
-            for method in (one for one in chosen.methods if one in snapshot.methods):
-                base = recalls(snapshot, SETS[name], [*even, *odd], method, {})
-                whole[method][name] = " / ".join(f"{sum(base[k]) / len(base[k]):.3f}" for k in protocol.DEPTHS)
-                for part, given in left_out_of(method, snapshot.methods).items():
-                    without = recalls(snapshot, SETS[name], [*even, *odd], method, given)
-                    both = [
-                        [
-                            sum(one[k][place] for k in protocol.DEPTHS) / len(protocol.DEPTHS)
-                            for place in range(len(even) + len(odd))
-                        ]
-                        for one in (without, base)
-                    ]
-                    change = difference(*both)
-                    cell = " / ".join(
-                        f"{difference(both[0][some], both[1][some]).mean:+.3f}"
-                        for some in (slice(len(even)), slice(len(even), None))
-                    )
-                    parts[method][part][name] = f"{cell}{'*' if change.is_clear else ''}", change
-                print(f"{name}: {method}", file=sys.stderr, flush=True)
+            measure(snapshot, name, questions, tables)
     print(describe_machine())
-    for method in chosen.methods:
-        print_method(method, whole[method], parts[method])
+    for method, table in tables.items():
+        if table.recalls:
+            print_table(method, table)
 
 
 if __name__ == "__main__":
