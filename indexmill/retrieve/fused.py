@@ -26,8 +26,8 @@ does not. A question that names nothing is answered by words and vectors.
 the document's next best one. The others keep theirs, so that no document takes the places of others.
 
 *What is counted twice does harm.* Walks begin at the nearest passages, so dense counts 1 / (1 + c) beside them;
-lsh_tree reads the lists of dense and bm25 in its two rounds, so these count 0.6 and 0.4 beside it. community_tree is
-led by names and by vectors, and counts c / (1 + c).
+lsh_tree reads the lists of dense and bm25, so they count 0.5 and 0.4 beside it. community_tree is led by
+names and by vectors, and counts c / (1 + c).
 
 The order depends on the question and the settings alone, not on how many hits are asked for. Certainty has one step:
 where no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
@@ -93,7 +93,7 @@ _HALF_RANK = 3.0
 _WORDS = ("bm25", "lsh_tree")
 """The methods whose first passage a walk is expected to come by; that of dense is where walks begin."""
 
-_READ_ALREADY = {"bm25": 0.4, "dense": 0.6}
+_READ_ALREADY = {"bm25": 0.4, "dense": 0.5}
 """What methods count beside lsh_tree, which reads their lists."""
 
 _UNDECIDED = 0.5
@@ -118,7 +118,7 @@ class FusedParameters:
     """
 
     tri_graph: _Weight = 1.0
-    zoom_graph: _Weight = 0.8
+    zoom_graph: _Weight = 0.6
     bm25: _Weight = 1.0
     dense: _Weight = 1.0
     lsh_tree: _Weight = 1.0
@@ -126,7 +126,7 @@ class FusedParameters:
     heterograph: _Weight = 0.0
     known: _Exponent = 5.3
     agreed: _Exponent = 2.5
-    doubt: _Exponent = 2.6
+    doubt: _Exponent = 2.5
     second: Annotated[float, Field(ge=0, le=1)] = 0.25
     pool: Annotated[int, Field(ge=1, le=10_000)] = 50
 

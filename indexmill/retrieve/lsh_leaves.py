@@ -7,10 +7,10 @@ where the snapshot holds the postings):
 
 (reciprocal ranks, Cormack et al., 2009, with a small constant, since the first few places are what is read). In its
 first hits the sentence nearest to the question is sought: what is said there about the question, such as a name that
-the question does not have. The second round asks for both: it ranks by the question's words with ``carried`` times
-those of the sentence, and, of the passages in these lists, by the cosine to the question's vector with ``carried``
-times the sentence's. Passages stand in the order of the score of both rounds' lists, those of the first weighed by
-``first_round``, the second's by vectors by ``similarity``.
+the question does not have. The second round ranks by the question's words with ``carried`` times those of the
+sentence. Passages stand in the order of the score of both rounds' lists, those of the first weighed by ``first_round``.
+(A list of the second round by the question's vector with the sentence's was measured to do harm.) Without postings
+there is one round.
 
 What only a summary tells stays the paper's: see ``indexmill.retrieve.lsh_tree``.
 """
@@ -29,7 +29,6 @@ from indexmill.retrieve.bm25 import TermIndex, by_words, question_terms
 from indexmill.retrieve.columns import first_of_each, paired, parts, products, reciprocal_ranks
 from indexmill.retrieve.lsh_tree import LshTreeParameters
 from indexmill.retrieve.passage_vectors import PassageVectors
-from indexmill.retrieve.stacked import taken
 from indexmill.terms import COMMON, Analyser
 
 __all__ = ["Leaves", "Ordered"]
@@ -82,14 +81,16 @@ class Leaves:
             lists = [[*of_one, ranked.rows] for of_one, ranked in zip(lists, words, strict=True)]
         ordered = [reciprocal_ranks(of_one, setting.constant) for of_one in lists]
         sentences = np.full(len(near), -1, dtype=np.int64)
-        if setting.carried > 0:
+        if setting.carried > 0 and self._index is not None:
             sentences = self._sentences_of([rows[: setting.first_hits] for rows in ordered], asked.vectors)
             (led,) = (sentences >= 0).nonzero()
-            more = self._second(led, sentences[led], [lists[at] for at in led.tolist()], asked, setting)
-            for question, second in zip(led.tolist(), more, strict=True):
+            second = self._index.rank(
+                self._second_terms(led, sentences[led], asked, setting), setting.pool, asked.allowed
+            )
+            for question, ranked in zip(led.tolist(), second, strict=True):
                 first = lists[question]
-                weights = [setting.first_round] * len(first) + [setting.similarity, 1.0][: len(second)]
-                ordered[question] = reciprocal_ranks([*first, *second], setting.constant, weights)
+                weights = [setting.first_round] * len(first) + [1.0]
+                ordered[question] = reciprocal_ranks([*first, ranked.rows], setting.constant, weights)
         return [
             Ordered(_filled(rows, others, k), cosines[:k], sentence)
             for rows, (others, _), cosines, sentence in zip(
@@ -128,30 +129,6 @@ class Leaves:
         best = first_of_each(questions, scores, 1)
         found[questions[best]] = sentences[best]
         return found
-
-    def _second(
-        self, led: Rows, sentences: Rows, lists: Sequence[list[Rows]], asked: Asked, setting: LshTreeParameters
-    ) -> list[list[Rows]]:
-        """The lists of the second round by vectors and by words, of the questions that have a sentence.
-
-        lists: of the first round, parallel to these questions.
-        """
-        if not len(led):
-            return []
-        words: list[list[Rows]] = [[] for _ in led]
-        if self._index is not None:
-            terms = self._second_terms(led, sentences, asked, setting)
-            words = [[ranked.rows] for ranked in self._index.rank(terms, setting.pool, asked.allowed)]
-        rows = [np.unique(np.concatenate([*first, *second])) for first, second in zip(lists, words, strict=True)]
-        moved = asked.vectors.copy()
-        order = sentences.argsort()
-        moved[led[order]] += np.float32(setting.carried) * taken(self._sentences, sentences[order])
-        pairs = paired(led.repeat([len(its) for its in rows]), np.concatenate(rows))
-        scores = self._passages.similarities(moved, pairs)
-        owners, passages = parts(pairs)
-        best = np.lexsort((passages, -scores, owners))
-        cuts = np.cumsum([len(its) for its in rows])[:-1]
-        return [[near, *its] for near, its in zip(np.split(passages[best], cuts), words, strict=True)]
 
     def _second_terms(
         self, led: Rows, sentences: Rows, asked: Asked, setting: LshTreeParameters

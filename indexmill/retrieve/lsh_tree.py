@@ -47,8 +47,8 @@ class LshTreeParameters:
     preset: ``paper`` ranks passages by their cosine alone, ``ours`` as ``indexmill.retrieve.lsh_leaves`` says, whose
     settings the rest are. pool: how many passages each list counts. constant: added to a place before its reciprocal is
     taken. first_hits: in which the best sentence is looked for. carried: what that sentence counts in the second round
-    where the question counts 1; 0 leaves that round out. first_round: what its lists count, and similarity: what the
-    second's by vectors counts, where that by words counts 1.
+    where the question counts 1; 0 leaves that round out. first_round: what the lists of the first count where that of
+    the second counts 1.
     """
 
     pattern: Pattern = "collapsed"
@@ -60,7 +60,6 @@ class LshTreeParameters:
     first_hits: Annotated[int, Field(ge=1, le=1000)] = 3
     carried: Annotated[float, Field(ge=0, le=10)] = 0.5
     first_round: Annotated[float, Field(ge=0, le=10)] = 0.7
-    similarity: Annotated[float, Field(ge=0, le=10)] = 0.5
 
 
 class Nodes(NamedTuple):

@@ -234,11 +234,7 @@ def test_a_summary_names_its_layer_its_passages_and_their_documents(store: Path)
         leaf = ask(snapshot, "stone h water", 1)[0]
         assert leaf.kind == "passage"
         by_text = {row["text"]: row["node_id"] for row in snapshot.table("summaries").to_pylist()}
-        assert leaf.explanation == {
-            "layer": 0,
-            "above": [by_text["stone h i lamp"], by_text["all of f to i"]],
-            "second_round": "stone h water",
-        }
+        assert leaf.explanation == {"layer": 0, "above": [by_text["stone h i lamp"], by_text["all of f to i"]]}
         bare = snapshot.retrieve("stone d e", method="lsh_tree", k=3, explain=False)
         assert [hit.explanation for hit in bare] == [None] * 3
 
