@@ -26,8 +26,8 @@ does not. A question that names nothing is answered by words and vectors.
 the document's next best one. The others keep theirs, so that no document takes the places of others.
 
 *What is counted twice does harm.* Walks begin at the nearest passages, so dense counts 1 / (1 + c) beside them;
-lsh_tree reads the lists of dense and bm25, so they count 0.5 and 0.4 beside it. community_tree is led by
-names and by vectors, and counts c / (1 + c).
+lsh_tree reads the lists of dense and bm25, so these count 0.5 and 0.4 beside it. community_tree is led by names and by
+vectors, and counts c / (1 + c).
 
 The order depends on the question and the settings alone, not on how many hits are asked for. Certainty has one step:
 where no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
@@ -110,7 +110,7 @@ _Exponent = Annotated[float, Field(ge=-20, le=20)]
 class FusedParameters:
     """The settings of fusion: a weight for every method, 0 to leave it out, and how many passages of each count.
 
-    Only the weights' ratios matter. Those here were found on seven sets and variants together; ``docs/families.md``
+    Only the weights' ratios matter. Those here were found on eight sets and variants together; ``docs/families.md``
     says how well they do on others, ``indexmill evaluate --fit`` finds one's own.
 
     known, agreed, doubt: of the walks' certainty; second: of a document's next best passage; see above. pool: passages
