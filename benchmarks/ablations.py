@@ -43,7 +43,8 @@ LEFT_OUT: Mapping[str, Mapping[str, Settings]] = {
     "dense": {"titles": {"title": 0.0}},
     "tri_graph": {
         "rarity": {"rarity": False},
-        "residual query": {"rank_residual": 0.0},
+        "residual query, next hop": {"bridge_residual": 0.0},
+        "residual query, ranking": {"rank_residual": 0.0},
         "agreement": {"agreement": 0.0},
         "relative similarity": {"relative": False, "activation_threshold": 0.3},
         "nearest names": {"nearest_name": 2.0},
@@ -56,6 +57,7 @@ LEFT_OUT: Mapping[str, Mapping[str, Settings]] = {
         "weight of the title": {"title_weight": 1.0},
         "weight of the question's names": {"question_weight": 1.0},
         "look-ahead": {"look_ahead": 2.0},
+        "residual query": {"open_share": 0.0},
         "agreement": {"agreement": 0.0},
         "nearest names": {"nearest_name": 2.0},
         "bound on wide entities": {"widest_entity": 100_000},

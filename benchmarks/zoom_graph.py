@@ -73,6 +73,7 @@ CURVES: dict[str, tuple[object, ...]] = {
     "question_weight": (4.0, 8.0, 16.0, 32.0),
     "look_ahead": (0.5, 0.6, 0.7, 0.8),
     "look_ahead_power": (5.0, 10.0, 20.0),
+    "open_share": (0.0, 0.5, 1.0),
     "agreement": (0.0, 0.5, 1.0),
     "title_weight": (4.0, 16.0, 64.0),
 }

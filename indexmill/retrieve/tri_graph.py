@@ -18,7 +18,8 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 - *Similarity* (eq. 4) is relative to the most similar sentence that the question's own entities touch, so that one
   threshold suits every embedder and every way to ask.
 - *The open question.* The names in a question pull its vector to what they name. The part of the vector that lies in
-  the span of their vectors is reduced by ``rank_residual`` where passages are weighed against the question.
+  the span of their vectors is reduced where similarity looks for the next hop: by ``bridge_residual`` in eq. 4, by
+  ``rank_residual`` where passages are weighed against the question.
 - *Links by occurrence.* A passage and an entity are linked as often as the one mentions the other ("edges connecting
   passages to their contained entities based on occurrence"), and eq. 6 divides by the number of links.
 - *The start* of eq. 6 is the hybrid start of eq. 7 over passages and entities together, normalised to one. A
@@ -75,8 +76,8 @@ class TriGraphParameters:
     dense_passages: nearest passages that take part whatever they contain.
     widest_entity: an entity mentioned in more sentences passes on only through those of the nearest passages, and one
         contained in more passages brings none of them in; it still counts in passages that take part anyway.
-    agreement: the power of a passage's relative similarity in its final score; 0 leaves it out. rank_residual: how much
-        of what a question names is taken out of its vector there, 0 to 1.
+    bridge_residual, rank_residual: how much of what a question names is taken out of its vector, 0 to 1.
+    agreement: the power of a passage's relative similarity in its final score; 0 leaves it out.
     nearest_name: least similarity at which a name that no entity has stands for the nearest one (eq. 3).
     activation, pagerank, pruning: False leaves that part out (figure 4).
     rarity: whether entities in few documents count for more; the paper's appendix G.3 argues for weights of one.
@@ -98,6 +99,7 @@ class TriGraphParameters:
     steps: Count = 3
     dense_passages: Annotated[int, Field(ge=1, le=10_000)] = 50
     widest_entity: Count = 100
+    bridge_residual: Share = 0.5
     rank_residual: Share = 1.0
     agreement: Weight = 0.5
     nearest_name: Finite = 0.7
@@ -118,6 +120,7 @@ PAPER: Mapping[str, object] = {
     "steps": 20,
     "dense_passages": 1_000,
     "widest_entity": 1_000_000_000,
+    "bridge_residual": 0.0,
     "rank_residual": 0.0,
     "agreement": 0.0,
     "nearest_name": -1.0,
@@ -263,7 +266,7 @@ class TriGraph:
         questions = np.arange(len(linked))
         near, similarities = _columns(close, slice(setting.dense_passages))
         named = self._named(vectors, linked)
-        active = activate(self, vectors, linked, near, most, allowed)
+        active = activate(self, without(vectors, named, setting.bridge_residual), linked, near, most, allowed)
         pairs, scores = rank(self, active, near, similarities, most, allowed)
         asking, rows = parts(pairs)
         if setting.agreement:

@@ -78,8 +78,9 @@ class ZoomGraphParameters:
     title_weight: of the title's entity in the incidence, where others have 1.
     question_weight: of the links to entities against those to documents.
     look_ahead: least relative similarity of a sentence that passes its entities on; above 1 none does.
-    look_ahead_power: of that similarity, as the weight of the entity. agreement: power of a document's relative
-    similarity to the question without what it names, where names explain half of it.
+    look_ahead_power: of that similarity, as the weight of the entity. open_share: of what a question names, taken out
+    of its vector for the look-ahead; for the agreement all is. agreement: power of a document's relative
+    similarity, where names explain half of the question.
     widest_entity: an entity in more sentences leads on only through those of the nearest documents.
     nearest_name: least similarity at which a name that no entity has stands for the nearest one.
     follow: a node with no more than this score is not followed.
@@ -102,6 +103,7 @@ class ZoomGraphParameters:
     question_weight: Weight = 16.0
     look_ahead: Weight = 0.7
     look_ahead_power: Weight = 10.0
+    open_share: Share = 0.5
     agreement: Weight = 0.5
     widest_entity: Count = 100
     nearest_name: Finite = 0.7

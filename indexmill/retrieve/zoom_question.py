@@ -30,9 +30,9 @@ class Named:
     vectors: Vectors
     parts: npt.NDArray[np.float64]
 
-    def open_questions(self) -> Vectors:
-        """The unit vectors ``(n_questions, d)`` of the questions without what they name."""
-        return without(self.vectors, self.parts, 1.0)
+    def open_questions(self, share: float) -> Vectors:
+        """The unit vectors ``(n_questions, d)`` of the questions without a share of what they name."""
+        return without(self.vectors, self.parts, share)
 
 
 @dataclass(frozen=True, slots=True)

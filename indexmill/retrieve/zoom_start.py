@@ -50,7 +50,7 @@ class Similarities:
 def similarities(graph: ZoomGraph, scope: Scope, named: Named) -> Similarities:
     """The products of the documents with the questions of a tile: exact, and found in whichever way is fast."""
     questions = len(named.vectors)
-    both = on_grid(np.concatenate([named.vectors, named.open_questions()]))
+    both = on_grid(np.concatenate([named.vectors, named.open_questions(1.0)]))
     if questions > 2:
         found = np.asarray(both @ graph.vectors.T)
     else:
@@ -123,7 +123,7 @@ def _entities(graph: ZoomGraph, scope: Scope, named: Named, similar: Similaritie
 
 
 def _look_ahead(graph: ZoomGraph, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
-    """The entities of the sentences that touch what is named and resemble the question most, and their weights."""
+    """The entities of the sentences that touch what is named and resemble the open question most, and their weights."""
     setting = graph.parameters
     touched = distinct(_touched(graph, named, similar, min(_NEAR, scope.count)))
     if scope.passages is not None:
@@ -131,9 +131,10 @@ def _look_ahead(graph: ZoomGraph, scope: Scope, named: Named, similar: Similarit
     if not len(touched):
         return touched, np.empty(0)
     asking, sentences = parts(touched)
-    similarity = np.maximum(products(graph.sentences, named.vectors, touched).astype(np.float64), 0.0)
+    ahead = named.open_questions(setting.open_share)
+    similarity = np.maximum(products(graph.sentences, ahead, touched).astype(np.float64), 0.0)
     (first,) = changes(asking).nonzero()
-    strongest = np.zeros(len(named.vectors))
+    strongest = np.zeros(len(ahead))
     strongest[asking[first]] = np.maximum.reduceat(similarity, first)
     relative = similarity / np.maximum(strongest, LEAST)[asking]
     (strong,) = (relative >= setting.look_ahead).nonzero()

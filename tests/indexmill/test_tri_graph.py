@@ -19,7 +19,7 @@ from indexmill.retrieve.base import Asked
 from indexmill.retrieve.matrices import Matrices, Sparse, build_matrices
 from indexmill.retrieve.tri_graph import PAPER, Retrieved, TriGraph, TriGraphParameters
 
-PLAIN = TriGraphParameters(agreement=0.0, rank_residual=0.0)
+PLAIN = TriGraphParameters(agreement=0.0, bridge_residual=0.0, rank_residual=0.0)
 
 
 def unit(*rows: list[float]) -> np.ndarray:
@@ -449,6 +449,7 @@ def test_activation_follows_equation_5_on_full_matrices(case: tuple[TriGraph, np
     tri, vectors, asked = case
     tri = tri.with_parameters(
         reading="max",
+        bridge_residual=0.0,
         widest_entity=10**6,
         sentences_per_entity=0,
         sentences_per_step=0,
