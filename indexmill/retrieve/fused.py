@@ -26,7 +26,7 @@ does not. A question that names nothing is answered by words and vectors.
 the document's next best one. The others keep theirs, so that no document takes the places of others.
 
 *What is counted twice does harm.* Walks begin at the nearest passages, so dense counts 1 / (1 + c) beside them;
-lsh_tree reads the lists of dense and bm25, so these count 0.5 and 0.4 beside it. community_tree is led by names and by
+lsh_tree reads the lists of dense and bm25, so these count 0.8 and 0.4 beside it. community_tree is led by names and by
 vectors, and counts c / (1 + c).
 
 The order depends on the question and the settings alone, not on how many hits are asked for. Certainty has one step:
@@ -93,7 +93,7 @@ _HALF_RANK = 3.0
 _WORDS = ("bm25", "lsh_tree")
 """The methods whose first passage a walk is expected to come by; that of dense is where walks begin."""
 
-_READ_ALREADY = {"bm25": 0.4, "dense": 0.5}
+_READ_ALREADY = {"bm25": 0.4, "dense": 0.8}
 """What methods count beside lsh_tree, which reads their lists."""
 
 _UNDECIDED = 0.5
