@@ -26,7 +26,7 @@ import numpy.typing as npt
 import indexmill
 from benchmarks.bootstrap import Difference, difference
 from benchmarks.machine import describe_machine
-from benchmarks.protocol import DEPTHS
+from benchmarks.protocol import DEPTHS, names
 from benchmarks.sets import SETS
 from indexmill.evaluate import Question, evaluate, read_questions
 from indexmill.snapshot import Snapshot
@@ -164,9 +164,6 @@ def print_table(method: str, table: Table) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-
-    def names(text: str) -> list[str]:
-        return [one.strip() for one in text.split(",") if one.strip()]
 
     parser.add_argument("data", type=Path, metavar="DATA")
     parser.add_argument("work", type=Path, metavar="WORK")

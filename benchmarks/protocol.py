@@ -40,7 +40,7 @@ from indexmill.results import NO_EVIDENCE, QuestionResult, read_results, write_r
 from indexmill.retrieve.registry import METHODS
 from indexmill.snapshot import Snapshot
 
-__all__ = ["BUDGETS", "Results", "half_of", "print_baseline", "print_budgets", "print_recall", "within"]
+__all__ = ["BUDGETS", "Results", "half_of", "names", "print_baseline", "print_budgets", "print_recall", "within"]
 
 DEPTHS = (5, 10)
 BUDGETS = (500, 1_000, 2_000)
@@ -237,11 +237,13 @@ def print_baseline(results: Results, before: Results) -> None:
     print("\n".join(_table([*header, "ms"], rows)))
 
 
+def names(text: str) -> list[str]:
+    """Names with commas between, as the options take them."""
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-
-    def names(text: str) -> list[str]:
-        return [one.strip() for one in text.split(",") if one.strip()]
 
     parser.add_argument("data", type=Path, metavar="DATA")
     parser.add_argument("work", type=Path, metavar="WORK")

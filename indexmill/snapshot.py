@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from indexmill.models.llm import LLM
     from indexmill.models.reranker import Reranker
     from indexmill.name_filter import NameFilter
+    from indexmill.retrieve.bm25 import TermIndex
     from indexmill.retrieve.communities import Communities
     from indexmill.retrieve.heterograph_nodes import HeterographNodes
     from indexmill.retrieve.passage_vectors import PassageVectors
@@ -382,6 +383,13 @@ class Snapshot:
         from indexmill.retrieve.passage_vectors import open_passage_vectors
 
         return self._once("passage vectors", lambda: open_passage_vectors(self))
+
+    @property
+    def term_index(self) -> TermIndex:
+        """What finds the passages by their words; raises CorruptBlob where the arrays of bm25 do not fit them."""
+        from indexmill.retrieve.bm25 import open_term_index
+
+        return self._once("term index", lambda: open_term_index(self))
 
     @property
     def summaries(self) -> Summaries:

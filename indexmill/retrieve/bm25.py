@@ -289,7 +289,7 @@ class Bm25(PassageRetriever):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         self._setting = parameters_of(snapshot, "bm25", Bm25Parameters)
-        self._index = open_term_index(snapshot)
+        self._index = snapshot.term_index
 
     def _use(self, setting: Any) -> None:
         """Lengths are weighed anew: see ``PassageRetriever``."""

@@ -69,11 +69,11 @@ class HeterographParameters:
     preset: ``paper`` weighs all entries alike, divides the walk by degrees, gives the list by the scores of the walk,
     and uses none of the settings below.
 
-    entry_weight: of an entry by vector for its cosine; a name weighs 1. near_texts: the texts nearest
-    to the question, and as many that share most words with it, whose order together counts beside the walk.
-    text_weight: what the first of them adds to its score, compared with the best score; the others add much less.
-    unnamed_text_weight: what it adds where the question names nothing, by degrees: times the square of what its names
-    lack of weight 1; the others then add a little less.
+    entry_weight: of an entry by vector for its cosine; a name weighs 1. near_texts: the texts nearest to the question,
+    and as many that share most words with it, whose order together counts beside the walk. text_weight: what the first
+    of them adds to its score, compared with the best score; the others add much less. unnamed_text_weight: what it adds
+    where the question names nothing, by degrees: times the square of what its names lack of weight 1; the others then
+    add a little less.
     bridge: least similarity to the residual query, relative to the most similar unit that names an entity of the
     question, of a unit whose other entities are entries, too; 1 or more for none. bridge_power: of that similarity, in
     their weights. bridge_residual, rank_residual: how much of what a question names is taken out of its vector where

@@ -20,7 +20,7 @@ from indexmill.retrieve.base import (
     PassageRetriever,
     parameters_of,
 )
-from indexmill.retrieve.bm25 import by_words, open_term_index
+from indexmill.retrieve.bm25 import by_words
 from indexmill.retrieve.columns import paired, positions, reciprocal_ranks
 from indexmill.retrieve.heterograph import Entries, HeterographParameters, Walked, spent
 from indexmill.retrieve.heterograph_entries import Weighted, named_by, rescored, weighted
@@ -98,7 +98,7 @@ class HeterographReader(PassageRetriever):
         self._nodes = snapshot.heterograph
         self._graph = self._nodes.graph
         self._vectors = snapshot.passage_vectors
-        self._index = open_term_index(snapshot) if "bm25" in snapshot.manifest.families else None
+        self._index = snapshot.term_index if "bm25" in snapshot.manifest.families else None
 
     def reads(self, k: int) -> int:
         """Those that begin at texts, too: see ``PassageRetriever``."""

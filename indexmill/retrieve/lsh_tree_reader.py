@@ -11,7 +11,6 @@ import numpy.typing as npt
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever, parameters_of
-from indexmill.retrieve.bm25 import open_term_index
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.lsh_leaves import Leaves
 from indexmill.retrieve.lsh_tree import LshTreeParameters, Nodes, Tree, candidates, fitting
@@ -74,7 +73,7 @@ class LshTreeReader(PassageRetriever):
             snapshot.vectors("vectors", "sentences"),
             self._starts,
             self._texts,
-            open_term_index(snapshot) if "bm25" in snapshot.manifest.families else None,
+            snapshot.term_index if "bm25" in snapshot.manifest.families else None,
         )
 
     def reads(self, k: int) -> int:

@@ -268,7 +268,7 @@ def test_the_time_grows_with_the_length_alone(unit: str) -> None:
         return time.process_time() - started
 
     short, long = (min(seconds(length) for _ in range(3)) for length in (8_000, 64_000))
-    assert long < 8 * 4 * short + 0.3
+    assert long < 8 * 4 * short + 0.2
 
 
 @pytest.mark.parametrize(
