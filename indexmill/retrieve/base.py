@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
 __all__ = [
+    "EXPLAINED_TOGETHER",
     "READ",
     "Allowed",
     "Asked",

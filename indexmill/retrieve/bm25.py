@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -210,11 +210,12 @@ class TermIndex:
         questions: Sequence[Sequence[str] | Mapping[str, float]],
         k: int,
         allowed: Allowed | None = None,
+        explain: bool = True,
     ) -> Iterator[Ranked]:
         """The k best passages that hold a term of each question; fewer where fewer do.
 
         questions: the terms of each, or how often each term counts. allowed: ``(n_passages,)``, which passages may be
-        found; all for None.
+        found; all for None. explain: False saves the time of places, terms and parts, which are empty then.
         """
         counted = [
             sorted(terms.items() if isinstance(terms, Mapping) else Counter(terms).items()) for terms in questions
@@ -236,10 +237,10 @@ class TermIndex:
                 for field, (firsts, sizes) in zip(self._fields, places, strict=True)
             ]
             for terms, repeats in sought[first:end]:
-                yield self._best([one.of(chosen.searchsorted(terms), repeats) for one in held], k)
+                yield self._best([one.of(chosen.searchsorted(terms), repeats) for one in held], k, explain)
             first = end
 
-    def _best(self, fields: Sequence[tuple[list[Rows], list[Scores], Rows]], k: int) -> Ranked:
+    def _best(self, fields: Sequence[tuple[list[Rows], list[Scores], Rows]], k: int, explain: bool) -> Ranked:
         """Rank the passages of one question; a score is added up field by field in the order of the terms."""
         passages = np.concatenate([np.empty(0, np.int64), *(rows for field, _, _ in fields for rows in field)])
         added = np.concatenate([np.empty(0), *(scores for _, field, _ in fields for scores in field)])
@@ -247,11 +248,14 @@ class TermIndex:
         found = at_least_top(scores, k)
         found = found[scores[found] > 0]
         found = found[np.lexsort((found, -scores[found]))[:k]]
-        order = found.argsort()
-        at = np.minimum(found[order].searchsorted(passages), max(len(found) - 1, 0))
-        (inside,) = (found[order][at] == passages).nonzero() if len(found) else (found,)
+        if not explain:
+            return Ranked(found, scores[found], found[:0], found[:0], scores[:0])
+        places = np.full(len(self), -1)
+        places[found] = np.arange(len(found))
+        at = places[passages]
+        (inside,) = (at >= 0).nonzero()
         owners = np.concatenate([np.arange(len(counts)).repeat(counts) for _, _, counts in fields])
-        return Ranked(found, scores[found], order[at[inside]], owners[inside], added[inside])
+        return Ranked(found, scores[found], at[inside], owners[inside], added[inside])
 
 
 def _groups(questions: Sequence[Rows], frequencies: Rows) -> Iterator[int]:
@@ -270,11 +274,13 @@ def _groups(questions: Sequence[Rows], frequencies: Rows) -> Iterator[int]:
 def question_terms(questions: Sequence[str], common_words: bool = False) -> list[list[str]]:
     """The terms by which each question is ranked: without common words where it has others."""
     analyser = Analyser()
-    found = []
-    for question in questions:
-        terms = analyser.terms(question)
-        found.append(terms if common_words else [term for term in terms if term not in COMMON] or terms)
-    return found
+    return [_ranking(analyser.terms(question), common_words) for question in questions]
+
+
+def _ranking(terms: Iterable[str], common_words: bool) -> list[str]:
+    """Those of some terms by which passages are ranked."""
+    found = list(terms)
+    return found if common_words else [term for term in found if term not in COMMON] or found
 
 
 class Bm25(PassageRetriever):
@@ -310,7 +316,7 @@ def by_words(index: TermIndex, asked: Asked, k: int) -> list[Ranked]:
     if held < k:
         held = max(k, asked.shared.get(READ, 0))
         terms = question_terms(asked.questions, index.setting.common_words)
-        found = list(index.rank(terms, held, asked.allowed))
+        found = list(index.rank(terms, held, asked.allowed, asked.explain))
         asked.shared[name] = (held, found)
     return found if held == k else [ranked.first(k) for ranked in found]
 
@@ -323,16 +329,17 @@ def open_term_index(snapshot: Snapshot) -> TermIndex:
 def _explanations(ranked: Ranked, question: str, common_words: bool, places: Sequence[int]) -> list[dict[str, Any]]:
     """One for each of some of the passages that were found."""
     words = Analyser().words(question)
-    (terms,) = question_terms([question], common_words)
-    names = [words[term] for term in sorted(set(terms))]
-    told: dict[int, dict[str, Any]] = {place: {"terms": []} for place in places}
-    (inside,) = np.isin(ranked.places, list(places)).nonzero()
-    its, which = np.unique(ranked.places[inside] * len(names) + ranked.terms[inside], return_inverse=True)
-    place, term = np.divmod(its, max(len(names), 1))
-    shares = np.bincount(which, ranked.parts[inside], len(its)) / ranked.scores[place]
-    for i in np.lexsort((term, -shares)).tolist():
-        told[int(place[i])]["terms"].append({"term": names[term[i]], "share": float(shares[i])})
-    return [told[place] for place in places]
+    names = [words[term] for term in sorted(_ranking(words, common_words))]
+    shares: dict[int, dict[int, float]] = {place: {} for place in places}
+    for place, term, part in zip(ranked.places.tolist(), ranked.terms.tolist(), ranked.parts.tolist(), strict=True):
+        if place in shares:
+            shares[place][term] = shares[place].get(term, 0.0) + part
+    told = []
+    for place in places:
+        score = float(ranked.scores[place])
+        largest_first = sorted(shares[place].items(), key=lambda share: (-share[1], share[0]))
+        told.append({"terms": [{"term": names[term], "share": part / score} for term, part in largest_first]})
+    return told
 
 
 def _shards(snapshot: Snapshot) -> list[Arrays]:

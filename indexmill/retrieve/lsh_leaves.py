@@ -85,7 +85,7 @@ class Leaves:
             sentences = self._sentences_of([rows[: setting.first_hits] for rows in ordered], asked.vectors)
             (led,) = (sentences >= 0).nonzero()
             second = self._index.rank(
-                self._second_terms(led, sentences[led], asked, setting), setting.pool, asked.allowed
+                self._second_terms(led, sentences[led], asked, setting), setting.pool, asked.allowed, explain=False
             )
             for question, ranked in zip(led.tolist(), second, strict=True):
                 first = lists[question]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.base import EXPLAINED_TOGETHER, Allowed, Asked, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.lsh_leaves import Leaves
 from indexmill.retrieve.lsh_tree import LshTreeParameters, Nodes, Tree, candidates, fitting
@@ -94,14 +95,18 @@ class LshTreeReader(PassageRetriever):
         first = self._tree.passages
         summaries = None if allowed is None else allowed[first:]
         above = nearest(self._summary_vectors, asked.vectors, k, summaries)
-        found = []
-        for passages, (rows, scores) in zip(self._leaves.rank(asked, k, self._setting), above, strict=True):
-            nodes = candidates(Nodes(passages.rows, passages.scores), Nodes(rows + first, scores), k, self._setting)
-            if self._setting.token_budget is not None:
-                places = fitting(self._tokens(nodes.rows), self._setting.token_budget)
-                nodes = Nodes(nodes.rows[places], nodes.scores[places])
-            found.append(self._hits(_in_order(nodes, first), allowed, asked.explain, passages.sentence))
-        return found
+        ranked = zip(self._leaves.rank(asked, k, self._setting), above, strict=True)
+        hits: list[list[Hit]] = []
+        while tile := list(islice(ranked, EXPLAINED_TOGETHER)):
+            found = []
+            for passages, (rows, scores) in tile:
+                nodes = candidates(Nodes(passages.rows, passages.scores), Nodes(rows + first, scores), k, self._setting)
+                if self._setting.token_budget is not None:
+                    places = fitting(self._tokens(nodes.rows), self._setting.token_budget)
+                    nodes = Nodes(nodes.rows[places], nodes.scores[places])
+                found.append(_in_order(nodes, first))
+            hits += self._hits(found, allowed, [passages.sentence for passages, _ in tile] if asked.explain else None)
+        return hits
 
     def _tokens(self, rows: npt.NDArray[np.int64]) -> list[int]:
         first = self._tree.passages
@@ -109,16 +114,31 @@ class LshTreeReader(PassageRetriever):
             self.passages.tokens(row) if row < first else self._summaries.tokens(row - first) for row in rows.tolist()
         ]
 
-    def _hits(self, nodes: Nodes, allowed: Allowed | None, explain: bool, sentence: int) -> list[Hit]:
+    def _hits(
+        self, nodes: Sequence[Nodes], allowed: Allowed | None, sentences: Sequence[int] | None
+    ) -> list[list[Hit]]:
+        """The nodes of some questions as hits. sentences: what led the second round of each; None to say no reasons."""
         first = self._tree.passages
-        is_passage = nodes.rows < first
+        rows, scores = (np.concatenate(column) for column in zip(*nodes, strict=True))
+        is_passage = rows < first
         reasons = None
-        if explain:
-            led = {"second_round": self._texts(np.array([sentence]))[0]} if sentence >= 0 else {}
-            reasons = [self._above(row, allowed) | led for row in nodes.rows[is_passage].tolist()]
-        passages = iter(self.passages.hits(nodes.rows[is_passage], nodes.scores[is_passage], reasons))
-        summaries = iter(self._summaries.hits(nodes.rows[~is_passage] - first, nodes.scores[~is_passage], explain))
-        return [next(passages if own else summaries) for own in is_passage.tolist()]
+        if sentences is not None:
+            owners = np.arange(len(nodes)).repeat([len(one.rows) for one in nodes])[is_passage]
+            led = self._second_rounds(sentences)
+            above = self._above(rows[is_passage], allowed)
+            reasons = [
+                {"layer": 0, "above": ids} | led[owner] for ids, owner in zip(above, owners.tolist(), strict=True)
+            ]
+        passages = iter(self.passages.hits(rows[is_passage], scores[is_passage], reasons))
+        explain = sentences is not None
+        summaries = iter(self._summaries.hits(rows[~is_passage] - first, scores[~is_passage], explain))
+        hits = (next(passages if own else summaries) for own in is_passage.tolist())
+        return [list(islice(hits, len(one.rows))) for one in nodes]
+
+    def _second_rounds(self, sentences: Sequence[int]) -> list[dict[str, Any]]:
+        """What each question's hits say of the sentence that led the second round: nothing where there was none."""
+        texts = iter(self._texts(np.array([one for one in sentences if one >= 0], dtype=np.int64)))
+        return [{"second_round": next(texts)} if sentence >= 0 else {} for sentence in sentences]
 
     def _texts(self, sentences: npt.NDArray[np.int64]) -> list[str]:
         """The texts of some sentences."""
@@ -126,10 +146,15 @@ class LshTreeReader(PassageRetriever):
         bounds = zip(self._sentences.take(sentences, "start"), self._sentences.take(sentences, "end"), strict=True)
         return [text[start:end] for text, (start, end) in zip(self.passages.texts(rows), bounds, strict=True)]
 
-    def _above(self, row: int, allowed: Allowed | None) -> dict[str, Any]:
+    def _above(self, passages: npt.NDArray[np.int64], allowed: Allowed | None) -> list[list[str]]:
+        """The ids of the summaries above each passage that may be shown, from the nearest to the root."""
         first = self._tree.passages
-        rows = [one - first for one in self._tree.above(row) if allowed is None or allowed[one]]
-        return {"layer": 0, "above": self._summaries.ids(np.array(rows, dtype=np.int64))}
+        rows = [
+            [one - first for one in self._tree.above(row) if allowed is None or allowed[one]]
+            for row in passages.tolist()
+        ]
+        ids = iter(self._summaries.ids(np.array([one for of_one in rows for one in of_one], dtype=np.int64)))
+        return [list(islice(ids, len(of_one))) for of_one in rows]
 
 
 def _in_order(nodes: Nodes, first: int) -> Nodes:
