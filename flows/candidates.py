@@ -49,7 +49,7 @@ def publish_candidate(store: FolderStore, run_id: str, *, note: str = "", clock:
     with operation(store, "publish", details={"candidate": run_id, "note": note}, clock=clock) as run:
         holds.check(store)
         manifest = Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
-        run.report = {"candidate": run_id} | {name: report[name] for name in ("quality",) if name in report}
+        run.report = {"candidate": run_id} | {name: report[name] for name in ("quality", "stand_ins") if name in report}
         ref = _follower(store, parent)
         if ref is None:
             totals = report.get("totals")

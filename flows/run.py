@@ -73,6 +73,7 @@ class Outcome:
     llm_ledger: int  # answers that were there
     cost: float  # of the calls, in the currency of the configured prices
     quarantined: int
+    stand_ins: int  # texts of the version that a language model was to write and did not
     forgotten: int
     seconds: float
     bytes_made: int
@@ -183,6 +184,11 @@ def run_stages(
             progress.warn(
                 f"{file} changed while it was read; what was read is in the index, the next run reads it again"
             )
+        for stand_ins in build.report.stand_ins.values():
+            progress.warn(
+                f"the language model gave no usable answer for {stand_ins}, and something else stands in for these: "
+                "`indexmill quarantine` says why, `indexmill build --retry-refused` asks again"
+            )
         _refuse_candidate(run, build, manifest)
         ref = commit(manifest)
     report = build.report
@@ -203,6 +209,7 @@ def run_stages(
         llm_ledger=report.total("llm_ledger"),
         cost=report.cost,
         quarantined=report.total("quarantined"),
+        stand_ins=sum(found.stand_ins for found in report.stand_ins.values()),
         forgotten=report.total("forgotten"),
         seconds=round(time.monotonic() - began, 3),
         bytes_made=sum(stage.bytes_made for stage in report.stages.values()),

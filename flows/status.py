@@ -1,16 +1,17 @@
 """How fresh the index is: what a monitor asks every few minutes, told from the store's records alone.
 
-An index is as fresh as the last run that read the corpus and ended well, whether it published or found nothing to do.
-Its age counts from the start of that run, when the corpus was read. A candidate that was published by hand is as old
-as the run that built it.
+What is served is as fresh as the last run that held it against the corpus and ended well, whether it published that or
+found nothing to do. Its age counts from the start of that run, when the corpus was read. A candidate that was published
+by hand is as old as the run that built it, and a version that was gone back to as old as the runs that it came from.
+Where a build was refused, or a person took the index back, the state says so at any age.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from indexmill.folder import FolderReader
 from indexmill.layout import batch_name
@@ -22,7 +23,26 @@ from storage.lease import MARGIN, Holding
 from storage.processes import alive
 from storage.runs import Run
 
-__all__ = ["Status", "look", "told"]
+__all__ = ["EXIT_CODES", "State", "Status", "look", "told"]
+
+State = Literal["fresh", "stale", "refused", "candidate-waiting", "rolled-back", "on-hold", "unpublished"]
+"""How a store stands; of several that hold, the last.
+
+stale: older than the age that was asked for. refused: by a gate, the last build, and nothing newer is published.
+candidate-waiting: so, and the build's candidate can be published by hand. rolled-back: no build has held the index
+against the corpus since. on-hold: builds are refused until `indexmill resume`.
+"""
+
+EXIT_CODES: dict[State, int] = {
+    "fresh": 0,
+    "stale": 1,
+    "unpublished": 1,
+    "refused": 3,
+    "candidate-waiting": 6,
+    "on-hold": 7,
+    "rolled-back": 8,
+}
+"""What `indexmill status` exits with; 2 is for a store that is not there."""
 
 _READ_THE_CORPUS = ("build", "backfill")
 _ENDED_WELL = ("published", "unchanged")
@@ -75,10 +95,15 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a store stands. success: the last run that brought the index up to date."""
+    """How a store stands.
 
+    success: the last run that held what is served against the corpus. candidate: the run whose candidate may be
+    published by hand. stand_ins: by stage, the texts of what is served, and those of them that no model wrote.
+    """
+
+    state: State
     fresh: bool
-    age_seconds: float | None  # since the corpus was read that the index was last held against
+    age_seconds: float | None  # since the corpus was read that what is served was last held against
     max_age_seconds: float | None
     version: Version | None
     success: LastRun | None
@@ -86,6 +111,8 @@ class Status:
     running: AtWork | None
     zombie: AtWork | None
     hold: str | None
+    candidate: str | None
+    stand_ins: dict[str, dict[str, int]]
     aliases: dict[str, int]
     batches: tuple[Pending, ...]
     problems: tuple[str, ...]
@@ -100,11 +127,14 @@ class Status:
 
 def look(store: FolderStore, now: float, max_age: float | None = None) -> Status:
     """The state of a store at a time, seconds since the epoch; `max_age` in seconds, any age for None."""
-    newest = refs.newest(store)
+    history = refs.history(store)
+    newest = history[-1] if history else None
     known = runs.list_runs(store, clock=lambda: now)
     ahead = [run for run in known if _age(run.started, now) < -MARGIN]
     past = [run for run in known if run not in ahead]
-    success, read_at = _success(past)
+    successes = _successes(past)
+    of_served = _of_served(successes, history)
+    read_at, success = of_served[-1] if of_served else (None, None)
     age = None if read_at is None else max(0.0, _age(read_at, now))
     holding = lease.holding(store)
     held = None if holding is None or holding.released else _at_work(holding, now)
@@ -112,8 +142,13 @@ def look(store: FolderStore, now: float, max_age: float | None = None) -> Status
     zombie = held if held is not None and held.ended is not None and unended else None
     hold = holds.standing(store)
     stale = list(_staleness(newest is not None, age, max_age))
+    refused = _refused(past, successes[-1][0] if successes else "")
+    candidate = refused if newest is not None and _waits(refused, newest) else None
+    back = _rollback(past, newest, read_at)
+    state = _state(newest is not None, hold, back, candidate, refused, stale)
     return Status(
-        fresh=not stale,
+        state=state,
+        fresh=state == "fresh",
         age_seconds=age,
         max_age_seconds=max_age,
         version=None if newest is None else _version(newest, now),
@@ -122,22 +157,50 @@ def look(store: FolderStore, now: float, max_age: float | None = None) -> Status
         running=held if held is not None and held.ended is None else None,
         zombie=zombie,
         hold=None if hold is None else str(hold),
+        candidate=None if candidate is None else candidate.run_id,
+        stand_ins={} if success is None else _stand_ins(success),
         aliases=FolderReader(store.root).aliases(),
         batches=tuple(
             Pending(batch, state, round(max(0.0, now - kept.modified), 3))
             for batch, state in batches.open_states(store).items()
             if (kept := store.look(batch_name(batch, "asked"))) is not None
         ),
-        problems=(*stale, *_of_clocks(ahead), *_of_zombie(zombie), *_of_hold(hold)),
+        problems=(
+            *stale,
+            *_of_refusal(refused),
+            *_of_rollback(back, newest),
+            *_of_clocks(ahead),
+            *_of_zombie(zombie),
+            *_of_hold(hold),
+        ),
     )
+
+
+def _state(
+    published: bool,
+    hold: Hold | None,
+    back: Run | None,
+    candidate: Run | None,
+    refused: Run | None,
+    stale: Sequence[str],
+) -> State:
+    if not published:
+        return "unpublished"
+    if hold is not None:
+        return "on-hold"
+    if back is not None:
+        return "rolled-back"
+    if refused is not None:
+        return "refused" if candidate is None else "candidate-waiting"
+    return "stale" if stale else "fresh"
 
 
 def _version(ref: Ref, now: float) -> Version:
     return Version(ref.version, ref.manifest, ref.run_id, ref.created, max(0.0, _age(ref.created, now)))
 
 
-def _success(known: list[Run]) -> tuple[Run | None, str | None]:
-    """The last run that brought the index up to date, and when the corpus was read that it did so with."""
+def _successes(known: Sequence[Run]) -> list[tuple[str, Run]]:
+    """The runs that brought the index up to date, each after when the corpus was read that it did so with; by that."""
     started = {run.run_id: run.started for run in known}
     found: list[tuple[str, Run]] = []
     for run in known:
@@ -147,10 +210,38 @@ def _success(known: list[Run]) -> tuple[Run | None, str | None]:
             found.append((run.started, run))
         elif run.state == "published" and (built := run.start.details.get("candidate")) in started:
             found.append((started[str(built)], run))
-    if not found:
-        return None, None
-    read_at, last = max(found, key=lambda one: (one[0], one[1].started))
-    return last, read_at
+    return sorted(found, key=lambda one: (one[0], one[1].started))
+
+
+def _of_served(successes: Sequence[tuple[str, Run]], history: Sequence[Ref]) -> list[tuple[str, Run]]:
+    """Those that did so with what is served now."""
+    manifests = {ref.version: ref.manifest for ref in history}
+    return [one for one in successes if one[1].version and manifests.get(one[1].version) == history[-1].manifest]
+
+
+def _refused(known: Sequence[Run], read_at: str) -> Run | None:
+    """The last build that a gate refused, unless the index was brought up to date with that corpus or a later one."""
+    refused = [run for run in known if run.state == "refused" and run.start.command in _READ_THE_CORPUS]
+    return refused[-1] if refused and refused[-1].started > read_at else None
+
+
+def _waits(refused: Run | None, newest: Ref) -> bool:
+    """Whether the candidate of a refused build can still be published."""
+    return refused is not None and refused.candidate is not None and refused.start.parent == newest.version
+
+
+def _rollback(known: Sequence[Run], newest: Ref | None, read_at: str | None) -> Run | None:
+    """The rollback that published the newest version, unless a build has held that against the corpus since."""
+    for run in known:
+        if newest is not None and run.run_id == newest.run_id and run.start.command == "rollback":
+            return run if read_at is None or read_at < run.started else None
+    return None
+
+
+def _stand_ins(success: Run) -> dict[str, dict[str, int]]:
+    report = success.end.report if success.end is not None else {}
+    found: Any = report.get("stand_ins", {})
+    return dict(found)
 
 
 def _staleness(published: bool, age: float | None, max_age: float | None) -> Iterable[str]:
@@ -165,6 +256,20 @@ def _staleness(published: bool, age: float | None, max_age: float | None) -> Ite
 def _of_hold(hold: Hold | None) -> Iterable[str]:
     if hold is not None:
         yield f"{hold}; `indexmill resume` lets builds go on"
+
+
+def _of_refusal(refused: Run | None) -> Iterable[str]:
+    if refused is not None:
+        why = refused.end.error if refused.end is not None else None
+        yield f"the last build, run {refused.run_id}, was refused: {why}"
+
+
+def _of_rollback(back: Run | None, newest: Ref | None) -> Iterable[str]:
+    if back is not None and newest is not None:
+        yield (
+            f"version {newest.version} went back to version {back.start.details.get('version')}, by run {back.run_id}: "
+            "no build has held it against the corpus since"
+        )
 
 
 def _of_clocks(ahead: list[Run]) -> Iterable[str]:

@@ -438,6 +438,13 @@ class RunSettings(_Settings):
         le=1.0,
         description="nothing is published when more of the rows than this are refused, and more than ten: exit code 3",
     )
+    max_stand_ins: float = Field(
+        0.05,
+        ge=0.0,
+        le=1.0,
+        description="nothing is published when a language model did not write more of a stage's texts than this, and "
+        "more than ten or all of them: exit code 3",
+    )
     wave_shards: Annotated[int, Field(ge=1)] | None = Field(
         None, description="shards in a wave of `backfill`; default: as many as hold about four million tokens"
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -80,9 +80,9 @@ from tasks.maker import PRIORITY, WHOLE, Maker, NotThere, Parent, Parts, Want
 from tasks.published import manifest_of
 from tasks.quality import Measured, Quality, compare
 from tasks.report import Progress, Silent
-from tasks.stage import part_key
+from tasks.stage import Stage, part_key
 
-__all__ = ["MAY_FAIL", "NEEDS", "OF_SHARDS", "Build"]
+__all__ = ["NEEDS", "OF_SHARDS", "Build"]
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "encoder": (),
@@ -117,9 +117,6 @@ NEEDS: dict[str, tuple[str, ...]] = {
 
 OF_SHARDS = ("ingest", "split", "recognise", "extract", "embed", "embed_titles", "bm25", "hetero_units")
 """The stages that make a part of each shard, in an order that satisfies each."""
-
-MAY_FAIL = 10
-"""So many rows may be refused whatever their share: a small corpus with a few bad rows is published."""
 
 
 class Build(Maker):
@@ -334,7 +331,7 @@ class Build(Maker):
         corpus, most = self.corpus, self.configuration.run.max_failed_share
         failed = sum(corpus.refused.values()) if corpus else 0
         rows = failed + (corpus.documents + corpus.repeats if corpus else 0)
-        if corpus and failed > max(most * rows, MAY_FAIL):
+        if corpus and failed > max(most * rows, gates.FEW):
             reasons = ", ".join(f"{count} {reason}" for reason, count in corpus.refused.items())
             raise GateRefused(
                 f"{failed} of {rows} rows were refused ({reasons}), more than run.max_failed_share allows ({most:g} of "
@@ -359,6 +356,26 @@ class Build(Maker):
                 refused_rows=refused.num_rows,
             )
             self._refuse_shrink(change)
+
+    def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
+        """Find or make the parts a stage needs; raises GateRefused where too many of their texts are stand-ins."""
+        parts = super().make(stage, wants)
+        if self.makes_parts and not self._looking:
+            self._refuse_stand_ins(stage.name, parts)
+        return parts
+
+    def _refuse_stand_ins(self, stage: str, parts: Parts) -> None:
+        """A language model that fails at text after text must not become an index of stand-ins."""
+        receipts = {receipt.key: receipt for receipt in parts.values()}.values()
+        failed = sum(receipt.failed for receipt in receipts)
+        if not failed:
+            return
+        # A receipt of an earlier release does not say how many texts its part has.
+        found = gates.StandIns(stage, sum(max(one.texts, one.failed) for one in receipts), failed)
+        self.report.stand_ins[stage] = found
+        why = gates.refuse_stand_ins(found, self.configuration.run.max_stand_ins)
+        if why is not None:
+            raise GateRefused(why)
 
     def _before(self) -> tuple[int, int | None]:
         """The parent's version and documents; None for a number that cannot be told, since it is damaged."""

@@ -35,6 +35,7 @@ from tasks.known_rows import KnownRows
 from tasks.llm.ask import Answer, ask
 from tasks.llm.prompts import Prompt
 from tasks.reports import (
+    TASK,
     Made,
     Member,
     Relation,
@@ -110,6 +111,7 @@ def _compute(inputs: Inputs) -> Outputs:
             **asked,
         },
         failed=stand_ins,
+        texts=len(communities) - single,
     )
 
 
@@ -259,6 +261,8 @@ def _llm_use(inputs: Inputs, rows: Rows) -> tuple[LlmUse, ...]:
             calls=calls,
             input_tokens=Range(calls.low * (instructions // 8), calls.high * more),
             output_tokens=Range(calls.low, calls.high * most_output(tokens)),
+            tasks=(TASK,),
+            prompts=Range(rows.fresh.low, rows.fresh.high),
         ),
     )
 

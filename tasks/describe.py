@@ -140,6 +140,7 @@ def _compute(inputs: Inputs) -> Outputs:
             **asked,
         },
         failed=stand_ins,
+        texts=sum(1 for _ in shard.all()),
     )
 
 

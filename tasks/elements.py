@@ -28,7 +28,7 @@ from storage.tables import read_table
 from tasks.embed import KEY_BYTES, embed_texts, keys_array, row_key
 from tasks.encoder import encoder_of
 from tasks.estimate import Estimate, LlmUse, Range, Rows
-from tasks.heterograph.element_text import Element, extractive, most_output, request, said
+from tasks.heterograph.element_text import TASK, Element, extractive, most_output, request, said
 from tasks.heterograph.graph import node_id
 from tasks.heterograph.reading import Read, reads
 from tasks.heterograph.sources import by_owner
@@ -71,6 +71,7 @@ def _compute(inputs: Inputs) -> Outputs:
             **asked,
         },
         failed=stand_ins,
+        texts=len(wanted),
     )
 
 
@@ -189,6 +190,8 @@ def _use(inputs: Inputs, communities: Range) -> LlmUse:
         calls=Range(low, 2 * communities.high),
         input_tokens=Range(low * (instructions // 8), 2 * communities.high * more),
         output_tokens=Range(low, 2 * communities.high * answer),
+        tasks=(TASK,),
+        prompts=communities,
     )
 
 

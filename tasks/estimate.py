@@ -8,7 +8,7 @@ model returns in `llm` how often and for how many tokens; low and high are bound
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -49,24 +49,39 @@ class Rows(Range):
 
 @dataclass(frozen=True, slots=True)
 class LlmUse:
-    """What a part asks of one language model. Answers that the ledger holds are in no low bound."""
+    """What a part asks of one language model. Answers that the ledger holds are in no low bound.
+
+    calls, input_tokens, output_tokens: bounds that hold whatever it answers, a repair of each answer included. tasks:
+    of the prompts, and of those that an answer to one may call for. prompts: how many of the first of these. guess: how
+    many are expected, where that is not the middle of their bounds.
+    """
 
     model: str
     calls: Range
     input_tokens: Range
     output_tokens: Range
+    tasks: tuple[str, ...] = ()
+    prompts: Range = ZERO
+    guess: float | None = None
+
+    @property
+    def expected_prompts(self) -> float:
+        """How many prompts are expected."""
+        return (self.prompts.low + self.prompts.high) / 2 if self.guess is None else self.guess
 
     def guessed(self, times: int) -> LlmUse:
         """The same where what is asked about is not known: from nothing to so many times as much."""
-        most = (Range(0, times * one.high) for one in (self.calls, self.input_tokens, self.output_tokens))
-        return LlmUse(self.model, *most)
 
-    def __add__(self, other: LlmUse) -> LlmUse:
-        return LlmUse(
-            self.model,
-            self.calls + other.calls,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
+        def most(one: Range) -> Range:
+            return Range(0, times * one.high)
+
+        return replace(
+            self,
+            calls=most(self.calls),
+            input_tokens=most(self.input_tokens),
+            output_tokens=most(self.output_tokens),
+            prompts=most(self.prompts),
+            guess=self.expected_prompts,
         )
 
 

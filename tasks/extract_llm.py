@@ -50,6 +50,9 @@ BY_SENTENCES = "by_sentences"
 _VERSION = 1
 """Of what is made of an answer: raise it whenever that changes."""
 
+_EXTRACT, _RELATIONS = "extract", "relations"
+"""What prompts and answers are filed under: the first question about a passage, and a second that mends relations."""
+
 _TEXT = {"type": "string"}
 
 
@@ -85,7 +88,7 @@ class Extractor:
 
     def fingerprint(self, settings: LlmSettings) -> dict[str, Any]:
         """What determines the extraction, but for the model's own moods: see the ledger."""
-        prompts = {"extract": self.extract[1], "relations": self.relations[1]}
+        prompts = {_EXTRACT: self.extract[1], _RELATIONS: self.relations[1]}
         return {**settings.shaping(), "version": _VERSION, "prompts": prompts, "fallback": dict(FALLBACK)}
 
     def request(self, passage_id: str, title: str, text: str) -> Request | None:
@@ -93,7 +96,7 @@ class Extractor:
         if not text.strip():
             return None
         shown = [*_title(title), text]
-        return self._request("extract", self.extract, shown, SCHEMA, _output(shown), passage_id)
+        return self._request(_EXTRACT, self.extract, shown, SCHEMA, _output(shown), passage_id)
 
     def mend(self, passage_id: str, title: str, text: str, draft: Draft) -> Request:
         """What to ask about the malformed relations of a passage's answer."""
@@ -104,7 +107,7 @@ class Extractor:
         names = "\n".join(entity.surface for entity in draft.entities.values())
         shown = [*_title(title), text, names, "\n".join(lines)]
         most = min(256 + 160 * len(draft.malformed), _MOST_OUTPUT)
-        return self._request("relations", self.relations, shown, MENDED, most, passage_id)
+        return self._request(_RELATIONS, self.relations, shown, MENDED, most, passage_id)
 
     @staticmethod
     def _request(
@@ -123,7 +126,7 @@ class Extractor:
 
 def extractor_of(settings: LlmSettings) -> Extractor:
     """The prompts by which a model is asked, read once for a run. Raises ConfigurationError where one cannot be."""
-    return Extractor(prompt("extract", settings.prompts), prompt("relations", settings.prompts))
+    return Extractor(prompt(_EXTRACT, settings.prompts), prompt(_RELATIONS, settings.prompts))
 
 
 def _title(title: str) -> list[str]:
@@ -332,7 +335,12 @@ def _compute(inputs: Inputs) -> Outputs:
         return ask(inputs.store, settings["asking"], requests, run_id=inputs.job.run_id)
 
     tables, found, made = _found(inputs, ask_all)
-    return Outputs(tables=tables, counts={**found.counts, "documents_made": made}, failed=len(found.stand_ins))
+    return Outputs(
+        tables=tables,
+        counts={**found.counts, "documents_made": made},
+        failed=len(found.stand_ins),
+        texts=inputs.rows_of("documents"),
+    )
 
 
 def _found(inputs: Inputs, ask_all: Callable[[Sequence[Request]], Asked]) -> tuple[dict[str, pa.Table], Found, int]:
@@ -402,14 +410,22 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
 def _use(model: str, requests: Sequence[Request]) -> LlmUse:
     calls = low = high = most = 0
     for request in requests:
-        first = request.task == "extract"
+        first = request.task == _EXTRACT
         size = len(request.instructions.encode()) + len(request.content.encode()) + len(canonical_json(request.schema))
         times = 4 if first else 2
         calls += times
         low += size // _PER_TOKEN[1]
         high += times * (size // _PER_TOKEN[0] + request.max_output_tokens)
         most += times * request.max_output_tokens
-    return LlmUse(model, Range(len(requests), calls), Range(low, high), Range(len(requests) * _EMPTY, most))
+    asked = sum(request.task == _EXTRACT for request in requests)
+    return LlmUse(
+        model,
+        Range(len(requests), calls),
+        Range(low, high),
+        Range(len(requests) * _EMPTY, most),
+        tasks=(_EXTRACT, _RELATIONS) if asked else (_RELATIONS,),
+        prompts=Range.exactly(asked or len(requests)),
+    )
 
 
 STAGE = Stage("extract", version=WITHOUT.version, compute=_compute, estimate=estimate, requests=_requests)

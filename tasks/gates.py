@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from schemas.config import GateSettings
 from tasks.quality import Quality
 
-__all__ = ["CorpusChange", "refuse_quality", "refuse_size"]
+__all__ = ["FEW", "CorpusChange", "StandIns", "refuse_quality", "refuse_size", "refuse_stand_ins"]
+
+FEW = 10
+"""So many rows or texts may fail whatever their share: a small corpus with a few bad ones is published."""
 
 _EXACT = 1e-9  # how far sums of the same recalls may differ
 
@@ -56,6 +59,30 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
     rows = f" ({change.refused_rows} rows were refused: see `indexmill quarantine`)" if change.refused_rows else ""
     said = "; ".join([*sources, why + rows])
     return f"{said}. Nothing was published: mend the source, or let the documents go with --allow-shrink"
+
+
+@dataclass(frozen=True, slots=True)
+class StandIns:
+    """Of the texts that a language model writes for a stage, those that something else stands in for."""
+
+    stage: str
+    texts: int
+    stand_ins: int
+
+    def __str__(self) -> str:
+        return f"{self.stand_ins:,} of {_counted(self.texts, 'text')} of {self.stage}"
+
+
+def refuse_stand_ins(found: StandIns, most: float) -> str | None:
+    """Why a stage has too many stand-ins, `most` being the share it may have; None where it may be published."""
+    many = found.stand_ins > most * found.texts + _EXACT
+    if not many or (found.stand_ins <= FEW and found.stand_ins < found.texts):
+        return None
+    return (
+        f"the language model gave no usable answer for {found}, more than run.max_stand_ins allows ({most:g} of them). "
+        "Nothing was published, every good answer is kept. `indexmill quarantine` lists the prompts and why they "
+        "failed; mend the model or its settings and run `indexmill build --retry-refused`, or raise run.max_stand_ins"
+    )
 
 
 def refuse_quality(quality: Quality, settings: GateSettings) -> str | None:

@@ -23,7 +23,7 @@ from tasks.llm.ask import Answer, ask
 from tasks.llm.prompts import Prompt
 from tasks.node_texts import texts_of
 from tasks.stage import Inputs, Outputs, Stage
-from tasks.summarise import Extractive, most_output, request, said
+from tasks.summarise import TASK, Extractive, most_output, request, said
 
 __all__ = ["STAGE", "estimate"]
 
@@ -76,6 +76,7 @@ def _compute(inputs: Inputs) -> Outputs:
             **asked,
         },
         failed=stand_ins,
+        texts=len(segments),
     )
 
 
@@ -172,6 +173,8 @@ def _llm_use(inputs: Inputs, rows: Rows, missing: Sequence[_Segment] | None) -> 
                 0 if answered else calls.low * (instructions // 8) + texts.low, calls.high * more + texts.high
             ),
             output_tokens=Range(calls.low, calls.high * most_output(tokens)),
+            tasks=(TASK,),
+            prompts=Range(rows.fresh.low, rows.fresh.high),
         ),
     )
 

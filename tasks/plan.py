@@ -7,7 +7,7 @@ settings are not those of the plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -21,7 +21,9 @@ from tasks.build import Build
 from tasks.causes import Cause
 from tasks.changes import Change, Documents, changed
 from tasks.environment import environment_fingerprint
-from tasks.estimate import LlmUse, Range
+from tasks.estimate import ZERO, LlmUse, Range
+from tasks.llm.account import price_of
+from tasks.llm.judged import Judged
 from tasks.pace import Seconds
 from tasks.report import Report
 
@@ -36,6 +38,7 @@ __all__ = [
     "PlanSettings",
     "Tokens",
     "cost_of",
+    "money",
     "settings_of",
 ]
 
@@ -102,14 +105,19 @@ class PlanBytes:
 
 @dataclass(frozen=True)
 class Cost:
-    """Bounds of the price of all LLM calls. `models` has calls, tokens and bounds of each model by name.
+    """The price of all LLM calls. `models` has calls, tokens and bounds of each model by name.
 
-    unpriced: models that are called and have no price; low and high are without them.
+    low, high: bounds that hold whatever is answered. expected, likely: what the answers in the ledger let expect, and a
+    bound that the price is unlikely to pass; None where there are too few. answers: from which these are judged.
+    unpriced: models that are called and have no price; the prices are without them.
     """
 
     currency: str
     low: float
     high: float
+    expected: float | None = None
+    likely: float | None = None
+    answers: int = 0
     models: dict[str, JsonValue] = field(default_factory=dict)
     unpriced: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
@@ -138,36 +146,63 @@ class Plan(Record):
         return {**self.model_dump(mode="json"), "vectors": self.parts.vectors_made}
 
 
-def cost_of(uses: Iterable[LlmUse], prices: Mapping[str, Price]) -> Cost:
-    """What some use of language models costs by a table of prices per million tokens."""
-    by_model: dict[str, LlmUse] = {}
+def cost_of(
+    uses: Iterable[LlmUse],
+    prices: Mapping[str, Price],
+    judging: Callable[[Sequence[LlmUse]], Judged | None] = lambda _: None,
+) -> Cost:
+    """What some use of language models costs by a table of prices per million tokens.
+
+    judging: what the use of one model will take, as far as that can be judged.
+    """
+    by_model: dict[str, list[LlmUse]] = {}
     for use in uses:
-        by_model[use.model] = by_model[use.model] + use if use.model in by_model else use
+        by_model.setdefault(use.model, []).append(use)
     models: dict[str, JsonValue] = {}
-    low = high = 0.0
-    unpriced = []
-    for name, use in sorted(by_model.items()):
+    low = high = expected = likely = 0.0
+    unpriced, answers, is_judged = [], 0, True
+    for name, its in sorted(by_model.items()):
         price = prices.get(name)
+        calls, inputs, outputs = (
+            sum((getattr(use, kind) for use in its), ZERO) for kind in ("calls", "input_tokens", "output_tokens")
+        )
         told: dict[str, JsonValue] = {
-            "calls": {"low": use.calls.low, "high": use.calls.high},
-            "input_tokens": {"low": use.input_tokens.low, "high": use.input_tokens.high},
-            "output_tokens": {"low": use.output_tokens.low, "high": use.output_tokens.high},
+            "calls": {"low": calls.low, "high": calls.high},
+            "input_tokens": {"low": inputs.low, "high": inputs.high},
+            "output_tokens": {"low": outputs.low, "high": outputs.high},
         }
         if price is not None:
             least, most = (
-                (tokens_in * price.input_per_million + tokens_out * price.output_per_million) / 1e6
-                for tokens_in, tokens_out in (
-                    (use.input_tokens.low, use.output_tokens.low),
-                    (use.input_tokens.high, use.output_tokens.high),
-                )
+                float(price_of(price, *tokens)) for tokens in ((inputs.low, outputs.low), (inputs.high, outputs.high))
             )
             told["cost"] = {"low": round(least, 6), "high": round(most, 6)}
             low, high = low + least, high + most
-        elif use.calls.high:
+            judged = judging(its) if most else Judged((0, 0), (0, 0), 0)
+            if judged is None:
+                is_judged = False
+            else:
+                expected += float(price_of(price, *judged.expected))
+                likely += float(price_of(price, *judged.likely))
+                answers += judged.answers
+        elif calls.high:
             unpriced.append(name)
         models[name] = told
     currency = next((price.currency for price in prices.values()), "USD")
-    return Cost(currency, round(low, 6), round(high, 6), models, tuple(unpriced))
+    return Cost(
+        currency,
+        low=round(low, 6),
+        high=round(high, 6),
+        expected=round(expected, 6) if is_judged else None,
+        likely=round(likely, 6) if is_judged else None,
+        answers=answers if is_judged else 0,
+        models=models,
+        unpriced=tuple(unpriced),
+    )
+
+
+def money(amount: float) -> str:
+    """A price for people: two decimals, four where it is small."""
+    return f"{amount:.2f}" if amount >= 0.1 or not amount else f"{amount:.4f}"
 
 
 @dataclass(frozen=True)
@@ -178,7 +213,10 @@ class Approved:
     max_cost: float | None = None
 
     def check_cost(self) -> None:
-        """Raise BudgetReached where the build may cost more, ConfigurationError where nobody can tell."""
+        """Raise BudgetReached where the build is likely to cost more, ConfigurationError where nobody can tell.
+
+        Where past answers do not tell what is likely, it is the worst that counts.
+        """
         cost = self.plan.cost
         if self.max_cost is None:
             return
@@ -187,12 +225,23 @@ class Approved:
                 f"the cost of {', '.join(cost.unpriced)} is not known, so that it cannot be held against a maximum: "
                 "give its price per million tokens under `prices:` in the configuration"
             )
-        if cost.high > self.max_cost:
-            raise BudgetReached(
-                f"the build may cost {cost.high:.2f} {cost.currency} (at least {cost.low:.2f}), and "
-                f"{self.max_cost:.2f} is the most that it may: nothing was made. Allow more with --max-cost, or change "
-                "less at a time"
+        most = cost.high if cost.likely is None else cost.likely
+        if most <= self.max_cost:
+            return
+        if cost.expected is None:
+            told = f"(at least {money(cost.low)})"
+            why = " There are too few answers yet to judge by, so this is the worst case."
+        else:
+            told = (
+                f"(about {money(cost.expected)} is expected, judged from {cost.answers:,} answers; "
+                f"{money(cost.high)} at the very worst)"
             )
+            why = ""
+        raise BudgetReached(
+            f"the build may cost {money(most)} {cost.currency} {told}, and {money(self.max_cost)} is the most that it "
+            f"may: nothing was made.{why} Allow more with --max-cost, change less at a time, or build with "
+            "--budget-cost, which stops once that much is spent and keeps what was paid for"
+        )
 
     def check(self, build: Build) -> None:
         """Raise GateRefused where a build is not the one that was planned; its corpus counts once it is known."""
@@ -224,7 +273,15 @@ class Approved:
                 },
                 "actual": report.total("llm_tokens"),
             },
-            "cost": {"planned": {"low": plan.cost.low, "high": plan.cost.high}, "actual": report.cost},
+            "cost": {
+                "planned": {
+                    "low": plan.cost.low,
+                    "expected": plan.cost.expected,
+                    "likely": plan.cost.likely,
+                    "high": plan.cost.high,
+                },
+                "actual": report.cost,
+            },
             "seconds": {
                 "planned": {"low": expected.low, "high": expected.high} if expected else None,
                 "actual": round(seconds, 1),

@@ -36,6 +36,7 @@ from tasks.estimate import ZERO, Estimate, LlmUse, Range
 from tasks.executor import Call
 from tasks.ingest.spill import ShardPlan
 from tasks.llm.ask import Asking
+from tasks.llm.judged import Judged, judge, rates_of
 from tasks.llm.quota import NoQuota
 from tasks.maker import WHOLE, Parts, Want
 from tasks.pace import Work, seconds_of
@@ -123,13 +124,16 @@ class Planner(Build):
                 input=sum((use.input_tokens for use in self._llm), ZERO),
                 output=sum((use.output_tokens for use in self._llm), ZERO),
             ),
-            cost=cost_of(self._llm, self.configuration.prices),
+            cost=cost_of(self._llm, self.configuration.prices, self._judged),
             bytes=PlanBytes(
                 snapshot=sum((size for read, size in self._sizes.values() if read), ZERO),
                 work=sum((size for read, size in self._sizes.values() if not read), ZERO),
             ),
             seconds=seconds_of(history, work, self.configuration.embed.model_dump(mode="json"), workers),
         )
+
+    def _judged(self, uses: Sequence[LlmUse]) -> Judged | None:
+        return judge(uses, rates_of(self.store, uses[0].model))
 
     def asking(self, stage: str) -> Asking:
         """A plan asks nothing."""

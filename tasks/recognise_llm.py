@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from indexmill.canonical import canonical_json
 from indexmill.models.llm import Request
-from indexmill.models.llm_recogniser import LlmRecogniser, Piece
+from indexmill.models.llm_recogniser import TASK, LlmRecogniser, Piece
 from indexmill.models.recogniser import Mention, RulesRecogniser
 from schemas.tables import DOCUMENTS, PASSAGES, STAND_INS
 from storage.ledger import key_of
@@ -100,6 +100,7 @@ def _compute(inputs: Inputs) -> Outputs:
         tables={"mentions": mentions, BY_RULES: _stand_ins(by_rules)},
         counts={**counts, "documents_made": made},
         failed=len(by_rules),
+        texts=inputs.rows_of("documents"),
     )
 
 
@@ -168,7 +169,14 @@ def _use(model: str, requests: Sequence[Request]) -> LlmUse:
         high += 2 * (size // _PER_TOKEN[0]) + request.max_output_tokens
         most += 2 * request.max_output_tokens
     calls = len(requests)
-    return LlmUse(model, Range(calls, 2 * calls), Range(low, high), Range(calls * _EMPTY, most))
+    return LlmUse(
+        model,
+        Range(calls, 2 * calls),
+        Range(low, high),
+        Range(calls * _EMPTY, most),
+        tasks=(TASK,),
+        prompts=Range.exactly(calls),
+    )
 
 
 STAGE = Stage("recognise", version=BY_ITS_RULES.version, compute=_compute, estimate=estimate, requests=_requests)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from schemas.config import Price
+from tasks.gates import StandIns
 from tasks.llm.account import Spent, price_of
 
 __all__ = ["Progress", "Report", "Silent", "StageReport"]
@@ -143,6 +144,7 @@ class Report:
         self.stages: dict[str, StageReport] = {}
         self.changed_files: tuple[str, ...] = ()  # changed while they were read
         self.quality: Mapping[str, Any] | None = None
+        self.stand_ins: dict[str, StandIns] = {}  # by stage, where a language model did not write every text
         self.corpus_files: str | None = None  # a digest of their bytes, where it was taken
         self._clock = clock
         self._began = clock()
@@ -195,6 +197,11 @@ class Report:
         totals |= {name: round(totals[name], 6) for name in ("seconds", "cost")}
         totals["wall_seconds"] = round(self._clock() - self._began, 3)
         told: dict[str, Any] = {"stages": stages, "totals": totals}
+        if self.stand_ins:
+            told["stand_ins"] = {
+                stage: {"texts": found.texts, "stand_ins": found.stand_ins}
+                for stage, found in sorted(self.stand_ins.items())
+            }
         if self.corpus_files is not None:
             told["corpus_files"] = self.corpus_files
         if self.quality is not None:

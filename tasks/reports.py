@@ -21,6 +21,7 @@ from tasks.llm.prompts import Prompt, prompt
 from tasks.summarise import Extractive, plain
 
 __all__ = [
+    "TASK",
     "Finding",
     "Made",
     "Member",
@@ -40,7 +41,7 @@ __all__ = [
 _VERSION = 1
 """Of `chosen` and `extractive`: raise it whenever a report changes."""
 
-_TASK = "community_report"
+TASK = "community_report"
 _MEMBERS_SHARE = 2 / 3
 """Of `input_tokens`, what members may take while there are relations to tell."""
 
@@ -234,7 +235,7 @@ def extractive(made: Made, writer: Extractive) -> Report:
 
 def prompt_of(settings: LlmSettings) -> Prompt | None:
     """The prompt by which a model is asked, read once for a run: workers need not have the file. None for no model."""
-    return None if settings.backend == "extractive" else prompt(_TASK, settings.prompts)
+    return None if settings.backend == "extractive" else prompt(TASK, settings.prompts)
 
 
 def fingerprint(
@@ -260,7 +261,7 @@ def request(made: Made, tokens: int, room: int, asked: Prompt, *, about: Sequenc
     for name, number in words.items():
         instructions = instructions.replace(name, str(round(number)))
     return Request(
-        task=_TASK,
+        task=TASK,
         instructions=instructions,
         prompt_version=version,
         content=data_block(_content(made, room)),

@@ -70,7 +70,8 @@ class Job:
 class Outputs:
     """What a stage computed: tables and groups of arrays by name, and counts for the run's report.
 
-    failed: rows that something else stands in for. The part is used, and a later run may make it again.
+    failed: rows that something else stands in for. The part is used, and a later run may make it again. texts: what a
+    language model writes of the part where there is one, of which the failed ones are.
     """
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -78,6 +79,7 @@ class Outputs:
     files: Mapping[str, bytes] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     failed: int = 0
+    texts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,10 @@ class Inputs:
     def rows(self, prefix: str) -> int:
         """The rows of all input tables named `<prefix>/<shard>`, as the files' footers tell."""
         return sum(int(pq.read_metadata(path).num_rows) for path in self.paths(prefix))
+
+    def rows_of(self, name: str) -> int:
+        """The rows of the input table of this name, as the file's footer tells."""
+        return int(pq.read_metadata(self.path(self.job.inputs[name])).num_rows)
 
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]]:
         """The arrays of a pack, memory-mapped."""
@@ -177,6 +183,7 @@ def make_part(job: Job) -> Made:
         bytes=sizes,
         complete=not outputs.failed,
         failed=outputs.failed,
+        texts=outputs.texts,
         row_space=job.row_space,
         run_id=job.run_id,
         seconds=round(seconds, 3),

@@ -19,7 +19,10 @@ from tasks.ingest.shards import estimate_tokens
 from tasks.llm.prompts import Prompt, prompt
 from tasks.sentences import sentence_spans
 
-__all__ = ["Extractive", "fingerprint", "most_output", "plain", "prompt_of", "request", "said"]
+__all__ = ["TASK", "Extractive", "fingerprint", "most_output", "plain", "prompt_of", "request", "said"]
+
+TASK = "summary"
+"""What prompts and answers are filed under."""
 
 _VERSION = 1
 """Of `Extractive`: raise it whenever a summary changes."""
@@ -106,7 +109,7 @@ class Extractive:
 
 def prompt_of(settings: LlmSettings) -> Prompt | None:
     """The prompt by which a model is asked, read once for a run: workers need not have the file. None for no model."""
-    return None if settings.backend == "extractive" else prompt("summary", settings.prompts)
+    return None if settings.backend == "extractive" else prompt(TASK, settings.prompts)
 
 
 def fingerprint(settings: LlmSettings, asked: Prompt | None, tokens: int, language: str) -> dict[str, Any]:
@@ -125,7 +128,7 @@ def request(texts: Sequence[str], tokens: int, asked: Prompt, *, about: Sequence
     """The question for a summary of about so many tokens; about: the ids of the texts, makes: that of the node."""
     instructions, version = asked
     return Request(
-        task="summary",
+        task=TASK,
         instructions=instructions.replace("{words}", str(round(tokens * _WORDS_PER_TOKEN))),
         prompt_version=version,
         content=data_block(texts),

@@ -12,7 +12,7 @@ from indexmill.command.options import Options, common, printable, table
 
 if TYPE_CHECKING:
     from tasks.estimate import Range
-    from tasks.plan import Plan
+    from tasks.plan import Cost, Plan
 
 __all__ = ["command"]
 
@@ -97,7 +97,7 @@ def _lines(plan: Plan) -> list[str]:
     calls = f"LLM calls: {_range(plan.llm_calls)}"
     if plan.llm_calls.high:
         calls += f"; tokens: {_range(plan.llm_tokens.input)} in, {_range(plan.llm_tokens.output)} out"
-    lines.append(f"{calls}; cost: {_money(cost.low, cost.high)} {cost.currency}")
+    lines.append(f"{calls}; cost: {_cost(cost)}")
     if cost.unpriced:
         lines.append(f"without {', '.join(cost.unpriced)}, for which `prices:` has no price")
     lines.append(f"new bytes: {_size(plan.bytes.snapshot)} in the snapshot, {_size(plan.bytes.work)} for later builds")
@@ -131,8 +131,16 @@ def _range(number: Range) -> str:
     return f"{number.low}" if number.low == number.high else f"{number.low} to {number.high}"
 
 
-def _money(low: float, high: float) -> str:
-    return f"{low:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
+def _cost(cost: Cost) -> str:
+    from tasks.plan import money
+
+    bounds = money(cost.low) if cost.low == cost.high else f"{money(cost.low)} to {money(cost.high)}"
+    if cost.expected is None or cost.likely is None or cost.low == cost.high:
+        return f"{bounds} {cost.currency}"
+    return (
+        f"about {money(cost.expected)} {cost.currency}, hardly more than {money(cost.likely)}, judged from "
+        f"{cost.answers:,} answers; at the very worst {money(cost.high)}"
+    )
 
 
 def _size(number: Range) -> str:

@@ -38,8 +38,10 @@ def command(options: Options, run_id: str | None) -> None:
         columns = ("file", "line", "document_id", "reason", "detail")
         listed = [[blank(row[name]) for name in columns] for row in rows.to_pylist()]
         click.echo(table(["file", "line", "document", "reason", "detail"], listed))
-    else:
-        click.echo(f"run {run_id} refused nothing" if run_id else "no run has read a corpus yet")
+    elif run_id is None:
+        click.echo("no run has read a corpus yet")
+    elif not prompts:
+        click.echo(f"run {run_id} refused nothing")
     if prompts:
         names = ("key", "task", "model", "reason", "makes", "run_id")
         click.echo(table(["prompt", *names[1:]], [[one.get(name, "") for name in names] for one in prompts]))

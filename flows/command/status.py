@@ -6,7 +6,7 @@ import time
 
 import click
 
-from flows.status import Status, look, told
+from flows.status import EXIT_CODES, Status, look, told
 from indexmill.command.options import Duration, Options, common, printable
 
 __all__ = ["command"]
@@ -23,9 +23,10 @@ __all__ = ["command"]
 def command(options: Options, max_age: float | None) -> None:
     """How fresh the index is: its newest version, the last runs, and who is at work.
 
-    Its age counts from the start of the last run that held it against the corpus, whether that run published or found
-    nothing to do. Exit codes: 0 fresh, 1 older than --max-age or nothing published yet, 2 no store. What is wrong is
-    also said on standard error.
+    Its age counts from the start of the last run that held what is served against the corpus, whether it published that
+    or found nothing to do. Exit codes: 0 fresh, 1 older than --max-age or nothing published yet, 2 no store; and at any
+    age 3 where the last build was refused, 6 where its candidate waits for `indexmill publish`, 7 on hold, 8 rolled
+    back with no build since. What is wrong is also said on standard error.
     """
     from storage.folder import open_store
 
@@ -37,17 +38,19 @@ def command(options: Options, max_age: float | None) -> None:
     for problem in found.problems:
         click.echo(printable(problem), err=True)
     if not found.fresh:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(EXIT_CODES[found.state])
 
 
 def _print(found: Status) -> None:
     newest, success, last = found.version, found.success, found.last
+    click.echo(f"state: {found.state}")
     if newest is not None:
         click.echo(f"newest version: {newest.version}, published {told(newest.age_seconds)} ago by run {newest.run}")
     if success is not None and found.age_seconds is not None:
-        click.echo(
-            f"up to date: with the corpus of {told(found.age_seconds)} ago, by run {success.run} ({success.state})"
-        )
+        claim = "up to date: with" if found.fresh else "not up to date: holds"
+        click.echo(f"{claim} the corpus of {told(found.age_seconds)} ago, by run {success.run} ({success.state})")
+    for stage, count in found.stand_ins.items():
+        click.echo(f"no language model wrote {count['stand_ins']:,} of {count['texts']:,} texts of {stage}")
     if last is not None:
         code = "" if last.exit_code is None else f", exit code {last.exit_code}"
         click.echo(f"last run: {last.run} ({last.command}): {last.state}{code}")

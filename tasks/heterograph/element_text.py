@@ -20,12 +20,12 @@ from tasks.heterograph.texts import lines, sentence
 from tasks.llm.prompts import Prompt, prompt
 from tasks.summarise import Extractive, plain
 
-__all__ = ["Element", "extractive", "fingerprint", "most_output", "prompt_of", "request", "said"]
+__all__ = ["TASK", "Element", "extractive", "fingerprint", "most_output", "prompt_of", "request", "said"]
 
 _VERSION = 1
 """Of `extractive` and of what is made of an answer: raise it whenever an element changes."""
 
-_TASK = "high_level"
+TASK = "high_level"
 _WORDS_PER_TOKEN = 0.75
 _TITLE_TOKENS = 24
 
@@ -66,7 +66,7 @@ def extractive(read: Read, writer: Extractive) -> Element:
 
 def prompt_of(settings: LlmSettings) -> Prompt | None:
     """The prompt by which a model is asked, read once for a run: workers need not have the file. None for no model."""
-    return None if settings.backend == "extractive" else prompt(_TASK, settings.prompts)
+    return None if settings.backend == "extractive" else prompt(TASK, settings.prompts)
 
 
 def fingerprint(
@@ -91,7 +91,7 @@ def request(read: Read, tokens: int, elements: int, room: int, asked: Prompt, *,
     for name, number in {"{words}": tokens * _WORDS_PER_TOKEN, "{elements}": elements}.items():
         instructions = instructions.replace(name, str(round(number)))
     return Request(
-        task=_TASK,
+        task=TASK,
         instructions=instructions,
         prompt_version=version,
         content=data_block([lines(read.of(kind), room) for kind in "SAR"]),

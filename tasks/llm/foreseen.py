@@ -34,4 +34,6 @@ def foreseen(store: Store, asking: Asking, requests: Iterable[Request]) -> LlmUs
         calls=Range(len(sizes), 2 * len(sizes)),
         input_tokens=Range(sum(size // 6 for size in sizes), sum(size for size in sizes) + most),
         output_tokens=Range(len(sizes), 2 * most),
+        tasks=tuple(dict.fromkeys(one.task for one in unknown.values())),
+        prompts=Range.exactly(len(sizes)),
     )

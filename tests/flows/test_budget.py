@@ -260,6 +260,7 @@ def test_a_plan_knows_what_asking_again_takes(quick: Path) -> None:
     with LlmServer(faults=Faults(rule=lambda received: "refusal")) as server:
         plain = chosen(quick / "store", server)
         plain["families"]["lsh_tree"]["layers"] = 1
+        plain["run"] = {"max_stand_ins": 1.0}
         build(plain)
     configuration = Configuration.model_validate(plain)
     assert not make_plan(configuration, progress=Silent()).publishes

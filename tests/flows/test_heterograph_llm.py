@@ -165,7 +165,7 @@ def refusing(word: str) -> Callable[[Received], str | None]:
 
 def test_a_refused_text_has_a_stand_in_until_it_is_asked_for_again(quick: Path) -> None:
     with LlmServer(faults=Faults(rule=refusing("Fenna Rook"))) as server:
-        plain = chosen(quick / "store", ROWS, server)
+        plain = chosen(quick / "store", ROWS, server) | {"run": {"max_stand_ins": 1.0}}
         build(plain)
         with indexmill.open(quick / "store") as snapshot:
             count = snapshot.manifest.families["heterograph"].counts["stand_ins"]

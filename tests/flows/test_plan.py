@@ -161,7 +161,16 @@ def test_the_command_prints_one_object(
     assert told["documents"] == {"added": 0, "changed": 1, "removed": 0, "moved": 0, "unchanged": 7}
     assert told["vectors"] == told["parts"]["vectors_made"] > 0
     assert told["llm_calls"] == {"low": 0, "high": 0}
-    assert told["cost"] == {"currency": "USD", "low": 0.0, "high": 0.0, "models": {}, "unpriced": []}
+    assert told["cost"] == {
+        "currency": "USD",
+        "low": 0.0,
+        "high": 0.0,
+        "expected": 0.0,
+        "likely": 0.0,
+        "answers": 0,
+        "models": {},
+        "unpriced": [],
+    }
     assert told["seconds"]["runs"] == [one.run_id for one in runs.list_runs(open_store(chosen["store"]))]
     assert json.loads((quick / "plan.json").read_bytes()) == told
 

@@ -11,6 +11,7 @@ import pytest
 
 from flows.candidates import publish_candidate
 from flows.operation import operation
+from flows.rollback import resume, roll_back
 from flows.run import run_build
 from flows.status import Status, look, told
 from indexmill.command import main
@@ -121,14 +122,7 @@ def test_an_operation_that_does_not_read_the_corpus_does_not_either(built: Night
 
 
 def test_a_candidate_is_as_fresh_as_the_run_that_built_it(built: Nights) -> None:
-    corpus = write_corpus(built.folder / "corpus.jsonl", documents(6))
-    questions = built.folder / "questions.jsonl"
-    questions.write_text('{"question": "Who?", "gold_ids": ["never"]}\n', encoding="utf-8")
-    gates = {"questions": str(questions), "minimum": 0.5}
-    chosen = Configuration.model_validate(settings(built.folder / "store", corpus, gates=gates))
-    with pytest.raises(GateRefused):
-        run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), clock=built.clock(24))
-    candidate = runs.list_runs(built.store)[-1].run_id
+    candidate = _refused_by_its_quality(built, 24)
     assert not built.look(48).fresh
     publish_candidate(built.store, candidate, clock=built.clock(47))
     found = built.look(48)
@@ -136,6 +130,86 @@ def test_a_candidate_is_as_fresh_as_the_run_that_built_it(built: Nights) -> None
     assert found.version is not None
     assert (found.version.version, found.version.age_seconds) == (2, HOUR)
     assert not built.look(51).fresh
+
+
+def test_a_refused_build_is_a_state_of_its_own_at_any_age_until_one_goes_well(built: Nights) -> None:
+    with pytest.raises(GateRefused):
+        built.build(1, documents(1), max_shrink=0.2)
+    found = built.look(2)
+    assert (found.state, found.fresh, found.candidate, found.age_seconds) == ("refused", False, None, 2 * HOUR)
+    assert "was refused: the corpus has 1 documents where version 1 has 4" in found.problems[0]
+    assert built.look(2, None).state == "refused"
+    built.build(3, documents(4))
+    assert (built.look(4).state, built.look(4).problems) == ("fresh", ())
+
+
+def test_a_candidate_waits_until_it_is_published_or_the_index_moves_on(built: Nights) -> None:
+    refused = _refused_by_its_quality(built, 1)
+    found = built.look(2)
+    assert (found.state, found.candidate) == ("candidate-waiting", refused)
+    publish_candidate(built.store, refused, clock=built.clock(3))
+    assert (built.look(4).state, built.look(4).candidate) == ("fresh", None)
+    again = _refused_by_its_quality(built, 5, count=8)
+    assert built.look(6).candidate == again
+    roll_back(built.store, 1, clock=built.clock(7))
+    resume(built.store, clock=built.clock(8))
+    found = built.look(9)
+    assert (found.state, found.candidate) == ("rolled-back", None)
+
+
+def test_an_index_that_was_taken_back_is_as_old_as_what_it_serves_until_a_build_has_looked(built: Nights) -> None:
+    built.build(10, documents(6))
+    roll_back(built.store, 1, clock=built.clock(20))
+    held = built.look(21)
+    assert (held.state, held.fresh, held.age_seconds) == ("on-hold", False, 21 * HOUR)
+    resume(built.store, clock=built.clock(22))
+    back = built.look(23)
+    assert (back.state, back.fresh, back.age_seconds) == ("rolled-back", False, 23 * HOUR)
+    assert "version 3 went back to version 1" in back.problems[0]
+    assert built.look(27).problems[0].startswith("the index was last held against the corpus 1d 3h ago")
+    built.build(24, documents(4))  # what it was taken back to is right now
+    assert (built.look(25).state, built.look(25).age_seconds) == ("fresh", HOUR)
+    built.build(26, documents(6))
+    assert built.look(27).state == "fresh"
+
+
+def test_a_hold_without_a_version_of_its_own_is_one_too(built: Nights) -> None:
+    roll_back(built.store, 1, clock=built.clock(1))
+    assert built.look(2).state == "on-hold"
+    resume(built.store, clock=built.clock(3))
+    assert built.look(4).state == "fresh"
+
+
+def test_the_command_exits_with_the_code_of_the_state(built: Nights, capsys: pytest.CaptureFixture[str]) -> None:
+    def asked(*argv: str) -> tuple[int, str]:
+        code = main(["status", *argv, "--store", str(built.folder / "store")])
+        return code, capsys.readouterr().out.partition("\n")[0]
+
+    assert asked() == (0, "state: fresh")
+    refused = _refused_by_its_quality(built, 1)
+    assert asked() == (6, "state: candidate-waiting")
+    publish_candidate(built.store, refused, clock=built.clock(2))
+    with pytest.raises(GateRefused):
+        built.build(3, documents(1), max_shrink=0.2)
+    assert asked("--max-age", "3650d") == (3, "state: refused")
+    roll_back(built.store, 1, clock=built.clock(4))
+    assert asked("--max-age", "3650d") == (7, "state: on-hold")
+    resume(built.store, clock=built.clock(5))
+    assert asked("--max-age", "3650d") == (8, "state: rolled-back")
+    built.build(6, documents(4))
+    assert asked("--max-age", "1h") == (1, "state: stale")
+
+
+def _refused_by_its_quality(nights: Nights, hour: float, count: int = 6) -> str:
+    """Build a candidate that the gate of quality refuses; returns the run."""
+    corpus = write_corpus(nights.folder / "corpus.jsonl", documents(count))
+    questions = nights.folder / "questions.jsonl"
+    questions.write_text('{"question": "Who?", "gold_ids": ["never"]}\n', encoding="utf-8")
+    gates = {"questions": str(questions), "minimum": 0.5}
+    chosen = Configuration.model_validate(settings(nights.folder / "store", corpus, gates=gates))
+    with pytest.raises(GateRefused):
+        run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), clock=nights.clock(hour))
+    return runs.list_runs(nights.store)[-1].run_id
 
 
 def test_who_is_at_work_and_since_when(built: Nights) -> None:
