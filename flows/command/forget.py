@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flows.command.shared import configured, progress_of
 from indexmill.command.options import Options, common, printable
+
+if TYPE_CHECKING:
+    from storage.forget import Forgetting, Search
 
 __all__ = ["command"]
 
@@ -21,6 +24,7 @@ __all__ = ["command"]
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes of the build; default: the cores.")
 @click.option("--dask", metavar="ADDRESS", help="Build on the Dask cluster whose scheduler is at tcp://HOST:PORT.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and touch nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask: for scripts.")
 @common
 def command(
     options: Options,
@@ -30,8 +34,12 @@ def command(
     workers: int | None,
     dask: str | None,
     dry_run: bool,
+    yes: bool,
 ) -> None:
     """Remove the documents with these ids for good, from every version and from all that was ever made of them.
+
+    An ID is that of a document, never a version: old versions go with `indexmill gc`. What is to be withdrawn, removed
+    and left out is shown first, and asked about, unless --yes is given.
 
     No later build takes them in again, also where the corpus still holds them; there is no way back. If the newest
     version holds one, the configured corpus is built and published without them. Then every older version that holds
@@ -52,18 +60,23 @@ def command(
     except UnicodeEncodeError:
         raise BadInput("an id is not UTF-8, as every id of a document is; nothing was done") from None
     store = open_store(options.store_path())
+    search = Search(store, ids)
     if dry_run:
-        search = Search(store, ids)
-        found: dict[str, Any] = dataclasses.asdict(rehearse(store, search))
-        found["bytes"] = sum(found["blobs"].values())
-        found |= {name: len(found[name]) for name in ("blobs", "receipts", "records", "answers")}
-        found["batches"] = list(found["batches"])
-        found["quarantine_rows"] = sum(found["quarantine_rows"].values())
-        found["exports"] = [export.model_dump(mode="json") for export in found["exports"]]
-        _show(options, ids, frozenset(search.known), found, dry_run=True, build=search.newest_holds)
+        found = _counted(rehearse(store, search))
+        _show(
+            options,
+            ids,
+            frozenset(search.known),
+            found,
+            _planned(ids, search, found),
+            dry_run=True,
+            build=search.newest_holds,
+        )
         return
     configuration = configured(options, {"run": {"workers": workers}} if workers is not None else {})
     why_not = "--no-build is given" if no_build else "no corpus is configured" if configuration.corpus is None else ""
+    if not yes and not (search.newest_holds and why_not):
+        _ask(ids, _planned(ids, search, _counted(rehearse(store, search))))
 
     def build() -> None:
         from flows.run import build_under_prefect
@@ -75,7 +88,49 @@ def command(
             raise
 
     record, known = forget(store, ids, build=None if why_not else build, why_not=why_not)
-    _show(options, ids, known, record.model_dump(mode="json"), dry_run=False, build=False)
+    made = record.model_dump(mode="json")
+    lines = _lines(ids, known, made, dry_run=False, build=False)
+    _show(options, ids, known, made, lines, dry_run=False, build=False)
+
+
+def _counted(forgetting: Forgetting) -> dict[str, Any]:
+    """What there is to remove, as the record of what was removed says it."""
+    found: dict[str, Any] = dataclasses.asdict(forgetting)
+    found["bytes"] = sum(found["blobs"].values())
+    found |= {name: len(found[name]) for name in ("blobs", "receipts", "records", "answers")}
+    found["batches"] = list(found["batches"])
+    found["quarantine_rows"] = sum(found["quarantine_rows"].values())
+    found["exports"] = [export.model_dump(mode="json") for export in found["exports"]]
+    return found
+
+
+def _planned(ids: Sequence[str], search: Search, found: Mapping[str, Any]) -> list[str]:
+    """What would be done, a line each, and a word about ids that no version holds and that look like versions."""
+    numbers = {str(ref.version) for ref in search.there}
+    return [
+        *_lines(ids, frozenset(search.known), found, dry_run=True, build=search.newest_holds),
+        *(
+            f"{one} is taken for the id of a document, not for version {one}: `indexmill gc` removes versions"
+            for one in ids
+            if one in numbers and one not in search.known
+        ),
+    ]
+
+
+def _ask(ids: Sequence[str], lines: Sequence[str]) -> None:
+    """Show what would be done and go on where a person says yes; raises BadInput where nobody is there to say it."""
+    from indexmill.errors import BadInput
+
+    click.echo("\n".join(lines), err=True)
+    try:
+        said = click.confirm(
+            f"Forget {'this document' if len(ids) == 1 else f'these {len(ids)} documents'} for good?", err=True
+        )
+    except click.Abort:
+        raise BadInput("nobody answered, so nothing was done: --yes forgets without asking") from None
+    if not said:
+        click.echo("nothing was done", err=True)
+        click.get_current_context().exit(1)
 
 
 def _show(
@@ -83,37 +138,47 @@ def _show(
     ids: tuple[str, ...],
     known: frozenset[str],
     found: Mapping[str, Any],
+    lines: Sequence[str],
     *,
     dry_run: bool,
     build: bool,
 ) -> None:
-    unknown = [document_id for document_id in ids if document_id not in known]
-    if options.json:
-        told = {name: value for name, value in found.items() if name not in ("documents", "run_id", "created")}
-        options.print_json(
-            {"dry_run": dry_run, "build_needed": build, "documents": list(ids), "unknown": unknown, **told}
-        )
+    if not options.json:
+        click.echo("\n".join(lines))
         return
+    unknown = [document_id for document_id in ids if document_id not in known]
+    told = {name: value for name, value in found.items() if name not in ("documents", "run_id", "created")}
+    options.print_json({"dry_run": dry_run, "build_needed": build, "documents": list(ids), "unknown": unknown, **told})
+
+
+def _lines(
+    ids: Sequence[str], known: frozenset[str], found: Mapping[str, Any], *, dry_run: bool, build: bool
+) -> list[str]:
+    """What would be done, or was, a line each."""
+    lines = []
     removed = "would be removed" if dry_run else "removed"
     at_most = "at most " if build else ""
     if build:
-        click.echo("the newest version holds what is to be forgotten: a version without it would be built first")
-    for document_id in unknown:
-        click.echo(printable(f"{document_id}: found nowhere; it is left out of every later build all the same"))
+        lines.append("the newest version holds what is to be forgotten: a version without it would be built first")
+    for document_id in ids:
+        if document_id not in known:
+            lines.append(f"{document_id}: found nowhere; it is left out of every later build all the same")
+        elif dry_run:
+            lines.append(f"{document_id}: found, and left out of every later build")
     versions = ", ".join(map(str, found["versions"])) or "none"
-    click.echo(f"versions {'to withdraw' if dry_run else 'withdrawn'}: {versions}")
+    lines.append(f"versions {'to withdraw' if dry_run else 'withdrawn'}: {versions}")
     for alias, (old, new) in sorted(found["aliases"].items()):
-        click.echo(f"alias {alias}: from version {old} to {new}")
-    click.echo(f"blobs: {at_most}{found['blobs']:,} ({found['bytes']:,} bytes) {removed}")
-    click.echo(f"receipts: {at_most}{found['receipts']:,} {removed}")
-    click.echo(f"refused rows: {found['quarantine_rows']:,} {removed}; records rewritten: {found['records']:,}")
-    click.echo(
+        lines.append(f"alias {alias}: from version {old} to {new}")
+    lines.append(f"blobs: {at_most}{found['blobs']:,} ({found['bytes']:,} bytes) {removed}")
+    lines.append(f"receipts: {at_most}{found['receipts']:,} {removed}")
+    lines.append(f"refused rows: {found['quarantine_rows']:,} {removed}; records rewritten: {found['records']:,}")
+    lines.append(
         f"answers of language models: {found['answers']:,} {removed}; questions of batches: {found['questions']:,}"
     )
-    for batch in found["batches"]:
-        click.echo(printable(f"out of reach until it ends and is collected: {batch} holds texts of them"))
+    lines += [f"out of reach until it ends and is collected: {batch} holds texts of them" for batch in found["batches"]]
     for export in found["exports"]:
         what = "the ledger" if export["version"] is None else f"version {export['version']}"
-        click.echo(printable(f"out of reach: {what}, exported to {export['path']}"))
+        lines.append(f"out of reach: {what}, exported to {export['path']}")
     if not dry_run:
-        click.echo(f"{len(ids)} documents are forgotten: nothing of them was found in a last look at the store")
+        lines.append(f"{len(ids)} documents are forgotten: nothing of them was found in a last look at the store")
+    return [printable(line) for line in lines]

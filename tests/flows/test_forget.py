@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import signal
@@ -328,7 +329,7 @@ def test_the_command_rehearses_and_forgets(
     assert main(["forget", ID, "nobody", "-c", configuration, "--dry-run", "--json"]) == 0
     rehearsed = json.loads(capsys.readouterr().out)
     assert everything(root) == before
-    assert main(["forget", ID, "nobody", "-c", configuration, "--json", "--allow-shrink"]) == 0
+    assert main(["forget", ID, "nobody", "-c", configuration, "--json", "--allow-shrink", "--yes"]) == 0
     done = json.loads(capsys.readouterr().out)
     assert rehearsed["dry_run"] is rehearsed["build_needed"] is True
     assert done["done"] is True
@@ -343,21 +344,49 @@ def test_the_command_rehearses_and_forgets(
     # The build that came in between refused the broken line again.
     assert rehearsed["quarantine_rows"] <= done["quarantine_rows"]
     assert places_of(root) == {}
-    assert main(["forget", ID, "--store", str(root)]) == 0
+    assert main(["forget", ID, "--store", str(root), "--yes"]) == 0
     out = capsys.readouterr().out
     assert "versions withdrawn: none" in out
     assert "out of reach: version 3, exported to /mnt/copy-3" in out
     assert "nothing of them was found in a last look at the store" in out
 
 
+def test_the_command_asks_before_it_touches_anything(
+    case: Case, quick: Path, inline: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = quick / "store"
+    configuration = str(write_settings(quick / "i.yaml", case.copy(root)))
+    before = everything(root)
+
+    def asked(answer: str, *ids: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        code = main(["forget", *ids, "-c", configuration, "--allow-shrink"])
+        return code, capsys.readouterr().err
+
+    for answer, code, told in (("n\n", 1, "nothing was done"), ("\n", 1, "nothing was done"), ("", 2, "--yes")):
+        found, err = asked(answer, ID)
+        assert (found, told in err) == (code, True), err
+        assert "versions to withdraw: 2, 3" in err
+        assert "alias prod: from version 2 to 4" in err
+        assert f"{ID}: found, and left out of every later build" in err
+        assert "Forget this document for good?" in err
+    found, err = asked("n\n", "1")
+    assert "1 is taken for the id of a document, not for version 1" in err
+    assert "1: found nowhere" in err
+    assert everything(root) == before
+    found, err = asked("y\n", ID)
+    assert found == 0, err
+    assert places_of(root) == {}
+
+
 def test_the_command_says_what_is_missing(
     case: Case, quick: Path, inline: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = case.copy(quick / "store")
-    assert main(["forget", ID, "--store", chosen["store"]]) == 2
+    assert main(["forget", ID, "--store", chosen["store"], "--yes"]) == 2
     assert "no corpus is configured" in capsys.readouterr().err
     configuration = str(write_settings(quick / "i.yaml", chosen))
-    assert main(["forget", ID, "-c", configuration, "--no-build"]) == 2
+    assert main(["forget", ID, "-c", configuration, "--no-build", "--yes"]) == 2
     assert "--no-build is given" in capsys.readouterr().err
     assert main(["forget", ID, "--store", str(quick / "none")]) == 2
     assert main(["forget", "\udcff", "--store", chosen["store"]]) == 2
