@@ -38,9 +38,9 @@ EXIT_CODES: dict[State, int] = {
     "stale": 1,
     "unpublished": 1,
     "refused": 3,
-    "candidate-waiting": 6,
-    "on-hold": 7,
-    "rolled-back": 8,
+    "candidate-waiting": 7,
+    "on-hold": 8,
+    "rolled-back": 9,
 }
 """What `indexmill status` exits with; 2 is for a store that is not there."""
 

@@ -25,7 +25,7 @@ def command(options: Options, max_age: float | None) -> None:
 
     Its age counts from the start of the last run that held what is served against the corpus, whether it published that
     or found nothing to do. Exit codes: 0 fresh, 1 older than --max-age or nothing published yet, 2 no store; and at any
-    age 3 where the last build was refused, 6 where its candidate waits for `indexmill publish`, 7 on hold, 8 rolled
+    age 3 where the last build was refused, 7 where its candidate waits for `indexmill publish`, 8 on hold, 9 rolled
     back with no build since. What is wrong is also said on standard error.
     """
     from storage.folder import open_store

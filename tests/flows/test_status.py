@@ -187,15 +187,15 @@ def test_the_command_exits_with_the_code_of_the_state(built: Nights, capsys: pyt
 
     assert asked() == (0, "state: fresh")
     refused = _refused_by_its_quality(built, 1)
-    assert asked() == (6, "state: candidate-waiting")
+    assert asked() == (7, "state: candidate-waiting")
     publish_candidate(built.store, refused, clock=built.clock(2))
     with pytest.raises(GateRefused):
         built.build(3, documents(1), max_shrink=0.2)
     assert asked("--max-age", "3650d") == (3, "state: refused")
     roll_back(built.store, 1, clock=built.clock(4))
-    assert asked("--max-age", "3650d") == (7, "state: on-hold")
+    assert asked("--max-age", "3650d") == (8, "state: on-hold")
     resume(built.store, clock=built.clock(5))
-    assert asked("--max-age", "3650d") == (8, "state: rolled-back")
+    assert asked("--max-age", "3650d") == (9, "state: rolled-back")
     built.build(6, documents(4))
     assert asked("--max-age", "1h") == (1, "state: stale")
 
