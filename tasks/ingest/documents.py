@@ -29,9 +29,9 @@ REASONS: dict[str, str] = {
     "lone-surrogate": "half of a surrogate pair, which no text can hold",
     "no-id": "the record has no id",
     "no-text": "the record has no text, or only spaces",
-    "not-an-object": "the line is JSON but not an object",
+    "not-an-object": "the line, or the element of an array, is JSON but not an object",
     "not-csv": "quotes that do not close, or stand where they cannot",
-    "not-json": "the line is not JSON, or the file is not JSON Lines",
+    "not-json": "the line, or the element of an array, is not JSON; or the file is not JSON Lines",
     "not-text": "the text is not a string",
     "not-utf8": "bytes that are not UTF-8",
     "nul": "a NUL character",
@@ -50,10 +50,12 @@ _DETAIL = 300
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One record as its file holds it. `line` counts from 1, for Parquet in rows; None for a whole file."""
+    """One record as its file holds it. `line` counts from 1, for Parquet in rows and for a JSON array in elements;
+    None for a whole file. `place` begins the detail of a refusal where `line` alone does not lead to the record."""
 
     line: int | None
     record: Mapping[str, Any]
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def document_of(row: Row, fields: FieldNames, max_document_bytes: int) -> Docume
             found = f"{whole} bytes of title, text and metadata"
             raise _RefusedError("too-large", f"{found}; at most {max_document_bytes} are taken")
     except _RefusedError as refused:
-        return Refusal(row.line, document_id, refused.reason, refused.detail)
+        return Refusal(row.line, document_id, refused.reason, row.place + refused.detail)
     content_hash = _content_hash(title, text, source or "", metadata)
     return Document(document_id, title, text, source, metadata, content_hash, size)
 
