@@ -16,6 +16,7 @@ import logging
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -39,6 +40,10 @@ _ZSTD_WINDOW = 1 << 27
 _HEAD = 300
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+_FRONT_MATTER_LINE = re.compile(r"\s|$|#|- |-$|[{}\]]|%\}|[^\s:][^:]{0,60}:(\s|$)")
+"""What a line of front matter looks like, be it YAML or a template of some: a key, an item, a comment, a tag, a
+bracket, or what is indented. A paragraph between two rules has lines that do not."""
 
 Rows = Iterator[Row | Refusal]
 
@@ -283,23 +288,28 @@ def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """YAML front matter becomes title and metadata; without a title there, the first heading is it."""
+    """YAML front matter becomes title and metadata; without a title there, the first heading is it.
+
+    Front matter that is not YAML, such as a template's, is left out. Two rules with a text between them are none.
+    """
     text = _whole(source, settings.max_document_bytes)
     if isinstance(text, Refusal):
         yield text
         return
     metadata: dict[Any, Any] = {}
+    left_out = False
     handler = YAMLHandler()
     if handler.detect(text) and len(parts := re.split(r"^-{3,}[ \t]*$\n?", text, maxsplit=2, flags=re.MULTILINE)) == 3:
         try:
             front = handler.load(parts[1])
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            yield Refusal(None, source.document_name, "bad-metadata", f"front matter: {error}")
-            return
-        if front is None or isinstance(front, dict):  # else two rules with a text between them
+        except (yaml.YAMLError, ValueError, RecursionError):
+            left_out = all(map(_FRONT_MATTER_LINE.match, parts[1].splitlines()))
+            front = {} if left_out else ""
+        if front is None or isinstance(front, dict):
             metadata, text = front or {}, parts[2]
     title = metadata.pop("title", None)
-    yield _file_row(source, title if title not in (None, "") else _first_heading(text), text, metadata)
+    title = title if title not in (None, "") else _first_heading(text)
+    yield replace(_file_row(source, title, text, metadata), front_matter_left_out=left_out)
 
 
 def _first_heading(markdown: str) -> str:

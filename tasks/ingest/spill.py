@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from indexmill.errors import StoreError, StoreNotWritable
 from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
-from tasks.ingest.documents import FILE_FIELDS, Document, Refusal, clip, document_of
+from tasks.ingest.documents import FILE_FIELDS, Document, Refusal, Row, clip, document_of
 from tasks.ingest.readers import read
 from tasks.ingest.shards import SHARD_TOKENS, estimate_tokens, hash_order, id_hash, leaves
 from tasks.ingest.sources import TEXT_KINDS, SourceFile
@@ -104,6 +104,7 @@ class ScanResult:
     tokens: int
     refused: dict[str, int]  # by reason
     changed: tuple[str, ...]  # warning: files that changed while they were read; what was read is kept
+    front_matter_left_out: tuple[str, ...] = ()  # warning: files whose front matter is not YAML
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ class ShardPlan:
     changed: tuple[str, ...]
     scans: tuple[str, ...] = field(repr=False)
     forgotten: int = 0  # documents that were left out because they are to be forgotten
+    front_matter_left_out: tuple[str, ...] = ()
 
 
 def scan(
@@ -146,6 +148,7 @@ def scan(
     name = "scan-" + hashlib.sha256(os.fsencode(paths)).hexdigest()[:24]
     folder = Path(spill_folder)
     changed: list[str] = []
+    left_out: list[str] = []
     refused: Counter[str] = Counter()
     with (
         _spilled(folder / f"{name}.index.arrow", INDEX) as index,
@@ -166,6 +169,8 @@ def scan(
                 made = row if isinstance(row, Refusal) else document_of(row, fields, settings.max_document_bytes)
                 if isinstance(made, Document):
                     rows.add(made, file.name, row.line)
+                    if isinstance(row, Row) and row.front_matter_left_out:
+                        left_out.append(file.name)
                     continue
                 refused[made.reason] += 1
                 refusals.append(_quarantined(file.name, made.line, made.document_id, made.reason, made.detail))
@@ -177,7 +182,7 @@ def scan(
         rows.flush()
         quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
     names = tuple(file.name for file in chosen)
-    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), tuple(changed))
+    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), tuple(changed), tuple(left_out))
 
 
 def plan(
@@ -247,6 +252,7 @@ def plan(
         changed,
         tuple(names),
         gone,
+        tuple(name for result in scans for name in result.front_matter_left_out),
     )
 
 

@@ -528,11 +528,31 @@ def test_two_rules_around_a_text_are_not_front_matter(tmp_path: Path) -> None:
     assert document(rows(write(tmp_path / "a.md", "---\nonly one rule"))[0]).text == "---\nonly one rule"
 
 
-@pytest.mark.parametrize("front", ["title: [unclosed", "a: b: c", "x: " + "9" * 5000, "!!python/object:os.system {}"])
-def test_broken_front_matter_is_refused(tmp_path: Path, front: str) -> None:
-    (found,) = stream(write(tmp_path / "a.md", f"---\n{front}\n---\nText"))
-    assert isinstance(found, Refusal)
-    assert (found.document_id, found.reason) == ("a.md", "bad-metadata")
+@pytest.mark.parametrize(
+    "front",
+    [
+        "title: {{ page.title }}\nlayout: post",
+        "{% if draft %}\ndraft: true\n{% endif %}\ntags:\n- {{ tag }}",
+        "title: [unclosed",
+        "a: b: c",
+        "# a comment\n\nx: " + "9" * 5000,
+    ],
+)
+def test_front_matter_that_is_not_yaml_is_left_out_and_the_document_kept(tmp_path: Path, front: str) -> None:
+    (row,) = rows(write(tmp_path / "a.md", f"---\n{front}\n---\n# The Bridge\n\nText.\n"))
+    assert row.front_matter_left_out
+    made = document(row)
+    assert (made.title, made.text, made.metadata) == ("The Bridge", "# The Bridge\n\nText.\n", "{}")
+
+
+@pytest.mark.parametrize(
+    "between", ["Note: this: that.\nAnd a second line.", "!!python/object:os.system {}", "{%\nText"]
+)
+def test_a_text_between_two_rules_is_kept_though_it_is_not_yaml(tmp_path: Path, between: str) -> None:
+    data = f"---\n{between}\n---\nText"
+    (row,) = rows(write(tmp_path / "a.md", data))
+    assert not row.front_matter_left_out
+    assert document(row).text == data
 
 
 PAGE = """<?xml version="1.0" encoding="utf-8"?>
