@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from flows.command.shared import configured, progress_of
-from indexmill.command.options import Options, common, printable
+from indexmill.command.options import Options, common, one_line
 
 __all__ = ["command"]
 
@@ -99,7 +99,7 @@ def _show(
     if build:
         click.echo("the newest version holds what is to be forgotten: a version without it would be built first")
     for document_id in unknown:
-        click.echo(printable(f"{document_id}: found nowhere; it is left out of every later build all the same"))
+        click.echo(one_line(f"{document_id}: found nowhere; it is left out of every later build all the same"))
     versions = ", ".join(map(str, found["versions"])) or "none"
     click.echo(f"versions {'to withdraw' if dry_run else 'withdrawn'}: {versions}")
     for alias, (old, new) in sorted(found["aliases"].items()):
@@ -111,9 +111,9 @@ def _show(
         f"answers of language models: {found['answers']:,} {removed}; questions of batches: {found['questions']:,}"
     )
     for batch in found["batches"]:
-        click.echo(printable(f"out of reach until it ends and is collected: {batch} holds texts of them"))
+        click.echo(one_line(f"out of reach until it ends and is collected: {batch} holds texts of them"))
     for export in found["exports"]:
         what = "the ledger" if export["version"] is None else f"version {export['version']}"
-        click.echo(printable(f"out of reach: {what}, exported to {export['path']}"))
+        click.echo(one_line(f"out of reach: {what}, exported to {export['path']}"))
     if not dry_run:
         click.echo(f"{len(ids)} documents are forgotten: nothing of them was found in a last look at the store")

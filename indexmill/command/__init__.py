@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import click
 
-from indexmill.command.options import Options, shared_options
+from indexmill.command.options import Options, printable, shared_options
 from indexmill.errors import ConfigurationError, IndexmillError
 
 __all__ = ["cli", "main", "run"]
@@ -166,4 +166,4 @@ def _tell(message: str, debug: bool) -> None:
 
     for text in (traceback.format_exc() if debug else "", message):
         if text:
-            click.echo(redacted(text.rstrip("\n")), err=True)
+            click.echo(printable(redacted(text.rstrip("\n"))), err=True)

@@ -7,7 +7,7 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexmill.command.options import printable
+from indexmill.command.options import one_line
 
 __all__ = ["example_of", "reasons_of"]
 
@@ -34,7 +34,7 @@ def example_of(refused: pa.Table) -> str:
     row = refused.filter(pc.equal(refused["reason"], reason)).slice(0, 1).to_pylist()[0]
     place = row["file"] if row["line"] is None else f"{row['file']}:{row['line']}"
     hint = "; `corpus.fields` says which field holds what" if reason in _FIELDS else ""
-    return " ".join(printable(f"{place} ({reason}): {row['detail']}{hint}").split())
+    return one_line(f"{place} ({reason}): {row['detail']}{hint}")
 
 
 def _ranked(refused: pa.Table) -> list[tuple[str, int]]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import indexmill
 from flows.run import Outcome, build_inline, run_build
+from indexmill.command import main
 from indexmill.errors import BadInput, GateRefused, LeaseLost
 from indexmill.models import embedder
 from schemas.config import Configuration
@@ -182,6 +183,17 @@ def test_refused_rows_are_counted_kept_and_do_not_stop_the_rest(tmp_path: Path) 
     run, rows = runs.quarantine_of(open_store(tmp_path / "store"))
     assert run == outcome.run
     assert sorted(rows.column("reason").to_pylist()) == ["duplicate-id", "no-text", "not-json", "not-utf8", "nul"]
+
+
+def test_refused_rows_with_line_ends_are_printed_one_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    write_corpus(folder / "a.jsonl", documents(4))
+    (folder / "odd\nname.jsonl").write_text(json.dumps({"id": "an\nid\x1b[31m", "title": "t"}) + "\n")
+    build_inline(configuration(tmp_path / "store", folder), progress=Silent())
+    assert main(["quarantine", "--store", str(tmp_path / "store")]) == 0
+    _, line = capsys.readouterr().out.splitlines()
+    assert line.startswith("odd name.jsonl     1  an id\ufffd[31m  no-text  field 'text'")
 
 
 def test_front_matter_that_was_left_out_is_told_and_counted(tmp_path: Path) -> None:
