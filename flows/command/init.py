@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from indexmill.command.options import CONFIGURATION_FILE, Options, common
-from indexmill.errors import BadInput, StoreNotWritable
+from indexmill.errors import BadInput, DiskFull, StoreNotWritable
 
 __all__ = ["command"]
 
@@ -43,6 +43,10 @@ def command(options: Options, folder: Path) -> None:
         for name, data in files.items():
             (folder / name).write_bytes(data)
     except OSError as error:
+        if (
+            full := DiskFull.of(error, folder, "free some space there, remove what was written, and run again")
+        ) is not None:
+            raise full from error
         raise StoreNotWritable(f"{folder}: cannot be written: {error.strerror}") from error
     for path in empty:
         click.echo(f"warning: no file of a corpus lies under {path} yet", err=True)

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.errors import StoreError, StoreNotWritable
+from indexmill.errors import DiskFull, StoreError, StoreNotWritable
 from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.ingest.documents import FILE_FIELDS, Document, Refusal, Row, clip, document_of
@@ -140,7 +140,7 @@ def scan(
 ) -> ScanResult:
     """Read some files into the spill folder; a second scan of the same files replaces the first.
 
-    Holds about 50 MB and the longest line. Raises StoreNotWritable when the spill folder is full or not writable; a
+    Holds about 50 MB and the longest line. Raises DiskFull or StoreNotWritable for the spill folder; a
     file that cannot be read is a row of the quarantine.
     """
     chosen = (files,) if isinstance(files, SourceFile) else tuple(files)
@@ -197,7 +197,7 @@ def plan(
 
     `poison` has the reason and the detail for which rows are refused, by content hash: the plan is that of the corpus
     without them. forgotten: the id hashes of documents that are left out, as if no row had their id. Raises
-    StoreNotWritable as `scan` does.
+    DiskFull and StoreNotWritable as `scan` does.
     """
     scans = sorted(results, key=lambda result: (result.files, result.name))
     folder = Path(spill_folder)
@@ -579,11 +579,14 @@ def _spilled(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWr
             yield writer
         Path(temporary).replace(path)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT):
-            raise StoreNotWritable(
-                f"cannot spill documents to {path.parent}: {error.strerror or error}. "
-                "Free space or permission is needed there; about the size of the corpus, uncompressed"
+        said = f"cannot spill documents to {path.parent}: {error.strerror or error}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(
+                f"{said}. Free some space there, about the size of the corpus, uncompressed, and run again: nothing is "
+                "lost, and the next run goes on"
             ) from error
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT):
+            raise StoreNotWritable(f"{said}. Permission is needed there") from error
         raise
     finally:
         if temporary is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.operation import operation
 from flows.run import run_stages
 from indexmill.command import main
+from indexmill.errors import DiskFull
 from indexmill.manifest import Manifest
 from schemas.config import Configuration, load_configuration
+from storage import runs
+from storage.folder import init_store
 from tasks.build import Build
 from tasks.executor import InlineExecutor
 from tasks.ingest.sources import expand
@@ -112,6 +118,35 @@ def test_init_writes_the_corpus_as_it_was_given(
     read = load_configuration(file).corpus
     assert read is not None
     assert expand(read)
+
+
+def test_a_full_disk_is_an_exit_code_of_its_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(["init", str(tmp_path / "mine")]) == 6
+    assert (
+        f"{tmp_path / 'mine'} cannot be written: Disk quota exceeded; free some space there" in capsys.readouterr().err
+    )
+
+
+def test_a_full_disk_that_nothing_else_named_ends_a_run_with_that_code(tmp_path: Path) -> None:
+    """Such as of a library that writes to a folder for temporary files."""
+    store = init_store(tmp_path / "store")
+    with (
+        pytest.raises(DiskFull, match="nothing is lost, and the next run goes on") as caught,
+        operation(store, "build"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/scratch/x")
+    assert "/scratch/x cannot be written: No space left on device; free some space" in str(caught.value)
+    (run,) = runs.list_runs(store)
+    assert (run.state, run.exit_code) == ("failed", 6)
+    with pytest.raises(FileNotFoundError), operation(store, "build"):
+        raise FileNotFoundError(errno.ENOENT, "no such file", "x")
+    assert runs.list_runs(store)[-1].exit_code == 1
 
 
 def test_init_refuses_a_corpus_that_is_not_there_and_warns_of_an_empty_one(
