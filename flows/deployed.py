@@ -30,7 +30,7 @@ from tasks.backfill import Waves
 
 __all__ = ["backfill", "refresh"]
 
-_FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached"}
+_FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
 
 
 @flow(name="indexmill-refresh", persist_result=False)

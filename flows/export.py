@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 import indexmill
 from flows.operation import recorded
-from indexmill.errors import BadInput, FamilyNotFound, SnapshotNotFound, StoreNotWritable
+from indexmill.errors import BadInput, DiskFull, FamilyNotFound, SnapshotNotFound, StoreNotWritable
 from indexmill.handover import graphml, graphrag
 from indexmill.handover.entity_graph import check_extraction
 from indexmill.handover.heterograph import heterograph
@@ -195,6 +195,8 @@ def _arriving(store: FolderStore, folder: Path, run_id: str) -> Iterator[Path]:
         sweep_partial(store, folder, "export")
         partial.mkdir()
     except OSError as error:
+        if (full := DiskFull.of(error, partial, "free some space, or export to another disk")) is not None:
+            raise full from error
         raise StoreNotWritable(
             f"{partial} cannot be made: {error.strerror}; export to a folder that this user may write to"
         ) from error

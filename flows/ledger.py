@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from flows.export import PARTIAL, sweep_partial
 from flows.operation import operation, recorded
-from indexmill.errors import BadInput, CorruptBlob, StoreNotWritable, UnsupportedFormat
+from indexmill.errors import BadInput, CorruptBlob, DiskFull, StoreNotWritable, UnsupportedFormat
 from indexmill.layout import ledger_prefixes
 from schemas.tables import QUARANTINE
 from storage import exports, ledger, refusals, runs, tombstones
@@ -137,8 +137,10 @@ def _arriving(store: FolderStore, path: Path, run_id: str) -> Iterator[IO[bytes]
         partial.rename(path)
         sync_folder(path.parent)
     except OSError as error:
+        if (full := DiskFull.of(error, path)) is not None:
+            raise full from error
         raise StoreNotWritable(
-            f"{path} cannot be written: {error.strerror or error}; give a file that this user may write, with space"
+            f"{path} cannot be written: {error.strerror or error}; give a file that this user may write"
         ) from error
     finally:
         with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from indexmill.errors import IndexmillError, StoreError
+from indexmill.errors import DiskFull, IndexmillError, StoreError
 from indexmill.models.secrets import redacted
 from storage import refs, runs
 from storage.clock import Clock, timestamp
@@ -100,6 +100,13 @@ def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
         code, message = error.exit_code, redacted(str(error))
         state = _ENDINGS.get(code, "failed")
         raise
+    except OSError as error:
+        full = DiskFull.of(error, error.filename or f"the store {at_work.store.url} or the folder for temporary files")
+        code, message = (1, f"{type(error).__name__}: {error}") if full is None else (full.exit_code, str(full))
+        message = redacted(message)
+        if full is None:
+            raise
+        raise full from error
     except BaseException as error:
         message = redacted(f"{type(error).__name__}: {error}")
         code = 130 if isinstance(error, KeyboardInterrupt) else 1

@@ -15,7 +15,7 @@ from flows.interrupt import stoppable
 from flows.processes import ProcessExecutor
 from flows.run import parent_of
 from indexmill.canonical import canonical_json
-from indexmill.errors import BadInput, CorruptBlob, StoreNotWritable
+from indexmill.errors import BadInput, CorruptBlob, DiskFull, StoreNotWritable
 from schemas.config import Configuration
 from storage import runs
 from storage.overlay import OverlayStore, overlay_of
@@ -70,6 +70,8 @@ def write_plan(path: Path, plan: Plan) -> None:
     try:
         path.write_bytes(canonical_json(plan.to_json()))
     except OSError as error:
+        if (full := DiskFull.of(error, path)) is not None:
+            raise full from error
         raise StoreNotWritable(f"{path}: the plan cannot be written: {error.strerror}") from error
 
 

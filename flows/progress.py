@@ -8,6 +8,8 @@ import threading
 import time
 from typing import TextIO
 
+from indexmill.command.options import one_line
+
 __all__ = ["Lines", "TerminalBars"]
 
 
@@ -43,15 +45,15 @@ class Lines:
             seconds = time.monotonic() - self._began.get(stage, time.monotonic())
             for known in (self._total, self._done, self._began):  # it may begin again, in another wave
                 known.pop(stage, None)
-            self._write(f"{stage}: {summary} in {seconds:.1f} s\n")
+            self._write(f"{stage}: {one_line(summary)} in {seconds:.1f} s\n")
 
     def warn(self, message: str) -> None:
         with self._lock:
-            self._write(f"warning: {message}\n")
+            self._write(f"warning: {one_line(message)}\n")
 
     def note(self, message: str) -> None:
         with self._lock:
-            self._write(f"{message}\n")
+            self._write(f"{one_line(message)}\n")
 
     def _show(self, stage: str) -> None:
         self._write(f"{stage}: {self._done[stage]} of {self._total.get(stage, 0)}\n")

@@ -60,7 +60,7 @@ def roll_back(store: FolderStore, target: int, *, note: str = "", clock: Clock =
         refs.check_there(store, target)
         newest = refs.newest(store)
         if newest is None:
-            raise SnapshotNotFound(f"{store.url} has no snapshot yet")
+            raise SnapshotNotFound(f"there is no index yet in {store.url}: run `indexmill build`")
         where = f"{store.url}/{blob_path(found.manifest)}, the manifest of version {target}"
         manifest = Manifest.from_bytes(store.get_blob(found.manifest), where)
         check_whole(store, manifest)

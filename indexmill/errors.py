@@ -5,7 +5,8 @@
     ├── BadInput                        2   a corpus, question file or argument that cannot be used
     ├── ModelUnavailable                2   a model or optional package that is not installed
     ├── StoreError                      1   the store cannot be read or written
-    │   ├── StoreNotWritable            2   no permission, no space, read-only
+    │   ├── StoreNotWritable            2   no permission, read-only
+    │   │   └── DiskFull                6   no space or quota left; the next run goes on
     │   ├── NotFound                    1   a name the store does not hold (also KeyError)
     │   ├── UnsupportedFormat           2   written by a newer indexmill
     │   └── CorruptBlob                 1   bytes that do not match their digest, or are missing
@@ -20,6 +21,7 @@ A message names the path or key, what was found, what was expected, and what to 
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "BudgetReached",
     "ConfigurationError",
     "CorruptBlob",
+    "DiskFull",
     "FamilyNotFound",
     "GateRefused",
     "IndexmillError",
@@ -69,9 +72,26 @@ class StoreError(IndexmillError):
 
 
 class StoreNotWritable(StoreError):
-    """The store's folder has no permission, no space, or is read-only."""
+    """The store's folder, or a file to be written, has no permission or is read-only."""
 
     exit_code = 2
+
+
+class DiskFull(StoreNotWritable):
+    """A disk or a quota is full. Nothing that was finished is lost, and the next run goes on from there."""
+
+    exit_code = 6
+
+    @classmethod
+    def of(cls, error: BaseException, where: object, what_to_do: str = "") -> DiskFull | None:
+        """What a full disk or quota means, None for any other error.
+
+        where: the file or folder that was written. what_to_do: in place of freeing space there and running again.
+        """
+        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return None
+        do = what_to_do or "free some space there and run again: nothing is lost, and the next run goes on"
+        return cls(f"{where} cannot be written: {error.strerror}; {do}")
 
 
 class NotFound(StoreError, KeyError):

@@ -43,13 +43,17 @@ _verifying = threading.Lock()
 def check_store(root: Path) -> None:
     """Raise unless a folder is a store that this indexmill can read.
 
-    SnapshotNotFound: it is no store. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob: `store.json` is
-    damaged.
+    SnapshotNotFound: it is no store, or none yet. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob:
+    `store.json` is damaged.
     """
     path = root / STORE_FILE
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
+        if _is_empty(root):
+            raise SnapshotNotFound(
+                f"there is no index yet in {root}: run `indexmill build`, or name another folder with --store"
+            ) from None
         raise SnapshotNotFound(
             f"{root} is not an index store: it has no {STORE_FILE}; give the folder that a build wrote"
         ) from None
@@ -144,6 +148,16 @@ def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
 _ADVICE = "restore it from a copy of the store, or delete it and build again"
 
 
+def _is_empty(root: Path) -> bool:
+    """Whether nothing is at a path, or a folder without anything in it."""
+    try:
+        return next(root.iterdir(), None) is None
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
 class FolderReader:
     """A store in a folder, read-only. Safe to use from many threads.
 
@@ -182,7 +196,7 @@ class FolderReader:
             name = ""
         if not name:
             known = self.versions(branch)
-            has = f"versions {known[0]} to {known[-1]}" if known else "no snapshot yet"
+            has = f"versions {known[0]} to {known[-1]}" if known else "no snapshot yet: run `indexmill build`"
             raise SnapshotNotFound(f"{self.root} has no version {version}: it has {has}")
         found = Ref.from_bytes(data, str(self.root / name))
         if found.version != version:
@@ -193,7 +207,7 @@ class FolderReader:
         """The newest ref; SnapshotNotFound if nothing was published yet."""
         versions = self.versions(branch)
         if not versions:
-            raise SnapshotNotFound(f"{self.root} has no snapshot yet: run `indexmill build` first")
+            raise SnapshotNotFound(f"there is no index yet in {self.root} (no snapshot yet): run `indexmill build`")
         return self.ref(versions[-1], branch)
 
     def history(self, branch: str = BRANCH) -> list[Ref]:

@@ -32,6 +32,7 @@ from pydantic import (
 
 from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
 from indexmill.errors import ConfigurationError
+from indexmill.mistakes import WrongSettings, found, mistakes, unknown
 from indexmill.models.secrets import redacted
 from indexmill.retrieve.bm25 import Bm25Parameters
 from indexmill.retrieve.community_tree import CommunityTreeParameters
@@ -103,7 +104,9 @@ class SplitSettings(_Settings):
         "end where sentences do and carry the title, while what overlaps is embedded, and its names counted, twice",
     )
     title_in_passage: bool = Field(True, description="embed the document's title before each of its passages")
-    language: str = Field("en", pattern="^[a-z]{2}$", description="whose abbreviations do not end a sentence")
+    language: Annotated[str, _written("[a-z]{2}", "the two letters of a language, such as en")] = Field(
+        "en", description="whose abbreviations do not end a sentence"
+    )
     markup: Literal["auto", "markdown", "html", "none"] = Field(
         "auto",
         description="what texts are written in; markup is not embedded, counted or searched for names. 'auto': "
@@ -203,15 +206,32 @@ class EmbedSettings(_Settings):
 _Values = dict[str, float | int | bool | str]
 
 
-def _known(family: str, known: type[Any]) -> AfterValidator:
+def _known(known: type[Any]) -> AfterValidator:
     """Retrieval settings of a family, each as the dataclass `known` says; refuses one that it does not have."""
 
     def checked(value: _Values) -> _Values:
-        unknown = sorted(set(value) - {field.name for field in dataclasses.fields(known)})
-        if unknown:
-            raise ValueError(f"{family} has no parameters {unknown}")
-        whole = TypeAdapter(known).validate_python(value)
+        names = [field.name for field in dataclasses.fields(known)]
+        wrong = {name: unknown(name, names) for name in value if name not in names}
+        adapter = TypeAdapter(known)
+        try:
+            whole = adapter.validate_python({name: value[name] for name in value if name in names})
+        except ValidationError as error:
+            below = (line.partition(": ") for line in mistakes(error, adapter.json_schema()))
+            wrong |= {name: said for name, _, said in below}
+        if wrong:
+            raise WrongSettings(wrong)
         return {name: getattr(whole, name) for name in value}
+
+    return AfterValidator(checked)
+
+
+def _written(pattern: str, expected: str, *, shown: bool = True) -> AfterValidator:
+    """A text that is written like this pattern, which ``expected`` says in words; shown: whether it is repeated."""
+
+    def checked(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"expected {expected}" + (f", found {found(value)}" if shown else ""))
+        return value
 
     return AfterValidator(checked)
 
@@ -226,7 +246,7 @@ class _Family(_Settings):
 class TriGraphSettings(_Family):
     """Settings of the tri_graph family that shape its artifacts (LinearRAG, section 3.1)."""
 
-    parameters: Annotated[_Values, _known("tri_graph", TriGraphParameters)] = Field(
+    parameters: Annotated[_Values, _known(TriGraphParameters)] = Field(
         default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
     )
 
@@ -234,7 +254,7 @@ class TriGraphSettings(_Family):
 class DenseSettings(_Settings):
     """Settings of the nearest passages, which every snapshot has."""
 
-    parameters: Annotated[_Values, _known("dense", DenseParameters)] = Field(
+    parameters: Annotated[_Values, _known(DenseParameters)] = Field(
         default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
     )
 
@@ -245,7 +265,7 @@ class Bm25Settings(_Family):
     title_weight: int = Field(
         3, ge=1, le=100, description="how often a title counts in each of its passages, where split.title_in_passage"
     )
-    parameters: Annotated[_Values, _known("bm25", Bm25Parameters)] = Field(
+    parameters: Annotated[_Values, _known(Bm25Parameters)] = Field(
         default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
     )
 
@@ -253,7 +273,7 @@ class Bm25Settings(_Family):
 class FusedSettings(_Settings):
     """How the methods are combined; it makes no artifact."""
 
-    parameters: Annotated[_Values, _known("fused", FusedParameters)] = Field(
+    parameters: Annotated[_Values, _known(FusedParameters)] = Field(
         default_factory=dict,
         description="the weight of each method and the pool, where they differ from ours; `evaluate --fit` finds them",
     )
@@ -272,7 +292,7 @@ class ZoomGraphSettings(_Family):
     entity_links: bool = Field(
         False, description="link names that resemble each other too; the paper does not, and recall is worse with them"
     )
-    parameters: Annotated[_Values, _known("zoom_graph", ZoomGraphParameters)] = Field(
+    parameters: Annotated[_Values, _known(ZoomGraphParameters)] = Field(
         default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
     )
 
@@ -290,7 +310,7 @@ class LshTreeSettings(_Family):
     summary_tokens: int = Field(100, ge=16, le=2048, description="tokens of a summary, about")
     seed: int = Field(0, ge=0, lt=2**32, description="of the hyperplanes")
     group: int = Field(512, ge=1, le=65_536, description="segments whose summaries make one part, at most")
-    parameters: Annotated[_Values, _known("lsh_tree", LshTreeParameters)] = Field(
+    parameters: Annotated[_Values, _known(LshTreeParameters)] = Field(
         default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
     )
 
@@ -331,7 +351,7 @@ class CommunityTreeSettings(_Family):
     )
     group: int = Field(512, ge=1, le=65_536, description="communities whose reports make one part, at most")
     m: int = Field(16, ge=1, le=128, description="links of a node in its level of C-HNSW at least (M); twice at most")
-    parameters: Annotated[_Values, _known("community_tree", CommunityTreeParameters)] = Field(
+    parameters: Annotated[_Values, _known(CommunityTreeParameters)] = Field(
         default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
     )
 
@@ -363,7 +383,7 @@ class HeterographSettings(_Family):
     largest: int = Field(300, ge=0, description="nodes of a community at most; 0: no bound")
     group: int = Field(512, ge=1, le=65_536, description="communities whose elements make one part, at most")
     seed: int = Field(0, ge=0, lt=2**31, description="of the clustering, and of which nodes are read where not all are")
-    parameters: Annotated[_Values, _known("heterograph", HeterographParameters)] = Field(
+    parameters: Annotated[_Values, _known(HeterographParameters)] = Field(
         default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
     )
 
@@ -455,7 +475,9 @@ class Price(_Settings):
 
     input_per_million: float = Field(ge=0, allow_inf_nan=False, description="price of a million tokens of prompts")
     output_per_million: float = Field(ge=0, allow_inf_nan=False, description="price of a million tokens of answers")
-    currency: str = Field("USD", pattern="^[A-Z]{3}$", description="ISO 4217; the same for all models")
+    currency: Annotated[str, _written("[A-Z]{3}", "the three capitals of a currency, such as USD")] = Field(
+        "USD", description="ISO 4217; the same for all models"
+    )
     batch_factor: float = Field(
         1.0, ge=0, le=1, description="what is paid of these prices for tokens of llm.batch: 0.5 for half of them"
     )
@@ -490,9 +512,10 @@ class LlmSettings(_Settings):
     api_key_file: Path | None = Field(
         None, description="a file that holds the key and nothing else, in place of the variable; read whenever needed"
     )
-    token_provider: str | None = Field(
+    token_provider: (
+        Annotated[str, _written(r"\w+(\.\w+)*:\w+", "module:function, such as my_package:token", shown=False)] | None
+    ) = Field(
         None,
-        pattern=r"^\w+(\.\w+)*:\w+$",
         description="module:function of an installed package that returns a key, or a coroutine of one, in place of "
         "the variable; called for every request, so that it may hand out short-lived tokens",
     )
@@ -659,7 +682,7 @@ def load_configuration(path: Path | None, overrides: dict[str, Any] | None = Non
 
     `overrides` is nested like the file. Relative paths in the file, and the store where it names none, are taken from
     the file's folder; a model or recogniser is a path if it is written like one and lies there. Raises
-    ConfigurationError naming the file and each setting that is wrong.
+    ConfigurationError naming the file and, one a line, each setting that is wrong.
     """
     content: Any = {}
     if path is not None:
@@ -676,8 +699,9 @@ def load_configuration(path: Path | None, overrides: dict[str, Any] | None = Non
         return Configuration.model_validate(_merged(content, overrides or {}))
     except ValidationError as error:
         where = path if path is not None else "the settings given"
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors())
-        raise ConfigurationError(f"{where}: {wrong}") from error
+        wrong = mistakes(error, Configuration.model_json_schema())
+        listed = wrong[0] if len(wrong) == 1 else "\n  ".join([f"{len(wrong)} settings are wrong", *wrong])
+        raise ConfigurationError(f"{where}: {listed}") from error
 
 
 def _anchor_paths(content: dict[str, Any], folder: Path) -> None:

@@ -418,7 +418,7 @@ def _writing(path: Path) -> contextlib.AbstractContextManager[None]:
     """Say what a failed write means for the user."""
     return writing(
         path,
-        full="free some space and run again, nothing is lost",
+        full="free some space and run again, nothing is lost, and the next run goes on",
         forbidden="give a store that this user may write to",
     )
 

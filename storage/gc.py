@@ -76,6 +76,8 @@ class Survey:
     """What there is to remove, and what stays."""
 
     versions_kept: tuple[int, ...]
+    versions_withdrawn: tuple[int, ...]
+    """Not there since `forget` withdrew them: neither kept nor removed."""
     versions: tuple[int, ...]
     receipts_kept: int
     receipts: tuple[str, ...]
@@ -92,6 +94,7 @@ class Collected:
     """What was removed (or, in a dry run, would be), and what stays."""
 
     versions_kept: tuple[int, ...]
+    versions_withdrawn: tuple[int, ...]
     versions_removed: tuple[int, ...]
     receipts_kept: int
     receipts_removed: int
@@ -106,6 +109,7 @@ class Collected:
         """What a survey would remove."""
         return cls(
             versions_kept=found.versions_kept,
+            versions_withdrawn=found.versions_withdrawn,
             versions_removed=found.versions,
             receipts_kept=found.receipts_kept,
             receipts_removed=len(found.receipts),
@@ -160,6 +164,7 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
     staying = {ref.version for ref in kept}
     return Survey(
         versions_kept=tuple(sorted(staying)),
+        versions_withdrawn=tuple(sorted(number for number, one in gone.items() if one.reason == "forgotten")),
         versions=tuple(ref.version for ref in history if ref.version not in gone and ref.version not in staying),
         receipts_kept=len(receipts) - len(doomed),
         receipts=tuple(doomed),
@@ -200,6 +205,7 @@ def collect(store: Store, lease: Lease, found: Survey, policy: Policy, *, clock:
     spared = {digest: size for digest, size in found.blobs.items() if digest not in removed}
     return Collected(
         versions_kept=found.versions_kept,
+        versions_withdrawn=found.versions_withdrawn,
         versions_removed=found.versions,
         receipts_kept=found.receipts_kept,
         receipts_removed=len(found.receipts),

@@ -7,17 +7,16 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from indexmill.errors import IndexmillError, StoreError, StoreNotWritable
+from indexmill.errors import DiskFull, IndexmillError, StoreError, StoreNotWritable
 
 __all__ = ["writing"]
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 @contextlib.contextmanager
 def writing(path: Path, *, full: str, forbidden: str) -> Iterator[None]:
-    """Turn an OSError of a write to a path into a StoreError, StoreNotWritable where the user can mend it.
+    """Turn an OSError of a write to a path into a StoreError: DiskFull, or StoreNotWritable where it is not allowed.
 
     full, forbidden: what to do where there is no space, and where it is not allowed.
     """
@@ -26,8 +25,13 @@ def writing(path: Path, *, full: str, forbidden: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, IndexmillError):  # some are builtins, too
             raise
-        if error.errno in _NO_SPACE:
-            raise StoreNotWritable(f"{path} cannot be written: {error.strerror}; {full}") from error
+        if (no_space := DiskFull.of(error, path, f"the disk of {_folder_of(path)} is full: {full}")) is not None:
+            raise no_space from error
         if error.errno in _NOT_ALLOWED:
             raise StoreNotWritable(f"{path} cannot be written: {error.strerror}; {forbidden}") from error
         raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _folder_of(path: Path) -> Path:
+    """The folder that a path is in, as far as there is one."""
+    return next((folder for folder in path.parents if folder.is_dir()), path.parent)

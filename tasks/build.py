@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -69,6 +68,7 @@ from tasks.extraction import EXTRACTION
 from tasks.heterograph import attribute_text, element_text
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
+from tasks.ingest.refused import example_of, reasons_of
 from tasks.ingest.sources import Found, batches, digest_of_files, is_quick
 from tasks.ingest.sources import find as find_sources
 from tasks.isolate import DocumentsFailed
@@ -235,18 +235,20 @@ class Build(Maker):
         counts |= {"documents": self.corpus.documents, "quarantined": refused.num_rows, "repeats": self.corpus.repeats}
         counts |= {"forgotten": self.corpus.forgotten, "changed_while_read": len(self.corpus.changed)}
         self.report.changed_files = self.corpus.changed
+        if left_out := self.corpus.front_matter_left_out:
+            counts["front_matter_left_out"] = len(left_out)
+            self.progress.warn(
+                f"the front matter of {gates.first_of(left_out)} is not YAML and was left out: their text is in the "
+                "index, with the first heading as title and without metadata"
+            )
         if refused.num_rows and self.configuration.run.strict:
-            found = Counter(refused.column("reason").to_pylist())
-            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(found.items()))
             raise BadInput(
-                f"{refused.num_rows} rows were refused ({reasons}) and --strict is on; see `indexmill quarantine`"
+                f"{refused.num_rows} rows were refused ({reasons_of(refused)}) and --strict is on, such as "
+                f"{example_of(refused)}. `indexmill quarantine` lists them"
             )
-        self._refuse_many_failures()
+        self._refuse_many_failures(refused)
         if not self.corpus.documents and self.parent is None:
-            raise BadInput(
-                f"the corpus holds no document that can be indexed; {refused.num_rows} rows were refused, see "
-                "`indexmill quarantine`"
-            )
+            raise BadInput(_no_document(refused))
         self._compare_with_parent(self.corpus, sources.empty, refused, folder)
         if self._approve is not None:
             self._approve(self)
@@ -326,17 +328,16 @@ class Build(Maker):
                 self.progress.advance("ingest")
         return scanned
 
-    def _refuse_many_failures(self) -> None:
+    def _refuse_many_failures(self, refused: pa.Table) -> None:
         """Rows that fail by the dozen are no rows that fail: the corpus, or what reads it, has changed."""
         corpus, most = self.corpus, self.configuration.run.max_failed_share
         failed = sum(corpus.refused.values()) if corpus else 0
         rows = failed + (corpus.documents + corpus.repeats if corpus else 0)
         if corpus and failed > max(most * rows, gates.FEW):
-            reasons = ", ".join(f"{count} {reason}" for reason, count in corpus.refused.items())
             raise GateRefused(
-                f"{failed} of {rows} rows were refused ({reasons}), more than run.max_failed_share allows ({most:g} of "
-                "them): nothing was published. `indexmill quarantine` lists them; mend the corpus, or raise "
-                "run.max_failed_share"
+                f"{failed} of {rows} rows were refused ({reasons_of(refused)}), more than run.max_failed_share allows "
+                f"({most:g} of them), such as {example_of(refused)}. Nothing was published. `indexmill quarantine` "
+                "lists them; mend the corpus, or raise run.max_failed_share"
             )
 
     def _compare_with_parent(
@@ -354,6 +355,7 @@ class Build(Maker):
                 unreadable=unreadable,
                 lost=self._lost(folder) if empty or unreadable else 0,
                 refused_rows=refused.num_rows,
+                refused_why=f"{reasons_of(refused)}, such as {example_of(refused)}" if refused.num_rows else "",
             )
             self._refuse_shrink(change)
 
@@ -1011,3 +1013,13 @@ class Build(Maker):
         if not self.store.list(poison_prefix()):
             return []
         return [one for maker in self._makers.values() for one in poison.known(self.store, maker)]
+
+
+def _no_document(refused: pa.Table) -> str:
+    """Why there is nothing to index."""
+    if not refused.num_rows:
+        return "the corpus holds no document that can be indexed: its files hold no row"
+    return (
+        f"the corpus holds no document that can be indexed: {refused.num_rows} rows were refused "
+        f"({reasons_of(refused)}), such as {example_of(refused)}. `indexmill quarantine` lists them"
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from schemas.config import GateSettings
 from tasks.quality import Quality
 
-__all__ = ["FEW", "CorpusChange", "StandIns", "refuse_quality", "refuse_size", "refuse_stand_ins"]
+__all__ = ["FEW", "CorpusChange", "StandIns", "first_of", "refuse_quality", "refuse_size", "refuse_stand_ins"]
 
 FEW = 10
 """So many rows or texts may fail whatever their share: a small corpus with a few bad ones is published."""
@@ -24,7 +24,8 @@ class CorpusChange:
     """The corpus against the version before it.
 
     empty, unreadable: paths without a file, and files that cannot be read to their end. lost: documents of that version
-    which the corpus lacks; counted where a source is empty or unreadable, otherwise 0.
+    which the corpus lacks; counted where a source is empty or unreadable, otherwise 0. refused_why: the reasons of the
+    refused rows, and an example.
     """
 
     version: int
@@ -34,15 +35,16 @@ class CorpusChange:
     unreadable: Sequence[str] = ()
     lost: int = 0
     refused_rows: int = 0
+    refused_why: str = ""
 
 
 def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
     """Why a corpus has too few documents to follow a version; None where it may."""
     sources = []
     if change.empty:
-        sources.append(f"no file of the corpus lies under {_first_of(change.empty)} (a mount that is away looks so)")
+        sources.append(f"no file of the corpus lies under {first_of(change.empty)} (a mount that is away looks so)")
     if change.unreadable:
-        sources.append(f"{_first_of(change.unreadable)} cannot be read to the end")
+        sources.append(f"{first_of(change.unreadable)} cannot be read to the end")
     before, now = change.before, change.now
     has = "an unknown number (it is damaged)" if before is None else f"{before}"
     if not now and before != 0:
@@ -56,8 +58,10 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
         )
     else:
         return None
-    rows = f" ({change.refused_rows} rows were refused: see `indexmill quarantine`)" if change.refused_rows else ""
-    said = "; ".join([*sources, why + rows])
+    if change.refused_rows:
+        why += f" ({change.refused_rows} rows were refused: see `indexmill quarantine`"
+        why += f"; {change.refused_why})" if change.refused_why else ")"
+    said = "; ".join([*sources, why])
     return f"{said}. Nothing was published: mend the source, or let the documents go with --allow-shrink"
 
 
@@ -117,5 +121,6 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _first_of(names: Sequence[str]) -> str:
+def first_of(names: Sequence[str]) -> str:
+    """The first of some names, and how many others there are: `a.md and 2 others`."""
     return names[0] if len(names) == 1 else f"{names[0]} and {_counted(len(names) - 1, 'other')}"

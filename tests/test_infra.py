@@ -20,14 +20,14 @@ import jinja2
 import pytest
 import yaml
 
-from indexmill.errors import BadInput, BudgetReached, GateRefused, IndexmillError, LeaseLost
+from indexmill.errors import BadInput, BudgetReached, DiskFull, GateRefused, IndexmillError, LeaseLost
 from tests.corpora import documents, write_corpus
 from tests.flows.children import settings
 from tests.flows.commands import write_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 INFRA = ROOT / "infra"
-STATES = re.compile(r'name="(\w+)"|"(BadInput|Refused|BudgetReached|Failed)"')
+STATES = re.compile(r'name="(\w+)"|"(BadInput|Refused|BudgetReached|DiskFull|Failed)"')
 
 
 def loaded(name: str) -> Any:
@@ -85,6 +85,7 @@ def test_compose_runs_commands_that_exist() -> None:
         (BadInput("e"), "BadInput", "FAILED"),
         (GateRefused("e"), "Refused", "FAILED"),
         (BudgetReached("e"), "BudgetReached", "FAILED"),
+        (DiskFull("e"), "DiskFull", "FAILED"),
         (LeaseLost("e"), "Skipped", "COMPLETED"),
     ],
 )

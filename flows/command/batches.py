@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from flows.command.shared import blank, configured
-from indexmill.command.options import Options, common, printable, table
+from indexmill.command.options import Options, common, one_line, table
 
 __all__ = ["command"]
 
@@ -78,7 +78,7 @@ def _cancel(options: Options, batch: Any) -> None:
     if options.json:
         options.print_json({"id": batch.id, "batch_id": batch.started.batch_id, "status": status})
     else:
-        click.echo(printable(f"{batch}: {status}"))
+        click.echo(one_line(f"{batch}: {status}"))
 
 
 def _give_up(options: Options, batch: str) -> None:

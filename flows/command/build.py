@@ -61,7 +61,7 @@ def command(
     the plan against a sum before anything is made; --budget-tokens and --budget-cost, or llm.budget, hold what is spent
     against one at every call: when it is reached what was asked is kept, and the next build goes on. Exit codes: 0
     published or nothing to do, 1 an error of the program, 2 bad input or configuration, 3 refused by a gate, 4 budget
-    reached, 5 another run holds the lease.
+    reached, 5 another run holds the lease, 6 the disk is full: free some space, and the next build goes on.
     """
     run: dict[str, Any] = {"strict": True} if strict else {}
     if workers is not None:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 import yaml
 
 from flows.command.shared import configured
-from indexmill.command.options import Options, common, printable, table
+from indexmill.command.options import DEFAULT_STORE, Options, anchored, common, printable, table
 from indexmill.errors import IndexmillError
 from indexmill.models.openai_llm import open_llm
 from indexmill.models.secrets import redacted
-from schemas.config import LlmSettings
+from schemas.config import Configuration, LlmSettings
+from schemas.corpus import CorpusSettings
 
 __all__ = ["command"]
 
 
 @click.command("config")
-@click.option("--changed", is_flag=True, help="Only the settings that are not the defaults.")
+@click.option("--changed", is_flag=True, help="Only the settings whose values differ from the defaults.")
 @common
 def command(options: Options, changed: bool) -> None:
     """Print every setting with its value and where it comes from: the file, an option, or the default.
@@ -34,16 +36,17 @@ def command(options: Options, changed: bool) -> None:
     path = options.configuration_path()
     written = None if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
     origins = {name: _origin(name, options, written) for name, _ in _leaves(settings)}
+    if changed:
+        defaults = _defaults(path)
+        differing = [name for name, value in _leaves(settings) if name not in defaults or value != defaults[name]]
+        origins = {name: origins[name] for name in differing}
+        settings = _only(settings, origins)
     if options.json:
         told = {"file": None if path is None else str(path), "settings": settings, "from": origins}
         options.print_json({**told, "key": key, "cautions": cautions})
         return
-    rows = [
-        [name, json.dumps(value, ensure_ascii=False), origins[name]]
-        for name, value in _leaves(settings)
-        if not (changed and origins[name] == "default")
-    ]
-    click.echo(table(["setting", "value", "from"], rows))
+    rows = [[name, json.dumps(value, ensure_ascii=False), origins[name]] for name, value in _leaves(settings)]
+    click.echo(table(["setting", "value", "from"], rows) if rows else "every setting has its default")
     click.echo(printable(f"key of the language model: {_told(key)}"))
     for caution in cautions:
         click.echo(printable(f"warning: {caution}"), err=True)
@@ -79,6 +82,25 @@ def _without_secrets(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_secrets(below) for below in value]
     return redacted(value) if isinstance(value, str) else value
+
+
+def _defaults(path: Path | None) -> dict[str, Any]:
+    """By dotted name, the settings of a file that says nothing, and those of a corpus that it says nothing of."""
+    store = anchored(DEFAULT_STORE, Path() if path is None else path.parent)
+    corpus = CorpusSettings(paths=("unset",)).model_dump(mode="json", exclude={"paths"})
+    settings = Configuration().model_dump(mode="json") | {"store": store, "corpus": corpus}
+    return {"corpus": None, **dict(_leaves(settings))}
+
+
+def _only(settings: Mapping[str, Any], names: Collection[str], above: str = "") -> dict[str, Any]:
+    """The settings with these dotted names, in their sections."""
+    kept: dict[str, Any] = {}
+    for name, value in settings.items():
+        if f"{above}{name}" in names:
+            kept[name] = value
+        elif isinstance(value, dict) and (below := _only(value, names, f"{above}{name}.")):
+            kept[name] = below
+    return kept
 
 
 def _leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

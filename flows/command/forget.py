@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.command.shared import configured, progress_of
-from indexmill.command.options import Options, common, printable
+from indexmill.command.options import Options, common, one_line
 
 if TYPE_CHECKING:
     from storage.forget import Forgetting, Search
@@ -181,4 +181,4 @@ def _lines(
         lines.append(f"out of reach: {what}, exported to {export['path']}")
     if not dry_run:
         lines.append(f"{len(ids)} documents are forgotten: nothing of them was found in a last look at the store")
-    return [printable(line) for line in lines]
+    return [one_line(line) for line in lines]

@@ -88,8 +88,9 @@ def command(
 
 
 def _text(done: Collected, removed: str) -> str:
+    withdrawn = f", {_counted(done.versions_withdrawn)} withdrawn by forget" if done.versions_withdrawn else ""
     lines = [
-        f"versions: {_numbers(done.versions_removed)} {removed}, {_numbers(done.versions_kept)} kept",
+        f"versions: {_counted(done.versions_removed)} {removed}, {_counted(done.versions_kept)} kept{withdrawn}",
         f"blobs: {done.blobs_removed:,} {removed}, {done.blobs_kept:,} kept",
         f"bytes: {done.bytes_removed:,} {removed}, {done.bytes_kept:,} kept",
         f"receipts: {done.receipts_removed:,} {removed}, {done.receipts_kept:,} kept",
@@ -98,5 +99,6 @@ def _text(done: Collected, removed: str) -> str:
     return "\n".join(lines)
 
 
-def _numbers(versions: tuple[int, ...]) -> str:
-    return ", ".join(map(str, versions)) or "none"
+def _counted(versions: tuple[int, ...]) -> str:
+    """How many versions, and which: `2 (3, 4)`."""
+    return f"{len(versions):,} ({', '.join(map(str, versions))})" if versions else "none"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.command.shared import configured, progress_of
-from indexmill.command.options import Options, common, printable, table
+from indexmill.command.options import Options, common, one_line, table
 
 if TYPE_CHECKING:
     from tasks.estimate import Range
@@ -92,7 +92,7 @@ def _lines(plan: Plan) -> list[str]:
         return [*lines, f"nothing to do: {start} is up to date"]
     lines += _table(plan)
     if plan.changes:
-        lines.append("differs from the parent: " + ", ".join(printable(str(change)) for change in plan.changes))
+        lines.append("differs from the parent: " + ", ".join(one_line(str(change)) for change in plan.changes))
     cost = plan.cost
     calls = f"LLM calls: {_range(plan.llm_calls)}"
     if plan.llm_calls.high:

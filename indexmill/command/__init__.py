@@ -19,8 +19,8 @@ from typing import NoReturn
 
 import click
 
-from indexmill.command.options import Options, shared_options
-from indexmill.errors import ConfigurationError, IndexmillError
+from indexmill.command.options import Options, printable, shared_options
+from indexmill.errors import ConfigurationError, DiskFull, IndexmillError
 
 __all__ = ["cli", "main", "run"]
 
@@ -155,6 +155,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(f"error: the package {error.name!r} is not installed: pip install 'indexmill[pipeline]'", options.debug)
         return 2
     except Exception as error:
+        if (full := DiskFull.of(error, getattr(error, "filename", None) or "a file")) is not None:
+            _tell(f"error: {full}", options.debug)
+            return full.exit_code
         _tell("" if options.debug else f"error: {type(error).__name__}: {error} (--debug shows where)", options.debug)
         return 1
     return done if isinstance(done, int) else 0
@@ -166,4 +169,4 @@ def _tell(message: str, debug: bool) -> None:
 
     for text in (traceback.format_exc() if debug else "", message):
         if text:
-            click.echo(redacted(text.rstrip("\n")), err=True)
+            click.echo(printable(redacted(text.rstrip("\n"))), err=True)

@@ -10,6 +10,7 @@ from indexmill.command.options import (
     candidate,
     common,
     filtered,
+    one_line,
     opened,
     parameters_by_method,
     pinned,
@@ -91,7 +92,7 @@ def command(
             **by._asdict(),
         )
     for caution in found.cautions:
-        click.echo(printable(f"caution: {caution}"), err=True)
+        click.echo(one_line(f"caution: {caution}"), err=True)
     if options.json:
         options.print_json({"question": question, **found.to_dict()})
         return
@@ -109,6 +110,6 @@ def command(
     if explain and found.reasoning:
         click.echo("\n".join(wrapped(found.reasoning, "    ")))
     for rank, hit in enumerate(found.hits, start=1):
-        click.echo(printable(f"{rank:>2}. {titled(hit)}  [{', '.join(few(hit.document_ids))}]"))
+        click.echo(one_line(f"{rank:>2}. {titled(hit)}  [{', '.join(few(hit.document_ids))}]"))
         if explain:
             click.echo("\n".join(wrapped(hit.text, "    ")))

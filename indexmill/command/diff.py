@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from indexmill.command.options import Options, common, printable, table
+from indexmill.command.options import Options, common, one_line, table
 
 __all__ = ["command"]
 
@@ -42,7 +42,7 @@ def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
     if options.json:
         options.print_json(found)
     else:
-        click.echo(printable("\n".join(_lines(found))))
+        click.echo("\n".join(map(one_line, _lines(found))))
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
@@ -78,7 +78,7 @@ def _listed(kind: str, ids: list[str], of: int) -> list[str]:
     if not ids:
         return []
     more = f" and {of - len(ids):,} more" if of > len(ids) else ""
-    return [f"  {kind + ':':<9}{', '.join(' '.join(one.split()) for one in ids)}{more}"]
+    return [f"  {kind + ':':<9}{', '.join(ids)}{more}"]
 
 
 def _families(families: dict[str, Any], a: int, b: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from indexmill.command.options import printable
+from indexmill.command.options import one_line
 from indexmill.results import QuestionResult
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def shown_misses(method: str, misses: Mapping[str, Any], questions: int, depth: 
         lines.append("")
     said = f"{method}: {misses['questions']:,} of {questions:,} questions miss evidence among the first {k} documents"
     lines.append(f"{said}, {misses['documents']:,} documents together")
-    return printable("\n".join(lines))
+    return "\n".join(map(one_line, lines))
 
 
 def _named(document: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from indexmill.command.options import Options, anchored
+from indexmill.command.options import Options, anchored, one_line
 from indexmill.errors import BadInput
 from indexmill.models.openai_llm import OpenAiLlm, open_llm
 
@@ -95,7 +95,7 @@ def model_of(options: Options, model: str | None, base_url: str | None, api_key_
 
     llm = open_llm(Endpoint.of(settings))
     for caution in llm.keys.cautions(llm.base_url):
-        click.echo(f"caution: {caution}", err=True)
+        click.echo(one_line(f"caution: {caution}"), err=True)
     return llm
 
 

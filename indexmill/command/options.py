@@ -36,6 +36,7 @@ __all__ = [
     "candidate",
     "common",
     "filtered",
+    "one_line",
     "opened",
     "parameters_by_method",
     "pinned",
@@ -318,14 +319,27 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # generic only in new
         return sum(float(number) * self._UNITS[unit] for number, unit in pieces)
 
 
+_DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""What turns the direction of the text after it: also that of the columns beside it."""
+
+
 def printable(text: str) -> str:
     """The text without control characters, which a terminal would obey: corpus text is data."""
     return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs") else "\ufffd" for c in text)
 
 
+def one_line(text: str) -> str:
+    """The text as one line that breaks no table: an id, a title or a file name may hold what a file name may hold.
+
+    Line ends and tabs become spaces; other control characters, and those that turn the direction, a replacement mark.
+    """
+    line = "".join(" " if c.isspace() else "\ufffd" if c in _DIRECTIONS else c for c in text.replace("\r\n", "\n"))
+    return printable(line)
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Rows under a header, columns aligned: numbers to the right, the rest to the left."""
-    cells = [[printable(str(cell)).replace("\n", " ") for cell in row] for row in rows]
+    cells = [[one_line(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
     numeric = [bool(rows) and all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(header))]
 

@@ -13,6 +13,7 @@ from indexmill.command.options import (
     candidate,
     common,
     filtered,
+    one_line,
     opened,
     parameters_by_method,
     pinned,
@@ -193,7 +194,7 @@ def titled(hit: Hit) -> str:
 
 def _shown(rank: int, hit: Hit, explain: bool) -> str:
     heading = f"{rank:>2}. {hit.score:.4f}  {titled(hit)}  [{', '.join(few(hit.document_ids))}]"
-    lines = [printable(heading)]
+    lines = [one_line(heading)]
     lines += wrapped(hit.text, "    ")
     if explain:
         for name, reasons in (hit.explanation or {}).items():
@@ -213,7 +214,7 @@ def _reasons(name: str, reasons: Any) -> list[str]:
     for reason in few(reasons) if isinstance(reasons[0], str) else reasons:
         said = reason if isinstance(reason, dict) else {"name": reason}
         shown = (_value(key, value) for key, value in said.items() if key not in _UNSHOWN)
-        lines += wrapped("- " + ", ".join(part for part in shown if part), "        ")
+        lines += wrapped(one_line("- " + ", ".join(part for part in shown if part)), "        ")
         if said.get("sentence"):
             lines += wrapped(f"“{said['sentence']}”", "          ")
     return lines

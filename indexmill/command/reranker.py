@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from indexmill.command.options import one_line
 from indexmill.errors import BadInput
 from indexmill.models.reranker import Reranker, open_reranker
 
@@ -52,5 +53,5 @@ def reranking_of(rerank: str | None, rerank_model: str | None, rerank_depth: int
         return Reranking()
     reranker = open_reranker(rerank, rerank_model)
     for caution in getattr(reranker, "cautions", list)():
-        click.echo(f"caution: {caution}", err=True)
+        click.echo(one_line(f"caution: {caution}"), err=True)
     return Reranking(reranker, rerank_depth or DEPTH)

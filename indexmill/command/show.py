@@ -10,7 +10,7 @@ import click
 from indexmill.command import communities as of_communities
 from indexmill.command import tree as of_summaries
 from indexmill.command.evaluate import communities_table
-from indexmill.command.options import Options, candidate, common, opened, printable, table
+from indexmill.command.options import Options, candidate, common, one_line, opened, table
 from indexmill.command.same_as import listing, pairs
 from indexmill.errors import BadInput
 
@@ -114,7 +114,7 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
     if published is not None:
         lines.append(f"published {published['created']} by run {published['run_id']}")
         if published["note"]:
-            lines.append(printable(published["note"]))
+            lines.append(one_line(published["note"]))
     corpus = shown["corpus"]
     counts = {"documents": corpus["documents"], "passages": corpus["passages"], **corpus["counts"]}
     lines.append("corpus    " + _counted(counts))
@@ -163,7 +163,7 @@ def _counted(counts: dict[str, int]) -> str:
 
 
 def _value(value: Any) -> str:
-    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
+    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 
 def size(length: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from indexmill.command.options import printable
+from indexmill.command.options import one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,7 +119,7 @@ def under(node: dict[str, Any], indent: str, line: Callable[[dict[str, Any]], st
 
 def fitted(line: str, indent: str) -> str:
     """A text as one line of the drawing."""
-    text = " ".join(printable(line).split())
+    text = " ".join(one_line(line).split())
     room = max(WIDTH - len(indent), 40)
     return indent + (text if len(text) <= room else text[: room - 1].rstrip() + "…")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from indexmill.command.options import Options, common, printable
+from indexmill.command.options import Options, common, one_line
 
 __all__ = ["command"]
 
@@ -25,7 +25,7 @@ def command(options: Options, version: int | None) -> None:
         options.print_json(report)
     else:
         for problem in report["problems"]:
-            click.echo(printable(f"damaged: {problem['what']}: {problem['detail']}"))
+            click.echo(one_line(f"damaged: {problem['what']}: {problem['detail']}"))
         what = "exported snapshot" if report["version"] is None else f"version {report['version']}"
         state = "whole" if report["ok"] else f"{len(report['problems'])} problems"
         click.echo(f"{what}: {state}; {report['artifacts']} artifacts, {report['bytes']:,} bytes checked")

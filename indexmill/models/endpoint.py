@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from indexmill.errors import ConfigurationError
+from indexmill.mistakes import mistakes
 from indexmill.models.chat import Structured
 
 __all__ = ["Endpoint"]
@@ -39,8 +40,8 @@ class Endpoint:
     def of(cls, settings: Mapping[str, Any]) -> Endpoint:
         """The endpoint of some settings, those of no meaning here left out; raises ConfigurationError for a bad one."""
         known = {one.name for one in fields(cls)}
+        adapter = TypeAdapter(cls)
         try:
-            return TypeAdapter(cls).validate_python({name: settings[name] for name in settings if name in known})
+            return adapter.validate_python({name: settings[name] for name in settings if name in known})
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise ConfigurationError(f"llm.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+            raise ConfigurationError("; ".join(mistakes(error, adapter.json_schema(), "llm"))) from None

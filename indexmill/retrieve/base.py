@@ -18,6 +18,7 @@ from pydantic import Field
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.hits import Hit
+from indexmill.mistakes import allowed
 from indexmill.names import canonical_name
 
 if TYPE_CHECKING:
@@ -231,8 +232,8 @@ def settled(setting: P, given: Mapping[str, object], argument: str = "parameters
         try:
             checked[name] = kinds[name].validate_python(plain, strict=True)
         except ValidationError as error:
-            said = error.errors(include_url=False, include_input=False)[0]["msg"]
-            raise BadInput(f"{argument}: {name} is {plain!r}: {said}") from error
+            schema = kinds[name].json_schema()
+            raise BadInput(f"{argument}: {name} is {plain!r}; expected {allowed(schema, schema)}") from error
     return cast(P, replace(cast(Any, setting), **checked))
 
 

@@ -29,9 +29,9 @@ REASONS: dict[str, str] = {
     "lone-surrogate": "half of a surrogate pair, which no text can hold",
     "no-id": "the record has no id",
     "no-text": "the record has no text, or only spaces",
-    "not-an-object": "the line is JSON but not an object",
+    "not-an-object": "the line, or the element of an array, is JSON but not an object",
     "not-csv": "quotes that do not close, or stand where they cannot",
-    "not-json": "the line is not JSON, or the file is not JSON Lines",
+    "not-json": "the line, or the element of an array, is not JSON; or the file is not JSON Lines",
     "not-text": "the text is not a string",
     "not-utf8": "bytes that are not UTF-8",
     "nul": "a NUL character",
@@ -50,10 +50,14 @@ _DETAIL = 300
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One record as its file holds it. `line` counts from 1, for Parquet in rows; None for a whole file."""
+    """One record as its file holds it. `line` counts from 1, for Parquet in rows and for a JSON array in elements;
+    None for a whole file. `place` begins the detail of a refusal where `line` alone does not lead to the record.
+    `front_matter_left_out`: the file's front matter is not YAML, and is in neither text nor metadata."""
 
     line: int | None
     record: Mapping[str, Any]
+    place: str = ""
+    front_matter_left_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ def document_of(row: Row, fields: FieldNames, max_document_bytes: int) -> Docume
     """The document of one record."""
     document_id: str | None = None
     try:
-        document_id = _identifier(row.record.get(fields.id), fields.id)
+        document_id = _identifier(row.record, fields.id)
         text = _text(row.record, fields.text)
         title = _title(row.record.get(fields.title)) if fields.title is not None else ""
         source_field, source = _source(row.record, fields.source)
@@ -107,7 +111,7 @@ def document_of(row: Row, fields: FieldNames, max_document_bytes: int) -> Docume
             found = f"{whole} bytes of title, text and metadata"
             raise _RefusedError("too-large", f"{found}; at most {max_document_bytes} are taken")
     except _RefusedError as refused:
-        return Refusal(row.line, document_id, refused.reason, refused.detail)
+        return Refusal(row.line, document_id, refused.reason, row.place + refused.detail)
     content_hash = _content_hash(title, text, source or "", metadata)
     return Document(document_id, title, text, source, metadata, content_hash, size)
 
@@ -120,9 +124,10 @@ def clip(text: str, most: int = _DETAIL) -> str:
     return shown[: most - 3] + "..."
 
 
-def _identifier(value: Any, field: str) -> str:
+def _identifier(record: Mapping[str, Any], field: str) -> str:
+    value = record.get(field)
     if value is None:
-        raise _RefusedError("no-id", f"field {field!r} is missing or null")
+        raise _RefusedError("no-id", f"field {field!r} is missing or null; there are {clip(', '.join(record), 150)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float | decimal.Decimal | uuid.UUID):
         raise _RefusedError("bad-id", f"expected a text or a number in field {field!r}, found {type(value).__name__}")
     name = _number(value, "bad-id") if isinstance(value, int | float | decimal.Decimal) else str(value)

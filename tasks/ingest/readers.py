@@ -1,8 +1,9 @@
 """Streaming readers: a file becomes an iterator of rows and refusals, in memory that does not grow with the file.
 
-No reader holds more than one line, one CSV row or a few Parquet rows; what is longer than the settings allow is passed
-over without being held, whether it is one line of ten gigabytes or a small .gz that swells to it. A file that breaks
-off (a truncated .gz, a broken Parquet page) yields what came before and a refusal for the rest.
+No reader holds more than one line, one CSV row, one element of a JSON array or a few Parquet rows (a file that is one
+object is a row). What is longer than the settings allow is passed over without being held, whether it is one line of
+ten gigabytes or a small .gz that swells to it. A file that breaks off (a truncated .gz, a broken Parquet page) yields
+what came before and a refusal for the rest.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import logging
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -27,6 +29,7 @@ from frontmatter.default_handlers import YAMLHandler
 from indexmill.errors import ModelUnavailable
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
 from tasks.ingest.documents import Refusal, Row, clip
+from tasks.ingest.json_array import BrokenArrayError, elements
 from tasks.ingest.sources import Kind, SourceFile
 
 __all__ = ["read"]
@@ -37,6 +40,10 @@ _ZSTD_WINDOW = 1 << 27
 _HEAD = 300
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+_FRONT_MATTER_LINE = re.compile(r"\s|$|#|- |-$|[{}\]]|%\}|[^\s:][^:]{0,60}:(\s|$)")
+"""What a line of front matter looks like, be it YAML or a template of some: a key, an item, a comment, a tag, a
+bracket, or what is indented. A paragraph between two rules has lines that do not."""
 
 Rows = Iterator[Row | Refusal]
 
@@ -66,25 +73,79 @@ def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
                 yield Refusal(None, None, "not-utf8", "the file looks like UTF-16; convert it to UTF-8")
                 return
             if first and stripped in (b"[", b"{"):
-                found = "the file holds one JSON value over several lines; write one object a line"
+                found = "the file holds one JSON value over several lines; write one object a line, or name it .json"
                 yield Refusal(None, None, "not-json", found)
                 return
             first = False
             yield _json_row(number, stripped)
 
 
-def _json_row(number: int, line: bytes) -> Row | Refusal:
+def _json_row(number: int, line: bytes, place: str = "") -> Row | Refusal:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        return _not_utf8(number, line, error)
+        return _not_utf8(number, line, error, place=place)
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return Refusal(number, None, "not-json", f"{error}; the line begins {clip(text, 120)}")
+        what = "element" if place else "line"
+        return Refusal(number, None, "not-json", f"{place}{error}; the {what} begins {clip(text, 120)}")
     if not isinstance(record, dict):
-        return Refusal(number, None, "not-an-object", f"found {type(record).__name__}: {clip(text, 120)}")
-    return Row(number, record)
+        return Refusal(number, None, "not-an-object", f"{place}found {type(record).__name__}: {clip(text, 120)}")
+    return Row(number, record, place)
+
+
+def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """One array, one object over several lines, or JSON Lines: the first line that is not blank tells."""
+    if _first_line(source, _CHUNK).startswith(b"["):
+        yield from _json_array(source, settings)
+        return
+    head = _first_line(source, settings.max_line_bytes)
+    if head.startswith(b"{") and not _is_json(head) and (one := _one_object(source, head, settings)) is not None:
+        yield one
+    else:
+        yield from _json_lines(source, settings)
+
+
+def _first_line(source: SourceFile, most_bytes: int) -> bytes:
+    """The first line that is not blank; the beginning of one of more bytes."""
+    with _opened(source) as stream:
+        for _, line, _ in _lines(stream, most_bytes):
+            if stripped := line.strip():
+                return stripped
+    return b""
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """Rows are counted by elements, since an array may stand in one line; the lines stand in the details."""
+    with _opened(source) as stream:
+        try:
+            for element in elements(cast("io.BufferedIOBase", stream), settings.max_line_bytes):
+                place = f"element {element.number} (line {element.line}): "
+                if element.too_large:
+                    yield _overlong(element.number, element.data, settings, place)
+                else:
+                    yield _json_row(element.number, element.data, place)
+        except BrokenArrayError as error:
+            yield Refusal(None, None, "unreadable-file", str(error))
+
+
+def _one_object(source: SourceFile, head: bytes, settings: CorpusSettings) -> Row | Refusal | None:
+    """What a file holds that is one object; None where it is none and does not look like one."""
+    with _opened(source) as stream:
+        data = stream.read(settings.max_line_bytes + 1)
+    if len(data) <= settings.max_line_bytes:
+        row = _json_row(1, data.removeprefix(_BOM).strip())
+        return row if isinstance(row, Row) or head == b"{" else None
+    return _overlong(None, head, settings) if head == b"{" else None
 
 
 class _TooLargeError(Exception):
@@ -227,23 +288,28 @@ def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """YAML front matter becomes title and metadata; without a title there, the first heading is it."""
+    """YAML front matter becomes title and metadata; without a title there, the first heading is it.
+
+    Front matter that is not YAML, such as a template's, is left out. Two rules with a text between them are none.
+    """
     text = _whole(source, settings.max_document_bytes)
     if isinstance(text, Refusal):
         yield text
         return
     metadata: dict[Any, Any] = {}
+    left_out = False
     handler = YAMLHandler()
     if handler.detect(text) and len(parts := re.split(r"^-{3,}[ \t]*$\n?", text, maxsplit=2, flags=re.MULTILINE)) == 3:
         try:
             front = handler.load(parts[1])
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            yield Refusal(None, source.document_name, "bad-metadata", f"front matter: {error}")
-            return
-        if front is None or isinstance(front, dict):  # else two rules with a text between them
+        except (yaml.YAMLError, ValueError, RecursionError):
+            left_out = all(map(_FRONT_MATTER_LINE.match, parts[1].splitlines()))
+            front = {} if left_out else ""
+        if front is None or isinstance(front, dict):
             metadata, text = front or {}, parts[2]
     title = metadata.pop("title", None)
-    yield _file_row(source, title if title not in (None, "") else _first_heading(text), text, metadata)
+    title = title if title not in (None, "") else _first_heading(text)
+    yield replace(_file_row(source, title, text, metadata), front_matter_left_out=left_out)
 
 
 def _first_heading(markdown: str) -> str:
@@ -364,17 +430,22 @@ def _lines(stream: BinaryIO, limit: int) -> Iterator[tuple[int, bytes, int | Non
         yield number, head, quotes
 
 
-def _overlong(number: int | None, head: bytes, settings: CorpusSettings) -> Refusal:
-    found = f"more than {settings.max_line_bytes} bytes; it begins {head[:120].decode('utf-8', 'backslashreplace')}"
+def _overlong(number: int | None, head: bytes, settings: CorpusSettings, place: str = "") -> Refusal:
+    found = (
+        f"{place}more than {settings.max_line_bytes} bytes; it begins {head[:120].decode('utf-8', 'backslashreplace')}"
+    )
     return Refusal(number, None, "too-large", found)
 
 
-def _not_utf8(number: int | None, data: bytes, error: UnicodeDecodeError, name: str | None = None) -> Refusal:
+def _not_utf8(
+    number: int | None, data: bytes, error: UnicodeDecodeError, name: str | None = None, *, place: str = ""
+) -> Refusal:
     found = data[max(0, error.start - 20) : error.start + 20]
-    return Refusal(number, name, "not-utf8", f"{error.reason} at byte {error.start}: {found!r}")
+    return Refusal(number, name, "not-utf8", f"{place}{error.reason} at byte {error.start}: {found!r}")
 
 
 _READERS: dict[Kind, Callable[[SourceFile, CorpusSettings], Rows]] = {
+    "json": _json,
     "json-lines": _json_lines,
     "parquet": _parquet,
     "csv": _csv,

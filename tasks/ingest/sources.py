@@ -39,13 +39,13 @@ __all__ = [
     "kind_of",
 ]
 
-Kind = Literal["json-lines", "parquet", "csv", "text", "markdown", "html"]
+Kind = Literal["json", "json-lines", "parquet", "csv", "text", "markdown", "html"]
 Compression = Literal["gzip", "zstd"]
 
 SUFFIXES: dict[str, Kind] = {
     ".jsonl": "json-lines",
     ".ndjson": "json-lines",
-    ".json": "json-lines",
+    ".json": "json",
     ".parquet": "parquet",
     ".csv": "csv",
     ".txt": "text",
@@ -54,13 +54,13 @@ SUFFIXES: dict[str, Kind] = {
     ".html": "html",
     ".htm": "html",
 }
-"""The formats by file name; JSON Lines and CSV may end in .gz or .zst as well."""
+"""The formats by file name; JSON and CSV may end in .gz or .zst as well."""
 
 TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html"})
 """Formats whose file is one document."""
 
 _COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
-_COMPRESSIBLE: frozenset[Kind] = frozenset({"json-lines", "csv"})
+_COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv"})
 _BLOBS = "blobs"
 _QUICK_BYTES = 64 << 20
 _QUICK_FILES = 10_000
@@ -121,7 +121,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> Found:
         seen = f"; {len(passed_over)} other files are there, such as {passed_over[0]}" if passed_over else ""
         raise BadInput(
             f"no corpus file found in {', '.join(settings.paths)}{seen}. "
-            f"Known are {' '.join(SUFFIXES)}, and JSON Lines or CSV with .gz or .zst; see also include and exclude"
+            f"Known are {' '.join(SUFFIXES)}, and JSON or CSV with .gz or .zst; see also include and exclude"
         )
     _refuse_same_id(found.values())
     names: dict[str, int] = {}
@@ -194,7 +194,7 @@ def _candidates(given: str, settings: CorpusSettings) -> Iterator[tuple[str, str
             raise BadInput(f"{given} is neither a file nor a folder")
         if kind_of(path) is None:
             raise BadInput(
-                f"{given} is of no known format. Known are {' '.join(SUFFIXES)}, and JSON Lines or CSV with .gz or .zst"
+                f"{given} is of no known format. Known are {' '.join(SUFFIXES)}, and JSON or CSV with .gz or .zst"
             )
         yield path, str(Path(path).parent)
     elif _MAGIC.search(given):

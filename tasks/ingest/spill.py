@@ -37,10 +37,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.errors import StoreError, StoreNotWritable
+from indexmill.errors import DiskFull, StoreError, StoreNotWritable
 from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
-from tasks.ingest.documents import FILE_FIELDS, Document, Refusal, clip, document_of
+from tasks.ingest.documents import FILE_FIELDS, Document, Refusal, Row, clip, document_of
 from tasks.ingest.readers import read
 from tasks.ingest.shards import SHARD_TOKENS, estimate_tokens, hash_order, id_hash, leaves
 from tasks.ingest.sources import TEXT_KINDS, SourceFile
@@ -104,6 +104,7 @@ class ScanResult:
     tokens: int
     refused: dict[str, int]  # by reason
     changed: tuple[str, ...]  # warning: files that changed while they were read; what was read is kept
+    front_matter_left_out: tuple[str, ...] = ()  # warning: files whose front matter is not YAML
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ class ShardPlan:
     changed: tuple[str, ...]
     scans: tuple[str, ...] = field(repr=False)
     forgotten: int = 0  # documents that were left out because they are to be forgotten
+    front_matter_left_out: tuple[str, ...] = ()
 
 
 def scan(
@@ -138,7 +140,7 @@ def scan(
 ) -> ScanResult:
     """Read some files into the spill folder; a second scan of the same files replaces the first.
 
-    Holds about 50 MB and the longest line. Raises StoreNotWritable when the spill folder is full or not writable; a
+    Holds about 50 MB and the longest line. Raises DiskFull or StoreNotWritable for the spill folder; a
     file that cannot be read is a row of the quarantine.
     """
     chosen = (files,) if isinstance(files, SourceFile) else tuple(files)
@@ -146,6 +148,7 @@ def scan(
     name = "scan-" + hashlib.sha256(os.fsencode(paths)).hexdigest()[:24]
     folder = Path(spill_folder)
     changed: list[str] = []
+    left_out: list[str] = []
     refused: Counter[str] = Counter()
     with (
         _spilled(folder / f"{name}.index.arrow", INDEX) as index,
@@ -166,6 +169,8 @@ def scan(
                 made = row if isinstance(row, Refusal) else document_of(row, fields, settings.max_document_bytes)
                 if isinstance(made, Document):
                     rows.add(made, file.name, row.line)
+                    if isinstance(row, Row) and row.front_matter_left_out:
+                        left_out.append(file.name)
                     continue
                 refused[made.reason] += 1
                 refusals.append(_quarantined(file.name, made.line, made.document_id, made.reason, made.detail))
@@ -177,7 +182,7 @@ def scan(
         rows.flush()
         quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
     names = tuple(file.name for file in chosen)
-    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), tuple(changed))
+    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), tuple(changed), tuple(left_out))
 
 
 def plan(
@@ -192,7 +197,7 @@ def plan(
 
     `poison` has the reason and the detail for which rows are refused, by content hash: the plan is that of the corpus
     without them. forgotten: the id hashes of documents that are left out, as if no row had their id. Raises
-    StoreNotWritable as `scan` does.
+    DiskFull and StoreNotWritable as `scan` does.
     """
     scans = sorted(results, key=lambda result: (result.files, result.name))
     folder = Path(spill_folder)
@@ -247,6 +252,7 @@ def plan(
         changed,
         tuple(names),
         gone,
+        tuple(name for result in scans for name in result.front_matter_left_out),
     )
 
 
@@ -573,11 +579,14 @@ def _spilled(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWr
             yield writer
         Path(temporary).replace(path)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT):
-            raise StoreNotWritable(
-                f"cannot spill documents to {path.parent}: {error.strerror or error}. "
-                "Free space or permission is needed there; about the size of the corpus, uncompressed"
+        said = f"cannot spill documents to {path.parent}: {error.strerror or error}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(
+                f"{said}. Free some space there, about the size of the corpus, uncompressed, and run again: nothing is "
+                "lost, and the next run goes on"
             ) from error
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT):
+            raise StoreNotWritable(f"{said}. Permission is needed there") from error
         raise
     finally:
         if temporary is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,17 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.operation import operation
 from flows.run import run_stages
 from indexmill.command import main
+from indexmill.errors import DiskFull
 from indexmill.manifest import Manifest
-from schemas.config import Configuration
+from schemas.config import Configuration, load_configuration
+from storage import runs
+from storage.folder import init_store
 from tasks.build import Build
 from tasks.executor import InlineExecutor
+from tasks.ingest.sources import expand
 from tasks.report import Silent
 from tests.llm_server import CANARY
 
@@ -59,6 +66,100 @@ def test_only_what_is_not_the_default(shown: Shown) -> None:
     code, out, _ = shown({"split": {"tokens": 128}, "store": "here"}, "--changed", "--corpus", "other")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[1:-1]] == ["store", "corpus.paths", "split.tokens"]
+
+
+def test_nothing_but_the_corpus_is_changed_after_init(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "mine"]) == 0
+    capsys.readouterr()
+    argv = ["config", "--changed", "-c", "mine/indexmill.yaml"]
+    assert main(argv) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["corpus.paths", '["mine/corpus.jsonl"]', "file"]
+    assert lines[2:] == ["key of the language model: none is needed"]
+    assert main([*argv, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["settings"] == {"corpus": {"paths": ["mine/corpus.jsonl"]}}
+    assert told["from"] == {"corpus.paths": "file"}
+
+
+def test_a_default_that_is_written_down_is_not_changed(shown: Shown) -> None:
+    settings = {"split": {"tokens": 256}, "families": {"bm25": {"parameters": {"b": 0.5}}}, "store": "./store"}
+    code, out, _ = shown(settings, "--changed")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:-1]] == ["families.bm25.parameters.b"]
+    code, out, _ = shown({"split": {"tokens": 256}}, "--changed")
+    assert out.splitlines()[0] == "every setting has its default"
+
+
+@pytest.mark.parametrize(
+    ("folder", "corpus", "paths"),
+    [
+        (".", "docs", ["docs"]),
+        (".", "./docs/", ["docs"]),
+        (".", "docs/*.md", ["docs/*.md"]),
+        ("docs", "docs/sub", ["sub"]),
+        ("other", "docs", ["{here}/docs"]),
+        (".", "{here}/docs", ["{here}/docs"]),
+    ],
+)
+def test_init_writes_the_corpus_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, corpus: str, paths: list[str]
+) -> None:
+    (tmp_path / "docs" / "sub").mkdir(parents=True)
+    for name in ("docs/a.md", "docs/sub/b.md"):
+        (tmp_path / name).write_text("Text.")
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", folder, "--corpus", corpus.format(here=tmp_path)]) == 0
+    file = tmp_path / folder / "indexmill.yaml"
+    assert yaml.safe_load(file.read_text())["corpus"]["paths"] == [path.format(here=tmp_path) for path in paths]
+    read = load_configuration(file).corpus
+    assert read is not None
+    assert expand(read)
+
+
+def test_a_full_disk_is_an_exit_code_of_its_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(["init", str(tmp_path / "mine")]) == 6
+    assert (
+        f"{tmp_path / 'mine'} cannot be written: Disk quota exceeded; free some space there" in capsys.readouterr().err
+    )
+
+
+def test_a_full_disk_that_nothing_else_named_ends_a_run_with_that_code(tmp_path: Path) -> None:
+    """Such as of a library that writes to a folder for temporary files."""
+    store = init_store(tmp_path / "store")
+    with (
+        pytest.raises(DiskFull, match="nothing is lost, and the next run goes on") as caught,
+        operation(store, "build"),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/scratch/x")
+    assert "/scratch/x cannot be written: No space left on device; free some space" in str(caught.value)
+    (run,) = runs.list_runs(store)
+    assert (run.state, run.exit_code) == ("failed", 6)
+    with pytest.raises(FileNotFoundError), operation(store, "build"):
+        raise FileNotFoundError(errno.ENOENT, "no such file", "x")
+    assert runs.list_runs(store)[-1].exit_code == 1
+
+
+def test_init_refuses_a_corpus_that_is_not_there_and_warns_of_an_empty_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "mine", "--corpus", "dosc"]) == 2
+    assert "corpus path dosc does not exist; nothing was written" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    Path("docs").mkdir()
+    assert main(["init", "--corpus", "docs"]) == 0
+    assert "warning: no file of a corpus lies under docs yet" in capsys.readouterr().err
+    assert Path("indexmill.yaml").is_file()
 
 
 def test_the_place_of_the_key_is_told_and_never_the_key(

@@ -136,7 +136,7 @@ def killed(forks: Forks, case: Case, boundaries: list[int], mode: str = "kill") 
                 assert ended.code in (-signal.SIGKILL, 0), ended
             elif ended.code:
                 # A lease that could not be given back is in the way of the next step, until the process has ended.
-                assert ended.error in ("StoreError", "StoreNotWritable", "LeaseLost"), ended
+                assert ended.error in ("StoreError", "StoreNotWritable", "DiskFull", "LeaseLost"), ended
                 assert CANARY not in ended.message.lower()
             ends_well(case, root, chosen)
             shutil.rmtree(root)

@@ -15,6 +15,7 @@ import indexmill
 from indexmill.command import main
 from indexmill.errors import SnapshotNotFound
 from indexmill.folder import FolderReader
+from indexmill.manifest import Removal
 from indexmill.verify import verify
 from storage import gc, refs, runs
 from storage.folder import open_store
@@ -128,6 +129,16 @@ def test_a_collection_killed_at_every_boundary() -> None:
     killed(None)
 
 
+def test_the_command_tells_withdrawn_versions_from_kept_ones(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, rows = quick / "store", documents(6, words=60)
+    for number in range(3):
+        refreshed(root, rows, number)
+    withdrawn = Removal(version=1, reason="forgotten", run_id="forgets", created="2026-01-01T00:00:00Z")
+    refs.remove(open_store(root), withdrawn)
+    assert main(["gc", "--store", str(root), "--keep-last", "1", "--dry-run"]) == 0
+    assert "versions: 1 (2) would be removed, 1 (3) kept, 1 (1) withdrawn by forget\n" in capsys.readouterr().out
+
+
 def test_the_command_says_what_it_would_remove_and_then_does(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, rows = quick / "store", documents(6, words=60)
     for number in range(3):
@@ -149,7 +160,9 @@ def test_the_command_says_what_it_would_remove_and_then_does(quick: Path, capsys
     assert last.end is not None
     assert last.end.report["gc"]["blobs_removed"] == done["blobs_removed"]  # type: ignore[index,call-overload]
     assert main(options) == 0
-    assert "blobs: 0 removed" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "versions: none removed, 1 (3) kept\n" in out
+    assert "blobs: 0 removed" in out
     assert main(["snapshots", "--store", str(root)]) == 0
     assert capsys.readouterr().out.count("(removed by gc)") == 2
     assert main(["show", "2", "--store", str(root)]) == 2

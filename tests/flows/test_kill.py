@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -208,11 +209,12 @@ def failing(forks: Forks, job: Job, boundaries: list[int], mode: str) -> list[En
                 ends_well(job, root)
                 continue
             if ended.code:
-                expected = ("StoreError", 1) if mode == "eio" else ("StoreNotWritable", 2)
+                full = mode in ("enospc", "short", "full")
+                expected = ("StoreError", 1) if mode == "eio" else ("DiskFull", 6) if full else ("StoreNotWritable", 2)
                 assert (ended.error, ended.code) == expected, (at, ended)
                 assert str(root) in ended.message
-                if mode in ("enospc", "short", "full"):
-                    assert "free some space" in ended.message
+                if full:
+                    assert re.search(r"the disk of \S+ is full: free some space and run again", ended.message)
             else:  # only where nothing was left to do but to clean up
                 assert ended.outcome is not None
                 assert ended.outcome.published

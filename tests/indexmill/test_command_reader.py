@@ -110,6 +110,30 @@ def test_corpus_text_cannot_command_the_terminal(run: Run, tmp_path: Path) -> No
     assert run.json("query", "one", "--store", tmp_path / "s")["hits"][0]["title"] == "T\x1b[2J"
 
 
+def test_ids_and_titles_with_line_ends_take_one_line_wherever_they_are_printed(run: Run, tmp_path: Path) -> None:
+    store, questions = tmp_path / "s", tmp_path / "q.jsonl"
+    publish(store, {"p": (Text("b", "B", "The bridge of Vell."),)})
+    publish(store, {"p": (Text("b", "B", "The bridge of Vell."), Text("a\nid\u2028x", "A\ntitle\x1b", "A river."))}, 2)
+    assert run("query", "A river.", "--store", store, "-k", 1) == 0
+    assert "  A title\ufffd  [a id x]" in run.out.splitlines()[0]
+    assert run("answer", "A river?", "--store", store) == 0
+    assert any(line.endswith("A title\ufffd  [a id x]") for line in run.out.splitlines())
+    assert run("diff", 1, 2, "--store", store) == 0
+    assert "  added:   a id x" in run.out.splitlines()
+    questions.write_text(json.dumps({"question": "The bridge\nof Vell", "gold_ids": ["a\nid\u2028x"]}) + "\n")
+    assert run("evaluate", questions, "--store", store, "-k", 1, "--misses", 1) == 0
+    assert "The bridge of Vell" in run.out.splitlines()
+    assert any(line.startswith("    missed: A title\ufffd [a id x]") for line in run.out.splitlines())
+    for argv in (["show"], ["snapshots"], ["query", "A river."], ["evaluate", questions, "--misses", 1]):
+        assert run(*argv, "--store", store) == 0
+        assert not {"\x1b", "\u2028"} & set(run.out + run.err)
+
+
+def test_an_error_cannot_command_the_terminal(run: Run, store: Path) -> None:
+    assert run("evaluate", "no\x1b[2Jfile.jsonl", "--store", store) == 2
+    assert "no\ufffd[2Jfile.jsonl" in run.err
+
+
 def test_shared_options_stand_before_or_after_the_name_and_the_later_wins(run: Run, store: Path) -> None:
     assert run("--store", store, "--json", "show") == 0
     assert json.loads(run.out)["version"] == 1

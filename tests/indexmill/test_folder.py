@@ -85,13 +85,20 @@ def test_a_store_without_a_snapshot_says_what_to_do(tmp_path: Path) -> None:
     reader = FolderReader(init_store(tmp_path / "empty").root)
     assert reader.versions() == []
     assert reader.aliases() == {}
-    with pytest.raises(SnapshotNotFound, match="indexmill build"):
+    with pytest.raises(SnapshotNotFound, match=r"no index yet in .*run `indexmill build`"):
         reader.newest()
     with pytest.raises(SnapshotNotFound, match="no snapshot yet"):
         reader.ref(1)
 
 
-@pytest.mark.parametrize("where", ["nowhere", ".", "file"])
+@pytest.mark.parametrize("where", ["nowhere", "below/nowhere", "new"])
+def test_before_the_first_build_there_is_no_index_yet(tmp_path: Path, where: str) -> None:
+    (tmp_path / "new").mkdir()
+    with pytest.raises(SnapshotNotFound, match=rf"no index yet in {tmp_path / where}: run `indexmill build`"):
+        FolderReader(tmp_path / where)
+
+
+@pytest.mark.parametrize("where", [".", "file", "file/below"])
 def test_what_is_no_store_is_named(tmp_path: Path, where: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SnapshotNotFound, match="not an index store"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.command.options import Duration, parameters_by_method
+from indexmill.command.options import Duration, one_line, parameters_by_method, table
 from indexmill.errors import BadInput
 
 
@@ -78,3 +78,22 @@ def test_a_dotted_setting_names_its_method_and_a_plain_one_is_of_the_only_one() 
     for wrong in ("damping", "=1"):
         with pytest.raises(BadInput, match="expected a name and a value"):
             parameters_by_method([wrong], ["fused"])
+
+
+ODD = "a\r\nb\tc\u2028d\x85e\x1b[2Jf\u202eg\x0bh\rz"
+"""An id with everything in it that ends a line or that a terminal obeys."""
+
+
+def test_an_odd_cell_takes_one_line_and_moves_no_column() -> None:
+    first, *rows = table(["document", "rows"], [[ODD, 7], ["b", 12]]).splitlines()
+    assert rows == ["a b c d e\ufffd[2Jf\ufffdg h z     7", "b                       12"]
+    assert first == "document              rows"
+
+
+@given(st.text())
+def test_one_line_is_one_line_and_leaves_plain_text_alone(text: str) -> None:
+    line = one_line(text)
+    assert len(line.splitlines()) <= 1
+    assert "\t" not in line
+    assert one_line(line) == line
+    assert text != " ".join(text.split()) or not text.isprintable() or line == text

@@ -190,6 +190,88 @@ def test_a_wrong_setting_is_named_with_its_file(folder: Path, settings: dict[str
         load_configuration(path)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"splt": {}}, ["splt: there is no such setting; did you mean split?"]),
+        ({"run": {"wokers": 3}}, ["run.wokers: there is no such setting; did you mean workers?"]),
+        (
+            {"max_failed_share": 1},
+            ["max_failed_share: there is no such setting here; did you mean run.max_failed_share?"],
+        ),
+        ({"shards": {"x": 1}}, ["shards.x: there is no such setting; there are document_tokens, entities"]),
+        (
+            {"families": {"bm25": {"parameters": {"k2": 1, "b": 1.5, "k1": "x"}}}},
+            [
+                "families.bm25.parameters.k2: there is no such setting; there are k1, b, title, common_words",
+                "families.bm25.parameters.k1: expected a number greater than or equal to 0, found 'x'",
+                (
+                    "families.bm25.parameters.b: expected a number greater than or equal to 0 and less than or equal "
+                    "to 1, found 1.5"
+                ),
+            ],
+        ),
+        (
+            {"families": {"tri_graph": {"parameters": {"damping": [1]}}}},
+            ["families.tri_graph.parameters.damping: expected a number, true or false, or a text, found a list"],
+        ),
+        (
+            {"corpus": {"fields": {"metadata": 3}}},
+            [
+                "corpus.paths: has to be given: a list of texts of at least 1 item",
+                "corpus.fields.metadata: expected a text, or a list of texts, found 3",
+            ],
+        ),
+        ({"corpus": {"paths": ["a"], "include": [1]}}, ["corpus.include[0]: expected a text, found 1"]),
+        (
+            {"split": {"language": "English", "tokens": "many"}},
+            [
+                (
+                    "split.tokens: expected a whole number greater than or equal to 16 and less than or equal to 8192, "
+                    "found 'many'"
+                ),
+                "split.language: expected the two letters of a language, such as en, found 'English'",
+            ],
+        ),
+        ({"shards": 3}, ["shards: expected a section with document_tokens, entities, found 3"]),
+        (
+            {"llm": {"token_provider": "a.b"}},
+            ["llm.token_provider: expected module:function, such as my_package:token"],
+        ),
+        (
+            {"run": {"workers": 0}},
+            ["run.workers: expected a whole number greater than or equal to 1, or null, found 0"],
+        ),
+        ({"extract": {"enabled": "maybe"}}, ["extract.enabled: expected true or false, found 'maybe'"]),
+        ({"embed": {"backend": "onnx"}}, ["embed.backend: expected 'openvino' or 'torch', found 'onnx'"]),
+        (
+            {"gates": {"methods": []}},
+            ["gates.methods: expected a list of texts of at least 1 item, found an empty list"],
+        ),
+        ({3: 4}, ["names of settings are texts, found 3"]),
+        (
+            {"prices": {"m": {"input_per_million": 1, "output_per_million": 1, "currency": "usd"}}},
+            ["prices.m.currency: expected the three capitals of a currency, such as USD, found 'usd'"],
+        ),
+        ({"split": {"tokens": 64, "overlap": 33}}, ["split: overlap 33 is more than half of tokens 64"]),
+    ],
+)
+def test_each_mistake_is_one_line_with_its_key_what_is_allowed_and_what_was_given(
+    folder: Path, settings: dict[object, object], said: list[str]
+) -> None:
+    path = folder / "indexmill.yaml"
+    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        load_configuration(path)
+    listed = said[0] if len(said) == 1 else "\n  ".join([f"{len(said)} settings are wrong", *said])
+    assert str(caught.value) == f"{path}: {listed}"
+
+
+def test_what_overrides_the_file_is_refused_in_the_same_words(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"run\.wokers: there is no such setting; did you mean workers\?"):
+        load_configuration(written(folder), {"run": {"wokers": 1}})
+
+
 def test_the_explained_configuration_is_the_default_one(folder: Path) -> None:
     path = folder / "indexmill.yaml"
     path.write_text(explained_configuration({"corpus": {"paths": ["corpus.jsonl"]}}), encoding="utf-8")

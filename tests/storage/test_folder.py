@@ -18,6 +18,7 @@ from indexmill.canonical import digest_of
 from indexmill.errors import (
     ConfigurationError,
     CorruptBlob,
+    DiskFull,
     IndexmillError,
     NotFound,
     SnapshotNotFound,
@@ -86,6 +87,9 @@ def test_init_goes_on_where_a_killed_one_stopped(tmp_path: Path) -> None:
 
 
 def test_opening_what_is_no_store_says_so(tmp_path: Path) -> None:
+    with pytest.raises(SnapshotNotFound, match=f"no index yet in {tmp_path}: run `indexmill build`"):
+        open_store(tmp_path)
+    (tmp_path / "other").write_text("")
     with pytest.raises(SnapshotNotFound, match=r"store\.json"):
         open_store(tmp_path)
     with pytest.raises(SnapshotNotFound, match="nowhere"):
@@ -258,10 +262,10 @@ def check_against_a_dictionary(store: FolderStore, operations: list[tuple[str, i
 @pytest.mark.parametrize(
     ("mode", "kind", "word"),
     [
-        ("enospc", StoreNotWritable, "free some space"),
+        ("enospc", DiskFull, "is full: free some space and run again, nothing is lost"),
         ("erofs", StoreNotWritable, "may write"),
         ("eacces", StoreNotWritable, "may write"),
-        ("short", StoreNotWritable, "free some space"),
+        ("short", DiskFull, "the next run goes on"),
         ("eio", StoreError, "cannot be written"),
     ],
 )

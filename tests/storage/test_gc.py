@@ -16,7 +16,7 @@ import pytest
 from indexmill.errors import CorruptBlob, LeaseLost, SnapshotNotFound
 from indexmill.folder import FolderReader
 from indexmill.layout import blob_path, receipt_name, run_name
-from indexmill.manifest import Corpus, Manifest, Ref
+from indexmill.manifest import Corpus, Manifest, Ref, Removal
 from indexmill.verify import verify
 from schemas.tables import QUARANTINE
 from storage import faults, gc, lineage, receipts, refs, runs
@@ -161,6 +161,17 @@ def test_without_a_policy_every_version_is_kept(world: World) -> None:
     assert (done.blobs_removed, done.bytes_removed) == (1, len(b"nobody's"))
     assert orphan not in world.blobs
     assert all(world.whole(version) for version in (1, 2, 3))
+
+
+def test_a_withdrawn_version_is_neither_kept_nor_removed(world: World) -> None:
+    for content in "abc":
+        world.run(content)
+        world.later(DAY * 2)
+    withdrawn = Removal(version=1, reason="forgotten", run_id="forgets", created="2026-01-01T00:00:00Z")
+    refs.remove(world.store, withdrawn)
+    done = world.gc(Policy(last=1))
+    assert (done.versions_kept, done.versions_removed, done.versions_withdrawn) == ((3,), (2,), (1,))
+    assert world.gc(Policy(last=1)).versions_withdrawn == (1,)
 
 
 def test_the_last_versions_stay_and_the_others_say_that_they_are_gone(world: World) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.errors import CorruptBlob, LeaseLost, SnapshotNotFound, StoreError, StoreNotWritable
+from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, SnapshotNotFound, StoreError
 from indexmill.folder import FolderReader
 from indexmill.layout import ref_name
 from indexmill.manifest import Ref
@@ -79,7 +79,7 @@ def test_another_run_that_commits_during_a_failure_wins(store: FolderStore) -> N
 
 def test_a_full_disk_at_the_ref_publishes_nothing(store: FolderStore) -> None:
     faults.install(failing("create refs/", times=2, number=28))
-    with pytest.raises(StoreNotWritable, match="free some space"):
+    with pytest.raises(DiskFull, match="free some space"):
         commit(store, ONE, None, "a")
     assert FolderReader(store.root).versions() == []
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import indexmill
 from flows.run import Outcome, build_inline, run_build
+from indexmill.command import main
 from indexmill.errors import BadInput, GateRefused, LeaseLost
 from indexmill.models import embedder
 from schemas.config import Configuration
@@ -184,11 +185,44 @@ def test_refused_rows_are_counted_kept_and_do_not_stop_the_rest(tmp_path: Path) 
     assert sorted(rows.column("reason").to_pylist()) == ["duplicate-id", "no-text", "not-json", "not-utf8", "nul"]
 
 
+def test_refused_rows_with_line_ends_are_printed_one_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    write_corpus(folder / "a.jsonl", documents(4))
+    (folder / "odd\nname.jsonl").write_text(json.dumps({"id": "an\nid\x1b[31m", "title": "t"}) + "\n")
+    build_inline(configuration(tmp_path / "store", folder), progress=Silent())
+    assert main(["quarantine", "--store", str(tmp_path / "store")]) == 0
+    _, line = capsys.readouterr().out.splitlines()
+    assert line.startswith("odd name.jsonl     1  an id\ufffd[31m  no-text  field 'text'")
+
+
+def test_front_matter_that_was_left_out_is_told_and_counted(tmp_path: Path) -> None:
+    warned: list[str] = []
+
+    class Kept(Silent):
+        def warn(self, message: str) -> None:
+            warned.append(message)
+
+    corpus = tmp_path / "docs"
+    corpus.mkdir()
+    for name in ("a", "b", "c"):
+        front = "title: C" if name == "c" else "title: {{ page.title }}"
+        (corpus / f"{name}.md").write_text(f"---\n{front}\n---\n# The {name} Bridge\n\nIt was built by {name}.\n")
+    outcome = build_inline(configuration(tmp_path / "store", corpus), progress=Kept())
+    assert (outcome.documents, outcome.quarantined) == (3, 0)
+    with indexmill.open(tmp_path / "store") as snapshot:
+        assert snapshot.table("documents").column("title").to_pylist() == ["The a Bridge", "The b Bridge", "C"]
+    (said,) = [message for message in warned if "front matter" in message]
+    assert said.startswith("the front matter of a.md and 1 other is not YAML and was left out")
+    report = runs.last_report(open_store(tmp_path / "store"))
+    assert report["stages"]["ingest"]["front_matter_left_out"] == 2
+
+
 def test_strict_refuses_and_publishes_nothing(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus.jsonl", documents(4))
     with corpus.open("ab") as file:
         file.write(b"not json\n")
-    with pytest.raises(BadInput, match="1 not-json"):
+    with pytest.raises(BadInput, match=r"1 not-json.*such as corpus\.jsonl:5 \(not-json\): Expecting value"):
         build_inline(configuration(tmp_path / "store", corpus, strict=True), progress=Silent())
     store = open_store(tmp_path / "store")
     assert [run.state for run in runs.list_runs(store)] == ["failed"]
@@ -197,9 +231,15 @@ def test_strict_refuses_and_publishes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_corpus_without_a_document_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "corpus.jsonl").write_text("not json\n")
-    with pytest.raises(BadInput, match="no document"):
-        build_inline(configuration(tmp_path / "store", tmp_path / "corpus.jsonl"), progress=Silent())
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"id": 1, "body": "b"}\nnot json\n{"id": 2, "body": "b"}\n')
+    with pytest.raises(BadInput, match="no document") as caught:
+        build_inline(configuration(tmp_path / "store", corpus), progress=Silent())
+    assert "3 rows were refused (2 no-text, 1 not-json), such as corpus.jsonl:1 (no-text): field" in str(caught.value)
+    assert "there are id, body; `corpus.fields` says which field holds what" in str(caught.value)
+    corpus.write_text("")
+    with pytest.raises(BadInput, match="its files hold no row"):
+        build_inline(configuration(tmp_path / "store", corpus), progress=Silent())
 
 
 def test_every_document_can_go(tmp_path: Path) -> None:

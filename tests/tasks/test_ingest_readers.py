@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from schemas.corpus import CorpusSettings, FieldNames
 from tasks.ingest.documents import FILE_FIELDS, Document, Refusal, Row, document_of
+from tasks.ingest.json_array import elements
 from tasks.ingest.readers import read
 from tasks.ingest.sources import expand
 
@@ -132,7 +133,127 @@ def test_escaped_surrogates_and_nan_are_left_for_the_document_to_refuse(tmp_path
     ],
 )
 def test_a_file_that_is_not_json_lines_is_refused_once(tmp_path: Path, data: bytes, reason: str) -> None:
-    assert outcome(write(tmp_path / "a.json", data)) == [(None, reason)]
+    assert outcome(write(tmp_path / "a.jsonl", data)) == [(None, reason)]
+
+
+# JSON
+
+
+def test_a_json_array_is_read_element_by_element(tmp_path: Path) -> None:
+    """Compact or over several lines, with text that holds quotes, brackets, commas and line ends."""
+    records = [
+        {"id": n, "text": f'a "quoted\\" text, [with] {{brackets}}\n\\ {n}', "more": [{"x": [n]}]} for n in range(4)
+    ]
+    for indent in (None, 2):
+        path = write(tmp_path / "a.json", "\ufeff \n" + json.dumps(records, indent=indent) + "\r\n \n")
+        found = rows(path)
+        assert [row.record for row in found] == records
+        assert [row.line for row in found] == [1, 2, 3, 4]
+    assert rows(write(tmp_path / "a.json", " [ \n ] ")) == []
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_compressed_json_array_is_read(tmp_path: Path, suffix: str) -> None:
+    pack = gzip.compress if suffix == ".gz" else zstandard.ZstdCompressor().compress
+    assert len(rows(write(tmp_path / f"a.json{suffix}", pack(json.dumps([{"id": 1}, {"id": 2}]).encode())))) == 2
+
+
+def test_each_bad_element_is_refused_with_its_number_and_line_and_the_rest_is_read(tmp_path: Path) -> None:
+    data = b"""[
+  {"id": "a", "text": "good"},
+  {"id": "b" "text": "no comma"},
+  ["id", "text"], 7,
+  {"id": "c", "text": "caf\xe9"},
+
+  ,
+  {"id": "d", "text": "wrong bracket"],
+  {"id": "e",
+   "text": "good"},
+  {"id": "f"}
+]"""
+    path = write(tmp_path / "a.json", data)
+    assert outcome(path) == [
+        (1, "a"),
+        (2, "not-json"),
+        (3, "not-an-object"),
+        (4, "not-an-object"),
+        (5, "not-utf8"),
+        (6, "not-json"),
+        (7, "not-json"),
+        (8, "e"),
+        (9, "f"),
+    ]
+    details = {row.line: row.detail for row in stream(path) if isinstance(row, Refusal)}
+    assert details[2].startswith("element 2 (line 3): Expecting ',' delimiter")
+    assert details[3] == 'element 3 (line 4): found list: ["id", "text"]'
+    assert details[7].startswith("element 7 (line 8): ")
+    (last,) = [row for row in stream(path) if isinstance(row, Row) and row.line == 9]
+    refused = document_of(last, FieldNames(), 1000)
+    assert isinstance(refused, Refusal)
+    assert refused.detail.startswith("element 9 (line 11): field 'text' is missing")
+
+
+@pytest.mark.parametrize(
+    ("data", "detail"),
+    [
+        ('[{"id": 1}, {"id": 2, "text": "never closed}]', "ends before its array does, in element 2"),
+        ('[{"id": 1}, {"id": 2', "ends before its array does, in element 2"),
+        ('[{"id": 1}] {"id": 2}', 'more follows: {"id": 2}'),
+    ],
+)
+def test_an_array_that_breaks_off_keeps_the_elements_before(tmp_path: Path, data: str, detail: str) -> None:
+    first, refused = stream(write(tmp_path / "a.json", data))
+    assert isinstance(first, Row)
+    assert isinstance(refused, Refusal)
+    assert (refused.line, refused.reason) == (None, "unreadable-file")
+    assert detail in refused.detail
+
+
+def test_a_json_file_may_hold_one_object_or_one_object_a_line(tmp_path: Path) -> None:
+    one = {"id": 1, "text": "t"}
+    assert [row.record for row in rows(write(tmp_path / "a.json", json.dumps(one)))] == [one]
+    assert [row.record for row in rows(write(tmp_path / "a.json", json.dumps(one, indent=2)))] == [one]
+    assert len(rows(write(tmp_path / "a.json", lines(3)))) == 3
+    broken = b'{"id": "a", "text": \n' + lines(2)
+    assert outcome(write(tmp_path / "a.json", broken)) == [(1, "not-json"), (2, "d0"), (3, "d1")]
+    assert outcome(write(tmp_path / "a.json", '{\n "id": 1,\n "text" "t"\n}')) == [(1, "not-json")]
+    assert outcome(write(tmp_path / "a.json", '{"id": 1}\n'.encode("utf-16"))) == [(None, "not-utf8")]
+
+
+_VALUES = st.recursive(
+    st.none() | st.integers() | st.text(max_size=12),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=4), below, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(_VALUES, max_size=6), st.sampled_from([None, 1]), st.booleans(), st.integers(1, 9))
+def test_the_elements_of_an_array_are_those_of_the_parsed_array(
+    values: list[Any], indent: int | None, escape: bool, size: int
+) -> None:
+    """However the bytes arrive: an escape, a string or a bracket may stand on the edge of two reads."""
+
+    class Trickle(io.BytesIO):
+        def read1(self, _: int | None = -1) -> bytes:
+            return super().read1(size)
+
+    data = json.dumps(values, indent=indent, ensure_ascii=escape).encode("utf-8", "backslashreplace")
+    found = list(elements(Trickle(data), 1 << 20))
+    assert [json.loads(element.data) for element in found] == values
+    assert [element.number for element in found] == list(range(1, len(values) + 1))
+
+
+def test_memory_does_not_grow_with_a_json_array(tmp_path: Path) -> None:
+    """An element over the limit is passed over; the others are read."""
+    path = tmp_path / "a.json"
+    with path.open("wb") as file:
+        file.write(b"[" + b",".join(lines(6000, 5000).splitlines()))
+        file.write(b',{"id": "large", "text": "' + b"x" * 40 * MEGABYTE + b'"}, {"id": "last"}]')
+    peak, reasons = peak_of(stream(path, max_document_bytes=100_000))
+    assert reasons == ["too-large"]
+    assert peak < 4 * MEGABYTE
+    assert outcome(path, max_document_bytes=100_000)[-2:] == [(6001, "too-large"), (6002, "last")]
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
@@ -161,7 +282,10 @@ def test_a_file_that_vanishes_is_unreadable(tmp_path: Path) -> None:
 
 
 @settings(deadline=None)
-@given(st.binary(max_size=400), st.sampled_from(["a.jsonl", "a.csv", "a.jsonl.gz", "a.jsonl.zst", "a.md", "a.txt"]))
+@given(
+    st.binary(max_size=400),
+    st.sampled_from(["a.jsonl", "a.json", "a.csv", "a.jsonl.gz", "a.jsonl.zst", "a.md", "a.txt"]),
+)
 def test_no_bytes_can_break_a_reader(tmp_path_factory: pytest.TempPathFactory, data: bytes, name: str) -> None:
     folder = tmp_path_factory.mktemp("any")
     for row in stream(write(folder / name, data)):
@@ -404,11 +528,31 @@ def test_two_rules_around_a_text_are_not_front_matter(tmp_path: Path) -> None:
     assert document(rows(write(tmp_path / "a.md", "---\nonly one rule"))[0]).text == "---\nonly one rule"
 
 
-@pytest.mark.parametrize("front", ["title: [unclosed", "a: b: c", "x: " + "9" * 5000, "!!python/object:os.system {}"])
-def test_broken_front_matter_is_refused(tmp_path: Path, front: str) -> None:
-    (found,) = stream(write(tmp_path / "a.md", f"---\n{front}\n---\nText"))
-    assert isinstance(found, Refusal)
-    assert (found.document_id, found.reason) == ("a.md", "bad-metadata")
+@pytest.mark.parametrize(
+    "front",
+    [
+        "title: {{ page.title }}\nlayout: post",
+        "{% if draft %}\ndraft: true\n{% endif %}\ntags:\n- {{ tag }}",
+        "title: [unclosed",
+        "a: b: c",
+        "# a comment\n\nx: " + "9" * 5000,
+    ],
+)
+def test_front_matter_that_is_not_yaml_is_left_out_and_the_document_kept(tmp_path: Path, front: str) -> None:
+    (row,) = rows(write(tmp_path / "a.md", f"---\n{front}\n---\n# The Bridge\n\nText.\n"))
+    assert row.front_matter_left_out
+    made = document(row)
+    assert (made.title, made.text, made.metadata) == ("The Bridge", "# The Bridge\n\nText.\n", "{}")
+
+
+@pytest.mark.parametrize(
+    "between", ["Note: this: that.\nAnd a second line.", "!!python/object:os.system {}", "{%\nText"]
+)
+def test_a_text_between_two_rules_is_kept_though_it_is_not_yaml(tmp_path: Path, between: str) -> None:
+    data = f"---\n{between}\n---\nText"
+    (row,) = rows(write(tmp_path / "a.md", data))
+    assert not row.front_matter_left_out
+    assert document(row).text == data
 
 
 PAGE = """<?xml version="1.0" encoding="utf-8"?>

@@ -30,7 +30,7 @@ def _names(*paths: Path | str, **settings: tuple[str, ...]) -> list[str]:
     [
         ("a.jsonl", ("json-lines", None)),
         ("a.NDJSON.GZ", ("json-lines", "gzip")),
-        ("a.json.zst", ("json-lines", "zstd")),
+        ("a.json.zst", ("json", "zstd")),
         ("a.csv.gz", ("csv", "gzip")),
         ("a.parquet", ("parquet", None)),
         ("a.b.md", ("markdown", None)),

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.errors import StoreError, StoreNotWritable
+from indexmill.errors import DiskFull, StoreError, StoreNotWritable
 from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE
 from tasks.ingest import spill
@@ -285,7 +285,7 @@ def test_a_full_disk_is_told_from_a_broken_file_and_leaves_no_partial_file(
 
     (tmp_path / "spill").mkdir()
     monkeypatch.setattr(spill._Rows, "flush", full)
-    with pytest.raises(StoreNotWritable, match="No space left"):
+    with pytest.raises(DiskFull, match=r"No space left.*nothing is lost, and the next run goes on"):
         scan(expand(chosen), chosen, tmp_path / "spill")
     assert list((tmp_path / "spill").iterdir()) == []
 

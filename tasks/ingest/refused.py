@@ -1,0 +1,42 @@
+"""What refused rows have in common, in the few words that a message has room for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.command.options import one_line
+
+__all__ = ["example_of", "reasons_of"]
+
+_REASONS_NAMED = 4
+_FIELDS = frozenset({"bad-columns", "no-id", "no-text", "not-text"})
+"""Reasons that all rows have where the corpus names its fields otherwise than the settings do."""
+
+
+def reasons_of(refused: pa.Table) -> str:
+    """The most frequent reasons of rows (schema QUARANTINE) with their counts, such as `10 no-text, 2 not-json`."""
+    found = _ranked(refused)
+    named = [f"{count} {reason}" for reason, count in found[:_REASONS_NAMED]]
+    if rest := sum(count for _, count in found[_REASONS_NAMED:]):
+        named.append(f"{rest} for other reasons")
+    return ", ".join(named)
+
+
+def example_of(refused: pa.Table) -> str:
+    """The first row of the most frequent reason: its file, line, reason and detail; '' where no row was refused."""
+    found = _ranked(refused)
+    if not found:
+        return ""
+    reason = found[0][0]
+    row = refused.filter(pc.equal(refused["reason"], reason)).slice(0, 1).to_pylist()[0]
+    place = row["file"] if row["line"] is None else f"{row['file']}:{row['line']}"
+    hint = "; `corpus.fields` says which field holds what" if reason in _FIELDS else ""
+    return one_line(f"{place} ({reason}): {row['detail']}{hint}")
+
+
+def _ranked(refused: pa.Table) -> list[tuple[str, int]]:
+    counts = Counter(refused.column("reason").to_pylist())
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

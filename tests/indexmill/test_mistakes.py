@@ -1,0 +1,54 @@
+"""What is wrong with settings, in words, and without what may be a secret."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field, TypeAdapter
+
+from indexmill.errors import BadInput, ConfigurationError
+from indexmill.mistakes import allowed, found, unknown
+from indexmill.models.endpoint import Endpoint
+from indexmill.retrieve.base import settled
+from indexmill.retrieve.bm25 import Bm25Parameters
+from tests.llm_server import CANARY
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Annotated[int, Field(gt=0, lt=9)], "a whole number greater than 0 and less than 9"),
+        (Annotated[str, Field(max_length=3)], "a text of at most 3 characters"),
+        (int | None, "a whole number, or null"),
+        (bool, "true or false"),
+        (dict[str, int], "a section, one `name: value` a line"),
+    ],
+)
+def test_what_is_allowed_is_said_in_words(kind: Any, words: str) -> None:
+    schema = TypeAdapter(kind).json_schema()
+    assert allowed(schema, schema) == words
+
+
+def test_what_may_be_a_secret_is_not_repeated() -> None:
+    assert found("many", "split.tokens") == "'many'"
+    assert found(CANARY, "llm.temperature") == "a text of 26 characters"
+    assert found("hunter2", "llm.api_key_env") == "a text of 7 characters"
+    assert found("word " * 9, "split.tokens") == "a text of 45 characters"
+    assert (found({"a": CANARY}), found([CANARY]), found(None)) == ("a section", "a list", "null")
+
+
+def test_a_name_of_another_section_is_meant_only_where_it_is_nearly_the_same() -> None:
+    assert (
+        unknown("tokens", ["a"], ["split.tokens", "a"]) == "there is no such setting here; did you mean split.tokens?"
+    )
+    assert unknown("tokes_of", ["a", "b"], ["split.tokens"]) == "there is no such setting; there are a, b"
+
+
+def test_a_setting_of_one_retrieval_and_of_an_endpoint_is_refused_in_words_of_ours() -> None:
+    with pytest.raises(
+        BadInput, match=r"^--set: b is 2; expected a number greater than or equal to 0 and less than or"
+    ):
+        settled(Bm25Parameters(), {"b": 2}, "--set")
+    with pytest.raises(ConfigurationError, match=r"^llm\.temperature: expected a number .* or null, found 'warm'$"):
+        Endpoint.of({"model": "m", "temperature": "warm"})

@@ -1,0 +1,37 @@
+"""The few words that a message has for refused rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from schemas.tables import QUARANTINE
+from tasks.ingest.refused import example_of, reasons_of
+
+
+def refused(*rows: tuple[str, int | None, str, str]) -> pa.Table:
+    names = ("file", "line", "reason", "detail")
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=QUARANTINE)
+
+
+def test_the_most_frequent_reasons_come_first_and_the_rare_ones_are_added_up() -> None:
+    frequent = [("a.jsonl", n, reason, "") for reason, count in (("nul", 1), ("no-text", 3)) for n in range(count)]
+    assert reasons_of(refused(*frequent)) == "3 no-text, 1 nul"
+    rare = [("a.jsonl", 9, reason, "") for reason in ("bad-id", "no-id", "not-csv", "not-json")]
+    assert reasons_of(refused(*frequent, *rare)) == "3 no-text, 1 bad-id, 1 no-id, 1 not-csv, 2 for other reasons"
+    assert reasons_of(refused()) == ""
+
+
+def test_the_example_is_the_first_row_of_the_most_frequent_reason() -> None:
+    rows = [
+        ("a.jsonl", 1, "nul", "at character 3"),
+        ("b.jsonl", 4, "not-json", "Expecting value;\nthe line begins \x1b[31m"),
+        ("b.jsonl", 9, "not-json", "another"),
+    ]
+    assert example_of(refused(*rows)) == "b.jsonl:4 (not-json): Expecting value; the line begins \ufffd[31m"
+    assert example_of(refused(("a.md", None, "too-large", "the file"))) == "a.md (too-large): the file"
+    assert example_of(refused()) == ""
+
+
+def test_rows_without_the_named_fields_point_to_the_setting() -> None:
+    found = example_of(refused(("a.jsonl", 1, "no-id", "field 'id' is missing")))
+    assert found == "a.jsonl:1 (no-id): field 'id' is missing; `corpus.fields` says which field holds what"
