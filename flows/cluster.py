@@ -278,10 +278,12 @@ def _local_cluster(count: int) -> Iterator[LocalCluster]:
             env=dict(os.environ),  # which may have changed since the fork server began
         )
     except BaseException:
-        # Interrupted half-way it cannot be closed, and the attempt at exit would say so; its processes die with us, and
-        # its half-started tasks would each print why they did not start.
+        # Interrupted half-way it cannot be closed, and the attempt at exit would say so; its processes die with us. Its
+        # half-started tasks would each print why they did not start, and its scheduler, which nobody can close, that at
+        # exit it does not find its folder, which is gone with ours.
         atexit.unregister(close_clusters)
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        for logger in ("asyncio", "distributed"):
+            logging.getLogger(logger).setLevel(logging.CRITICAL)
         raise
     with cluster:
         yield cluster

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +151,13 @@ def test_the_real_command_finds_nothing_to_do(built: Built, store: Path, tmp_pat
         assert again.left_behind() == {}
 
 
-def interrupted(built: Built, folder: Path, stop: Callable[[Command], None]) -> Command:
+def interrupted(
+    built: Built, folder: Path, stop: Callable[[Command], None], environment: Mapping[str, str] | None = None
+) -> Command:
     """A build that `stop` ends, held against what every interrupted build promises, and finished by another."""
     root = folder / "store"
     configuration = write_settings(folder / "i.yaml", settings(root, built.corpus, run={"workers": 1}))
-    with command(folder, "build", "-c", configuration, "--json") as stopped:
+    with command(folder, "build", "-c", configuration, "--json", environment=environment) as stopped:
         stop(stopped)
         assert stopped.wait(60) == 130, stopped.err
         assert stopped.left_behind() == {}
@@ -216,6 +218,23 @@ def test_sigterm_while_the_fork_server_starts_ends_the_build_at_once(built: Buil
         running.signal(signal.SIGTERM)
 
     interrupted(built, tmp_path, stop)
+
+
+def test_sigterm_while_the_scheduler_starts_is_told_in_one_line(built: Built, tmp_path: Path) -> None:
+    signalling = tmp_path / "signalling.py"
+    signalling.write_text(
+        """
+import os, signal, sys
+
+
+def dask_setup(scheduler):
+    sys.indexmill_held = scheduler  # it is there until the process ends
+    os.kill(os.getpid(), signal.SIGTERM)
+""",
+        encoding="utf-8",
+    )
+    preload = {"DASK_DISTRIBUTED__SCHEDULER__PRELOAD": json.dumps([str(signalling)])}
+    interrupted(built, tmp_path, lambda running: None, preload)
 
 
 def test_modules_in_the_current_folder_are_not_taken_for_our_own(built: Built, tmp_path: Path) -> None:
