@@ -29,8 +29,10 @@ from distributed.deploy.spec import close_clusters
 from distributed.scheduler import KilledWorker
 
 from flows import fork_server
+from flows.headway import telling
 from flows.quota_desk import ClusterQuota
 from indexmill.errors import BadInput, IndexmillError
+from indexmill.models.headway import Listener
 from tasks.environment import code_digest, environment_fingerprint
 from tasks.executor import Call, Failed, StoppedError, WorkerDied
 from tasks.llm.quota import Limits, RunQuota
@@ -65,6 +67,9 @@ _WINDOW = 64
 """Calls of a stage that the scheduler knows of at a time, unless there are more than a quarter as many threads."""
 
 
+_EXECUTORS = itertools.count(1)
+
+
 class DaskExecutor:
     """Runs calls on a Dask client, yielding results as they come."""
 
@@ -74,6 +79,9 @@ class DaskExecutor:
         self._at_once = threading.Event()
         self._lock = threading.Lock()
         self._quotas: dict[str, ClusterQuota] = {}
+        self._heard: dict[str, Listener] = {}  # by the key of a call
+        self._topic = f"indexmill-headway-{client.id}-{next(_EXECUTORS)}"
+        client.subscribe_topic(self._topic, self._hear)
         self._pulse = _Pulse(client)
         self._window = max(_WINDOW, 4 * sum(client.nthreads().values()))
 
@@ -93,9 +101,11 @@ class DaskExecutor:
                 return
             for call in itertools.islice((call for call in waiting if call.key not in seen), most):
                 seen.add(call.key)
-                future = self._client.submit(
-                    call.function, *call.arguments, key=call.key, priority=priority, pure=True, retries=0
-                )
+                called = (call.function, *call.arguments)
+                if call.heard is not None:
+                    self._heard[call.key] = call.heard
+                    called = (telling, self._topic, call.key, *called)
+                future = self._client.submit(*called, key=call.key, priority=priority, pure=True, retries=0)
                 begun[call.key] = call, future
                 future.add_done_callback(done.put)
 
@@ -111,6 +121,7 @@ class DaskExecutor:
                         raise
                     result = Failed(error)
                 call, _ = begun.pop(str(future.key))
+                self._heard.pop(call.key, None)
                 future.release()
                 submit(1)
                 yield call, result
@@ -119,7 +130,8 @@ class DaskExecutor:
         except ClosedClientError as error:
             raise self._pulse.lost() from error
         finally:
-            for _, future in begun.values():
+            for call, future in begun.values():
+                self._heard.pop(call.key, None)
                 future.release()  # what nobody waits for is not started
 
     def everywhere(self, call: Call) -> None:
@@ -146,6 +158,13 @@ class DaskExecutor:
             if run not in self._quotas:
                 self._quotas[run] = ClusterQuota(self._client, run, limits)
             return self._quotas[run]
+
+    def _hear(self, event: tuple[float, Any]) -> None:
+        """A worker tells how far a call is."""
+        key, done, total = event[1]
+        listener = self._heard.get(key)
+        if listener is not None:
+            listener(done, total)
 
     def _next(self, done: queue.SimpleQueue[Future[Any]], asking: bool) -> Future[Any]:
         while True:

@@ -273,6 +273,7 @@ def build_under_prefect(
             from flows.cluster import DaskExecutor, open_cluster
             from flows.server import private_prefect
 
+            progress.doing("starting workers")
             server = stack.enter_context(private_prefect())
             client = stack.enter_context(open_cluster(dask, configuration.run.workers, configuration.store))
 
