@@ -45,6 +45,8 @@ _ANSWER = 60.0
 _NO_WORKERS = 300.0
 """Seconds between two questions to the scheduler, for its answer, and that it may be without workers."""
 _CLOSE = 10.0
+_START = 60.0
+"""Seconds for a client to close, and for a cluster that is not wanted any more to start."""
 _AHEAD = 5.0
 """Seconds for all workers to begin what is to be done ahead."""
 _SETTINGS = {
@@ -285,27 +287,50 @@ def _closed_at_the_end(client: Client) -> Iterator[Client]:
 @contextmanager
 def _local_cluster(count: int) -> Iterator[LocalCluster]:
     try:
-        cluster = LocalCluster(
-            n_workers=count,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=None,
-            # Without a dashboard the scheduler still listens on port 8787, and warns where that is taken.
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-            memory_limit=0,
-            silence_logs=50,
-            env=dict(os.environ),  # which may have changed since the fork server began
-        )
+        cluster = _started(count)
     except BaseException:
-        # Interrupted half-way it cannot be closed, and the attempt at exit would say so; its processes die with us. Its
-        # half-started tasks would each print why they did not start, and its scheduler, which nobody can close, that at
-        # exit it does not find its folder, which is gone with ours.
+        # Left half-way it cannot be closed, and the attempt at exit would say so; its processes die with us. Its
+        # half-started tasks would each print why they did not start, and its scheduler that its folder is gone.
         atexit.unregister(close_clusters)
         for logger in ("asyncio", "distributed"):
             logging.getLogger(logger).setLevel(logging.CRITICAL)
         raise
     with cluster:
         yield cluster
+
+
+def _started(count: int) -> LocalCluster:
+    """A cluster that has started.
+
+    It starts in a thread of its own, which no signal interrupts: half a cluster goes on starting, in folders that
+    nobody removes. Where this thread is interrupted meanwhile, the cluster is closed once it is there.
+    """
+    start: concurrent.futures.Future[LocalCluster] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            cluster = LocalCluster(
+                n_workers=count,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                # Without a dashboard the scheduler still listens on port 8787, and warns where that is taken.
+                scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                memory_limit=0,
+                silence_logs=50,
+                env=dict(os.environ),  # which may have changed since the fork server began
+            )
+        except BaseException as error:
+            start.set_exception(error)
+        else:
+            start.set_result(cluster)
+
+    threading.Thread(target=run, name="start-cluster", daemon=True).start()
+    try:
+        return start.result()
+    except KeyboardInterrupt:
+        start.result(_START).close()
+        raise
 
 
 def _prove_workers(client: Client, store: Path) -> None:
