@@ -100,9 +100,12 @@ def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
         code, message = error.exit_code, redacted(str(error))
         state = _ENDINGS.get(code, "failed")
         raise
+    except KeyboardInterrupt as error:
+        state, code = "interrupted", 130
+        message = f"interrupted by {error if error.args else 'Ctrl-C'}: what was finished is kept, the next run goes on"
+        raise
     except BaseException as error:
         message = redacted(f"{type(error).__name__}: {error}")
-        code = 130 if isinstance(error, KeyboardInterrupt) else 1
         raise
     finally:
         record = runs.RunEnd(

@@ -86,7 +86,8 @@ class Lines:
         self._write(f"{stage}: {self._done[stage]} of {self._total.get(stage, 0)}{within}\n")
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # nobody listens any more: the run matters, not its progress
+        # Nobody listens any more, or a signal speaks while its own thread does: the run matters, not its progress.
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
             self._stream.write(text)
             self._stream.flush()
 

@@ -167,7 +167,12 @@ def interrupted(
     assert [*stopped.home.rglob("*"), *stopped.temporary.rglob("*"), *stopped.current.rglob("*")] == []
     opened = open_store(root)
     (ended,) = runs.list_runs(opened)
-    assert (ended.state, ended.exit_code, ended.version) == ("failed", 130, None)
+    assert (ended.state, ended.exit_code, ended.version) == ("interrupted", 130, None)
+    assert ended.end is not None
+    named = "Ctrl-C" if "Ctrl-C again" in stopped.err else "SIGTERM"
+    assert ended.end.error == f"interrupted by {named}: what was finished is kept, the next run goes on"
+    again = {"Ctrl-C": "Ctrl-C again", "SIGTERM": "a second signal"}[named]
+    assert f"interrupted: ending what is under way; {again} ends it at once\n" in stopped.lines
     lease = holding(opened)
     assert lease is not None
     assert lease.released
@@ -427,13 +432,16 @@ def test_runs_lists_every_run_and_shows_one(run: Run, built: Built) -> None:
     assert (listed["state"], listed["exit_code"], listed["version"], listed["quarantined"]) == ("published", 0, 1, 2)
     shown = run.json("runs", listed["run"], "--store", built.store)
     told = json.loads(built.out)
+    assert (listed["command"], listed["seconds"]) == ("build", pytest.approx(told["seconds"], abs=3.0))
     assert (shown, shown["run"]) == (listed, told["run"])
     assert sum(stage["parts_made"] for stage in shown["stages"].values()) == told["parts_made"]
     assert sum(stage.get("vectors_made", 0) for stage in shown["stages"].values()) == told["vectors_made"]
     assert run("runs", "--store", built.store) == 0
     header, line = run.out.splitlines()
-    assert header.split() == ["run", "state", "exit_code", "version", "started", "quarantined"]
-    assert line.split()[:4] == [told["run"], "published", "0", "1"]
+    assert header.split() == ["run", "state", "exit_code", "version", "command", "started", "seconds", "quarantined"]
+    assert line.split() == [
+        *(told["run"], "published", "0", "1", "build", listed["started"], str(listed["seconds"]), "2")
+    ]
     assert run("runs", told["run"], "--store", built.store) == 0
     assert "state: published" in run.out
     assert re.search(r"^embed +\d+ +0 ", run.out, re.MULTILINE)
