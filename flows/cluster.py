@@ -29,8 +29,10 @@ from distributed.deploy.spec import close_clusters
 from distributed.scheduler import KilledWorker
 
 from flows import fork_server
+from flows.headway import telling
 from flows.quota_desk import ClusterQuota
 from indexmill.errors import BadInput, IndexmillError
+from indexmill.models.headway import Listener
 from tasks.environment import code_digest, environment_fingerprint
 from tasks.executor import Call, Failed, StoppedError, WorkerDied
 from tasks.llm.quota import Limits, RunQuota
@@ -43,6 +45,8 @@ _ANSWER = 60.0
 _NO_WORKERS = 300.0
 """Seconds between two questions to the scheduler, for its answer, and that it may be without workers."""
 _CLOSE = 10.0
+_START = 60.0
+"""Seconds for a client to close, and for a cluster that is not wanted any more to start."""
 _AHEAD = 5.0
 """Seconds for all workers to begin what is to be done ahead."""
 _SETTINGS = {
@@ -65,6 +69,9 @@ _WINDOW = 64
 """Calls of a stage that the scheduler knows of at a time, unless there are more than a quarter as many threads."""
 
 
+_EXECUTORS = itertools.count(1)
+
+
 class DaskExecutor:
     """Runs calls on a Dask client, yielding results as they come."""
 
@@ -74,6 +81,9 @@ class DaskExecutor:
         self._at_once = threading.Event()
         self._lock = threading.Lock()
         self._quotas: dict[str, ClusterQuota] = {}
+        self._heard: dict[str, Listener] = {}  # by the key of a call
+        self._topic = f"indexmill-headway-{client.id}-{next(_EXECUTORS)}"
+        client.subscribe_topic(self._topic, self._hear)
         self._pulse = _Pulse(client)
         self._window = max(_WINDOW, 4 * sum(client.nthreads().values()))
 
@@ -93,9 +103,11 @@ class DaskExecutor:
                 return
             for call in itertools.islice((call for call in waiting if call.key not in seen), most):
                 seen.add(call.key)
-                future = self._client.submit(
-                    call.function, *call.arguments, key=call.key, priority=priority, pure=True, retries=0
-                )
+                called = (call.function, *call.arguments)
+                if call.heard is not None:
+                    self._heard[call.key] = call.heard
+                    called = (telling, self._topic, call.key, *called)
+                future = self._client.submit(*called, key=call.key, priority=priority, pure=True, retries=0)
                 begun[call.key] = call, future
                 future.add_done_callback(done.put)
 
@@ -111,6 +123,7 @@ class DaskExecutor:
                         raise
                     result = Failed(error)
                 call, _ = begun.pop(str(future.key))
+                self._heard.pop(call.key, None)
                 future.release()
                 submit(1)
                 yield call, result
@@ -119,7 +132,8 @@ class DaskExecutor:
         except ClosedClientError as error:
             raise self._pulse.lost() from error
         finally:
-            for _, future in begun.values():
+            for call, future in begun.values():
+                self._heard.pop(call.key, None)
                 future.release()  # what nobody waits for is not started
 
     def everywhere(self, call: Call) -> None:
@@ -146,6 +160,13 @@ class DaskExecutor:
             if run not in self._quotas:
                 self._quotas[run] = ClusterQuota(self._client, run, limits)
             return self._quotas[run]
+
+    def _hear(self, event: tuple[float, Any]) -> None:
+        """A worker tells how far a call is."""
+        key, done, total = event[1]
+        listener = self._heard.get(key)
+        if listener is not None:
+            listener(done, total)
 
     def _next(self, done: queue.SimpleQueue[Future[Any]], asking: bool) -> Future[Any]:
         while True:
@@ -266,25 +287,50 @@ def _closed_at_the_end(client: Client) -> Iterator[Client]:
 @contextmanager
 def _local_cluster(count: int) -> Iterator[LocalCluster]:
     try:
-        cluster = LocalCluster(
-            n_workers=count,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=None,
-            # Without a dashboard the scheduler still listens on port 8787, and warns where that is taken.
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-            memory_limit=0,
-            silence_logs=50,
-            env=dict(os.environ),  # which may have changed since the fork server began
-        )
+        cluster = _started(count)
     except BaseException:
-        # Interrupted half-way it cannot be closed, and the attempt at exit would say so; its processes die with us, and
-        # its half-started tasks would each print why they did not start.
+        # Left half-way it cannot be closed, and the attempt at exit would say so; its processes die with us. Its
+        # half-started tasks would each print why they did not start, and its scheduler that its folder is gone.
         atexit.unregister(close_clusters)
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        for logger in ("asyncio", "distributed"):
+            logging.getLogger(logger).setLevel(logging.CRITICAL)
         raise
     with cluster:
         yield cluster
+
+
+def _started(count: int) -> LocalCluster:
+    """A cluster that has started.
+
+    It starts in a thread of its own, which no signal interrupts: half a cluster goes on starting, in folders that
+    nobody removes. Where this thread is interrupted meanwhile, the cluster is closed once it is there.
+    """
+    start: concurrent.futures.Future[LocalCluster] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            cluster = LocalCluster(
+                n_workers=count,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                # Without a dashboard the scheduler still listens on port 8787, and warns where that is taken.
+                scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                memory_limit=0,
+                silence_logs=50,
+                env=dict(os.environ),  # which may have changed since the fork server began
+            )
+        except BaseException as error:
+            start.set_exception(error)
+        else:
+            start.set_result(cluster)
+
+    threading.Thread(target=run, name="start-cluster", daemon=True).start()
+    try:
+        return start.result()
+    except KeyboardInterrupt:
+        start.result(_START).close()
+        raise
 
 
 def _prove_workers(client: Client, store: Path) -> None:

@@ -14,6 +14,7 @@ tells a script:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,9 @@ def refresh(
 
     def run() -> Outcome:
         chosen = load_configuration(Path(configuration))
-        return build_under_prefect(chosen, progress=Lines(), dask=dask or None, allow_shrink=allow_shrink, note=note)
+        return build_under_prefect(
+            chosen, progress=Lines(), dask=_scheduler(dask), allow_shrink=allow_shrink, note=note
+        )
 
     return _state(run)
 
@@ -61,13 +64,18 @@ def backfill(
         return build_under_prefect(
             chosen,
             progress=Lines(),
-            dask=dask or None,
+            dask=_scheduler(dask),
             allow_shrink=allow_shrink,
             note=note,
             waves=Waves(chosen.run.wave_shards, publish_every),
         )
 
     return _state(run)
+
+
+def _scheduler(dask: str | None) -> str | None:
+    """The Dask scheduler of a run: that of its parameter, else of INDEXMILL_DASK; None for workers of its own."""
+    return dask or os.environ.get("INDEXMILL_DASK") or None
 
 
 def _state(run: Callable[[], Outcome]) -> State[Any]:

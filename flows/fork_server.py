@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
 from typing import Any
 
 from indexmill.errors import IndexmillError
@@ -30,6 +32,10 @@ _ENVIRONMENT = {
 }
 """Of the workers, unless the command's says otherwise."""
 
+_LONGEST_ADDRESS = 103
+"""Bytes of a socket's path that every system takes (Linux: 107)."""
+_BELOW = len("/pymp-01234567/listener-01234567")
+
 _lock = threading.Lock()
 _users = 0
 
@@ -42,11 +48,37 @@ def start() -> None:
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until `flows.worker` ignores it
     os.environ.update({**_ENVIRONMENT, **own})
     try:
-        forkserver.ensure_running()
+        with _short_temporary_folder():
+            forkserver.ensure_running()
     finally:
         for name in _ENVIRONMENT.keys() - own.keys():
             del os.environ[name]
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+@contextlib.contextmanager
+def _short_temporary_folder() -> Iterator[None]:
+    """Let folders for temporary files be made where a socket in them has a path that the system takes.
+
+    `multiprocessing` makes a private one (mode 0700) for the socket of the fork server, in the folder of `tempfile`,
+    and removes it at the end of this process.
+    """
+    usual = tempfile.gettempdir()
+    if _takes_a_socket(usual):
+        yield
+        return
+    places = (os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp", "/var/tmp")  # noqa: S108 - only for a private folder
+    tempfile.tempdir = next(
+        (one for one in places if _takes_a_socket(one) and os.access(one, os.W_OK | os.X_OK)), usual
+    )
+    try:
+        yield
+    finally:
+        tempfile.tempdir = usual
+
+
+def _takes_a_socket(folder: str) -> bool:
+    return Path(folder).is_absolute() and len(os.fsencode(folder)) + _BELOW <= _LONGEST_ADDRESS
 
 
 @contextlib.contextmanager

@@ -1,16 +1,19 @@
-"""SIGTERM and Ctrl-C: a run ends as failed, its record written and its lease given back."""
+"""SIGTERM and Ctrl-C: a run ends as interrupted, its record written and its lease given back."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 
 from tasks.build import Build
 
 __all__ = ["Interrupt", "stoppable"]
+
+_NAMES: Mapping[int, str] = {signal.SIGINT: "Ctrl-C"}
+_AGAIN: Mapping[int, str] = {signal.SIGINT: "Ctrl-C again"}
 
 
 class Interrupt:
@@ -18,20 +21,28 @@ class Interrupt:
 
     Raised at once it would be lost wherever a callback happens to run, such as those that Dask has for the garbage
     collector. Once the stages have ended, the first one changes nothing: what is left, the commit included, takes a
-    moment and is not left half-done. A second one is raised at once.
+    moment and is not left half-done. A second one is raised at once. What the first one does is told when it comes.
+
+    A KeyboardInterrupt that it raises holds the signal's name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], None] = lambda message: None) -> None:
+        self._tell = tell
+        self._name = ""
         self._build: Build | None = None
         self._came = False
         self._ending = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         first, self._came = not self._came, True
+        self._name = _NAMES.get(number, signal.Signals(number).name)
+        if first:
+            what = "the run is complete and is being recorded" if self._ending else "ending what is under way"
+            self._tell(f"interrupted: {what}; {_AGAIN.get(number, 'a second signal')} ends it at once")
         if self._build is not None:
             self._build.executor.stop()
         if not first or (self._build is None and not self._ending):
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(self._name)
 
     @contextlib.contextmanager
     def stops(self, build: Build) -> Iterator[None]:
@@ -39,22 +50,22 @@ class Interrupt:
         self._build, self._ending = build, False
         try:
             if self._came:
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt(self._name)
             yield
         except Exception as error:
             if self._came:
-                raise KeyboardInterrupt from error
+                raise KeyboardInterrupt(self._name) from error
             raise
         finally:
             self._build, self._ending = None, True
         if self._came:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(self._name)
 
 
 @contextlib.contextmanager
-def stoppable() -> Iterator[Interrupt]:
-    """SIGTERM ends a run as Ctrl-C does: recorded, the lease given back."""
-    interrupt = Interrupt()
+def stoppable(tell: Callable[[str], None] = lambda message: None) -> Iterator[Interrupt]:
+    """SIGTERM ends a run as Ctrl-C does: recorded, the lease given back. tell: is told at once that it will."""
+    interrupt = Interrupt(tell)
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return

@@ -100,6 +100,10 @@ def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
         code, message = error.exit_code, redacted(str(error))
         state = _ENDINGS.get(code, "failed")
         raise
+    except KeyboardInterrupt as error:
+        state, code = "interrupted", 130
+        message = f"interrupted by {error if error.args else 'Ctrl-C'}: what was finished is kept, the next run goes on"
+        raise
     except OSError as error:
         full = DiskFull.of(error, error.filename or f"the store {at_work.store.url} or the folder for temporary files")
         code, message = (1, f"{type(error).__name__}: {error}") if full is None else (full.exit_code, str(full))
@@ -109,7 +113,6 @@ def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
         raise full from error
     except BaseException as error:
         message = redacted(f"{type(error).__name__}: {error}")
-        code = 130 if isinstance(error, KeyboardInterrupt) else 1
         raise
     finally:
         record = runs.RunEnd(

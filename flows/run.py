@@ -262,7 +262,7 @@ def build_under_prefect(
     stages wait for the workers alone. A refresh starts workers when there is work for them, and a server never: its
     flow is shown where `PREFECT_API_URL` names one.
     """
-    with stoppable() as interrupt, contextlib.ExitStack() as stack:
+    with stoppable(progress.note) as interrupt, contextlib.ExitStack() as stack:
 
         def stages(build: Build, publish: Publish) -> Manifest:
             build.look()
@@ -280,6 +280,7 @@ def build_under_prefect(
             from flows.cluster import DaskExecutor, open_cluster
             from flows.server import private_prefect
 
+            progress.doing("starting workers")
             server = stack.enter_context(private_prefect())
             client = stack.enter_context(open_cluster(dask, configuration.run.workers, configuration.store))
 

@@ -25,7 +25,7 @@ from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError
 from indexmill.layout import run_name, run_prefix
 from indexmill.manifest import Digest, Name, Record, Timestamp, Word
 from schemas.tables import QUARANTINE
-from storage.clock import Clock, timestamp
+from storage.clock import Clock, from_timestamp, timestamp
 from storage.lease import holding
 from storage.processes import Process, alive, this_process
 from storage.protocol import Store
@@ -53,8 +53,8 @@ __all__ = [
     "unpublished_runs",
 ]
 
-Ending = Literal["published", "unchanged", "done", "failed", "refused", "budget", "superseded"]
-"""How a run ends: exit code 0, 0 with nothing to do, 0 of one that publishes nothing, 1 or 2, 3, 4 and 5."""
+Ending = Literal["published", "unchanged", "done", "failed", "interrupted", "refused", "budget", "superseded"]
+"""How a run ends: exit code 0, 0 with nothing to do, 0 of one that publishes nothing, 1 or 2, 130, 3, 4 and 5."""
 
 State = Literal[Ending, "running", "killed"]
 """How a run stands: its ending, or, without one, `running` while it holds the lease and `killed` after that.
@@ -124,6 +124,13 @@ class Run:
     def exit_code(self) -> int | None:
         """What its process exited with; None without an end."""
         return None if self.end is None else self.end.exit_code
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took by the clocks of its records, at least 0; None without an end."""
+        if self.end is None:
+            return None
+        return max(0.0, round(from_timestamp(self.end.ended) - from_timestamp(self.started), 3))
 
     @property
     def candidate(self) -> str | None:

@@ -149,8 +149,14 @@ class _Wave:
     def advance(self, stage: str, parts: int = 1) -> None:
         self._progress.advance(self._title, parts)
 
-    def end(self, stage: str, summary: str) -> None:
+    def within(self, stage: str, part: str, share: float) -> None:
+        self._progress.within(self._title, f"{stage} {part}", share)
+
+    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
         pass
+
+    def doing(self, what: str) -> None:
+        self._progress.doing(what)
 
     def warn(self, message: str) -> None:
         self._progress.warn(message)

@@ -193,9 +193,10 @@ class Build(Maker):
         # A worker opens it, which has to do so anyway; this process never needs it.
         asked = (fingerprint_of, self.store.url, opening)
         call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True, warms=True)
-        with self.report.at_work("encoder") as report:
-            ((_, ((fingerprint, machine), seconds)),) = self._patiently([call], PRIORITY["encoder"])
-            report.seconds += seconds
+        report = self.report.stage("encoder")
+        ((_, ((fingerprint, machine), seconds)),) = self._patiently([call], PRIORITY["encoder"])
+        report.seconds += seconds
+        self.report.worked("encoder", seconds)
         self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
 
     def opening_ahead(self) -> Call | None:
@@ -321,11 +322,12 @@ class Build(Maker):
             for number, group in enumerate(groups)
         ]
         scanned = []
-        with self.report.at_work("ingest") as report:
-            for _, (result, seconds) in self._patiently(calls, PRIORITY["scan"]):
-                scanned.append(result)
-                report.seconds += seconds
-                self.progress.advance("ingest")
+        report = self.report.stage("ingest")
+        for _, (result, seconds) in self._patiently(calls, PRIORITY["scan"]):
+            scanned.append(result)
+            report.seconds += seconds
+            self.report.worked("ingest", seconds)
+            self.progress.advance("ingest")
         return scanned
 
     def _refuse_many_failures(self, refused: pa.Table) -> None:

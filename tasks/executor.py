@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from indexmill.errors import IndexmillError
+from indexmill.models.headway import Listener, listening
 from tasks.llm.quota import Limits, LocalQuota, RunQuota
 
 __all__ = ["Call", "Executor", "Failed", "InlineExecutor", "StoppedError", "WorkerDied", "timed"]
@@ -24,6 +25,7 @@ class Call:
     light: bool = False  # quick, and safe enough for the process that hands it out: not worth starting a worker for
     warms: bool = False  # opens what a worker would have to open anyway: where workers are expected, it is for them
     asks: bool = False  # asks a language model: what it has under way is paid for
+    heard: Listener | None = None  # told now and then, in any thread, how far the call is
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
@@ -90,7 +92,8 @@ class InlineExecutor:
             if self._stopped.is_set():
                 raise StoppedError
             try:
-                result = call.function(*call.arguments)
+                with listening(call.heard):
+                    result = call.function(*call.arguments)
             except Exception as error:
                 if not keep_going:
                     raise

@@ -10,7 +10,7 @@ import dataclasses
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from indexmill.canonical import canonical_json, digest_of
@@ -113,6 +113,7 @@ class Maker:
         self._scanned: dict[str, list[Receipt]] = {}
         self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
         self._lock = threading.Lock()
+        self._told: dict[str, float] = {}  # seconds of work that the progress was told of, by stage
 
     def maker_of(self, stage: str) -> str:
         """What a record of poison at a stage holds for: with other settings, code or libraries, it is tried again."""
@@ -129,20 +130,54 @@ class Maker:
 
     def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
         """Find or make the parts a stage needs; the receipts by shard, also kept in `parts`."""
-        with self.report.at_work(stage.name) as report:
-            try:
-                return self._make_parts(stage, wants, report)
-            except (StoppedError, BudgetReached):
-                raise
-            except Exception:
-                report.parts_failed += 1
-                raise
+        report = self.report.stage(stage.name)
+        try:
+            return self._make_parts(stage, wants, report)
+        except (StoppedError, BudgetReached):
+            raise
+        except Exception:
+            report.parts_failed += 1
+            raise
 
     def _make_parts(self, stage: Stage, wants: Iterable[Want], report: StageReport) -> Parts:
-        wanted = list(wants)
-        self.progress.begin(stage.name, len(wanted))
         receipts: Parts = {}
         by_key: dict[str, list[Want]] = {}  # shards that are made from the same have one part
+        with self.report.at_work(stage.name):
+            wanted = list(wants)
+            self.progress.begin(stage.name, len(wanted))
+            calls = self._calls(stage, wanted, by_key, receipts, report)
+        try:
+            if any(call.asks for call in calls):
+                with self.report.at_work(stage.name):
+                    self._answer_ahead(stage, [call.arguments[0] for call in calls if call.asks], report)
+            for key, made in self._made(stage, calls):
+                same = by_key[key]
+                self._receipts[key] = self._count(stage, report, made)
+                receipts |= dict.fromkeys((want.shard for want in same), self._receipts[key])
+                self.progress.within(stage.name, key, 0.0)
+                self.progress.advance(stage.name, len(same))
+        except BudgetReached as error:
+            raise BudgetReached(
+                f"{error}. {stage.name} has {len(receipts)} of {len(wanted)} parts; they are kept, and so is every "
+                "answer. Run it again and it goes on, with as much to spend once more; --budget-tokens, --budget-cost "
+                "and llm.budget say how much"
+            ) from error
+        with self._lock:  # two methods may make parts of one stage
+            self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
+            seconds = report.wall_seconds - self._told.get(stage.name, 0.0)
+            self._told[stage.name] = report.wall_seconds
+        self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused", seconds)
+        return self.parts[stage.name]
+
+    def _calls(
+        self,
+        stage: Stage,
+        wanted: Sequence[Want],
+        by_key: dict[str, list[Want]],
+        receipts: Parts,
+        report: StageReport,
+    ) -> list[Call]:
+        """Find the parts that are there, into `receipts`; the calls that make the others, whose keys fill `by_key`."""
         for want in wanted:
             by_key.setdefault(part_key(stage, want.settings, want.inputs), []).append(want)
         if wanted:
@@ -161,24 +196,13 @@ class Maker:
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
             job = self._job(stage, want, key)
-            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,), asks=_asks(want)))
-        try:
-            self._answer_ahead(stage, [call.arguments[0] for call in calls if call.asks], report)
-            for key, made in self._made(stage, calls):
-                same = by_key[key]
-                self._receipts[key] = self._count(report, made)
-                receipts |= dict.fromkeys((want.shard for want in same), self._receipts[key])
-                self.progress.advance(stage.name, len(same))
-        except BudgetReached as error:
-            raise BudgetReached(
-                f"{error}. {stage.name} has {len(receipts)} of {len(wanted)} parts; they are kept, and so is every "
-                "answer. Run it again and it goes on, with as much to spend once more; --budget-tokens, --budget-cost "
-                "and llm.budget say how much"
-            ) from error
-        with self._lock:  # two methods may make parts of one stage
-            self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
-        self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused")
-        return self.parts[stage.name]
+            heard = partial(self._within, stage.name, key)
+            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,), asks=_asks(want), heard=heard))
+        return calls
+
+    def _within(self, stage: str, key: str, done: int, total: int) -> None:
+        """A worker tells how far a part is."""
+        self.progress.within(stage, key, done / max(total, 1))
 
     def _answer_ahead(self, stage: Stage, jobs: Sequence[Job], report: StageReport) -> None:
         """Let batches answer what parts will ask a language model, as far as batches are at work."""
@@ -319,7 +343,8 @@ class Maker:
             listed = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
             raise DocumentsFailed(f"{stage.name} cannot take {listed}: see `indexmill quarantine`")
 
-    def _count(self, report: StageReport, made: Made) -> Receipt:
+    def _count(self, stage: Stage, report: StageReport, made: Made) -> Receipt:
+        self.report.worked(stage.name, made.seconds)
         with self._lock:
             if made.reused:
                 report.parts_reused += 1

@@ -28,8 +28,16 @@ class Progress(Protocol):
         """Some parts of a stage are there."""
         ...
 
-    def end(self, stage: str, summary: str) -> None:
-        """A stage is done; the summary is a few words."""
+    def within(self, stage: str, part: str, share: float) -> None:
+        """So much of a part that is being made is done, between 0 and 1; 0 where it is made, or was given up."""
+        ...
+
+    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
+        """A stage is done; the summary is a few words. seconds: of work; by default those since it began."""
+        ...
+
+    def doing(self, what: str) -> None:
+        """What is done now, in a few words, before there are stages."""
         ...
 
     def warn(self, message: str) -> None:
@@ -50,7 +58,13 @@ class Silent:
     def advance(self, stage: str, parts: int = 1) -> None:
         pass
 
-    def end(self, stage: str, summary: str) -> None:
+    def within(self, stage: str, part: str, share: float) -> None:
+        pass
+
+    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
+        pass
+
+    def doing(self, what: str) -> None:
         pass
 
     def warn(self, message: str) -> None:
@@ -64,7 +78,8 @@ class Silent:
 class StageReport:
     """Counts of one stage: parts, rows by what became of them, bytes, calls.
 
-    began_seconds: after the run did. wall_seconds: how long some of it was at work. seconds: work summed over workers.
+    began_seconds: after the run did. wall_seconds: how long some of it was at work, not counting what it waited
+    for other stages or for a worker. seconds: work summed over workers.
     bytes_made: of the blobs of the parts that were made, as their receipts say. cost: in the currency of the configured
     prices.
     """
@@ -148,7 +163,7 @@ class Report:
         self.corpus_files: str | None = None  # a digest of their bytes, where it was taken
         self._clock = clock
         self._began = clock()
-        self._at_work: dict[str, tuple[int, float]] = {}  # how often, and since when
+        self._at_work: dict[str, list[tuple[float, float]]] = {}  # disjoint stretches of time, in their order
         self._lock = threading.Lock()
 
     def stage(self, name: str) -> StageReport:
@@ -158,19 +173,25 @@ class Report:
 
     @contextlib.contextmanager
     def at_work(self, name: str) -> Iterator[StageReport]:
-        """Count the time of the block as the stage's; blocks of one stage at the same time count once."""
-        stage = self.stage(name)
-        with self._lock:
-            times, since = self._at_work.get(name, (0, self._clock()))
-            self._at_work[name] = times + 1, since if times else self._clock()
+        """Count the time of the block as the stage's; what is done at the same time counts once."""
+        stage, began = self.stage(name), self._clock()
         try:
             yield stage
         finally:
-            with self._lock:
-                times, since = self._at_work[name]
-                self._at_work[name] = times - 1, since
-                if times == 1:
-                    stage.wall_seconds += self._clock() - since
+            self.worked(name, self._clock() - began)
+
+    def worked(self, name: str, seconds: float) -> None:
+        """Count work on a stage that took so many seconds and ends now; what was done at the same time counts once."""
+        stage = self.stage(name)
+        with self._lock:
+            end = self._clock()
+            began, stretches = end - seconds, self._at_work.setdefault(name, [])
+            while stretches and stretches[-1][1] >= began:
+                since, until = stretches.pop()
+                stage.wall_seconds -= until - since
+                began = min(began, since)
+            stretches.append((began, end))
+            stage.wall_seconds += end - began
 
     def total(self, count: str) -> int:
         """A count over all stages."""

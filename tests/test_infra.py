@@ -42,6 +42,44 @@ def test_every_deployment_names_a_flow_and_its_parameters() -> None:
         assert deployment["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
 
 
+def test_deploying_asks_for_nothing_but_the_checkout_and_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.utilities import templating
+
+    warned: list[str] = []
+    monkeypatch.setattr(templating.logger, "warning", warned.append)
+    monkeypatch.setenv("INDEXMILL_HOME", "/checkout")
+    monkeypatch.setenv("INDEXMILL_CONFIG", "/etc/indexmill.yaml")
+    monkeypatch.delenv("INDEXMILL_DASK", raising=False)
+    deployed = templating.apply_values(loaded("prefect.yaml"), {}, warn_on_notset=True)
+    assert warned == []
+    assert [one["parameters"] for one in deployed["deployments"]] == [{"configuration": "/etc/indexmill.yaml"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("parameter", "variable", "used"),
+    [(None, None, None), (None, "", None), (None, "tcp://a:1", "tcp://a:1"), ("tcp://b:1", "tcp://a:1", "tcp://b:1")],
+)
+def test_a_run_finds_its_dask_scheduler(
+    parameter: str | None, variable: str | None, used: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import deployed
+
+    asked: list[str | None] = []
+
+    def build(*_: object, dask: str | None, **__: object) -> None:
+        asked.append(dask)
+        raise LeaseLost("another")
+
+    monkeypatch.setattr(deployed, "build_under_prefect", build)
+    monkeypatch.delenv("INDEXMILL_DASK", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("INDEXMILL_DASK", variable)
+    path = write_settings(tmp_path / "i.yaml", settings(tmp_path / "store", write_corpus(tmp_path / "c", documents(1))))
+    deployed.refresh.fn(str(path), dask=parameter)
+    deployed.backfill.fn(str(path), dask=parameter)
+    assert asked == [used, used]
+
+
 def test_automations_know_every_flow_and_every_state_of_theirs() -> None:
     from flows import deployed
 

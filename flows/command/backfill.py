@@ -55,13 +55,15 @@ def command(
     if wave_shards is not None:
         run["wave_shards"] = wave_shards
     configuration = configured(options, {"run": run, **budget_of(budget_tokens, budget_cost)})
+    progress = progress_of()
+    progress.doing("starting")
 
     from flows.run import build_under_prefect
     from tasks.backfill import Waves
 
     outcome = build_under_prefect(
         configuration,
-        progress=progress_of(),
+        progress=progress,
         cold=cold,
         allow_shrink=allow_shrink,
         retry_refused=retry_refused,

@@ -67,12 +67,14 @@ def command(
     if workers is not None:
         run["workers"] = workers
     configuration = configured(options, {"run": run, **budget_of(budget_tokens, budget_cost)})
+    progress = progress_of()
+    progress.doing("looking at the corpus")
     if dask is None:
         start_where_work_is_expected(configuration)
 
+    progress.doing("starting")
     from flows.run import build_under_prefect
 
-    progress = progress_of()
     approved = None
     if plan_file is not None or max_cost is not None:
         from flows.plan import make_plan, read_plan

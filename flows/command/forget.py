@@ -81,9 +81,11 @@ def command(
     def build() -> None:
         from flows.run import build_under_prefect
 
+        progress = progress_of()
         try:
-            build_under_prefect(configuration, progress=progress_of(), allow_shrink=allow_shrink, dask=dask)
+            build_under_prefect(configuration, progress=progress, allow_shrink=allow_shrink, dask=dask)
         except BaseException:
+            progress.close()
             click.echo("the documents are left out from now on, but nothing was removed yet: run it again", err=True)
             raise
 

@@ -62,13 +62,16 @@ def command(
     if workers is not None:
         run["workers"] = workers
     configuration = configured(options, {"run": run})
+    progress = progress_of()
+    progress.doing("starting")
 
     from flows.plan import make_plan, write_plan
     from tasks.plan import Approved
 
     plan = make_plan(
-        configuration, progress=progress_of(), cold=cold, allow_shrink=allow_shrink, retry_refused=retry_refused
+        configuration, progress=progress, cold=cold, allow_shrink=allow_shrink, retry_refused=retry_refused
     )
+    progress.close()
     if output is not None:
         write_plan(output, plan)
     if options.json:

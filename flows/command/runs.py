@@ -34,7 +34,7 @@ def command(options: Options, run_id: str | None) -> None:
     if options.json:
         options.print_json({"runs": listed})
         return
-    names = ["run", "state", "exit_code", "version", "started", "quarantined"]
+    names = ["run", "state", "exit_code", "version", "command", "started", "seconds", "quarantined"]
     click.echo(table(names, [[blank(run[name]) for name in names] for run in listed]))
 
 
@@ -53,13 +53,26 @@ def _shown(run: Run) -> dict[str, Any]:
         "candidate": run.candidate,
         "started": run.started,
         "ended": end.ended if end else None,
+        "seconds": run.seconds,
         "quarantined": run.quarantined,
         "error": end.error if end else None,
         "plan": end.plan if end else None,
     }
 
 
-_FACTS = ("run", "command", "state", "exit_code", "version", "parent", "candidate", "started", "ended", "quarantined")
+_FACTS = (
+    "run",
+    "command",
+    "state",
+    "exit_code",
+    "version",
+    "parent",
+    "candidate",
+    "started",
+    "ended",
+    "seconds",
+    "quarantined",
+)
 
 _COLUMNS = {
     "parts_made": "made",

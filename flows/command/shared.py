@@ -12,7 +12,7 @@ from indexmill.command.options import Options
 from schemas.config import Configuration, load_configuration
 
 if TYPE_CHECKING:
-    from tasks.report import Progress
+    from flows.progress import Lines
 
 __all__ = ["blank", "budget_of", "budgeted", "configured", "progress_of", "quality_lines"]
 
@@ -56,11 +56,14 @@ def configured(options: Options, overrides: dict[str, Any] | None = None) -> Con
     return load_configuration(options.configuration_path(), overrides)
 
 
-def progress_of() -> Progress:
-    """Bars on a terminal, plain lines elsewhere."""
+def progress_of() -> Lines:
+    """Bars on a terminal, plain lines elsewhere; they end with the command at work, before it says how it ended."""
     from flows.progress import Lines, TerminalBars
 
-    return TerminalBars() if sys.stderr.isatty() else Lines()
+    progress = TerminalBars() if sys.stderr.isatty() else Lines()
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.call_on_close(progress.close)
+    return progress
 
 
 def quality_lines(quality: Mapping[str, Any]) -> Iterator[str]:

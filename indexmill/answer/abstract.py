@@ -7,7 +7,6 @@ each task.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from indexmill.answer.answers import run_to_its_end
 from indexmill.answer.asking import Ask, Patience
 from indexmill.answer.prompts import prompt
+from indexmill.answer.turns import Turns
 from indexmill.errors import BadInput
 from indexmill.evaluate import Question
 from indexmill.models.llm import LLM, Request, data_block
@@ -82,7 +82,7 @@ def abstract_questions(
     )
 
     async def asked() -> Written:
-        ask = Ask(llm, asyncio.Semaphore(1), max_output_tokens, Patience(deadline_seconds=deadline_seconds))
+        ask = Ask(llm, Turns(1), max_output_tokens, Patience(deadline_seconds=deadline_seconds))
         said = await ask(request)
         return Written(tuple(questions_of(said)), ask.calls, ask.input_tokens, ask.output_tokens)
 

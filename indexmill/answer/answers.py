@@ -13,6 +13,7 @@ import numpy.typing as npt
 from indexmill.answer.asking import Ask, Patience
 from indexmill.answer.base import Answer, Answering, Said, context_tokens
 from indexmill.answer.quotation import Quotation
+from indexmill.answer.turns import Turns, all_of
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.llm import LLM
@@ -84,7 +85,7 @@ def answers(
     model = None if llm is None else str(llm.fingerprint.get("model", ""))
     patience = Patience(deadline_seconds=deadline_seconds)
 
-    async def one(question: str, hits: list[Hit], turns: asyncio.Semaphore) -> Answer:
+    async def one(question: str, hits: list[Hit], turns: Turns) -> Answer:
         ask = None if llm is None else Ask(llm, turns, max_output_tokens, patience)
         error = None
         try:
@@ -116,9 +117,9 @@ def answers(
         )
 
     async def all_of_them() -> list[Answer]:
-        turns = asyncio.Semaphore(concurrency)
+        turns = Turns(concurrency)
         pairs = zip(questions, contexts, strict=True)
-        return await asyncio.gather(*(one(question.strip(), hits, turns) for question, hits in pairs))
+        return await all_of(one(question.strip(), hits, turns) for question, hits in pairs)
 
     return run_to_its_end(all_of_them())
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from indexmill.answer.turns import Turns
 from indexmill.models.llm import LLM, Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmUnusable
 from indexmill.models.readable import BadAnswer, value_of
@@ -51,7 +52,7 @@ class Ask:
     """
 
     llm: LLM
-    turns: asyncio.Semaphore
+    turns: Turns
     max_output_tokens: int
     patience: Patience = field(default_factory=Patience)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -79,7 +80,7 @@ class Ask:
             raise _unusable(bad, completion) from None
 
     async def _complete(self, request: Request, correction: tuple[str, str] | None) -> Completion:
-        async with self.turns:
+        async with self.turns.turn():
             ends = time.monotonic() + self.patience.deadline_seconds
             for attempt in itertools.count(1):
                 self.calls += 1
@@ -89,15 +90,18 @@ class Ask:
                     if isinstance(error.billed, Completion):
                         self._count(error.billed)
                     wait = (error.retry_after or 0.0) + random.uniform(0.5, 1.0) * _FIRST_WAIT * 2 ** (attempt - 1)  # noqa: S311 - nothing secret
-                    if not error.retry:
+                    if not error.retry or self.turns.ended:
                         raise
                     if attempt >= self.patience.attempts or time.monotonic() + wait > ends:
                         error.args = (f"{error}; gave up after {attempt} {'attempts' if attempt > 1 else 'attempt'}",)
                         raise
+                    failed = error
                 else:
                     self._count(completion)
                     return completion
                 await self.sleep(wait)
+                if self.turns.ended:
+                    raise failed
         raise AssertionError("unreachable")
 
     def _count(self, completion: Completion) -> None:

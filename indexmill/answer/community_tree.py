@@ -11,7 +11,6 @@ no answer from the collection.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from indexmill.answer.base import Bill, Said, context_tokens, prompt_tokens, tex
 from indexmill.answer.levels import MARKS, Level, content_of, joined, levels_of, lines_of, within
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.prompts import prompt
+from indexmill.answer.turns import all_of
 from indexmill.canonical import canonical_json
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
@@ -149,7 +149,7 @@ class AdaptiveFiltering:
         if self._direct is not None:
             return await self._direct.answer(question, hits, ask)
         filters = self.filters(question, hits, ask.max_output_tokens)
-        answers = await asyncio.gather(*(asked_or_not(ask, one.request) for one in filters))
+        answers = await all_of(asked_or_not(ask, one.request) for one in filters)
         answered = [(one, said) for one, said in zip(filters, answers, strict=True) if not isinstance(said, LlmError)]
         failed = [(one, said) for one, said in zip(filters, answers, strict=True) if isinstance(said, LlmError)]
         if not answered:

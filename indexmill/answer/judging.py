@@ -8,7 +8,6 @@ place. A criterion is won where both verdicts name the same answer, else it is a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from indexmill.answer.answers import run_to_its_end
 from indexmill.answer.asking import Ask, Patience, asked_or_not
 from indexmill.answer.base import Answer, Bill, prompt_tokens, text_tokens
 from indexmill.answer.prompts import prompt
+from indexmill.answer.turns import Turns, all_of
 from indexmill.evaluate import Question
 from indexmill.models.llm import LLM, Request, data_block
 from indexmill.models.llm_errors import LlmError
@@ -118,7 +118,7 @@ def judge(
     """
     asked = prompt("judge", prompts)
 
-    async def one(question: Question, pair: tuple[Answer, Answer], turns: asyncio.Semaphore) -> Verdict:
+    async def one(question: Question, pair: tuple[Answer, Answer], turns: Turns) -> Verdict:
         missing = [name for (name, _), answer in zip((first, second), pair, strict=True) if answer.error is not None]
         if missing:
             return Verdict({}, {}, f"{' and '.join(missing)} did not answer")
@@ -127,16 +127,16 @@ def judge(
             return Verdict(dict.fromkeys(CRITERIA, "tie"), {})
         ask = Ask(llm, turns, max_output_tokens, Patience(deadline_seconds=deadline_seconds))
         requests = (_request(asked, question.question, two, max_output_tokens) for two in (texts, texts[::-1]))
-        there, back = await asyncio.gather(*(asked_or_not(ask, request) for request in requests))
+        there, back = await all_of(asked_or_not(ask, request) for request in requests)
         spent = (ask.calls, ask.input_tokens, ask.output_tokens)
         if isinstance(there, LlmError) or isinstance(back, LlmError):
             return Verdict({}, {}, str(there if isinstance(there, LlmError) else back), *spent)
         return Verdict(*judged(there, back), None, *spent)
 
     async def all_of_them() -> list[Verdict]:
-        turns = asyncio.Semaphore(concurrency)
+        turns = Turns(concurrency)
         pairs = zip(questions, zip(first[1], second[1], strict=True), strict=True)
-        return await asyncio.gather(*(one(question, pair, turns) for question, pair in pairs))
+        return await all_of(one(question, pair, turns) for question, pair in pairs)
 
     return Judgement(first[0], second[0], tuple(questions), tuple(run_to_its_end(all_of_them())))
 

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from indexmill.models.headway import headway
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
@@ -179,8 +181,11 @@ class _Pooled(ABC):
             size = max(1, self.tokens_per_pass // max(1, length))
             batches += [rows[at : at + size] for at in range(0, len(rows), size)]
         every = self._all_hidden(np.stack([tokens[row].ids for row in batch]) for batch in batches)
+        done, total = 0, sum(length * len(rows) for length, rows in by_length.items())
         for batch, hidden in zip(batches, every, strict=True):
             yield batch, hidden, [tokens[row] for row in batch]
+            done += sum(len(tokens[row].ids) for row in batch)
+            headway(done, total)
 
 
 class Tokeniser:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from indexmill.errors import IndexmillError
+from indexmill.models.headway import headway
 from indexmill.models.llm import LLM, Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmRejected
 from indexmill.models.openai_llm import open_llm
@@ -165,6 +166,7 @@ class _Asking:
     failure: Exception | None = None
     rejected: list[tuple[str, Request, LlmRejected]] = field(default_factory=list)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    distinct: int = 0  # prompts
 
     @property
     def model(self) -> str:
@@ -178,6 +180,7 @@ class _Asking:
         for key, request in zip(keys, requests, strict=True):
             distinct.setdefault(key, request)
         results: dict[str, Answer | Refusal] = {}
+        self.distinct = len(distinct)
         waiting = iter(distinct.items())
         workers = min(self.asking.settings.concurrency, len(distinct))
         await asyncio.gather(*(self._work(waiting, results) for _ in range(workers)))
@@ -195,6 +198,7 @@ class _Asking:
                 return
             try:
                 results[key] = await self._one(key, request)
+                headway(len(results), self.distinct)
             except _Stopped:
                 return
             except Exception as error:

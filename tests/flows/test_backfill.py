@@ -45,7 +45,7 @@ class Told(Silent):
 
     said: list[str] = field(default_factory=list)
 
-    def end(self, stage: str, summary: str) -> None:
+    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
         self.said.append(f"{stage}: {summary}")
 
     def note(self, message: str) -> None:

@@ -17,6 +17,7 @@ from distributed import Client
 from flows import cluster
 from flows.cluster import DaskExecutor, open_cluster
 from indexmill.errors import BadInput, IndexmillError
+from indexmill.models.headway import headway
 from storage.folder import init_store
 from tasks.executor import Call, InlineExecutor
 
@@ -94,6 +95,26 @@ def test_calls_are_submitted_a_window_ahead_of_their_results(client: Client, mon
         assert asked <= window + done
         results.append(value)
     assert sorted(results) == list(range(5 * window))
+
+
+def half_done(for_file: Path) -> int:
+    while not for_file.exists():
+        time.sleep(0.01)
+        headway(3, 6)
+    return 7
+
+
+def test_a_worker_tells_how_far_its_call_is(client: Client, tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+
+    def hear(done: int, total: int) -> None:
+        heard.append((done, total))
+        (tmp_path / "heard").touch()
+
+    call = Call("half-done", half_done, (tmp_path / "heard",), heard=hear)
+    assert list(DaskExecutor(client).run([call])) == [(call, 7)]
+    assert heard[0] == (3, 6)
+    assert len(heard) <= 2  # twice a second, not for each step
 
 
 def test_nothing_to_do_is_done_at_once(client: Client) -> None:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +151,13 @@ def test_the_real_command_finds_nothing_to_do(built: Built, store: Path, tmp_pat
         assert again.left_behind() == {}
 
 
-def interrupted(built: Built, folder: Path, stop: Callable[[Command], None]) -> Command:
+def interrupted(
+    built: Built, folder: Path, stop: Callable[[Command], None], environment: Mapping[str, str] | None = None
+) -> Command:
     """A build that `stop` ends, held against what every interrupted build promises, and finished by another."""
     root = folder / "store"
     configuration = write_settings(folder / "i.yaml", settings(root, built.corpus, run={"workers": 1}))
-    with command(folder, "build", "-c", configuration, "--json") as stopped:
+    with command(folder, "build", "-c", configuration, "--json", environment=environment) as stopped:
         stop(stopped)
         assert stopped.wait(60) == 130, stopped.err
         assert stopped.left_behind() == {}
@@ -165,7 +167,12 @@ def interrupted(built: Built, folder: Path, stop: Callable[[Command], None]) -> 
     assert [*stopped.home.rglob("*"), *stopped.temporary.rglob("*"), *stopped.current.rglob("*")] == []
     opened = open_store(root)
     (ended,) = runs.list_runs(opened)
-    assert (ended.state, ended.exit_code, ended.version) == ("failed", 130, None)
+    assert (ended.state, ended.exit_code, ended.version) == ("interrupted", 130, None)
+    assert ended.end is not None
+    named = "Ctrl-C" if "Ctrl-C again" in stopped.err else "SIGTERM"
+    assert ended.end.error == f"interrupted by {named}: what was finished is kept, the next run goes on"
+    again = {"Ctrl-C": "Ctrl-C again", "SIGTERM": "a second signal"}[named]
+    assert f"interrupted: ending what is under way; {again} ends it at once\n" in stopped.lines
     lease = holding(opened)
     assert lease is not None
     assert lease.released
@@ -216,6 +223,23 @@ def test_sigterm_while_the_fork_server_starts_ends_the_build_at_once(built: Buil
         running.signal(signal.SIGTERM)
 
     interrupted(built, tmp_path, stop)
+
+
+def test_sigterm_while_the_scheduler_starts_is_told_in_one_line(built: Built, tmp_path: Path) -> None:
+    signalling = tmp_path / "signalling.py"
+    signalling.write_text(
+        """
+import os, signal, sys
+
+
+def dask_setup(scheduler):
+    sys.indexmill_held = scheduler  # it is there until the process ends
+    os.kill(os.getpid(), signal.SIGTERM)
+""",
+        encoding="utf-8",
+    )
+    preload = {"DASK_DISTRIBUTED__SCHEDULER__PRELOAD": json.dumps([str(signalling)])}
+    interrupted(built, tmp_path, lambda running: None, preload)
 
 
 def test_modules_in_the_current_folder_are_not_taken_for_our_own(built: Built, tmp_path: Path) -> None:
@@ -408,13 +432,16 @@ def test_runs_lists_every_run_and_shows_one(run: Run, built: Built) -> None:
     assert (listed["state"], listed["exit_code"], listed["version"], listed["quarantined"]) == ("published", 0, 1, 2)
     shown = run.json("runs", listed["run"], "--store", built.store)
     told = json.loads(built.out)
+    assert (listed["command"], listed["seconds"]) == ("build", pytest.approx(told["seconds"], abs=3.0))
     assert (shown, shown["run"]) == (listed, told["run"])
     assert sum(stage["parts_made"] for stage in shown["stages"].values()) == told["parts_made"]
     assert sum(stage.get("vectors_made", 0) for stage in shown["stages"].values()) == told["vectors_made"]
     assert run("runs", "--store", built.store) == 0
     header, line = run.out.splitlines()
-    assert header.split() == ["run", "state", "exit_code", "version", "started", "quarantined"]
-    assert line.split()[:4] == [told["run"], "published", "0", "1"]
+    assert header.split() == ["run", "state", "exit_code", "version", "command", "started", "seconds", "quarantined"]
+    assert line.split() == [
+        *(told["run"], "published", "0", "1", "build", listed["started"], str(listed["seconds"]), "2")
+    ]
     assert run("runs", told["run"], "--store", built.store) == 0
     assert "state: published" in run.out
     assert re.search(r"^embed +\d+ +0 ", run.out, re.MULTILINE)

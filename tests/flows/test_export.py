@@ -65,7 +65,7 @@ class Told(Silent):
     def advance(self, stage: str, parts: int = 1) -> None:
         self.done += parts
 
-    def end(self, stage: str, summary: str) -> None:
+    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
         self.ended = summary
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -19,7 +22,9 @@ from schemas.config import Configuration
 from storage.folder import init_store
 from tests.corpora import documents, write_corpus
 from tests.flows import children
+from tests.flows.commands import command, write_settings
 
+SHORT = "/tmp"  # noqa: S108 - the path itself is what counts
 PRELOADED = """
 import json, os, sys
 import flows.worker
@@ -35,6 +40,54 @@ def test_what_it_imports_starts_no_thread_that_a_fork_would_lack() -> None:
     assert told["threads"].count(told["threads"][0]) == 1
     assert {"distributed", "tasks"} <= set(told["modules"])
     assert not {"polars", "openvino", "torch", "prefect"} & set(told["modules"])
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short path, gone after the test."""
+    with tempfile.TemporaryDirectory(dir=SHORT) as folder:
+        yield Path(folder)
+
+
+def test_a_build_works_where_the_path_of_temporary_files_is_long(short: Path, tmp_path: Path) -> None:
+    far = short / "home" / ("t" * 150)
+    far.mkdir(parents=True)
+    runtime = short / "run"
+    runtime.mkdir(mode=0o700)
+    corpus = write_corpus(tmp_path / "corpus.jsonl", documents(6))
+    chosen = children.settings(tmp_path / "store", corpus, run={"workers": 1})
+    configuration = write_settings(tmp_path / "i.yaml", chosen)
+    environment = {"TMPDIR": str(far), "XDG_RUNTIME_DIR": str(runtime)}
+    with command(tmp_path, "build", "-c", configuration, "--json", environment=environment) as build:
+        seen: set[tuple[str, int]] = set()
+        while build.running:
+            with contextlib.suppress(FileNotFoundError):
+                seen |= {(path.name[:5], path.stat().st_mode & 0o777) for path in runtime.iterdir()}
+            time.sleep(0.05)
+        assert build.wait() == 0, build.err
+        assert build.left_behind() == {}
+    assert build.json()["published"]
+    assert seen == {("pymp-", 0o700)}
+    assert [*far.iterdir(), *runtime.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("usual", "runtime", "used"),
+    [
+        ("/short", "/run/user/7", "/short"),
+        ("/" + 150 * "t", "/run/user/7", SHORT),  # that of another user, or of nobody
+        ("/" + 150 * "t", "relative", SHORT),
+        ("/" + 150 * "t", "/" + 90 * "r", SHORT),
+    ],
+)
+def test_the_socket_has_a_path_that_the_system_takes(
+    usual: str, runtime: str, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", usual)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+    with fork_server._short_temporary_folder():
+        assert tempfile.gettempdir() == used
+    assert tempfile.gettempdir() == usual
 
 
 @pytest.fixture

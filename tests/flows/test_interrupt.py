@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from flows.interrupt import stoppable
+from flows.operation import operation
+from storage import runs
+from storage.folder import init_store
 from tasks.build import Build
 
 
@@ -47,6 +51,47 @@ def test_a_signal_stops_the_stages_and_is_raised_when_they_have_ended() -> None:
     with pytest.raises(KeyboardInterrupt):
         run()
     assert (build.stops, done) == (1, ["stage"])
+
+
+def test_a_first_signal_tells_at_once_what_it_does() -> None:
+    told: list[str] = []
+    build: Any = _Stopped()
+
+    def run(number: int) -> None:
+        with stoppable(told.append) as interrupt, interrupt.stops(cast(Build, build)):
+            os.kill(os.getpid(), number)
+            told.append("a stage ends")
+
+    for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")):
+        with pytest.raises(KeyboardInterrupt, match=name):
+            run(number)
+    assert told == [
+        "interrupted: ending what is under way; a second signal ends it at once",
+        "a stage ends",
+        "interrupted: ending what is under way; Ctrl-C again ends it at once",
+        "a stage ends",
+    ]
+
+
+def test_a_signal_after_the_stages_is_told_that_the_run_is_complete() -> None:
+    told: list[str] = []
+    build: Any = _Stopped()
+    with stoppable(told.append) as interrupt:
+        with interrupt.stops(cast(Build, build)):
+            pass
+        term()
+    assert told == ["interrupted: the run is complete and is being recorded; a second signal ends it at once"]
+
+
+@pytest.mark.parametrize(("error", "by"), [(KeyboardInterrupt(), "Ctrl-C"), (KeyboardInterrupt("SIGTERM"), "SIGTERM")])
+def test_an_interrupted_run_is_recorded_as_such(tmp_path: Path, error: KeyboardInterrupt, by: str) -> None:
+    store = init_store(tmp_path / "store")
+    with pytest.raises(KeyboardInterrupt), operation(store, "build"):
+        raise error
+    (run,) = runs.list_runs(store)
+    assert run.end is not None
+    assert (run.state, run.end.exit_code) == ("interrupted", 130)
+    assert run.end.error == f"interrupted by {by}: what was finished is kept, the next run goes on"
 
 
 def test_after_the_stages_the_first_signal_changes_nothing_and_the_second_is_raised() -> None:

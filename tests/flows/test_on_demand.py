@@ -92,7 +92,7 @@ def test_sigterm_ends_a_refresh_and_its_workers(built: Built, tmp_path: Path) ->
         assert stopped.wait(60) == 130, stopped.err
         assert stopped.left_behind() == {}
     assert [*stopped.temporary.rglob("*"), *stopped.current.rglob("*")] == []
-    assert runs.list_runs(open_store(tmp_path / "store"))[-1].state == "failed"
+    assert runs.list_runs(open_store(tmp_path / "store"))[-1].state == "interrupted"
     fresh = children.settings(tmp_path / "fresh", tmp_path / "corpus.jsonl")
     assert children.build(chosen).manifest == children.build(fresh).manifest
 

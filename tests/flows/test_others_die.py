@@ -230,5 +230,5 @@ def test_sigterm_at_any_moment_ends_the_build_and_gives_the_lease_back(
     assert code in ((130,) if stage is None else (0, 130)), run.err
     if code:
         assert "Traceback" not in run.err, run.err
-    ended_recorded(root, "published" if whole_versions(root, {1: expected.manifest}) else "failed", code)
+    ended_recorded(root, "published" if whole_versions(root, {1: expected.manifest}) else "interrupted", code)
     goes_on(expected, root)

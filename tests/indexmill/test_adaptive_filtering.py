@@ -30,6 +30,7 @@ from indexmill.answer.community_tree import (
 from indexmill.answer.evaluation import Asking, bill, evaluate_answers
 from indexmill.answer.levels import content_of, levels_of
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
+from indexmill.answer.turns import Turns
 from indexmill.evaluate import Question
 from indexmill.hits import Hit
 from indexmill.models import openai_llm
@@ -125,7 +126,7 @@ def asked(
     llm = indexmill.open_llm("small", base_url=server.base_url, timeout_seconds=20.0)
 
     async def run() -> tuple[Said, Ask]:
-        ask = Ask(llm, asyncio.Semaphore(8), tokens, Patience())
+        ask = Ask(llm, Turns(8), tokens, Patience())
         return await AdaptiveFiltering(settings).answer(question, hits, ask), ask
 
     return asyncio.run(run())
@@ -455,7 +456,7 @@ def test_where_the_answer_fails_what_was_paid_is_counted() -> None:
         llm = indexmill.open_llm("small", base_url=server.base_url, timeout_seconds=20.0)
 
         async def run() -> None:
-            llm_calls.append(Ask(llm, asyncio.Semaphore(8), 1024, Patience()))
+            llm_calls.append(Ask(llm, Turns(8), 1024, Patience()))
             await AdaptiveFiltering().answer(QUESTION, HITS, llm_calls[0])
 
         with pytest.raises(LlmError, match="refusal"):

@@ -528,6 +528,25 @@ def test_a_run_that_was_ended_goes_on_from_the_answers_it_kept(run: Run, here: P
     assert f"{paid} calls were not made: their answers are in kept.jsonl" in run.out
 
 
+def test_a_run_that_is_refused_waits_for_what_it_asked_and_pays_for_nothing_twice(run: Run, here: Path) -> None:
+    asked = ("evaluate", "q.jsonl", "--answer", "-m", "dense", "-k", 1, "--answers", "kept.jsonl")
+    refused = "Who paid"
+
+    def fault(received: Received) -> str:
+        return "429-quota" if refused.encode() in received.body else "slow"
+
+    with LlmServer(replies, Faults(rule=fault)) as server:
+        configure(here, server)
+        assert run(*asked) == 2
+        assert (len(server.chats), server.billed.calls) == (3, 2)  # the two that are slow were under way
+        assert len((here / "kept.jsonl").read_bytes().splitlines()) == 2
+        server.faults = Faults()
+        server.requests.clear()
+        assert run(*asked) == 0
+        assert [question_of(one.json()) for one in server.chats] == [QUESTIONS[0].question]
+        assert server.billed.paid_twice() == {}
+
+
 def test_the_same_question_twice_is_paid_once_where_answers_are_kept(run: Run, here: Path) -> None:
     line = (here / "q.jsonl").read_text().splitlines()[0]
     (here / "twice.jsonl").write_text(f"{line}\n{line}\n{line}\n")

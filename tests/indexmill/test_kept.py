@@ -14,6 +14,7 @@ import pytest
 from indexmill import BadInput
 from indexmill.answer.asking import Ask
 from indexmill.answer.kept import Kept, KeptAnswers, KeptLlm
+from indexmill.answer.turns import Turns
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmForbidden, LlmUnusable
 
@@ -59,7 +60,7 @@ def ask(llm: Scripted, path: Path, *requests: Request) -> tuple[list[Any], Kept]
     through = KeptLlm(llm, kept)
 
     async def all_of_them() -> list[Any]:
-        turns = asyncio.Semaphore(8)
+        turns = Turns(8)
         asked = (Ask(through, turns, 64)(one) for one in requests)
         return await asyncio.gather(*asked, return_exceptions=True)
 

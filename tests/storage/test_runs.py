@@ -6,6 +6,7 @@ import pytest
 from indexmill.errors import SnapshotNotFound, StoreError
 from schemas.tables import QUARANTINE
 from storage import runs
+from storage.clock import from_timestamp
 from storage.folder import FolderStore
 from storage.refs import commit
 from storage.runs import RunEnd
@@ -43,6 +44,7 @@ def test_a_run_from_start_to_end(store: FolderStore) -> None:
     assert (run.run_id, run.state, run.version, run.quarantined, run.exit_code) == ("run1", "published", 4, 2, 0)
     assert run.end is not None
     assert run.end.report["stages"] == {"split": {"parts_made": 2}}
+    assert run.seconds == from_timestamp(CREATED) - from_timestamp(run.started)
     assert (run.start.command, run.started, run.start.parent) == ("build", "2026-01-31T02:00:00.000Z", 3)
 
 
@@ -51,6 +53,7 @@ def test_a_killed_run_is_listed_with_what_it_refused(store: FolderStore) -> None
     runs.add_quarantine(store, "run1", "ingest", refused("no-id"))
     (run,) = runs.list_runs(store)
     assert (run.state, run.exit_code, run.end, run.quarantined) == ("killed", None, None, 1)
+    assert run.seconds is None
     run_id, rows = runs.quarantine_of(store)
     assert run_id == "run1"
     assert rows.schema == QUARANTINE

@@ -28,6 +28,17 @@ def test_blocks_of_a_stage_at_the_same_time_count_once() -> None:
     assert report.to_json()["totals"]["wall_seconds"] == 11.0
 
 
+def test_what_a_stage_waited_for_is_no_work() -> None:
+    now = [0.0]
+    report = Report(lambda: now[0])
+    with report.at_work("tri_graph"):  # finding the parts that are there
+        now[0] = 1.0
+    for ended, took in ((29.0, 4.0), (31.0, 5.0), (40.0, 1.0), (40.5, 20.0)):  # on workers, partly at the same time
+        now[0] = ended
+        report.worked("tri_graph", took)
+    assert report.stage("tri_graph").wall_seconds == pytest.approx(1.0 + 20.0)
+
+
 def test_the_totals_are_the_sums_of_the_stages() -> None:
     report = Report(lambda: 0.0)
     for number, name in enumerate(("ingest", "embed", "extract"), 1):

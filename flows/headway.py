@@ -1,0 +1,34 @@
+"""Calls on Dask workers that tell the scheduler, and through it their run, how far they are."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from indexmill.models.headway import listening
+
+__all__ = ["telling"]
+
+_INTERVAL = 0.5
+"""Seconds between two events of a call, and before the first: short calls send none."""
+
+
+def telling(topic: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function on a worker; events of a topic, ``[key, done, total]``, tell how far it is."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    told = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= _INTERVAL:
+            told = now
+            with contextlib.suppress(Exception):  # the work matters, not what is told of it
+                worker.log_event(topic, [key, done, total])
+
+    with listening(tell):
+        return function(*arguments)

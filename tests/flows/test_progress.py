@@ -1,0 +1,155 @@
+"""What a run tells a log and a terminal while it works."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from flows import progress
+from flows.progress import Lines, TerminalBars
+from flows.run import build_inline
+from schemas.config import Configuration
+from tasks.report import Silent
+from tests.corpora import documents, write_corpus
+from tests.flows.children import settings
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that stands until it is set."""
+    clock = [100.0]
+    monkeypatch.setattr("flows.progress.time.monotonic", lambda: clock[0])
+    return clock
+
+
+def moving(stream: io.StringIO) -> str:
+    """The moving line as it stands."""
+    return stream.getvalue().rpartition("\x1b[K")[2]
+
+
+def test_a_log_hears_every_ten_seconds_how_far_the_part_at_work_is(now: list[float]) -> None:
+    told = io.StringIO()
+    lines = Lines(told)
+    lines.doing("starting")
+    lines.begin("embed", 2)
+    for second, share in ((104, 0.1), (111, 0.5), (112, 0.6), (125, 0.9)):
+        now[0] = float(second)
+        lines.within("embed", "one", share)
+    lines.within("embed", "one", 0.0)
+    lines.advance("embed")
+    now[0] = 140.0
+    lines.advance("embed")
+    lines.end("embed", "2 made, 0 reused", 37.5)
+    assert told.getvalue().splitlines() == [
+        "embed: 0 of 2, 25 %",
+        "embed: 0 of 2, 45 %",
+        "embed: 2 of 2",
+        "embed: 2 made, 0 reused in 37.5 s",
+    ]
+
+
+def test_a_stage_that_has_ended_hears_nothing_more(now: list[float]) -> None:
+    told = io.StringIO()
+    lines = Lines(told)
+    lines.begin("embed", 1)
+    lines.end("embed", "1 made, 0 reused")
+    now[0] = 200.0
+    lines.within("embed", "one", 0.5)
+    assert told.getvalue() == "embed: 1 made, 0 reused in 0.0 s\n"
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 200])
+def test_the_moving_line_is_never_longer_than_the_terminal_is_wide(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    told = io.StringIO()
+    bars = TerminalBars(told)
+    bars.doing("looking at the corpus, which takes a moment")
+    for stage in ("lsh_summaries", "embed_titles", "zoom_links"):
+        bars.begin(stage, 1_000)
+        bars.within(stage, "part", 0.34)
+        bars.advance(stage, 999)
+        bars.note("something")
+    bars.close()
+    drawn = [piece for piece in re.split(r"\r\x1b\[K|\n", told.getvalue()) if piece != "something"]
+    assert any("999/1000" in piece for piece in drawn) or columns == 20
+    assert max(map(len, drawn)) < columns
+    assert drawn[-1] == ""
+
+
+def test_the_terminal_shows_how_far_a_stage_of_one_part_is(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    told = io.StringIO()
+    bars = TerminalBars(told)
+    bars.doing("starting workers")
+    assert moving(told) == "0:00  starting workers"
+    now[0] += 65.0
+    bars.begin("embed", 1)
+    assert moving(told) == f"1:05  embed {'·' * 24} 0/1"
+    now[0] += 1.0
+    bars.within("embed", "one", 0.5)
+    assert moving(told) == f"1:06  embed {'█' * 12}{'·' * 12} 0/1 50%"
+    bars.warn("careful")
+    assert f"\r\x1b[Kwarning: careful\n\r\x1b[K1:06  embed {'█' * 12}" in told.getvalue()
+    bars.end("embed", "1 made, 0 reused", 3.0)
+    assert moving(told) == "embed: 1 made, 0 reused in 3.0 s\n"
+    bars.close()
+
+
+def test_the_clock_of_a_terminal_goes_on_while_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TerminalBars, "_beat", 0.01)
+    told = io.StringIO()
+    bars = TerminalBars(told)
+    bars._start -= 59
+    bars.begin("tri_graph", 1)
+    deadline = time.monotonic() + 20
+    while "1:00  tri_graph" not in told.getvalue():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    bars.close()
+    assert moving(told) == ""
+    length = len(told.getvalue())
+    time.sleep(0.05)
+    assert len(told.getvalue()) == length
+
+
+def test_a_terminal_tells_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        import fcntl
+        import struct
+        import termios
+
+        assert progress._columns(terminal) == 80  # nobody has said
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        assert progress._columns(terminal) == 60
+    os.close(ours)
+    assert progress._columns(io.StringIO()) == 80
+
+
+class Shares(Silent):
+    """What a run tells of parts that are being made."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, list[float]] = {}
+
+    def within(self, stage: str, part: str, share: float) -> None:
+        self.of.setdefault(stage, []).append(share)
+
+
+def test_a_build_of_one_shard_tells_how_far_its_vectors_are(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus.jsonl", documents(30, words=200))
+    chosen = settings(tmp_path / "store", corpus, shards={"document_tokens": 1_000_000})
+    told = Shares()
+    build_inline(Configuration.model_validate(chosen), progress=told)
+    shares = told.of["embed"]
+    assert shares[-1] == 0.0  # the part is made
+    assert len(shares) > 5
+    assert max(shares) == 1.0
