@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from indexmill.packs import write_pack
 from storage.protocol import Store
+from storage.writing import writing_to_store
 
 __all__ = ["put_pack"]
 
@@ -19,9 +20,10 @@ def put_pack(store: Store, run_id: str, arrays: Mapping[str, NDArray[Any]]) -> t
     """Keep arrays as one blob; returns its digest and length.
 
     The file is written in a folder of its own in the run's scratch folder, so that two tasks, or a retried one, never
-    meet; it becomes the blob without a copy.
+    meet; it becomes the blob without a copy. Raises DiskFull or StoreNotWritable where it cannot be written.
     """
-    with tempfile.TemporaryDirectory(dir=store.scratch(run_id), prefix="pack-") as folder:
+    scratch = store.scratch(run_id)
+    with writing_to_store(scratch / "pack"), tempfile.TemporaryDirectory(dir=scratch, prefix="pack-") as folder:
         path = Path(folder) / "pack"
         size = write_pack(path, arrays)
         return store.put_blob(path), size

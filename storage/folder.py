@@ -29,7 +29,7 @@ from indexmill.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, c
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
 from storage.protocol import Kept, Names
-from storage.writing import writing
+from storage.writing import writing_to_store
 
 __all__ = ["FolderStore", "check_free", "init_store", "open_store", "sync_folder"]
 
@@ -49,7 +49,7 @@ def init_store(path: Path | str) -> FolderStore:
         return FolderStore(root)
     if root.exists() and not root.is_dir():
         raise ConfigurationError(f"{root} is a file; a store is a folder: give another name")
-    with _writing(root):
+    with writing_to_store(root):
         _make_folders(Path(root.anchor), root)
         if not _others(root):
             _create(root, STORE_FILE, canonical_json({"format_version": FORMAT_VERSION}))
@@ -127,7 +127,7 @@ class FolderStore:
             return self._put_file(data)
         digest = digest_of(data)
         if not self._refresh(digest):
-            with _writing(self.root / blob_path(digest)), _temporary(self.root) as (temporary, descriptor):
+            with writing_to_store(self.root / blob_path(digest)), _temporary(self.root) as (temporary, descriptor):
                 write_all(descriptor, data)
                 self._name_blob(temporary, descriptor, digest)
         return digest
@@ -137,7 +137,7 @@ class FolderStore:
         if ours:
             digest, _ = hash_file(path)
             if not self._refresh(digest):
-                with _writing(self.root / blob_path(digest)):
+                with writing_to_store(self.root / blob_path(digest)):
                     descriptor = os.open(path, os.O_RDONLY)
                     try:
                         os.fchmod(descriptor, path.stat().st_mode & 0o444)
@@ -146,7 +146,7 @@ class FolderStore:
                         os.close(descriptor)
             return digest
         hashed = hashlib.sha256()
-        with path.open("rb") as source, _writing(self.root), _temporary(self.root) as (temporary, descriptor):
+        with path.open("rb") as source, writing_to_store(self.root), _temporary(self.root) as (temporary, descriptor):
             while piece := source.read(_PIECE):
                 hashed.update(piece)
                 write_all(descriptor, piece)
@@ -158,7 +158,7 @@ class FolderStore:
     def _refresh(self, digest: str) -> bool:
         """Give a blob that is there, and whole, a new time: garbage collection spares what is young."""
         path = self.root / blob_path(digest)
-        with _writing(path):
+        with writing_to_store(path):
             try:
                 if not path.exists():
                     return False
@@ -213,7 +213,7 @@ class FolderStore:
 
     def create(self, name: str, data: bytes) -> bool:
         """Publish a record under a name: True if this call made it, False if the name exists."""
-        with _writing(self.root / check_name(name)):
+        with writing_to_store(self.root / check_name(name)):
             return _create(self.root, name, data)
 
     def get(self, name: str) -> bytes:
@@ -250,7 +250,7 @@ class FolderStore:
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there."""
         path = self.root / check_name(name)
-        with _writing(path), _temporary(self.root) as (temporary, descriptor):
+        with writing_to_store(path), _temporary(self.root) as (temporary, descriptor):
             write_all(descriptor, data)
             _sync_file(descriptor)
             fault_point(f"replace {name}")
@@ -262,7 +262,7 @@ class FolderStore:
     def delete(self, name: str) -> None:
         """Remove a record, or a blob by its path; nothing happens if there is none."""
         path = self.root / check_name(name)
-        with _writing(path):
+        with writing_to_store(path):
             fault_point("delete")
             path.unlink(missing_ok=True)
             fault_point("deleted")
@@ -272,7 +272,7 @@ class FolderStore:
     def scratch(self, run_id: str) -> Path:
         """A folder for the files of a run, on the same disk as the blobs."""
         folder = self.root / check_name(f"{TEMPORARY}/run-{run_id}")
-        with _writing(folder):
+        with writing_to_store(folder):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -412,15 +412,6 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def _writing(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Say what a failed write means for the user."""
-    return writing(
-        path,
-        full="free some space and run again, nothing is lost, and the next run goes on",
-        forbidden="give a store that this user may write to",
-    )
 
 
 def _unless_gone(error: OSError) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from indexmill.errors import DiskFull, IndexmillError, StoreError, StoreNotWritable
 
-__all__ = ["writing"]
+__all__ = ["writing", "writing_to_store"]
 
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
@@ -30,6 +30,15 @@ def writing(path: Path, *, full: str, forbidden: str) -> Iterator[None]:
         if error.errno in _NOT_ALLOWED:
             raise StoreNotWritable(f"{path} cannot be written: {error.strerror}; {forbidden}") from error
         raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def writing_to_store(path: Path) -> contextlib.AbstractContextManager[None]:
+    """The same for a path of a store."""
+    return writing(
+        path,
+        full="free some space and run again, nothing is lost, and the next run goes on",
+        forbidden="give a store that this user may write to",
+    )
 
 
 def _folder_of(path: Path) -> Path:

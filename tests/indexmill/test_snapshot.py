@@ -163,8 +163,11 @@ def test_what_no_version_publishes_opens_by_its_manifest_and_by_the_run_that_lef
 
 
 def test_what_is_not_there_is_named(tmp_path: Path, store: Path) -> None:
-    with pytest.raises(SnapshotNotFound, match="not an index store"):
+    with pytest.raises(SnapshotNotFound, match=r"no index yet in .*nowhere: run `indexmill build`"):
         indexmill.open(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SnapshotNotFound, match="not an index store"):
+        indexmill.open(tmp_path / "file")
     with pytest.raises(SnapshotNotFound, match="no version 7"):
         indexmill.open(store, version=7)
     with pytest.raises(SnapshotNotFound, match="no alias 'prod'"):

@@ -27,7 +27,7 @@ from indexmill.errors import (
     UnsupportedFormat,
 )
 from indexmill.layout import blob_path
-from storage import faults
+from storage import arrays, faults
 from storage.folder import FolderStore, init_store, open_store
 from storage.processes import this_process
 from tests.storage import children
@@ -257,6 +257,15 @@ def check_against_a_dictionary(store: FolderStore, operations: list[tuple[str, i
 
 
 # Failures of the system below
+
+
+def test_a_disk_that_fills_up_under_a_pack_is_named(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(arrays, "write_pack", full)
+    with pytest.raises(DiskFull, match=f"the disk of {store.scratch('r')} is full: free some space and run again"):
+        arrays.put_pack(store, "r", {})
 
 
 @pytest.mark.parametrize(
