@@ -7,3 +7,13 @@ import os
 # One thread per library: pytest runs a process per core, and results must not depend on the machine.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(_name, "1")
+
+from hypothesis import HealthCheck, settings  # noqa: E402 - after the environment is set
+
+# How long an example takes says nothing about the code where the machine is busy; pytest's own timeout ends what hangs.
+settings.register_profile(
+    "any machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("any machine")

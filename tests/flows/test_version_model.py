@@ -35,7 +35,7 @@ def three_versions(root: Path) -> FolderStore:
     return open_store(root)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(steps=STEPS)
 def test_versions_holds_and_aliases_follow_the_order_of_the_steps_alone(
     steps: list[tuple[str, int, str, float]],

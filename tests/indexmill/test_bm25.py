@@ -110,7 +110,7 @@ def test_common_words_count_where_a_question_has_no_others() -> None:
 words = st.lists(st.sampled_from(["lamp", "river", "town", "of", "bridge", "藤原"]), max_size=8).map(" ".join)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     texts=st.lists(words, max_size=12),
     questions=st.lists(words, max_size=6),
@@ -139,7 +139,7 @@ def exact(found: Ranked) -> tuple[list[int], bytes, set[tuple[int, int, float]]]
     return found.rows.tolist(), found.scores.tobytes(), set(parts)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(texts=st.lists(words, min_size=1, max_size=40), question=words, k=st.integers(1, 45), data=st.data())
 def test_a_filter_leaves_the_best_of_those_that_are_allowed(
     texts: list[str], question: str, k: int, data: st.DataObject

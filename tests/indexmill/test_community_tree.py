@@ -107,7 +107,7 @@ def test_an_entity_without_passages_is_not_shown_under_a_filter() -> None:
     assert tree.allowed(np.ones(1, np.bool_)).tolist() == [True, False, True, False]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_what_is_under_a_node_is_what_it_is_above_of(data: st.DataObject) -> None:
     entities = data.draw(st.integers(1, 25), label="entities")
@@ -174,7 +174,7 @@ def test_the_least_near_node_is_the_last_that_was_found() -> None:
     assert level.least.tolist() == [0.25, -0.5, 0.0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_what_is_said_for_a_question_does_not_depend_on_the_others(data: st.DataObject) -> None:
     tree = a_tree()
@@ -278,7 +278,7 @@ def test_a_passage_about_a_named_entity_counts_more_than_one_that_mentions_it() 
     assert told.amounts == pytest.approx([0.8 * 0.5 * 0.25 / 2, 0.8 * 0.5 / 2, 0.3 * 0.25])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_what_a_question_gains_does_not_depend_on_the_others(data: st.DataObject) -> None:
     tree, asked = random_tree(40, seed=data.draw(st.integers(0, 5)))

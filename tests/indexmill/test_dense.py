@@ -99,7 +99,7 @@ def test_no_rows_and_no_questions_give_no_hits() -> None:
     assert len(rows) == len(found) == 0
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     values=arrays.arrays(np.float32, st.integers(0, 300), elements=st.sampled_from([-1.0, -0.0, 0.0, 0.5, 1.0])),
     k=st.one_of(st.integers(1, 4), st.integers(1, 310)),

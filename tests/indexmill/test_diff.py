@@ -70,7 +70,7 @@ def told(found: Difference) -> dict[str, object]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(a=WORLDS, b=WORLDS, depths=st.tuples(st.integers(0, 3), st.integers(0, 3)))
 def test_documents_and_passages_are_told_as_sets_would(a: World, b: World, depths: tuple[int, int]) -> None:
     with quick_folder() as folder:

@@ -31,7 +31,7 @@ def test_no_texts_give_no_rows() -> None:
     assert vectors.shape == spans.shape == (0, 64)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_a_text_has_the_same_bits_in_any_company(texts: list[str], chance: object) -> None:
     embedder = HashEmbedder(max_tokens=24)

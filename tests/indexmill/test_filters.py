@@ -321,7 +321,7 @@ values = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     cells=st.lists(st.one_of(st.none(), values, st.lists(values, max_size=3)), min_size=1),
     wanted=values,
@@ -353,7 +353,7 @@ def compares(cell: Any, sign: str, wanted: Any) -> bool:
     return bool(compare(cell, wanted))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4),
     questions=st.integers(1, 5),

@@ -14,7 +14,7 @@ def unit(rows: int, dimension: int, seed: int) -> np.ndarray:
     return (made / np.linalg.norm(made, axis=1)[:, None]).astype(np.float32)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(1, 60), st.sampled_from([2, 24, 384, 1024]), st.integers(0, 2**32))
 def test_a_product_is_the_integer_that_it_stands_for(rows: int, dimension: int, seed: int) -> None:
     vectors = on_grid(unit(rows, dimension, seed))

@@ -190,7 +190,6 @@ def same(found: list[Walked], other: list[Walked]) -> bool:
     return all(np.array_equal(one, two) for pair in both for one, two in zip(*pair, strict=True))
 
 
-@settings(deadline=None)
 @given(graphs(), st.floats(0.05, 0.95), st.integers(0, 4))
 def test_a_walk_is_the_formula_with_dense_matrices(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]], alpha: float, steps: int
@@ -212,7 +211,6 @@ def test_a_walk_is_the_formula_with_dense_matrices(
         assert scores == pytest.approx(pi)
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_a_question_gets_in_a_batch_what_it_gets_alone(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]],
@@ -225,7 +223,7 @@ def test_a_question_gets_in_a_batch_what_it_gets_alone(
     assert same(together, alone)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graphs(), st.integers(1, 9), st.integers(1, 60))
 def test_bounds_of_memory_leave_no_trace(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]], links: int, cells: int
@@ -239,7 +237,6 @@ def test_bounds_of_memory_leave_no_trace(
         assert same(list(graph.retrieve(named, near)), expected)
 
 
-@settings(deadline=None)
 @given(graphs(), st.integers(0, 3))
 def test_what_is_retrieved_is_of_the_right_kinds(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]], most: int
@@ -266,7 +263,6 @@ def test_what_is_retrieved_is_of_the_right_kinds(
                 assert scores[left].max() <= scores[taken].min()
 
 
-@settings(deadline=None)
 @given(graphs(), st.floats(0.05, 0.95), st.integers(0, 3), st.data())
 def test_a_score_is_what_neighbours_passed_on_and_what_returned(
     drawn: tuple[Heterograph, list[tuple[np.ndarray, np.ndarray]]], restart: float, steps: int, data: st.DataObject

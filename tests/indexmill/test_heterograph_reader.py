@@ -555,7 +555,7 @@ def worlds(draw: st.DrawFn) -> tuple[dict[str, list[Text]], list[list[Unit]], li
     return shards, every, told, elements
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(worlds(), st.data())
 def test_whatever_the_graph_a_filter_shows_nothing_else_and_k_come_back(
     tmp_path_factory: pytest.TempPathFactory, world: Any, data: st.DataObject

@@ -16,7 +16,7 @@ def units(rows: int, dimensions: int, seed: int) -> np.ndarray:
     return vectors
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=6), st.integers(0, 1000))
 def test_the_named_part_is_the_projection_on_the_names(counts: list[int], seed: int) -> None:
     names, vectors = units(12, 16, seed), units(len(counts), 16, seed + 1)

@@ -41,7 +41,7 @@ def opened(tmp_path: Path, data: bytes) -> Pack:
     return open_pack(path)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(packed=st.dictionaries(names, arrays, max_size=5))
 def test_any_arrays_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, packed: dict[str, Any]) -> None:
     folder = tmp_path_factory.mktemp("packs")
@@ -202,7 +202,7 @@ def test_a_hostile_file_is_refused(tmp_path: Path, data: bytes) -> None:
         opened(tmp_path, data)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(at=st.integers(0, 200), byte=st.integers(0, 255), cut=st.integers(0, 300))
 def test_a_damaged_header_never_does_more_than_be_refused(
     tmp_path_factory: pytest.TempPathFactory, at: int, byte: int, cut: int

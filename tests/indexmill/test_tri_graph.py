@@ -356,7 +356,7 @@ def same(left: Retrieved, right: Retrieved) -> bool:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs(), st.integers(1, 15), st.integers(1, 9), st.sampled_from([1, 4, 16, 1 << 18]), st.randoms())
 def test_a_question_gets_in_any_batch_what_it_gets_alone(
     case: tuple[TriGraph, np.ndarray, list[str]], k: int, tile: int, links: int, chance: Random
@@ -390,7 +390,7 @@ def test_questions_that_touch_much_go_in_smaller_tiles(monkeypatch: pytest.Monke
     assert [len(tile) for tile in tri.tiles(Asked([heavy] * 3, np.repeat(QUESTION, 3, axis=0)), 3)] == [1, 1, 1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs(), st.integers(1, 15))
 def test_results_are_whole_distinct_and_in_order(case: tuple[TriGraph, np.ndarray, list[str]], k: int) -> None:
     tri, vectors, asked = case
@@ -411,7 +411,7 @@ def test_results_are_whole_distinct_and_in_order(case: tuple[TriGraph, np.ndarra
                 assert {a.entity, a.source} <= mentioned
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graphs())
 def test_arrays_in_pieces_or_mapped_give_the_same(
     tmp_path_factory: pytest.TempPathFactory, case: tuple[TriGraph, np.ndarray, list[str]]
@@ -443,7 +443,7 @@ def dense(matrix: Sparse, width: int) -> np.ndarray:
     return full
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs())
 def test_activation_follows_equation_5_on_full_matrices(case: tuple[TriGraph, np.ndarray, list[str]]) -> None:
     tri, vectors, asked = case
@@ -478,7 +478,7 @@ def test_activation_follows_equation_5_on_full_matrices(case: tuple[TriGraph, np
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_matrices_count_mentions_in_any_order(data: st.DataObject) -> None:
     of_passage = sorted(data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=6)))
     rows = data.draw(

@@ -64,7 +64,7 @@ def joined(graphs: list[Local]) -> Local:
     return Local(*(np.concatenate([getattr(one, field.name) for one in moved]) for field in fields(Local)))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.integers(0, 10**6), st.sampled_from([0.3, 0.9]), st.sampled_from([0.5, 2.0]), st.sampled_from([0.0, 0.4, 1.0])
 )
@@ -104,7 +104,7 @@ def test_no_entity_no_scores() -> None:
     assert not scores_of(none, FineWalk(0.9, 1.0, 0.5)).any()
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 150), st.integers(1, 9)), min_size=1, max_size=12))
 def test_a_graph_gets_to_the_bit_what_it_gets_alone(drawn: list[tuple[int, int, int]]) -> None:
     graphs = [local(seed, sentences, entities) for seed, sentences, entities in drawn]

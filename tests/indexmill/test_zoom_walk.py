@@ -70,7 +70,7 @@ def by_definition(graph: Shared, question: QuestionLinks, steps: int, restart: f
     return score
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(0, 8), st.sampled_from([0.2, 0.5, 0.8]))
 def test_the_decoupled_walk_is_the_walk_on_the_whole_matrix(seed: int, steps: int, restart: float) -> None:
     graph = made(seed)
@@ -81,7 +81,7 @@ def test_the_decoupled_walk_is_the_walk_on_the_whole_matrix(seed: int, steps: in
         assert np.allclose([asked, *score], expected, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 8))
 def test_scores_add_up_to_one(seed: int, steps: int) -> None:
     graph, question = made(seed), links(seed + 1, 16)
@@ -99,7 +99,7 @@ def test_what_is_not_followed_is_lost_and_nothing_else() -> None:
     assert 0 < whole.sum() - less.sum() < 5 * 16 * 1e-3
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 20), min_size=2, max_size=5), st.sampled_from([0.0, 1e-3, 0.05]))
 def test_questions_that_walk_together_end_where_each_ends_alone(seed: int, seeds: list[int], follow: float) -> None:
     graph = made(seed)

@@ -233,7 +233,7 @@ def test_a_name_stays_inside_the_store(store: FolderStore, name: str) -> None:
             call()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(operations=st.lists(st.tuples(st.sampled_from(["create", "delete"]), st.integers(0, 3), st.binary(max_size=20))))
 def test_a_store_behaves_like_a_dictionary_of_first_writers(
     operations: list[tuple[str, int, bytes]],

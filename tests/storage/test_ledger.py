@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.canonical import canonical_json, digest_of, strict_json
@@ -62,7 +62,7 @@ def test_a_record_that_cannot_be_used_is_replaced(store: FolderStore) -> None:
 
 
 @given(at=st.integers(min_value=0), flip=st.integers(min_value=1, max_value=255))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_changed_byte_goes_unnoticed(at: int, flip: int) -> None:
     data = bytearray(entry().to_bytes())
     data[at % (len(data) - 1)] ^= flip  # but for the newline at the end
@@ -249,6 +249,6 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, a
 
 
 @given(st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 def test_clean_json_is_read_as_it_is(value: Any) -> None:
     assert canonical_json(strict_json(canonical_json(value))) == canonical_json(value)

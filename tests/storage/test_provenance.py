@@ -34,7 +34,7 @@ def kept(records: Sequence[tuple[set[str], str]]) -> Iterator[FolderStore]:
 
 
 @given(records=RECORDS, accounted=SOME, forgotten=SOME)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_standing_answers_are_those_of_the_definition(
     records: list[tuple[set[str], str]], accounted: set[str], forgotten: set[str]
 ) -> None:
@@ -57,7 +57,7 @@ def test_the_standing_answers_are_those_of_the_definition(
 
 
 @given(records=RECORDS, start=SOME, accounted=SOME)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_was_made_of_some_ids_is_found_through_all_layers(
     records: list[tuple[set[str], str]], start: set[str], accounted: set[str]
 ) -> None:

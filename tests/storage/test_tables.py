@@ -37,7 +37,7 @@ def test_an_empty_table_keeps_its_schema(store: FolderStore, schema: pa.Schema) 
     assert describe_table(pq.read_schema(store.open_local(digest))) == describe_table(schema)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cuts=st.lists(st.integers(0, 1000), max_size=6))
 def test_equal_rows_give_equal_bytes_however_they_are_cut(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), 1000]

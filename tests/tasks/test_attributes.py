@@ -180,7 +180,7 @@ def test_one_edit_redoes_the_attributes_that_read_it_and_the_part_is_as_if_made_
     assert {label: one.outputs for label, one in fresh.items()} == {label: one.outputs for label, one in second.items()}
 
 
-@hypothesis_settings(deadline=None, max_examples=12)
+@hypothesis_settings(max_examples=12)
 @given(st.integers(0, 19), st.sampled_from(("Nobody came.", "The bridge fell.")))
 def test_an_edit_redoes_only_attributes_that_read_another_text(number: int, text: str) -> None:
     with quick_folder() as folder:

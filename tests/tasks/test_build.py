@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import indexmill
@@ -143,7 +143,7 @@ def test_a_cold_build_makes_every_part_and_the_same_bytes(tmp_path: Path) -> Non
     assert (cold.parts_reused, cold.parts_differing, cold.manifest) == (0, 0, first.manifest)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8)
 @given(data=st.data())
 def test_update_equals_rebuild(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("update")

@@ -91,7 +91,7 @@ def check(index: Chnsw, sizes: list[int], least: int) -> None:
             assert ((down >= below.start) & (down < below.stop)).all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 120), st.sampled_from(KINDS)), max_size=4),
     st.integers(1, 6),
@@ -116,7 +116,7 @@ def test_the_graph_of_every_level(
         np.testing.assert_array_equal(built.index.vectors[rows], on_grid(one.vectors[built.sources[rows]]))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.integers(0, 150),
     st.integers(0, 60),
@@ -135,7 +135,7 @@ def test_a_link_down_leads_to_the_nearest_node_below(
             assert index.down[row] == np.argmax(vectors[:low] @ vectors[row])  # the first of equal ones
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(1, 150), st.sampled_from(KINDS), st.sampled_from([10_000, 20]), st.integers(0, 10**6))
 def test_the_order_of_the_input_changes_no_bit(rows: int, kind: str, exact: int, seed: int) -> None:
     levels = [level(rows, kind, seed), level(rows // 5, "random", seed + 1)]
@@ -246,7 +246,7 @@ def test_lists_find_most_of_the_nearest_and_all_when_all_are_probed(kind: str) -
     assert np.mean(shared) > 0.9
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(0, 30),
     st.integers(1, 90),

@@ -41,7 +41,7 @@ def known(clusters: Clusters) -> dict[str, str]:
     return {node: communities[row] for node, row in zip(hex_ids(clusters.nodes), clusters.labels.tolist(), strict=True)}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(_MEMBERS)
 def test_communities_are_those_of_the_pure_code(members: Members) -> None:
     made, level = clustered(1, members)
@@ -50,7 +50,7 @@ def test_communities_are_those_of_the_pure_code(members: Members) -> None:
     assert made.joins == (len(level.ids) < len(members))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(_MEMBERS, _MEMBERS)
 def test_a_start_and_earlier_names_are_those_of_the_pure_code(now: Members, then: Members) -> None:
     made, level = clustered(1, now)

@@ -98,7 +98,7 @@ def test_pieces_are_joined_up_to_their_tokens() -> None:
     assert joined(["word " * 1_000], 10) == " ".join(["word"] * 16)  # one piece that is too long is cut
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.text("ab .", min_size=1, max_size=30), unique=True, max_size=12), st.integers(1, 40), st.data())
 def test_what_is_read_of_many_pieces_is_theirs_not_their_orders(
     pieces: list[str], tokens: int, data: st.DataObject

@@ -151,7 +151,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(st.sampled_from(["", "Vell", "Ada Marl (1)"]), st.lists(WORDS).map(" ".join)), max_size=4))
 def test_tables_hold_together_and_each_passage_is_extracted_as_if_alone(rows: list[tuple[str, str]]) -> None:
 

@@ -156,7 +156,7 @@ def edited(corpus: Corpus, passage: str, word: str) -> Corpus:
     return Corpus(corpus.passages, renamed(units), renamed(corpus.unit_entities), corpus.relations)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(0, 59), st.sampled_from(("again", "no more", "at night")), st.integers(0, 2))
 def test_an_edit_changes_what_few_attributes_are_made_of(number: int, word: str, seed: int) -> None:
     """Of the entities that stay important, those of the edited passage alone, and not even all of these."""

@@ -59,7 +59,7 @@ def test_names_that_are_nearly_the_same_are_linked_where_that_is_looked_for(stor
     assert made.outputs("hetero_graph") != night(store).outputs("hetero_graph")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(corpora())
 def test_a_pack_holds_its_graph(corpus: Corpus) -> None:
     graph = corpus.first()

@@ -59,7 +59,7 @@ def ids(layers: Sequence[Layer]) -> list[list[str]]:
     return [layer.ids for layer in layers]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.lists(st.sets(st.integers(0, 400), max_size=150), min_size=1, max_size=4),
     st.sampled_from([0, 3]),
@@ -80,7 +80,7 @@ def test_update_equals_rebuild_after_any_inserts_and_deletes(
         assert ids(updated) == ids(rebuilt)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 700), st.sampled_from([0, 2]), st.integers(1, 5))
 def test_every_passage_is_reached_once_from_the_roots(rows: int, clusters: int, most: int) -> None:
     layers = tree(passages(range(rows), clusters), bounds=Bounds(6, 12, most))

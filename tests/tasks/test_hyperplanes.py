@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.hyperplanes import BITS, MOST_DIMENSIONS, Hyperplanes
@@ -41,7 +41,6 @@ def test_two_vectors_share_a_bit_with_probability_1_minus_their_angle_over_pi(de
         assert abs(shared / tosses - printed) > 3 * tolerance
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 40),
     st.integers(0, 2),

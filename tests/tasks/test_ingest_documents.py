@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.canonical import canonical_json
@@ -186,7 +186,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["id", "title", "text", "source", "url", "metadata", "x"]), JSON))
 def test_any_record_makes_a_whole_document_or_a_known_refusal(record: dict[str, Any]) -> None:
     found = made(record)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.corpus import CorpusSettings, FieldNames
@@ -227,7 +227,6 @@ _VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(_VALUES, max_size=6), st.sampled_from([None, 1]), st.booleans(), st.integers(1, 9))
 def test_the_elements_of_an_array_are_those_of_the_parsed_array(
     values: list[Any], indent: int | None, escape: bool, size: int
@@ -281,7 +280,6 @@ def test_a_file_that_vanishes_is_unreadable(tmp_path: Path) -> None:
     assert found.reason == "unreadable-file"
 
 
-@settings(deadline=None)
 @given(
     st.binary(max_size=400),
     st.sampled_from(["a.jsonl", "a.json", "a.csv", "a.jsonl.gz", "a.jsonl.zst", "a.md", "a.txt"]),
@@ -395,7 +393,6 @@ def test_a_csv_field_of_megabytes_is_read_and_one_over_the_limit_is_passed_over(
     ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00")), min_size=1, max_size=5))
 def test_what_the_csv_module_writes_is_read_back(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     path = tmp_path_factory.mktemp("csv") / "a.csv"

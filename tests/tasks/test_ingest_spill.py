@@ -95,7 +95,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(ROWS, st.integers(1, 4), st.randoms())
 def test_documents_are_a_function_of_the_set_of_rows(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Record], files: int, shuffle: random.Random
@@ -335,7 +335,7 @@ def test_the_memory_of_a_plan_is_a_hundred_bytes_a_document(tmp_path: Path) -> N
     assert pa.total_allocated_bytes() - before < 1 << 20
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(rows=ROWS, poisonous=st.sets(st.sampled_from(["x", "y", "z"])))
 def test_poison_is_left_out_as_if_it_had_never_been_there(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Record], poisonous: set[str]

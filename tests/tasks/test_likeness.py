@@ -45,7 +45,7 @@ def test_likeness_is_the_share_of_letters_that_stay(one: str, other: str, likene
     assert alike(other, one) == pytest.approx(likeness)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.text("abcé漢", max_size=9), st.text("abcé漢", max_size=9)), max_size=8))
 def test_all_pairs_at_once_are_what_each_is_alone(pairs: list[tuple[str, str]]) -> None:
     found = likenesses(pairs)
@@ -126,7 +126,7 @@ def test_numbers_are_put_into_figures(name: str, plain: str) -> None:
     assert plain_name(name) == plain
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=30))
 def test_any_name_has_marks_and_they_are_of_its_plain_form(name: str) -> None:
     folded = canonical_name(name)

@@ -199,7 +199,7 @@ _PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(_PIECES, max_size=60).map("".join), st.sampled_from(["markdown", "html"]))
 def test_every_character_has_its_place(text: str, markup: str) -> None:
     found = visible(text, markup)  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ _PIECES = [
 _PIECES += ["|---|---|\n", "```\n", "<dl><dt>", "</dt>", "<td>", "<br>", "> ", "`c` ", "<!-- x -->", "한 ", "\xa0"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.lists(st.sampled_from(_PIECES), max_size=120).map("".join), max_size=3),
     st.sampled_from(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
@@ -166,14 +166,14 @@ def held_to_the_build(edits: list[_Edit], change: dict[str, Any], more: list[_Ed
             assert changes or found.parts.certain == found.parts.made
 
 
-@hypothesis(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@hypothesis(max_examples=8, derandomize=True)
 @given(EDITS, st.sampled_from(CHANGES), EDITS)
 def test_a_plan_says_what_the_build_then_does(edits: list[_Edit], change: dict[str, Any], more: list[_Edit]) -> None:
     held_to_the_build(edits, change, more)
 
 
 @pytest.mark.slow
-@hypothesis(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@hypothesis(max_examples=150)
 @given(EDITS, st.sampled_from(CHANGES), EDITS)
 def test_many_plans_say_what_the_build_then_does(edits: list[_Edit], change: dict[str, Any], more: list[_Edit]) -> None:
     held_to_the_build(edits, change, more)

@@ -98,7 +98,7 @@ _MEMBERS = st.lists(
 _PAIRS = st.lists(st.tuples(st.sampled_from("ABCDEFGHIJ"), st.sampled_from("ABCDEFGHIJ")), max_size=20, unique=True)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(_MEMBERS, _PAIRS, st.integers(20, 400), st.randoms())
 def test_what_is_told_fits_and_is_a_function_of_the_set(
     sizes: list[tuple[str, int]], pairs: list[tuple[str, str]], room: int, chance: Any

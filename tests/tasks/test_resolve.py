@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.names import entity_id
@@ -137,7 +137,7 @@ TOLD = st.tuples(NAMES, st.sampled_from(["", "town", "person"]), st.sampled_from
 PASSAGE = st.tuples(st.lists(NAMES, max_size=3), st.lists(TOLD, max_size=3, unique_by=lambda one: one[0].lower()))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(passages=st.lists(PASSAGE, min_size=1, max_size=6), shards=st.integers(1, 3), seed=st.integers(0, 99))
 def test_neither_the_order_of_passages_nor_their_shards_matter(
     tmp_path: Path, passages: list[Any], shards: int, seed: int

@@ -91,7 +91,7 @@ WORDS = st.sampled_from(["ada", "adda", "marl", "marle", "vell", "vel", "bay", "
 NAMES = st.lists(st.lists(WORDS, min_size=1, max_size=3).map(" ".join), max_size=14, unique=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(NAMES)
 def test_the_pairs_are_those_that_a_look_at_all_would_find(names: list[str]) -> None:
     ids = sorted(map(entity_id, names))

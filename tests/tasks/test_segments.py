@@ -62,7 +62,6 @@ def check_partition(found: Segments, rows: int, smallest: int, largest: int) -> 
         assert len(sizes) == 1
 
 
-@settings(deadline=None)
 @given(st.sampled_from(KINDS), st.integers(0, 150), BOUNDS, st.integers(0, 99))
 @example("equal", 150, (1, 1), 0)
 @example("zero", 13, (7, 13), 0)
@@ -71,7 +70,6 @@ def test_every_node_is_in_one_segment_within_bounds(kind: str, rows: int, bounds
     check_partition(segment(keys_of(rows), made(kind, rows, seed), PLANES, *bounds), rows, *bounds)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(KINDS), st.integers(0, 120), BOUNDS, st.randoms(use_true_random=False))
 def test_segments_and_their_order_are_a_function_of_the_set(
     kind: str, rows: int, bounds: tuple[int, int], random: object
@@ -85,7 +83,7 @@ def test_segments_and_their_order_are_a_function_of_the_set(
     assert np.array_equal(again.offsets, found.offsets)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.sampled_from(KINDS), st.integers(0, 60))
 def test_vectors_may_be_given_by_a_function_of_rows(kind: str, rows: int) -> None:
     keys, vectors = keys_of(rows), made(kind, rows)
@@ -137,7 +135,7 @@ def trie(keys: np.ndarray, vectors: np.ndarray, smallest: int, largest: int) -> 
     return build(list(range(len(keys))), 0, False)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from(KINDS), st.integers(1, 120), BOUNDS, st.integers(0, 999))
 def test_segments_are_those_of_the_trie(kind: str, rows: int, bounds: tuple[int, int], seed: int) -> None:
     keys, vectors = keys_of(rows), made(kind, rows, seed)
@@ -158,7 +156,7 @@ def test_neighbouring_codes_differ_in_one_bit_of_their_first_difference() -> Non
     assert np.mean(steps) < np.mean(unordered)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(20, 400))
 def test_one_more_node_redoes_segments_near_it_alone(seed: int, rows: int) -> None:
     """The rest stay: a change moves borders within the subtree that the node is in, and there seldom more than one."""
@@ -245,7 +243,6 @@ def test_the_centre_of_a_segment_is_the_mean_direction_of_its_vectors() -> None:
     assert centres(Segments(np.empty(0, np.int64), np.zeros(1, np.int64)), vectors[:0], 2).shape == (0, 2)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(KINDS), st.integers(1, 120), BOUNDS, st.integers(0, 99))
 def test_a_centre_has_the_same_bits_in_any_order_and_company(
     kind: str, rows: int, bounds: tuple[int, int], seed: int

@@ -117,7 +117,7 @@ def test_a_sentence_across_windows_is_not_cut() -> None:
     assert set(cut(sentence * 400)) == {sentence.strip()}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(
         st.one_of(

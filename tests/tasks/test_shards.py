@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.ingest.shards import assign, estimate_tokens, hash_order, id_hash, id_hashes
@@ -27,7 +27,6 @@ def bits_of(name: str) -> str:
     return "".join(f"{byte:08b}" for byte in id_hash(name))
 
 
-@settings(deadline=None)
 @given(WEIGHTS, LIMITS)
 def test_shards_partition_the_ids_within_bounds(weights: Weights, limit: int) -> None:
     shards = shards_of(weights, limit)
@@ -45,7 +44,6 @@ def test_shards_partition_the_ids_within_bounds(weights: Weights, limit: int) ->
     assert not any(other.startswith(one) for one in labels for other in labels if one != other)
 
 
-@settings(deadline=None)
 @given(WEIGHTS, LIMITS, st.randoms())
 def test_the_order_of_the_ids_does_not_matter(weights: Weights, limit: int, random: object) -> None:
     shuffled = list(weights.items())
@@ -53,7 +51,6 @@ def test_the_order_of_the_ids_does_not_matter(weights: Weights, limit: int, rand
     assert shards_of(dict(shuffled), limit) == shards_of(weights, limit)
 
 
-@settings(deadline=None)
 @given(WEIGHTS, LIMITS, st.text(max_size=8), st.integers(0, 100))
 def test_growth_splits_only_the_leaf_it_touches_and_shrinkage_joins_it_again(
     weights: Weights, limit: int, name: str, weight: int

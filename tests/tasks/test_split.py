@@ -160,7 +160,7 @@ PIECES = [
 TITLES = ["", "Title", "한" * 80, "-" * 300, "word " * 60]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from(TITLES), st.lists(st.sampled_from(PIECES), max_size=250).map("".join)), max_size=3

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import indexmill
@@ -199,9 +199,7 @@ def test_a_corpus_that_shrinks_to_nearly_nothing_and_comes_back(tmp_path: Path, 
 
 
 def bounded(examples: int) -> Any:
-    return settings(
-        max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-    )
+    return settings(max_examples=examples)
 
 
 @bounded(8)

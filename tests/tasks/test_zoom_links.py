@@ -49,7 +49,7 @@ def oracle(
     return chosen[0], chosen[1]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(2, 150), st.integers(0, 10**6), st.sampled_from([1.0, 2.0, 3.0]), st.integers(1, 12))
 def test_links_are_those_beyond_the_threshold_up_to_the_cap(rows: int, seed: int, threshold: float, cap: int) -> None:
     made = vectors(rows, seed)
@@ -62,7 +62,7 @@ def test_links_are_those_beyond_the_threshold_up_to_the_cap(rows: int, seed: int
         assert must <= held
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_an_update_ends_in_the_bits_of_a_rebuild(data: st.DataObject) -> None:
     rows, seed = data.draw(st.integers(1, 200)), data.draw(st.integers(0, 10**6))

@@ -46,7 +46,7 @@ def test_equal_vectors_are_linked_to_the_smallest_ids() -> None:
     assert weighted(graph, knn(graph, k=1)).weights.tolist() == [1.0, 1.0, 1.0]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 40), st.integers(1, 6), st.sampled_from([-1.0, 0.0, 0.3]), st.integers(1, 200), st.booleans())
 def test_knn_is_what_comparing_one_by_one_finds(size: int, k: int, threshold: float, tile: int, doubled: bool) -> None:
     ids = [f"{row:02}" for row in range(size)]
@@ -94,7 +94,7 @@ def test_codicil_by_hand() -> None:
     assert 5 not in of_a(0.5)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(2, 14), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 10**6))
 def test_codicil_is_its_formula_node_by_node(size: int, k: int, alpha: float, seed: int) -> None:
     ids = [f"{row:02}" for row in range(size)]
@@ -139,7 +139,7 @@ def test_codicil_adds_links_by_content() -> None:
     assert codicil(graph_of([], np.empty((0, 2)), NONE)).tolist() == []
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 30), st.integers(0, 4), st.integers(0, 10**6))
 def test_codicil_keeps_a_link_of_every_node_and_at_most_the_sum_of_the_roots(size: int, k: int, seed: int) -> None:
     generator = np.random.default_rng(seed)

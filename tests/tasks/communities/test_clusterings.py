@@ -52,7 +52,7 @@ def random_graph(size: int, links: int, seed: int) -> Weighted:
 
 
 @pytest.mark.parametrize("name", CLUSTERINGS)
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.integers(1, 30), st.integers(0, 60), st.integers(0, 10**6))
 def test_every_node_is_in_one_community_and_they_are_numbered_in_order(
     name: str, size: int, links: int, seed: int
@@ -103,7 +103,7 @@ def test_grain_keeps_the_size_of_communities_as_a_graph_grows() -> None:
     assert found(100, 100) == 100
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(2, 60), st.integers(1, 9), st.integers(0, 10**6))
 def test_no_community_is_larger_than_the_largest(size: int, largest: int, seed: int) -> None:
     graph = random_graph(size, 3 * size, seed)

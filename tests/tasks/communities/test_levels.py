@@ -69,7 +69,7 @@ def test_two_levels_by_hand() -> None:
     assert len(levels[1].ids) == 2
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.sets(st.integers(0, 300), max_size=70),
     st.integers(1, 4),
@@ -148,7 +148,7 @@ def test_an_unchanged_graph_keeps_its_communities_on_all_levels(seed: int) -> No
     assert memberships(tree(planted(names(*range(400)), 20, seed=seed), memberships(cold))) == memberships(cold)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 60), st.integers(0, 200), st.sampled_from([0, 5]), st.integers(0, 10**6))
 def test_leiden_from_its_own_result_stays_there(size: int, links: int, largest: int, seed: int) -> None:
     """Unless going on from there is worth more than `patience`: a bound on sizes may leave that much undone."""

@@ -31,7 +31,7 @@ def test_modularity_counts_weights() -> None:
     assert modularity(weighted_of(2), np.array([0, 1])) == 0.0
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(2, 30), st.integers(0, 10**6))
 def test_modularity_is_igraphs(size: int, seed: int) -> None:
     generator = np.random.default_rng(seed)

@@ -57,7 +57,7 @@ def test_without_names_the_title_is_the_beginning_of_the_text() -> None:
     assert made == Element("The river rose over its banks again.", "The river rose over its banks again.")
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.text(min_size=1, max_size=200), min_size=1, max_size=6), st.text(max_size=400))
 def test_an_element_always_says_something_within_bounds(texts: list[str], shown: str) -> None:
     made = extractive(read(shown=shown, S=[f"Ada saw {one}." for one in texts]), Extractive(20))

@@ -179,7 +179,7 @@ def test_links_by_hand() -> None:
     assert (links.indptr.tolist(), links.indices.tolist()) == ([0, 2, 4, 5, 6], [1, 3, 0, 2, 1, 0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(whole_graphs())
 def test_ends_are_of_the_kinds_that_they_may_be_and_no_two_nodes_are_linked_twice(
     drawn: tuple[Corpus, list[Pieces]],
@@ -209,7 +209,7 @@ def test_ends_are_of_the_kinds_that_they_may_be_and_no_two_nodes_are_linked_twic
     assert set(every["T"]) == set(corpus.passages["passage_id"].to_pylist())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(whole_graphs(), st.integers(0, 2**16))
 def test_a_graph_is_a_function_of_the_sets(drawn: tuple[Corpus, list[Pieces]], seed: int) -> None:
     corpus, pieces = drawn
@@ -228,7 +228,7 @@ def test_a_graph_is_a_function_of_the_sets(drawn: tuple[Corpus, list[Pieces]], s
     assert same(graph_of_tables(nodes, edges), graph)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(whole_graphs())
 def test_links_are_the_edges_both_ways(drawn: tuple[Corpus, list[Pieces]]) -> None:
     graph = graph_of(*drawn[1])

@@ -81,7 +81,7 @@ def test_rows_of_communities() -> None:
     assert community_rows(table, pa.array(["c", "b"]), pa.array(["x"])).tolist() == [-1, 0]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(corpora(), st.integers(0, 2**16))
 def test_communities_are_a_function_of_the_set(corpus: Corpus, seed: int) -> None:
     found = grouped(corpus.first())

@@ -35,7 +35,6 @@ def test_other_parts_of_a_graph_are_not_reached() -> None:
     assert betweenness(links(3), np.arange(3)).tolist() == [0, 0, 0]
 
 
-@settings(deadline=None)
 @given(st.integers(1, 12), st.data())
 def test_betweenness_is_that_of_another_library(size: int, data: st.DataObject) -> None:
     ends = st.integers(0, size - 1)
@@ -105,7 +104,7 @@ def test_a_star_has_one_important_entity_and_a_ring_none_by_betweenness() -> Non
     assert not found.chosen.any()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(corpora(), st.integers(0, 2**16))
 def test_importance_is_a_function_of_the_set(corpus: Corpus, seed: int) -> None:
     found, again = important(corpus.first()), important(corpus.shuffled(seed).first())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.heterograph.matching import clusters_of, matched
@@ -42,7 +42,6 @@ def test_nothing_to_match() -> None:
 rows = st.lists(st.tuples(st.integers(-1, 2), st.integers(-1, 2), st.booleans()), max_size=20)
 
 
-@settings(deadline=None)
 @given(rows)
 def test_edges_are_all_pairs_that_coincide(drawn: list[tuple[int, int, bool]]) -> None:
     clusters, communities, elements = (
@@ -68,7 +67,6 @@ def test_near_vectors_are_of_one_cluster() -> None:
     assert found.max() < 3
 
 
-@settings(deadline=None)
 @given(st.integers(1, 80), st.integers(0, 2**16))
 def test_clusters_are_a_function_of_the_set(count: int, seed: int) -> None:
     vectors = unit_vectors(count, seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.retrieve.name_words import NameWords
@@ -57,7 +57,6 @@ def test_no_names_are_found_in_none() -> None:
 some = st.lists(st.sampled_from("abc"), max_size=5).map(" ".join)
 
 
-@settings(deadline=None)
 @given(st.lists(some, max_size=12), some)
 def test_what_is_found_holds_the_name(names: list[str], wanted: str) -> None:
     found = name_words(pa.array(names, pa.string())).find(wanted, 100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.retrieve.grid import on_grid
@@ -32,7 +32,6 @@ def test_what_has_no_neighbours() -> None:
     assert near_pairs(["a", "b", "c"], zero, 0).shape == (0, 2)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 40), st.integers(1, 6), st.integers(0, 2**16))
 def test_pairs_are_those_of_exact_neighbours(count: int, k: int, seed: int) -> None:
     vectors = unit_vectors(count, seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.heterograph.graph import attributes, decomposed, graph_of, node_id
@@ -105,7 +105,6 @@ def test_a_node_without_a_text_is_refused() -> None:
         capped(table_of([("a", "n0", "S"), ("a", "n1", "S")]), texts_of(["n0"]), MANY, 100)
 
 
-@settings(deadline=None)
 @given(st.sets(st.integers(0, 99), min_size=1), st.integers(0, 99), st.integers(1, 6), st.integers(3, 40))
 def test_a_new_node_changes_what_is_read_only_where_it_is_read(
     held: set[int], new: int, most: int, tokens: int
@@ -144,7 +143,6 @@ def test_what_a_text_is_made_of() -> None:
         made_of(read, {"model": "m"}, owners.slice(0, 2))
 
 
-@settings(deadline=None)
 @given(st.sets(st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.sampled_from("SRA"))), st.integers(0, 3))
 def test_no_other_nodes_need_a_text_than_those_that_may_be_read(held: set[tuple[str, int, str]], most: int) -> None:
     pairs = table_of([(owner, f"{kind}{number}", kind) for owner, number, kind in sorted(held)])

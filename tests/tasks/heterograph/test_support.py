@@ -87,7 +87,7 @@ def test_a_finished_graph_has_no_faults_and_what_is_missing_is_told() -> None:
     assert faults(graph_of(*whole, unnamed)) == ["1 entities are neither named by a unit nor its subject"]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(whole_graphs())
 def test_graphs_of_an_extraction_have_no_faults(drawn: tuple[Corpus, list[Pieces]]) -> None:
     assert faults(graph_of(*drawn[1])) == []

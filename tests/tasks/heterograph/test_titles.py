@@ -82,7 +82,7 @@ def test_what_is_not_there_is_named_in_the_error() -> None:
         titles(named(graph(), every("c")), surfaces().take([0, 2, 3]), pa.array(["c"]))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.data())
 def test_a_title_is_a_function_of_what_is_read(data: st.DataObject) -> None:
     held = graph()

@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.errors import BudgetReached, ConfigurationError
@@ -155,7 +155,6 @@ STEPS = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(STEPS, max_size=60),
     st.integers(0, 3000),
@@ -213,7 +212,6 @@ def test_whatever_happens_budget_and_rates_hold_and_nobody_overtakes(
         )
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=40), st.integers(0, 5000), st.integers(1, 20))
 def test_every_call_starts_or_the_budget_is_reached(tokens: list[int], budget: int, per_minute: int) -> None:
     one = account(budget_tokens=budget, requests_per_minute=per_minute, tokens_per_minute=400)

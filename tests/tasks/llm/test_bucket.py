@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.llm.bucket import MINUTE, TokenBucket
@@ -22,7 +22,6 @@ def taken(limit: int, amounts: list[int], arrivals: list[float] | None = None) -
     return found
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 1000),
     st.lists(st.tuples(st.integers(1, 1500), st.floats(0, 300)), min_size=1, max_size=40),
