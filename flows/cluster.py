@@ -308,6 +308,8 @@ def _started(count: int) -> LocalCluster:
     start: concurrent.futures.Future[LocalCluster] = concurrent.futures.Future()
 
     def run() -> None:
+        if not start.set_running_or_notify_cancel():
+            return
         try:
             cluster = LocalCluster(
                 n_workers=count,
@@ -325,11 +327,12 @@ def _started(count: int) -> LocalCluster:
         else:
             start.set_result(cluster)
 
-    threading.Thread(target=run, name="start-cluster", daemon=True).start()
     try:
+        threading.Thread(target=run, name="start-cluster", daemon=True).start()
         return start.result()
     except KeyboardInterrupt:
-        start.result(_START).close()
+        if not start.cancel():  # it has begun
+            start.result(_START).close()
         raise
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +116,45 @@ def test_a_worker_tells_how_far_its_call_is(client: Client, tmp_path: Path) -> N
     assert list(DaskExecutor(client).run([call])) == [(call, 7)]
     assert heard[0] == (3, 6)
     assert len(heard) <= 2  # twice a second, not for each step
+
+
+@pytest.mark.parametrize("moment", ["before it begins", "as it begins", "while it starts"])
+def test_a_cluster_that_is_interrupted_is_closed_or_never_begun(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    begun = threading.Event()
+    start = threading.Thread.start
+
+    class Slow:
+        def __init__(self, **_: object) -> None:
+            begun.set()
+            if moment == "while it starts":
+                signal.raise_signal(signal.SIGINT)
+            time.sleep(0.2)
+            done.append("started")
+
+        def close(self) -> None:
+            done.append("closed")
+
+    threads: list[threading.Thread] = []
+
+    def start_and_be_interrupted(thread: threading.Thread) -> None:
+        threads.append(thread)
+        if moment != "before it begins":
+            start(thread)
+        if moment == "as it begins":
+            assert begun.wait(20)
+        if moment != "while it starts":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster, "LocalCluster", Slow)
+    monkeypatch.setattr(threading.Thread, "start", start_and_be_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cluster._started(1)
+    monkeypatch.undo()
+    if moment == "before it begins":
+        start(threads[0])
+        threads[0].join()
+    assert done == ([] if moment == "before it begins" else ["started", "closed"])
 
 
 def test_nothing_to_do_is_done_at_once(client: Client) -> None:
