@@ -8,7 +8,8 @@ import os
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(_name, "1")
 
-from hypothesis import HealthCheck, settings  # noqa: E402 - after the environment is set
+import pytest  # noqa: E402 - after the environment is set
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 # How long an example takes says nothing about the code where the machine is busy; pytest's own timeout ends what hangs.
 settings.register_profile(
@@ -17,3 +18,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("any machine")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests have half an hour on a busy machine, unless they say otherwise."""
+    for item in items:
+        if item.get_closest_marker("slow") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(1800))

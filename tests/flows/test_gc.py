@@ -124,7 +124,6 @@ def test_a_collection_killed_at_a_boundary_is_finished_by_the_next() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_a_collection_killed_at_every_boundary() -> None:
     killed(None)
 

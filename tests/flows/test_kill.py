@@ -164,7 +164,6 @@ def test_a_refresh_killed_at_a_boundary_leaves_the_old_version_or_the_new(forks:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("job", ["first", "refresh"])
 def test_death_at_every_boundary(forks: Forks, job: str, request: pytest.FixtureRequest) -> None:
     chosen: Job = request.getfixturevalue(job)
@@ -172,7 +171,6 @@ def test_death_at_every_boundary(forks: Forks, job: str, request: pytest.Fixture
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("job", ["first", "refresh"])
 def test_a_hundred_kills_at_random_times(forks: Forks, job: str, request: pytest.FixtureRequest) -> None:
     """Killed again and again, a build gets on all the same: what was complete stays, and the end is that of no kill."""
@@ -235,7 +233,6 @@ def test_a_failing_disk_loses_nothing_and_says_what_to_do(forks: Forks, first: J
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", ["torn", "short", "enospc", "eio", "erofs", "eacces", "full"])
 def test_a_failing_disk_at_every_third_boundary(forks: Forks, first: Job, mode: str) -> None:
     failing(forks, first, first.sample(len(first.crossed) // 3), mode)

@@ -70,7 +70,6 @@ def test_a_run_killed_at_a_step_submits_nothing_twice(forks: Forks, name: str) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", PLANS)
 def test_a_run_killed_at_any_boundary_submits_nothing_twice(forks: Forks, name: str) -> None:
     with quick_folder() as folder:
