@@ -261,7 +261,7 @@ def _of_hold(hold: Hold | None) -> Iterable[str]:
 def _of_refusal(refused: Run | None) -> Iterable[str]:
     if refused is not None:
         why = refused.end.error if refused.end is not None else None
-        yield f"the last build, run {refused.run_id}, was refused: {why}"
+        yield f"the last build, run {refused.run_id}, was refused: {(why or '').partition('. ')[0]}"
 
 
 def _of_rollback(back: Run | None, newest: Ref | None) -> Iterable[str]:
