@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError, UnsupportedFormat
+from indexmill.forks import Lock
 from indexmill.layout import (
     BRANCH,
     FORMAT_VERSION,
@@ -37,7 +37,7 @@ from indexmill.manifest import Alias, Candidate, Hold, Manifest, Ref, Removal
 __all__ = ["FolderReader", "blob_bytes", "check_store", "hash_file", "read_name", "verified_again", "verified_blob"]
 
 _verified: dict[str, tuple[int, int, int, int]] = {}
-_verifying = threading.Lock()
+_verifying = Lock()
 
 
 def check_store(root: Path) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import BadInput, ModelUnavailable
+from indexmill.forks import TorchTurn
 from indexmill.terms import COMMON, Analyser
 
 __all__ = ["KEY_ENV", "CrossEncoderReranker", "Reranker", "WordOverlap", "open_reranker"]
@@ -91,7 +92,7 @@ class CrossEncoderReranker:
         if self._model.num_labels != 1:
             raise ModelUnavailable(f"{folder}: has {self._model.num_labels} outputs; a reranker has one")
         self._identity: Any = torch.nn.Identity()
-        self._turn = threading.Lock()
+        self._turn = TorchTurn()
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
@@ -117,14 +118,15 @@ class CrossEncoderReranker:
         """See ``Reranker``."""
         if not texts:
             return np.empty(0)
-        with self._turn:
-            found = self._model.predict(
-                [(question, text) for text in texts],
-                batch_size=BATCH,
-                show_progress_bar=False,
-                activation_fn=self._identity,
-                convert_to_numpy=True,
-            )
+        predict = partial(
+            self._model.predict,
+            [(question, text) for text in texts],
+            batch_size=BATCH,
+            show_progress_bar=False,
+            activation_fn=self._identity,
+            convert_to_numpy=True,
+        )
+        found = self._turn.run(predict)
         return np.asarray(found, dtype=np.float64).reshape(len(texts))
 
 
