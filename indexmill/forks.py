@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["Lock", "TorchTurn", "keep_forever", "renew_in_children"]
+__all__ = ["Lock", "Renewable", "TorchTurn", "keep_forever", "renew_in_children"]
 
 T = TypeVar("T")
 

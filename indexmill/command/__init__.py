@@ -21,6 +21,7 @@ import click
 
 from indexmill.command.options import Options, shared_options
 from indexmill.errors import ConfigurationError, IndexmillError
+from indexmill.extras import install
 
 __all__ = ["cli", "main", "run"]
 
@@ -152,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(f"error: {error}", options.debug)
         return error.exit_code
     except ModuleNotFoundError as error:
-        _tell(f"error: the package {error.name!r} is not installed: pip install 'indexmill[pipeline]'", options.debug)
+        _tell(f"error: the package {error.name!r} is not installed: {install(error.name or '')}", options.debug)
         return 2
     except Exception as error:
         _tell("" if options.debug else f"error: {type(error).__name__}: {error} (--debug shows where)", options.debug)

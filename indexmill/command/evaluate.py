@@ -22,6 +22,7 @@ from indexmill.command.options import (
 )
 from indexmill.command.reranker import reranking, reranking_of
 from indexmill.errors import BadInput, ConfigurationError
+from indexmill.extras import not_installed
 
 if TYPE_CHECKING:
     from indexmill.evaluate import MethodResult
@@ -299,7 +300,8 @@ def _fit(options: Options, questions: Path, ks: str, version: int | None, alias:
 def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | None:
     """Write the weights of fused retrieval into a configuration file, leaving the rest of it as it is.
 
-    Returns the file, None where there is none. Raises ConfigurationError where it cannot be rewritten.
+    Returns the file, None where there is none. Raises ConfigurationError where it cannot be
+    rewritten, ModelUnavailable without ruamel.yaml.
     """
     if path is None or not path.is_file():
         return None
@@ -307,7 +309,7 @@ def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | No
         import ruamel.yaml.error as yaml_errors
         from ruamel.yaml import YAML  # keeps comments and order; the pipeline's
     except ImportError as error:
-        raise ConfigurationError(f"{path}: writing it needs ruamel.yaml: pip install 'indexmill[pipeline]'") from error
+        raise not_installed(f"{path}: writing it", "ruamel", error) from error
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 10_000

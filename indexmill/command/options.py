@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from indexmill.errors import BadInput, ConfigurationError
+from indexmill.extras import not_installed
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -139,7 +140,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         import yaml
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"{path}: reading it needs PyYAML (pip install pyyaml); or give --store") from error
+        raise not_installed(f"{path}: reading it", "yaml", error, "give --store") from error
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

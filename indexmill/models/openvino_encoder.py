@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
+from indexmill.extras import not_installed
 from indexmill.forks import Lock, keep_forever, renew_in_children
 from indexmill.models.embedder import EncoderFingerprint, TokenEncoder
 
@@ -45,9 +46,7 @@ def import_openvino() -> Any:
     try:
         import openvino  # an optional library
     except ImportError as error:
-        raise ModelUnavailable(
-            f"the encoder needs the package openvino ({error}); install it with: pip install 'indexmill[query]'"
-        ) from error
+        raise not_installed("the encoder", "openvino", error) from error
     finally:
         if hidden:
             sys.modules.pop("openvino_telemetry", None)

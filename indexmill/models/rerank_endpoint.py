@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import ConfigurationError, ModelUnavailable
+from indexmill.errors import ConfigurationError
+from indexmill.extras import not_installed
 from indexmill.forks import Lock, renew_in_children
 from indexmill.models.http_failures import Failure, SettingNames, lost_connection
 from indexmill.models.http_logs import silence
@@ -164,10 +165,8 @@ class RerankEndpoint:
             if self._opened is None:
                 try:
                     import httpx2
-                except ModuleNotFoundError:
-                    raise ModelUnavailable(
-                        "a reranker behind an endpoint needs the package httpx2: pip install 'indexmill[answer]'"
-                    ) from None
+                except ImportError as error:
+                    raise not_installed("a reranker behind an endpoint", "httpx2", error) from None
                 silence()
                 self._opened = httpx2.Client(timeout=self._timeout)
                 self._finalizer = weakref.finalize(self, self._opened.close)

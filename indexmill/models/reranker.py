@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import BadInput, ModelUnavailable
+from indexmill.extras import not_installed
 from indexmill.forks import TorchTurn
 from indexmill.terms import COMMON, Analyser
 
@@ -81,10 +82,8 @@ class CrossEncoderReranker:
         try:
             import torch
             from sentence_transformers import CrossEncoder
-        except ModuleNotFoundError as error:
-            raise ModelUnavailable(
-                f"a cross-encoder needs the package {error.name}: pip install 'indexmill[rerank]'"
-            ) from None
+        except ImportError as error:
+            raise not_installed("a cross-encoder", "sentence_transformers", error) from None
         try:
             self._model = CrossEncoder(str(self.folder), device="cpu", local_files_only=True)
         except (OSError, ValueError, KeyError, RuntimeError) as error:
