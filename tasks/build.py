@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.canonical import canonical_json, digest_of
+from indexmill.counted import counted
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, ModelUnavailable
 from indexmill.evaluate import parse_questions
 from indexmill.layout import blob_path, poison_prefix
@@ -238,17 +239,15 @@ class Build(Maker):
         counts |= {"documents": self.corpus.documents, "quarantined": refused.num_rows, "repeats": self.corpus.repeats}
         counts |= {"forgotten": self.corpus.forgotten, "changed_while_read": len(self.corpus.changed)}
         self.report.changed_files = self.corpus.changed
+        rows = counted(refused.num_rows, "row was", "rows were")
         if refused.num_rows and self.configuration.run.strict:
             found = Counter(refused.column("reason").to_pylist())
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(found.items()))
-            raise BadInput(
-                f"{refused.num_rows} rows were refused ({reasons}) and --strict is on; see `indexmill quarantine`"
-            )
+            raise BadInput(f"{rows} refused ({reasons}) and --strict is on; see `indexmill quarantine`")
         self._refuse_many_failures()
         if not self.corpus.documents and self.parent is None:
             raise BadInput(
-                f"the corpus holds no document that can be indexed; {refused.num_rows} rows were refused, see "
-                "`indexmill quarantine`"
+                f"the corpus holds no document that can be indexed; {rows} refused, see `indexmill quarantine`"
             )
         self._compare_with_parent(self.corpus, sources.empty, refused, folder)
         if self._approve is not None:

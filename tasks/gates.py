@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from indexmill.counted import counted
 from schemas.config import GateSettings
 from tasks.quality import Quality
 
@@ -48,12 +49,13 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
         why = f"version {change.version} has {_counted(change.lost, 'document')} that the corpus lacks"
     elif before is not None and before - now > max_shrink * before:
         why = (
-            f"the corpus has {now} documents where version {change.version} has {before}: "
+            f"the corpus has {counted(now, 'document')} where version {change.version} has {before}: "
             f"{(before - now) / before:.0%} fewer, and gates.max_shrink is {max_shrink:.0%}"
         )
     else:
         return None
-    rows = f" ({change.refused_rows} rows were refused: see `indexmill quarantine`)" if change.refused_rows else ""
+    refused = counted(change.refused_rows, "row was", "rows were")
+    rows = f" ({refused} refused: see `indexmill quarantine`)" if change.refused_rows else ""
     said = "; ".join([*sources, why + rows])
     return f"{said}. Nothing was published: mend the source, or let the documents go with --allow-shrink"
 

@@ -9,6 +9,7 @@ import click
 
 from flows.command.shared import progress_of
 from indexmill.command.options import Options, common
+from indexmill.counted import counted
 
 __all__ = ["command"]
 
@@ -60,4 +61,5 @@ def command(options: Options, arguments: tuple[str, ...], alias: str | None, tab
         options.print_json(dataclasses.asdict(made))
     else:
         what = "" if made.form == "snapshot" else f" as {made.form}"
-        click.echo(f"exported version {made.version}{what} to {made.path}: {made.files} files, {made.bytes:,} bytes")
+        held = f"{counted(made.files, 'file')}, {counted(made.bytes, 'byte')}"
+        click.echo(f"exported version {made.version}{what} to {made.path}: {held}")

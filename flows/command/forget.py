@@ -10,6 +10,7 @@ import click
 
 from flows.command.shared import configured, progress_of
 from indexmill.command.options import Options, common, printable
+from indexmill.counted import counted
 
 __all__ = ["command"]
 
@@ -104,7 +105,7 @@ def _show(
     click.echo(f"versions {'to withdraw' if dry_run else 'withdrawn'}: {versions}")
     for alias, (old, new) in sorted(found["aliases"].items()):
         click.echo(f"alias {alias}: from version {old} to {new}")
-    click.echo(f"blobs: {at_most}{found['blobs']:,} ({found['bytes']:,} bytes) {removed}")
+    click.echo(f"blobs: {at_most}{found['blobs']:,} ({counted(found['bytes'], 'byte')}) {removed}")
     click.echo(f"receipts: {at_most}{found['receipts']:,} {removed}")
     click.echo(f"refused rows: {found['quarantine_rows']:,} {removed}; records rewritten: {found['records']:,}")
     click.echo(
@@ -116,4 +117,5 @@ def _show(
         what = "the ledger" if export["version"] is None else f"version {export['version']}"
         click.echo(printable(f"out of reach: {what}, exported to {export['path']}"))
     if not dry_run:
-        click.echo(f"{len(ids)} documents are forgotten: nothing of them was found in a last look at the store")
+        forgotten = counted(len(ids), "document is", "documents are")
+        click.echo(f"{forgotten} forgotten: nothing of them was found in a last look at the store")

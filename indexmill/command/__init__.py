@@ -70,6 +70,20 @@ class _Lazy(click.Group):
             return _pipeline_command(cmd_name) or _absent(cmd_name)
         return None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of the first argument; where there is none, the error names those that are written alike."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            alike = difflib.get_close_matches(args[0], self.list_commands(ctx))
+            if not alike:
+                raise
+            raise click.UsageError(f"No such command {args[0]!r}: did you mean {' or '.join(alike)}?", ctx) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in (("Reading", _READER), ("The pipeline", _PIPELINE)):
             with formatter.section(title):

@@ -18,6 +18,7 @@ from indexmill.command.options import (
 )
 from indexmill.command.query import few, titled, wrapped
 from indexmill.command.reranker import reranking, reranking_of
+from indexmill.counted import counted
 from indexmill.errors import BadInput
 
 __all__ = ["command"]
@@ -101,9 +102,9 @@ def command(
     which = "exported snapshot" if found.version is None else f"version {found.version}"
     which = which if run is None else f"candidate of run {run}"
     said = "quoted, no model was asked" if found.model is None else f"by {found.model}"
-    tokens = f"{found.context_tokens:,} tokens of context"
+    tokens = f"{counted(found.context_tokens, 'token')} of context"
     if found.model is not None:
-        calls = f" in {found.calls} calls" if found.calls > 1 else ""
+        calls = f" in {counted(found.calls, 'call')}" if found.calls > 1 else ""
         tokens += f", {found.input_tokens:,} read and {found.output_tokens:,} written{calls}"
     click.echo(printable(f"\n{said}; {which}, {found.method}; {tokens}"))
     if explain and found.reasoning:

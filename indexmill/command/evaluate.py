@@ -21,6 +21,7 @@ from indexmill.command.options import (
     table,
 )
 from indexmill.command.reranker import reranking, reranking_of
+from indexmill.counted import counted
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
 
@@ -234,7 +235,7 @@ def command(
     ]
     unnumbered = "exported snapshot" if run is None else f"candidate of run {run}"
     which = unnumbered if found.version is None else f"version {found.version}"
-    click.echo(f"{len(asked)} questions, {which}\n")
+    click.echo(f"{counted(len(asked), 'question')}, {which}\n")
     click.echo(table(["method", *(f"recall@{k}" for k in depths), "tokens", "ms", "ms to encode"], rows))
     if by_type := _types_table(found.methods, depths):
         click.echo("\n" + by_type)
@@ -243,7 +244,8 @@ def command(
     for name, one in missed.items():
         click.echo("\n" + shown_misses(name, one, len(asked), depths[-1]))
     if found.unknown_gold_ids:
-        click.echo(f"{found.unknown_gold_ids} of {found.gold_ids} gold documents are not in the snapshot", err=True)
+        of = counted(found.gold_ids, "gold document")
+        click.echo(f"{found.unknown_gold_ids} of {of} are not in the snapshot", err=True)
 
 
 def _types_table(methods: Mapping[str, MethodResult], depths: Sequence[int]) -> str | None:

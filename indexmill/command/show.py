@@ -12,6 +12,7 @@ from indexmill.command import tree as of_summaries
 from indexmill.command.evaluate import communities_table
 from indexmill.command.options import Options, candidate, common, opened, printable, table
 from indexmill.command.same_as import listing, pairs
+from indexmill.counted import counted
 from indexmill.errors import BadInput
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
         "",
         table(["artifact", "kind", "rows", "size", "digest"], rows),
         "",
-        f"{len(rows)} artifacts, {size(total)}",
+        f"{counted(len(rows), 'artifact')}, {size(total)}",
     ]
     return "\n".join(lines)
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from indexmill.command.options import Options, common, printable
+from indexmill.counted import counted
 
 __all__ = ["command"]
 
@@ -27,8 +28,9 @@ def command(options: Options, version: int | None) -> None:
         for problem in report["problems"]:
             click.echo(printable(f"damaged: {problem['what']}: {problem['detail']}"))
         what = "exported snapshot" if report["version"] is None else f"version {report['version']}"
-        state = "whole" if report["ok"] else f"{len(report['problems'])} problems"
-        click.echo(f"{what}: {state}; {report['artifacts']} artifacts, {report['bytes']:,} bytes checked")
+        state = "whole" if report["ok"] else counted(len(report["problems"]), "problem")
+        checked = f"{counted(report['artifacts'], 'artifact')}, {counted(report['bytes'], 'byte')}"
+        click.echo(f"{what}: {state}; {checked} checked")
     if not report["ok"]:
         click.get_current_context().exit(1)
 

@@ -16,7 +16,7 @@ from indexmill import command
 from indexmill.command import main
 from indexmill.layout import blob_path, ref_name
 from indexmill.results import read_results
-from tests.indexmill.small_snapshot import Text, point, publish
+from tests.indexmill.small_snapshot import SnapshotWriter, Text, point, publish
 
 
 @pytest.fixture(scope="module")
@@ -313,6 +313,26 @@ def test_without_a_yaml_library_the_store_must_be_named(
     assert run("show") == 2
     assert "--store" in run.err
     assert run("show", "--store", store) == 0
+
+
+def test_an_unknown_command_names_those_that_are_written_alike(run: Run) -> None:
+    assert run("biuld") == 2
+    assert "did you mean build?" in run.err
+    assert run("qurey", "who?") == 2
+    assert "did you mean query?" in run.err
+    assert run("xxxxxxxx") == 2
+    assert "did you mean" not in run.err
+    assert "No such command 'xxxxxxxx'" in run.err
+
+
+def test_what_is_shown_of_one_thing_is_in_the_singular(run: Run, tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path / "single")
+    writer.shard("p0", [Text("one", "Title", "A single passage.")])
+    writer.publish()
+    (blob,) = writer.artifacts[:1]
+    (tmp_path / "single" / blob_path(blob.digest)).write_bytes(b"x")
+    assert run("verify", "--store", tmp_path / "single") == 1
+    assert "version 1: 1 problem; " in run.out
 
 
 def test_a_command_of_the_pipeline_says_where_it_runs(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
