@@ -63,7 +63,7 @@ def command(
     explain: bool,
     settings: tuple[str, ...],
     where: tuple[str, ...],
-    version: int | None,
+    version: str | None,
     alias: str | None,
     run: str | None,
 ) -> None:

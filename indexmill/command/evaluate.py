@@ -129,7 +129,7 @@ def command(
     rerank_depth: int | None,
     settings: tuple[str, ...],
     where: tuple[str, ...],
-    version: int | None,
+    version: str | None,
     alias: str | None,
     run: str | None,
     **answering: Any,
@@ -275,7 +275,7 @@ def communities_table(levels: Mapping[str, Mapping[str, Any]]) -> str:
     return table(["level", "communities", "CHI", "Sim"], rows)
 
 
-def _fit(options: Options, questions: Path, ks: str, version: int | None, alias: str | None, run: str | None) -> None:
+def _fit(options: Options, questions: Path, ks: str, version: str | None, alias: str | None, run: str | None) -> None:
     from indexmill.evaluate import read_questions
     from indexmill.fit import fit
 

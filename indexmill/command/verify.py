@@ -14,12 +14,12 @@ __all__ = ["command"]
 
 
 @click.command("verify")
-@click.argument("version", metavar="[N]", required=False, type=click.IntRange(min=1))
+@click.argument("version", metavar="[VERSION]", required=False)
 @common
-def command(options: Options, version: int | None) -> None:
-    """Check every byte of snapshot N, the newest by default, against the digests of its manifest.
+def command(options: Options, version: str | None) -> None:
+    """Check every byte of a snapshot, the newest by default, against the digests of its manifest.
 
-    Exits with 1 where something is damaged or missing, naming it.
+    VERSION is a number, an alias or `newest`. Exits with 1 where something is damaged or missing, naming it.
     """
     report = _checked(Path(options.store_path()), version)
     if options.json:
@@ -35,16 +35,19 @@ def command(options: Options, version: int | None) -> None:
         click.get_current_context().exit(1)
 
 
-def _checked(path: Path, version: int | None) -> dict[str, Any]:
+def _checked(path: Path, version: str | None) -> dict[str, Any]:
     """The report of a store's version, or of an exported folder."""
     from indexmill.canonical import digest_of
+    from indexmill.command.versions import selection
     from indexmill.errors import SnapshotNotFound
     from indexmill.exported import ExportedFolder, is_exported
     from indexmill.folder import FolderReader
     from indexmill.verify import check_artifacts, verify
 
     if not is_exported(path):
-        return verify(FolderReader(path), version).to_json()
+        store = FolderReader(path)
+        number, alias = selection(version)
+        return verify(store, number if alias is None else store.resolve(alias=alias).version).to_json()
     if version is not None:
         raise SnapshotNotFound(f"{path}: is an exported folder, which holds one snapshot and no other versions")
     folder = ExportedFolder(path)
