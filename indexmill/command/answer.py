@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from indexmill.command.model import asking, filtering, filtering_of, model_of, prompts_of
@@ -18,6 +20,7 @@ from indexmill.command.options import (
 )
 from indexmill.command.query import few, titled, wrapped
 from indexmill.command.reranker import reranking, reranking_of
+from indexmill.command.waiting import Waiting, WatchedLlm
 from indexmill.counted import counted
 from indexmill.errors import BadInput
 
@@ -50,6 +53,7 @@ def command(
     model: str | None,
     base_url: str | None,
     api_key_env: str | None,
+    max_output_tokens: int | None,
     quote: bool,
     method: str | None,
     k: int,
@@ -71,24 +75,28 @@ def command(
 
     The language model is the one of the section `llm` of the configuration file, or --model. The question and the hits
     are sent to it. Where there is none, the answer is a sentence of the hits, quoted, and nothing leaves this machine.
+
+    What is waited for longer than a second is said on standard error.
     """
-    if quote and (model, base_url, api_key_env) != (None, None, None):
-        raise BadInput("--quote asks no model: leave --model, --base-url and --api-key-env out")
+    if quote and (model, base_url, api_key_env, max_output_tokens) != (None, None, None, None):
+        raise BadInput("--quote asks no model: leave --model, --base-url, --api-key-env and --max-output-tokens out")
     llm = None if quote else model_of(options, model, base_url, api_key_env)
     prompts = None if llm is None else prompts_of(options)
     by = reranking_of(rerank, rerank_model, rerank_depth)
-    with opened(options, version, alias, run) as snapshot:
+    limit: dict[str, Any] = {} if max_output_tokens is None else {"max_output_tokens": max_output_tokens}
+    with Waiting("retrieving") as waiting, opened(options, version, alias, run) as snapshot:
         method = method or snapshot.default_method
         found = snapshot.answer(
             question,
             method=method,
             k=k,
-            llm=llm,
+            llm=None if llm is None else WatchedLlm(llm, waiting),
             token_budget=token_budget,
             where=where or None,
             parameters=parameters_by_method(settings, [method]).get(method),
             answering=filtering_of(level_tokens, direct, [method], whole_passages).get(method),
             prompts=prompts,
+            **limit,
             **by._asdict(),
         )
     for caution in found.cautions:

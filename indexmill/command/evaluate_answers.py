@@ -63,6 +63,7 @@ def evaluate_answers_of(
     model: str | None,
     base_url: str | None,
     api_key_env: str | None,
+    max_output_tokens: int | None,
     judge_model: str | None,
     max_questions: int | None,
     dry_run: bool,
@@ -102,6 +103,7 @@ def evaluate_answers_of(
             token_budget=token_budget,
             where=where or None,
             concurrency=concurrency or 8,
+            max_output_tokens=max_output_tokens or Asking.max_output_tokens,
             settings=filtering_of(level_tokens, direct, methods, whole_passages),
             parameters=parameters_by_method(settings, list(dict.fromkeys(methods))),
             prompts=prompts_of(options),
@@ -130,7 +132,13 @@ def evaluate_answers_of(
         if judging is not None:
             first, second = ((name, result.answers) for name, result in found.methods.items())
             judgement = judge(
-                found.questions, first, second, judging, concurrency=asking.concurrency, prompts=asking.prompts
+                found.questions,
+                first,
+                second,
+                judging,
+                concurrency=asking.concurrency,
+                max_output_tokens=asking.max_output_tokens,
+                prompts=asking.prompts,
             )
     if options.json:
         spared = {} if kept is None else {"kept": {"file": str(kept.path), **kept.spared._asdict()}}
@@ -153,6 +161,7 @@ def make_questions_of(
     model: str | None,
     base_url: str | None,
     api_key_env: str | None,
+    max_output_tokens: int | None,
     max_questions: int | None,
     **others: object,
 ) -> None:
@@ -167,7 +176,8 @@ def make_questions_of(
     if llm is None:
         raise BadInput(_NO_MODEL)
     prices = {_name(llm): _price(options, _name(llm))}
-    found = abstract_questions(description, llm, prompts=prompts_of(options))
+    limit = {} if max_output_tokens is None else {"max_output_tokens": max_output_tokens}
+    found = abstract_questions(description, llm, prompts=prompts_of(options), **limit)
     kept = found.questions[:max_questions]
     if not kept:
         raise LlmUnusable("the model wrote no question")

@@ -226,7 +226,7 @@ class GroupedCommand(click.Command):
         """Write every option under the title of its group."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": [], **{title: [] for title in self.groups}}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
                 titles = (title for title, names in self.groups.items() if parameter.name in names)
                 sections[next(titles, "Options")].append(record)
