@@ -25,6 +25,7 @@ from prefect.states import Completed, Failed
 
 from flows.progress import Lines
 from flows.run import Outcome, build_under_prefect
+from indexmill.counted import counted
 from indexmill.errors import IndexmillError
 from schemas.config import load_configuration
 from tasks.backfill import Waves
@@ -90,6 +91,7 @@ def _state(run: Callable[[], Outcome]) -> State[Any]:
         return Completed(name="Unchanged", message=f"version {outcome.version} is up to date")
     return Completed(
         name="Published",
-        message=f"version {outcome.version}: {outcome.documents} documents, {outcome.passages} passages, "
-        f"{outcome.quarantined} rows refused",
+        message=f"version {outcome.version}: {counted(outcome.documents, 'document')}, "
+        f"{counted(outcome.passages, 'passage')}, "
+        f"{counted(outcome.quarantined, 'row')} refused",
     )

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 import indexmill
 from flows.operation import recorded
+from indexmill.counted import counted
 from indexmill.errors import BadInput, DiskFull, FamilyNotFound, SnapshotNotFound, StoreNotWritable
 from indexmill.handover import graphml, graphrag
 from indexmill.handover.entity_graph import check_extraction
@@ -107,7 +108,7 @@ def _as_it_is(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, pr
     progress.begin("export", len(manifest.artifacts))
     exports.lay_out(store, manifest, folder, lambda artifact: progress.advance("export"))
     size = sum(artifact.bytes for artifact in manifest.artifacts)
-    progress.end("export", f"{len(manifest.artifacts)} artifacts, {size:,} bytes")
+    progress.end("export", f"{counted(len(manifest.artifacts), 'artifact')}, {counted(size, 'byte')}")
     return size
 
 
@@ -151,7 +152,7 @@ def _ended(folder: Path, progress: Progress) -> int:
     sync_folder(folder)
     fault_point("exported")
     sizes = [path.stat().st_size for path in folder.iterdir()]
-    progress.end("export", f"{len(sizes)} files, {sum(sizes):,} bytes")
+    progress.end("export", f"{counted(len(sizes), 'file')}, {counted(sum(sizes), 'byte')}")
     return sum(sizes)
 
 

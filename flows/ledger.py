@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from flows.export import PARTIAL, sweep_partial
 from flows.operation import operation, recorded
+from indexmill.counted import counted
 from indexmill.errors import BadInput, CorruptBlob, DiskFull, StoreNotWritable, UnsupportedFormat
 from indexmill.layout import ledger_prefixes
 from schemas.tables import QUARANTINE
@@ -113,7 +114,7 @@ def export_ledger(store: FolderStore, path: Path, *, progress: Progress, clock: 
                     answers += 1
                     file.write(entry.to_bytes())
         size = path.stat().st_size
-        progress.end("export", f"{answers:,} answers, {size:,} bytes")
+        progress.end("export", f"{counted(answers, 'answer')}, {counted(size, 'byte')}")
         run.done = True
         run.report = {"ledger": {"answers": answers, "damaged": damaged}}
         return HandedOver(str(path), answers, damaged, size, run.run_id, made.number)
@@ -198,7 +199,7 @@ def _taken_in(
                     entries.append(read)
             added = sum(pool.map(lambda entry: _put(store, entry, done.dry_run), entries))
             done.added, done.there = done.added + added, done.there + len(entries) - added
-    progress.end("import", f"{done.added:,} answers added, {done.there:,} there, {done.quarantined:,} refused")
+    progress.end("import", f"{counted(done.added, 'answer')} added, {done.there:,} there, {done.quarantined:,} refused")
     if done.lines and done.quarantined == done.lines:
         raise BadInput(f"{path}: none of its {done.lines:,} lines is a record of a ledger as `ledger export` writes it")
     return done

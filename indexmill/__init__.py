@@ -154,6 +154,10 @@ def __getattr__(name: str) -> Any:  # Hit and Snapshot pull in numpy and pyarrow
         from indexmill.snapshot import Snapshot
 
         return Snapshot
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("indexmill")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

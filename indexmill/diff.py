@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import indexmill
+from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import SnapshotNotFound
 from indexmill.folder import FolderReader
 from indexmill.manifest import Artifact, Manifest, Ref
@@ -51,7 +52,10 @@ class Documents:
     """In both, with another content hash."""
     moved_from: pa.Array
     moved_to: pa.Array
-    """The same content hash under another id, pair by pair; of several with one hash, in the order of the ids."""
+    """The same title, text and metadata under another id, pair by pair, as of a renamed file.
+
+    Of several that are alike those of one source are paired first, then in the order of the ids.
+    """
     unchanged: int
 
 
@@ -266,13 +270,19 @@ def _documents(a: Snapshot, b: Snapshot) -> Documents:
         changed.add(ids.filter(stays), after, pc.not_equal(before, after))
     gone, come = removed.sorted(), added.sorted()
     from_rows, to_rows = _moves(gone[1], come[1])
+    from_rest, to_rest = _rest(gone[0], from_rows), _rest(come[0], to_rows)
+    if len(from_rest) and len(to_rest):
+        # A content hash covers the source, which of a renamed file is another: so the contents themselves are compared.
+        bodies = _bodies(a, b, gone[0].take(pa.array(from_rest))), _bodies(b, a, come[0].take(pa.array(to_rest)))
+        here, there = _moves(*bodies)
+        from_rows = np.concatenate([from_rows, from_rest[here]])
+        to_rows = np.concatenate([to_rows, to_rest[there]])
     moved_to = come[0].take(pa.array(to_rows))
     order = pc.sort_indices(moved_to)
     changed_ids = changed.sorted()[0]
-    left_over = _without(come[0], to_rows)
     return Documents(
-        added=left_over,
-        removed=_without(gone[0], from_rows),
+        added=come[0].take(pa.array(_rest(come[0], to_rows))),
+        removed=gone[0].take(pa.array(_rest(gone[0], from_rows))),
         changed=changed_ids,
         moved_from=gone[0].take(pa.array(from_rows)).take(order),
         moved_to=moved_to.take(order),
@@ -323,10 +333,26 @@ def _rank(codes: np.ndarray) -> np.ndarray:
     return ranks
 
 
-def _without(ids: pa.Array, rows: np.ndarray) -> pa.Array:
+def _rest(ids: pa.Array, rows: np.ndarray) -> np.ndarray:
+    """The rows of some ids without these."""
     keep = np.ones(len(ids), bool)
     keep[rows] = False
-    return ids.filter(pa.array(keep))
+    return np.flatnonzero(keep)
+
+
+def _bodies(snapshot: Snapshot, other: Snapshot, ids: pa.Array) -> pa.Array:
+    """A digest of title, text and metadata for each of some documents in the snapshot's shards that the other lacks."""
+    found: dict[str, str] = {}
+    columns = ("document_id", "title", "text", "metadata")
+    for shards, _ in _groups(snapshot, other, "documents"):
+        for shard in shards:
+            (held,) = _read(snapshot, [shard], "document_id")
+            chosen = pc.is_in(held, value_set=ids)
+            if _count(chosen):
+                values = [column.filter(chosen).to_pylist() for column in _read(snapshot, [shard], *columns)]
+                for identity, *body in zip(*values, strict=True):
+                    found[identity] = digest_of(canonical_json(body))
+    return pa.array([found[identity] for identity in ids.to_pylist()], pa.string())
 
 
 def _counted(a: Snapshot, b: Snapshot, table: str, column: str) -> tuple[int, int]:
@@ -418,8 +444,6 @@ def _flat(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
 
 
 def _side(snapshot: Snapshot) -> dict[str, Any]:
-    from indexmill.canonical import digest_of
-
     ref, corpus = snapshot.ref, snapshot.manifest.corpus
     return {
         "version": snapshot.version,

@@ -11,10 +11,10 @@ The names come from the manifest's artifacts, which are plain relative paths, an
 from __future__ import annotations
 
 import hashlib
-import threading
 from pathlib import Path
 
 from indexmill.errors import CorruptBlob
+from indexmill.forks import Lock
 from indexmill.manifest import Artifact, Manifest
 
 __all__ = ["MANIFEST_FILE", "ExportedFolder", "exported_name", "is_exported"]
@@ -47,7 +47,7 @@ class ExportedFolder:
             raise CorruptBlob(f"{where}: cannot be read: {error.strerror or error}") from error
         self.manifest = Manifest.from_bytes(data, str(where))
         self._checked: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def open_local(self, artifact: Artifact) -> Path:
         """The artifact's file, checked against size and digest on first use; raises CorruptBlob."""

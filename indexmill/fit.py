@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from indexmill.counted import counted
 from indexmill.errors import BadInput
 from indexmill.evaluate import Question
 from indexmill.retrieve.base import Asked, PassageRetriever, Vectors, check_k, parameters_of
@@ -71,7 +72,8 @@ def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int], ve
     Raises BadInput for too few questions to choose on one half and prove on the other.
     """
     if len(questions) < _LEAST_QUESTIONS:
-        raise BadInput(f"{len(questions)} questions are too few to fit weights; at least {_LEAST_QUESTIONS} are needed")
+        few = counted(len(questions), "question is", "questions are")
+        raise BadInput(f"{few} too few to fit weights; at least {_LEAST_QUESTIONS} are needed")
     setting = parameters_of(snapshot, "fused", FusedParameters)
     before = setting.weights(snapshot.methods)
     if vectors is None:

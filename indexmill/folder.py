@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError, UnsupportedFormat
+from indexmill.forks import Lock
 from indexmill.layout import (
     BRANCH,
     FORMAT_VERSION,
@@ -34,10 +34,19 @@ from indexmill.layout import (
 )
 from indexmill.manifest import Alias, Candidate, Hold, Manifest, Ref, Removal
 
-__all__ = ["FolderReader", "blob_bytes", "check_store", "hash_file", "read_name", "verified_again", "verified_blob"]
+__all__ = [
+    "BLOB_ADVICE",
+    "FolderReader",
+    "blob_bytes",
+    "check_store",
+    "hash_file",
+    "read_name",
+    "verified_again",
+    "verified_blob",
+]
 
 _verified: dict[str, tuple[int, int, int, int]] = {}
-_verifying = threading.Lock()
+_verifying = Lock()
 
 
 def check_store(root: Path) -> None:
@@ -99,23 +108,23 @@ def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bo
     try:
         status = path.stat()
         if size is not None and status.st_size != size:
-            raise CorruptBlob(f"{path} is damaged: it has {status.st_size} bytes, expected {size}; {_ADVICE}")
+            raise CorruptBlob(f"{path} is damaged: it has {status.st_size} bytes, expected {size}; {BLOB_ADVICE}")
         identity = _identity(status)
         key = str(path)
         if not again and _verified.get(key) == identity:
             return path
         found, _ = hash_file(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise CorruptBlob(f"{path} is missing; {_ADVICE}") from None
+        raise CorruptBlob(f"{path} is missing; {BLOB_ADVICE}") from None
     except OSError as error:
-        raise CorruptBlob(f"{path} cannot be read: {error.strerror}; {_ADVICE}") from error
+        raise CorruptBlob(f"{path} cannot be read: {error.strerror}; {BLOB_ADVICE}") from error
     with _verifying:
         if found == digest:
             _verified[key] = identity
         else:
             _verified.pop(key, None)
     if found != digest:
-        raise CorruptBlob(f"{path} is damaged: its SHA-256 is {found}; {_ADVICE}")
+        raise CorruptBlob(f"{path} is damaged: its SHA-256 is {found}; {BLOB_ADVICE}")
     return path
 
 
@@ -125,12 +134,12 @@ def blob_bytes(root: Path, digest: str) -> bytes:
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        raise CorruptBlob(f"{path} is missing; {_ADVICE}") from None
+        raise CorruptBlob(f"{path} is missing; {BLOB_ADVICE}") from None
     except OSError as error:
-        raise CorruptBlob(f"{path} cannot be read: {error.strerror}; {_ADVICE}") from error
+        raise CorruptBlob(f"{path} cannot be read: {error.strerror}; {BLOB_ADVICE}") from error
     found = digest_of(data)
     if found != digest:
-        raise CorruptBlob(f"{path} is damaged: its SHA-256 is {found}; {_ADVICE}")
+        raise CorruptBlob(f"{path} is damaged: its SHA-256 is {found}; {BLOB_ADVICE}")
     return data
 
 
@@ -145,7 +154,12 @@ def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-_ADVICE = "restore it from a copy of the store, or delete it and build again"
+BLOB_ADVICE = (
+    "restore it from a copy of the store, or from an export of its version (the file with the SHA-256 of its name), or "
+    "delete it and build again: a build makes anew what the newest version needs, to the same bytes; what only older "
+    "versions need comes back by a copy alone"
+)
+"""What to do about a blob that is damaged or missing."""
 
 
 def _is_empty(root: Path) -> bool:
@@ -196,12 +210,39 @@ class FolderReader:
             name = ""
         if not name:
             known = self.versions(branch)
-            has = f"versions {known[0]} to {known[-1]}" if known else "no snapshot yet: run `indexmill build`"
-            raise SnapshotNotFound(f"{self.root} has no version {version}: it has {has}")
+            which = str(version)
+            if known and 1 <= version < known[-1]:
+                which += f" (its record {ref_name(branch, version)} is missing: a copy of the store may have it)"
+            raise SnapshotNotFound(f"{self.root} has no version {which}: it has {self._there(branch)}")
         found = Ref.from_bytes(data, str(self.root / name))
         if found.version != version:
             raise CorruptBlob(f"{self.root / name} says that it is version {found.version}, expected {version}")
         return found
+
+    def _there(self, branch: str = BRANCH) -> str:
+        """The versions that can be opened, as a message lists them: "versions 1, 3 to 5"."""
+        removed = set(self._numbers(removal_prefix()))
+        runs: list[list[int]] = []
+        for version in self.versions(branch):
+            if version in removed or not self._opens(version, branch):
+                continue
+            if runs and runs[-1][1] == version - 1:
+                runs[-1][1] = version
+            else:
+                runs.append([version, version])
+        if not runs:
+            return (
+                "no version that can be opened" if self.versions(branch) else "no snapshot yet: run `indexmill build`"
+            )
+        shown = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)
+        return f"version{'s' if runs[0][0] != runs[-1][1] else ''} {shown}"
+
+    def _opens(self, version: int, branch: str) -> bool:
+        """Whether a version's record can be read, and its manifest is there."""
+        try:
+            return (self.root / blob_path(self.ref(version, branch).manifest)).is_file()
+        except StoreError:
+            return False
 
     def newest(self, branch: str = BRANCH) -> Ref:
         """The newest ref; SnapshotNotFound if nothing was published yet."""
@@ -230,7 +271,9 @@ class FolderReader:
         except NotFound:
             return
         removal = Removal.from_bytes(data, str(self.root / name))
-        raise SnapshotNotFound(f"{self.root}: {removal}; `indexmill snapshots` lists those that are there")
+        raise SnapshotNotFound(
+            f"{self.root}: {removal}; it has {self._there()} (`indexmill snapshots` lists all that were published)"
+        )
 
     def aliases(self) -> dict[str, int]:
         """Where each alias points now, ordered by name."""

@@ -99,7 +99,8 @@ class Record(BaseModel):
             field = ".".join(str(part) for part in first["loc"])
             raise CorruptBlob(
                 f"{where} is not a readable {cls.__name__.lower()} ({len(data)} bytes)"
-                f"{f', at {field}' if field else ''}: {first['msg']}; restore the file from a copy of the store"
+                f"{f', at {field}' if field else ''}: {first['msg']}; restore the file from a copy of the store: "
+                "no build makes it again, and to delete it loses what it records"
             ) from error
 
 

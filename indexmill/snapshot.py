@@ -7,7 +7,6 @@ read once per shard and only in the columns that retrieval needs; arrays are map
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import BadInput, CorruptBlob, NotFound, SnapshotNotFound, StoreError
+from indexmill.forks import Lock
 from indexmill.hits import Hit
 from indexmill.manifest import Artifact, Manifest, Ref
 from indexmill.retrieve.base import (
@@ -76,7 +76,7 @@ class Snapshot:
         self._blobs = blobs
         self.helpers = helpers
         self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._made: dict[object, Any] = {}
         self._closed = False
 

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from indexmill.canonical import canonical_json, digest_of
+from indexmill.counted import counted
 from indexmill.errors import NotFound
 from indexmill.layout import batch_name, batch_prefix
 from indexmill.manifest import Digest, Record, Timestamp, Word
@@ -176,7 +177,7 @@ class Batch:
 
     def __str__(self) -> str:
         there = f", {self.started.batch_id} at {self.asked.endpoint}" if self.started else ""
-        return f"batch {self.id} ({len(self.asked.questions):,} questions of {self.asked.stage}{there})"
+        return f"batch {self.id} ({counted(len(self.asked.questions), 'question')} of {self.asked.stage}{there})"
 
 
 _STEPS: dict[str, type[Record]] = {

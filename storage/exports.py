@@ -22,6 +22,7 @@ from pydantic import Field
 
 from indexmill.errors import CorruptBlob
 from indexmill.exported import MANIFEST_FILE, exported_name
+from indexmill.folder import BLOB_ADVICE
 from indexmill.layout import blob_path, export_name, export_prefix, number_of
 from indexmill.manifest import Artifact, Digest, Manifest, Record, Timestamp, Word
 from storage.faults import fault_point, write_all
@@ -172,7 +173,7 @@ def _copy(blob: Path, path: Path, artifact: Artifact) -> None:
     if hashed.hexdigest() != artifact.digest:
         raise CorruptBlob(
             f"{blob}, the artifact {artifact.name!r}, is damaged: its SHA-256 is {hashed.hexdigest()}; nothing was "
-            "exported: restore it from a copy of the store, or delete it and build again"
+            f"exported: {BLOB_ADVICE}"
         )
 
 

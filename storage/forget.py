@@ -493,7 +493,8 @@ def _value(store: Store, name: str) -> dict[str, Any]:
         return _OBJECT.validate_json(data)
     except ValidationError as error:
         raise CorruptBlob(
-            f"{store.url}/{name} is not a record ({len(data)} bytes); restore it, or remove it by hand"
+            f"{store.url}/{name} is not a record ({len(data)} bytes); restore it from a copy of the store, or "
+            "remove it by hand: a refused candidate or an exported copy that it alone names is not searched then"
         ) from error
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from indexmill.counted import counted
 from indexmill.manifest import Manifest
 from tasks.build import NEEDS, OF_SHARDS, Build
 from tasks.ingest.spill import Shard
@@ -87,8 +88,8 @@ def backfill(
     made = [not build.cold and build.is_made(wave) for wave in cut]
     progress.end(
         "ingest",
-        f"{build.corpus.documents:,} documents of about {build.corpus.tokens:,} tokens, "
-        f"{len(build.corpus.shards)} shards in {len(cut)} waves; read",
+        f"{counted(build.corpus.documents, 'document')} of about {counted(build.corpus.tokens, 'token')}, "
+        f"{counted(len(build.corpus.shards), 'shard')} in {counted(len(cut), 'wave')}; read",
     )
     if any(made):
         several = sum(made) > 1
@@ -109,11 +110,8 @@ def backfill(
         finally:
             build.progress = progress
         if not made[number - 1]:
-            held = (
-                f"shards {wave[0].label} to {wave[-1].label}, {sum(shard.documents for shard in wave):,} documents"
-                if wave
-                else "nothing"
-            )
+            documents = counted(sum(shard.documents for shard in wave), "document")
+            held = f"shards {wave[0].label} to {wave[-1].label}, {documents}" if wave else "nothing"
             progress.end(title, f"{held}; {pace.made(wave, sum(tokens[number:]))}; made")
         if waves.publish_every and number % waves.publish_every == 0 and number < len(cut):
             _publish(build, f"up to wave {number} of {len(cut)}", together, publish)
@@ -126,7 +124,7 @@ def _publish(build: Build, title: str, together: Together, publish: Callable[[Ma
     before = build.parent.manifest.corpus.documents if build.parent and build.parent.manifest else 0
     if build.documents_taken < before:
         build.progress.note(
-            f"{title} there are {build.documents_taken:,} documents, version "
+            f"{title} there are {counted(build.documents_taken, 'document')}, version "
             f"{build.parent.version if build.parent else 0} has {before:,}: not published"
         )
         return

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.canonical import canonical_json, digest_of
+from indexmill.counted import counted
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, ModelUnavailable
 from indexmill.evaluate import parse_questions
 from indexmill.layout import blob_path, poison_prefix
@@ -244,8 +245,8 @@ class Build(Maker):
             )
         if refused.num_rows and self.configuration.run.strict:
             raise BadInput(
-                f"{refused.num_rows} rows were refused ({reasons_of(refused)}) and --strict is on, such as "
-                f"{example_of(refused)}. `indexmill quarantine` lists them"
+                f"{counted(refused.num_rows, 'row was', 'rows were')} refused ({reasons_of(refused)}) and --strict is on, "
+                f"such as {example_of(refused)}. `indexmill quarantine` lists them"
             )
         self._refuse_many_failures(refused)
         if not self.corpus.documents and self.parent is None:
@@ -1022,6 +1023,6 @@ def _no_document(refused: pa.Table) -> str:
     if not refused.num_rows:
         return "the corpus holds no document that can be indexed: its files hold no row"
     return (
-        f"the corpus holds no document that can be indexed: {refused.num_rows} rows were refused "
-        f"({reasons_of(refused)}), such as {example_of(refused)}. `indexmill quarantine` lists them"
+        f"the corpus holds no document that can be indexed: "
+        f"{counted(refused.num_rows, 'row was', 'rows were')} refused ({reasons_of(refused)}), such as {example_of(refused)}. `indexmill quarantine` lists them"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from indexmill.counted import counted
 from schemas.config import GateSettings
 from tasks.quality import Quality
 
@@ -50,16 +51,16 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
     if not now and before != 0:
         why = f"the corpus holds no document, and version {change.version} has {has}"
     elif change.lost:
-        why = f"version {change.version} has {_counted(change.lost, 'document')} that the corpus lacks"
+        why = f"version {change.version} has {counted(change.lost, 'document')} that the corpus lacks"
     elif before is not None and before - now > max_shrink * before:
         why = (
-            f"the corpus has {now} documents where version {change.version} has {before}: "
+            f"the corpus has {counted(now, 'document')} where version {change.version} has {before}: "
             f"{(before - now) / before:.0%} fewer, and gates.max_shrink is {max_shrink:.0%}"
         )
     else:
         return None
     if change.refused_rows:
-        why += f" ({change.refused_rows} rows were refused: see `indexmill quarantine`"
+        why += f" ({counted(change.refused_rows, 'row was', 'rows were')} refused: see `indexmill quarantine`"
         why += f"; {change.refused_why})" if change.refused_why else ")"
     said = "; ".join([*sources, why])
     return f"{said}. Nothing was published: mend the source, or let the documents go with --allow-shrink"
@@ -74,7 +75,7 @@ class StandIns:
     stand_ins: int
 
     def __str__(self) -> str:
-        return f"{self.stand_ins:,} of {_counted(self.texts, 'text')} of {self.stage}"
+        return f"{self.stand_ins:,} of {counted(self.texts, 'text')} of {self.stage}"
 
 
 def refuse_stand_ins(found: StandIns, most: float) -> str | None:
@@ -99,8 +100,8 @@ def refuse_quality(quality: Quality, settings: GateSettings) -> str | None:
             if before - now > settings.tolerance + _EXACT:
                 reasons.append(
                     f"{method} has recall@{quality.k} {now:.4f} where version {compared.version} has {before:.4f}, and "
-                    f"gates.tolerance is {settings.tolerance:g} ({_counted(compared.questions, 'question')}"
-                    + (f", {_counted(compared.lost, 'gold document')} gone from the corpus" if compared.lost else "")
+                    f"gates.tolerance is {settings.tolerance:g} ({counted(compared.questions, 'question')}"
+                    + (f", {counted(compared.lost, 'gold document')} gone from the corpus" if compared.lost else "")
                     + ")"
                 )
     if settings.minimum is not None:
@@ -117,10 +118,6 @@ def refuse_quality(quality: Quality, settings: GateSettings) -> str | None:
     return "; ".join(reasons) or None
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def first_of(names: Sequence[str]) -> str:
     """The first of some names, and how many others there are: `a.md and 2 others`."""
-    return names[0] if len(names) == 1 else f"{names[0]} and {_counted(len(names) - 1, 'other')}"
+    return names[0] if len(names) == 1 else f"{names[0]} and {counted(len(names) - 1, 'other')}"

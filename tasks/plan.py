@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from indexmill.canonical import canonical_json, digest_of
+from indexmill.counted import counted
 from indexmill.errors import BudgetReached, ConfigurationError, GateRefused
 from indexmill.manifest import Digest, Record
 from schemas.config import Price
@@ -318,5 +319,5 @@ def _corpus_drift(plan: Plan, build: Build) -> list[str]:
         return []
     shards = {shard.label: shard.digest for shard in corpus.shards}
     differ = Counter(shards.get(label) != plan.corpus.shards.get(label) for label in {*shards, *plan.corpus.shards})
-    told = f"the corpus has {corpus.documents} documents where the plan has {plan.corpus.documents}"
-    return [f"{told}, and {differ[True]} of {differ.total()} shards differ"]
+    told = f"the corpus has {counted(corpus.documents, 'document')} where the plan has {plan.corpus.documents}"
+    return [f"{told}, and {differ[True]} of {counted(differ.total(), 'shard')} differ"]

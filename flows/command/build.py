@@ -11,6 +11,7 @@ import click
 from flows.command.shared import budget_of, budgeted, configured, progress_of, quality_lines
 from flows.fork_server import start_where_work_is_expected
 from indexmill.command.options import Options, common
+from indexmill.counted import counted
 
 if TYPE_CHECKING:
     from flows.run import Outcome
@@ -111,7 +112,8 @@ def tell(options: Options, outcome: Outcome) -> None:
         options.print_json(dataclasses.asdict(outcome))
         return
     if outcome.published:
-        click.echo(f"published version {outcome.version}: {outcome.documents} documents, {outcome.passages} passages")
+        held = f"{counted(outcome.documents, 'document')}, {counted(outcome.passages, 'passage')}"
+        click.echo(f"published version {outcome.version}: {held}")
     else:
         click.echo(f"nothing to do: version {outcome.version} is up to date")
     click.echo(
@@ -119,14 +121,15 @@ def tell(options: Options, outcome: Outcome) -> None:
         f"{outcome.vectors_reused} reused; {outcome.seconds:.1f} s"
     )
     if outcome.llm_calls or outcome.llm_ledger:
+        asked = f"{counted(outcome.llm_calls, 'call')}, {counted(outcome.llm_tokens, 'token')}"
         click.echo(
-            f"language model: {outcome.llm_calls} calls, {outcome.llm_tokens} tokens, cost {outcome.cost:.4f}; "
-            f"{outcome.llm_ledger} answers were in the ledger"
+            f"language model: {asked}, cost {outcome.cost:.4f}; "
+            f"{counted(outcome.llm_ledger, 'answer was', 'answers were')} in the ledger"
         )
     if outcome.quality is not None:
         for line in quality_lines(outcome.quality):
             click.echo(line)
     if outcome.quarantined:
-        click.echo(f"{outcome.quarantined} rows were refused: see `indexmill quarantine`")
+        click.echo(f"{counted(outcome.quarantined, 'row was', 'rows were')} refused: see `indexmill quarantine`")
     if outcome.forgotten:
-        click.echo(f"{outcome.forgotten} documents of the corpus are forgotten, and were left out")
+        click.echo(f"{counted(outcome.forgotten, 'document')} of the corpus: forgotten, and left out")

@@ -9,12 +9,13 @@ import click
 
 from flows.command.shared import progress_of
 from indexmill.command.options import Options, common
+from indexmill.counted import counted
 
 __all__ = ["command"]
 
 
 @click.command("export")
-@click.argument("arguments", metavar="[N] DIR", nargs=-1, required=True)
+@click.argument("arguments", metavar="[VERSION] DIR", nargs=-1, required=True)
 @click.option("--alias", metavar="NAME", help="Export the version that this alias points to.")
 @click.option(
     "--tables",
@@ -26,7 +27,7 @@ __all__ = ["command"]
 )
 @common
 def command(options: Options, arguments: tuple[str, ...], alias: str | None, tables: str | None, graphml: bool) -> None:
-    """Copy snapshot N, the newest by default, into the new folder DIR.
+    """Copy a snapshot, the newest by default, into the new folder DIR. VERSION is a number, an alias or `newest`.
 
     DIR holds `tables/**/*.parquet`, `families/<name>/*`, the vectors and `manifest.json`: any tool can read it, and
     indexmill opens it like a store (`indexmill query "..." --store DIR`), with the same answers. It holds no history,
@@ -60,4 +61,5 @@ def command(options: Options, arguments: tuple[str, ...], alias: str | None, tab
         options.print_json(dataclasses.asdict(made))
     else:
         what = "" if made.form == "snapshot" else f" as {made.form}"
-        click.echo(f"exported version {made.version}{what} to {made.path}: {made.files} files, {made.bytes:,} bytes")
+        held = f"{counted(made.files, 'file')}, {counted(made.bytes, 'byte')}"
+        click.echo(f"exported version {made.version}{what} to {made.path}: {held}")

@@ -10,6 +10,7 @@ import click
 
 from flows.command.shared import configured, progress_of
 from indexmill.command.options import Options, common, one_line
+from indexmill.counted import counted
 
 if TYPE_CHECKING:
     from storage.forget import Forgetting, Search
@@ -171,7 +172,7 @@ def _lines(
     lines.append(f"versions {'to withdraw' if dry_run else 'withdrawn'}: {versions}")
     for alias, (old, new) in sorted(found["aliases"].items()):
         lines.append(f"alias {alias}: from version {old} to {new}")
-    lines.append(f"blobs: {at_most}{found['blobs']:,} ({found['bytes']:,} bytes) {removed}")
+    lines.append(f"blobs: {at_most}{found['blobs']:,} ({counted(found['bytes'], 'byte')}) {removed}")
     lines.append(f"receipts: {at_most}{found['receipts']:,} {removed}")
     lines.append(f"refused rows: {found['quarantine_rows']:,} {removed}; records rewritten: {found['records']:,}")
     lines.append(
@@ -182,5 +183,6 @@ def _lines(
         what = "the ledger" if export["version"] is None else f"version {export['version']}"
         lines.append(f"out of reach: {what}, exported to {export['path']}")
     if not dry_run:
-        lines.append(f"{len(ids)} documents are forgotten: nothing of them was found in a last look at the store")
+        forgotten = counted(len(ids), "document is", "documents are")
+        lines.append(f"{forgotten} forgotten: nothing of them was found in a last look at the store")
     return [one_line(line) for line in lines]

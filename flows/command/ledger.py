@@ -9,6 +9,7 @@ import click
 
 from flows.command.shared import progress_of
 from indexmill.command.options import Options, common, shared_options, table
+from indexmill.counted import counted
 
 __all__ = ["command"]
 
@@ -43,7 +44,7 @@ def stats(options: Options) -> None:
         for (model, task), counts in found.items()
     ]
     totals = {name: sum(counts[name] for counts in found.values()) for name in _COLUMNS[2:]}
-    progress.end("stats", f"{totals['answers']:,} answers")
+    progress.end("stats", f"{counted(totals['answers'], 'answer')}")
     totals["bytes"] += lost
     if options.json:
         options.print_json({**totals, "damaged": damaged, "refused": refused, "models": rows})
@@ -76,9 +77,9 @@ def export(options: Options, file: Path) -> None:
     if options.json:
         options.print_json(dataclasses.asdict(made))
         return
-    click.echo(f"exported {made.answers:,} answers to {made.path}: {made.bytes:,} bytes")
+    click.echo(f"exported {counted(made.answers, 'answer')} to {made.path}: {counted(made.bytes, 'byte')}")
     if made.damaged:
-        click.echo(f"left out: {made.damaged:,} damaged records")
+        click.echo(f"left out: {counted(made.damaged, 'damaged record')}")
 
 
 @command.command("import", short_help="Take in the answers of a file.")

@@ -12,17 +12,17 @@ __all__ = ["command"]
 
 
 @click.command("promote")
-@click.argument("version", metavar="[N NAME]", required=False)
+@click.argument("version", metavar="[VERSION NAME]", required=False)
 @click.argument("alias", metavar="", required=False)
 @click.option("--remove", metavar="NAME", help="Take this alias away instead.")
 @click.option("--note", default="", help="Why; kept with the move.")
 @common
 def command(options: Options, version: str | None, alias: str | None, remove: str | None, note: str) -> None:
-    """Point the alias NAME to version N, from now on.
+    """Point the alias NAME to a version, from now on.
 
-    N is a number, `newest`, or another alias: `indexmill promote staging prod`. Which version that is, is decided now:
-    an alias stays where it is until it is moved. `indexmill snapshots` shows where aliases point; readers open one with
-    `--alias NAME` or `indexmill.open(store, alias=NAME)`. A snapshot that is open stays as it is.
+    VERSION is a number, `newest`, or another alias: `indexmill promote staging prod`. Which version that is, is decided
+    now: an alias stays where it is until it is moved. `indexmill snapshots` shows where aliases point; readers open one
+    with `--alias NAME` or `indexmill.open(store, alias=NAME)`. A snapshot that is open stays as it is.
 
     The version must be whole: every file of it is looked for, with its length. A build may be at work meanwhile. Exit
     code 5: somebody moved the alias elsewhere at the same moment.

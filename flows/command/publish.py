@@ -7,6 +7,7 @@ import dataclasses
 import click
 
 from indexmill.command.options import Options, common
+from indexmill.counted import counted
 
 __all__ = ["command"]
 
@@ -30,6 +31,7 @@ def command(options: Options, run_id: str, note: str) -> None:
         options.print_json(dataclasses.asdict(outcome))
         return
     if outcome.published:
-        click.echo(f"published version {outcome.version}: {outcome.documents} documents, {outcome.passages} passages")
+        held = f"{counted(outcome.documents, 'document')}, {counted(outcome.passages, 'passage')}"
+        click.echo(f"published version {outcome.version}: {held}")
     else:
         click.echo(f"nothing to do: version {outcome.version} is the candidate of run {run_id} already")

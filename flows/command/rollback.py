@@ -12,21 +12,20 @@ __all__ = ["command"]
 
 
 @click.command("rollback")
-@click.argument("version", metavar="N")
+@click.argument("version", metavar="VERSION")
 @click.option("--note", default="", help="Why; kept with the version and told to whoever tries to build.")
 @common
 def command(options: Options, version: str, note: str) -> None:
-    """Make version N the newest again and put the store on hold.
+    """Make VERSION (a number, an alias or `newest`) the newest again and put the store on hold.
 
-    N is a number or an alias. A new version with the manifest of version N is published: nothing is removed, readers
-    that open the newest version get the answers of N to the byte, and those that open an alias get what they got
-    before (see `indexmill promote`).
+    A new version with the manifest of that one is published: nothing is removed, readers that open the newest version
+    get its answers to the byte, and those that open an alias get what they got before (see `indexmill promote`).
 
     While the store is on hold, `indexmill build` refuses with exit code 3: the next build would make of the corpus what
     was just taken back. Mend the corpus or the settings, then `indexmill resume`.
 
-    Every file of version N is looked for first, with its length; `indexmill verify N` reads every byte. Exit code 5: a
-    build is at work, stop it or wait. A rollback that was interrupted is finished by running it again.
+    Every file of the version is looked for first, with its length; `indexmill verify VERSION` reads every byte. Exit
+    code 5: a build is at work, stop it or wait. A rollback that was interrupted is finished by running it again.
     """
     from flows.rollback import roll_back
     from indexmill.command.versions import version_of

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from indexmill.command.options import Options
+from indexmill.counted import counted
 from schemas.config import Configuration, load_configuration
 
 if TYPE_CHECKING:
@@ -79,8 +80,9 @@ def quality_lines(quality: Mapping[str, Any]) -> Iterator[str]:
         yield line
     if quality["missing_gold"]:
         yield (
-            f"{quality['missing_gold']} gold documents are not in the corpus; {quality['unanswerable']} of "
-            f"{quality['questions']} questions have no other, and were left out"
+            f"{counted(quality['missing_gold'], 'gold document is', 'gold documents are')} not in the corpus; "
+            f"{quality['unanswerable']} of {counted(quality['questions'], 'question')} "
+            f"{'has' if quality['unanswerable'] == 1 else 'have'} no other, left out"
         )
 
 

@@ -25,7 +25,8 @@ _FIRST_WAIT = (
 )
 
 _ADVICE = {
-    "cut-off": "was cut off: raise max_output_tokens, which models that think at length need",
+    "cut-off": "was cut off: raise max_output_tokens (--max-output-tokens of the command), which models that think at "
+    "length need",
     "endless-space": "was cut off in white space: another model, or another form (structured) may help",
     "filtered": "was withheld by a filter of the endpoint",
     "declined": "is a refusal",

@@ -8,7 +8,6 @@ as its answer came; one that was cut off when a run was ended counts for none.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 from indexmill.answer.asking import read_answer
 from indexmill.canonical import canonical_json, strict_json
 from indexmill.errors import BadInput
+from indexmill.forks import Lock
 from indexmill.models.llm import LLM, Completion, Request, key_of
 from indexmill.models.readable import BadAnswer
 
@@ -42,7 +42,7 @@ class KeptAnswers:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.spared = Kept()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._held: dict[str, Completion] = {}
         try:
             with self.path.open("ab"):

@@ -21,6 +21,7 @@ import click
 
 from indexmill.command.options import Options, printable, shared_options
 from indexmill.errors import ConfigurationError, DiskFull, IndexmillError
+from indexmill.extras import install
 
 __all__ = ["cli", "main", "run"]
 
@@ -68,6 +69,20 @@ class _Lazy(click.Group):
         if cmd_name in _PIPELINE:
             return _pipeline_command(cmd_name) or _absent(cmd_name)
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of the first argument; where there is none, the error names those that are written alike."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            alike = difflib.get_close_matches(args[0], self.list_commands(ctx))
+            if not alike:
+                raise
+            raise click.UsageError(f"No such command {args[0]!r}: did you mean {' or '.join(alike)}?", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in (("Reading", _READER), ("The pipeline", _PIPELINE)):
@@ -152,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(f"error: {error}", options.debug)
         return error.exit_code
     except ModuleNotFoundError as error:
-        _tell(f"error: the package {error.name!r} is not installed: pip install 'indexmill[pipeline]'", options.debug)
+        _tell(f"error: the package {error.name!r} is not installed: {install(error.name or '')}", options.debug)
         return 2
     except Exception as error:
         if (full := DiskFull.of(error, getattr(error, "filename", None) or "a file")) is not None:

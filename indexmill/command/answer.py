@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from indexmill.command.model import asking, filtering, filtering_of, model_of, prompts_of
@@ -19,6 +21,8 @@ from indexmill.command.options import (
 )
 from indexmill.command.query import few, titled, wrapped
 from indexmill.command.reranker import reranking, reranking_of
+from indexmill.command.waiting import Waiting, WatchedLlm
+from indexmill.counted import counted
 from indexmill.errors import BadInput
 
 __all__ = ["command"]
@@ -50,6 +54,7 @@ def command(
     model: str | None,
     base_url: str | None,
     api_key_env: str | None,
+    max_output_tokens: int | None,
     quote: bool,
     method: str | None,
     k: int,
@@ -63,7 +68,7 @@ def command(
     explain: bool,
     settings: tuple[str, ...],
     where: tuple[str, ...],
-    version: int | None,
+    version: str | None,
     alias: str | None,
     run: str | None,
 ) -> None:
@@ -71,24 +76,28 @@ def command(
 
     The language model is the one of the section `llm` of the configuration file, or --model. The question and the hits
     are sent to it. Where there is none, the answer is a sentence of the hits, quoted, and nothing leaves this machine.
+
+    What is waited for longer than a second is said on standard error.
     """
-    if quote and (model, base_url, api_key_env) != (None, None, None):
-        raise BadInput("--quote asks no model: leave --model, --base-url and --api-key-env out")
+    if quote and (model, base_url, api_key_env, max_output_tokens) != (None, None, None, None):
+        raise BadInput("--quote asks no model: leave --model, --base-url, --api-key-env and --max-output-tokens out")
     llm = None if quote else model_of(options, model, base_url, api_key_env)
     prompts = None if llm is None else prompts_of(options)
     by = reranking_of(rerank, rerank_model, rerank_depth)
-    with opened(options, version, alias, run) as snapshot:
+    limit: dict[str, Any] = {} if max_output_tokens is None else {"max_output_tokens": max_output_tokens}
+    with Waiting("retrieving") as waiting, opened(options, version, alias, run) as snapshot:
         method = method or snapshot.default_method
         found = snapshot.answer(
             question,
             method=method,
             k=k,
-            llm=llm,
+            llm=None if llm is None else WatchedLlm(llm, waiting),
             token_budget=token_budget,
             where=where or None,
             parameters=parameters_by_method(settings, [method]).get(method),
             answering=filtering_of(level_tokens, direct, [method], whole_passages).get(method),
             prompts=prompts,
+            **limit,
             **by._asdict(),
         )
     for caution in found.cautions:
@@ -102,9 +111,9 @@ def command(
     which = "exported snapshot" if found.version is None else f"version {found.version}"
     which = which if run is None else f"candidate of run {run}"
     said = "quoted, no model was asked" if found.model is None else f"by {found.model}"
-    tokens = f"{found.context_tokens:,} tokens of context"
+    tokens = f"{counted(found.context_tokens, 'token')} of context"
     if found.model is not None:
-        calls = f" in {found.calls} calls" if found.calls > 1 else ""
+        calls = f" in {counted(found.calls, 'call')}" if found.calls > 1 else ""
         tokens += f", {found.input_tokens:,} read and {found.output_tokens:,} written{calls}"
     click.echo(printable(f"\n{said}; {which}, {found.method}; {tokens}"))
     if explain and found.reasoning:

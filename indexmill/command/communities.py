@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from indexmill.command.tree import MOST, TEXT, fitted, largest, under
+from indexmill.counted import counted
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -66,12 +67,11 @@ def drawing(told: dict[str, Any], unnumbered: str) -> str:
     """An outline as text; ``unnumbered`` names a snapshot that has no version."""
     counts = {level: one["communities"] for level, one in told["levels"].items()}
     version = unnumbered if told["version"] is None else f"version {told['version']}"
-    lines = [
-        f"{version}  {told['entities']:,} entities in {sum(counts.values()):,} communities, {told['roots']:,} roots"
-    ]
+    held = f"{counted(sum(counts.values()), 'community')}, {counted(told['roots'], 'root')}"
+    lines = [f"{version}  {counted(told['entities'], 'entity')} in {held}"]
     for level, one in reversed(told["levels"].items()):
         chi, sim = ("-" if one[name] is None else f"{one[name]:.3f}" for name in ("chi", "sim"))
-        lines.append(f"  level {level}  {one['communities']:,} communities, CHI {chi}, Sim {sim}")
+        lines.append(f"  level {level}  {counted(one['communities'], 'community')}, CHI {chi}, Sim {sim}")
     if not counts:
         lines.append("  no communities: nothing was extracted, or too few entities")
     lines.append("")
@@ -86,4 +86,4 @@ def _line(node: dict[str, Any]) -> str:
     if node["kind"] == "entity":
         return f"{node['title']}: {node['text']}" if node["text"] else str(node["title"])
     grouped = f" in {node['below']:,}" if node["level"] > 1 else ""
-    return f"{node['entities']:,} entities{grouped}, rating {node['rating']:g}: {node['title']}"
+    return f"{counted(node['entities'], 'entity')}{grouped}, rating {node['rating']:g}: {node['title']}"

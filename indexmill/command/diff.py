@@ -25,10 +25,11 @@ def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
     B is the newest by default, A the version before B. Both may be numbers, aliases or `newest`: `indexmill diff prod`
     tells what the serving team gets when prod is moved to the newest.
 
-    Documents are added, removed, changed (the same id, another content) or moved (the same content under another id),
-    each counted once. Then passages, entities, summaries, communities, attributes, high-level elements and what was
-    extracted, the counts of every index family, the bytes of B that A does not share, what the runs from A to B spent,
-    and the settings, models and library versions that differ. Only the shards that differ are read.
+    Documents are added, removed, changed (the same id, another content) or moved (the same title, text and metadata
+    under another id, as of a renamed file), each counted once. Then passages, entities, summaries, communities,
+    attributes, high-level elements and what was extracted, the counts of every index family, the bytes of B that A does
+    not share, what the runs from A to B spent, and the settings, models and library versions that differ. Only the
+    shards that differ are read.
 
     Exit code 0 whether or not anything differs; `"equal"` of --json tells.
     """

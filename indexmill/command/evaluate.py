@@ -21,7 +21,9 @@ from indexmill.command.options import (
     table,
 )
 from indexmill.command.reranker import reranking, reranking_of
+from indexmill.counted import counted
 from indexmill.errors import BadInput, ConfigurationError
+from indexmill.extras import not_installed
 
 if TYPE_CHECKING:
     from indexmill.evaluate import MethodResult
@@ -127,7 +129,7 @@ def command(
     rerank_depth: int | None,
     settings: tuple[str, ...],
     where: tuple[str, ...],
-    version: int | None,
+    version: str | None,
     alias: str | None,
     run: str | None,
     **answering: Any,
@@ -233,7 +235,7 @@ def command(
     ]
     unnumbered = "exported snapshot" if run is None else f"candidate of run {run}"
     which = unnumbered if found.version is None else f"version {found.version}"
-    click.echo(f"{len(asked)} questions, {which}\n")
+    click.echo(f"{counted(len(asked), 'question')}, {which}\n")
     click.echo(table(["method", *(f"recall@{k}" for k in depths), "tokens", "ms", "ms to encode"], rows))
     if by_type := _types_table(found.methods, depths):
         click.echo("\n" + by_type)
@@ -242,7 +244,8 @@ def command(
     for name, one in missed.items():
         click.echo("\n" + shown_misses(name, one, len(asked), depths[-1]))
     if found.unknown_gold_ids:
-        click.echo(f"{found.unknown_gold_ids} of {found.gold_ids} gold documents are not in the snapshot", err=True)
+        of = counted(found.gold_ids, "gold document")
+        click.echo(f"{found.unknown_gold_ids} of {of} are not in the snapshot", err=True)
 
 
 def _types_table(methods: Mapping[str, MethodResult], depths: Sequence[int]) -> str | None:
@@ -272,7 +275,7 @@ def communities_table(levels: Mapping[str, Mapping[str, Any]]) -> str:
     return table(["level", "communities", "CHI", "Sim"], rows)
 
 
-def _fit(options: Options, questions: Path, ks: str, version: int | None, alias: str | None, run: str | None) -> None:
+def _fit(options: Options, questions: Path, ks: str, version: str | None, alias: str | None, run: str | None) -> None:
     from indexmill.evaluate import read_questions
     from indexmill.fit import fit
 
@@ -299,7 +302,8 @@ def _fit(options: Options, questions: Path, ks: str, version: int | None, alias:
 def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | None:
     """Write the weights of fused retrieval into a configuration file, leaving the rest of it as it is.
 
-    Returns the file, None where there is none. Raises ConfigurationError where it cannot be rewritten.
+    Returns the file, None where there is none. Raises ConfigurationError where it cannot be
+    rewritten, ModelUnavailable without ruamel.yaml.
     """
     if path is None or not path.is_file():
         return None
@@ -307,7 +311,7 @@ def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | No
         import ruamel.yaml.error as yaml_errors
         from ruamel.yaml import YAML  # keeps comments and order; the pipeline's
     except ImportError as error:
-        raise ConfigurationError(f"{path}: writing it needs ruamel.yaml: pip install 'indexmill[pipeline]'") from error
+        raise not_installed(f"{path}: writing it", "ruamel", error) from error
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 10_000

@@ -18,6 +18,7 @@ from indexmill.command.evaluate import numbers
 from indexmill.command.model import filtering_of, model_of, prompts_of
 from indexmill.command.options import Options, parameters_by_method, table
 from indexmill.command.reranker import Reranking
+from indexmill.counted import counted
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.evaluate import read_questions
 from indexmill.models.llm import LLM
@@ -62,6 +63,7 @@ def evaluate_answers_of(
     model: str | None,
     base_url: str | None,
     api_key_env: str | None,
+    max_output_tokens: int | None,
     judge_model: str | None,
     max_questions: int | None,
     dry_run: bool,
@@ -101,6 +103,7 @@ def evaluate_answers_of(
             token_budget=token_budget,
             where=where or None,
             concurrency=concurrency or 8,
+            max_output_tokens=max_output_tokens or Asking.max_output_tokens,
             settings=filtering_of(level_tokens, direct, methods, whole_passages),
             parameters=parameters_by_method(settings, list(dict.fromkeys(methods))),
             prompts=prompts_of(options),
@@ -129,7 +132,13 @@ def evaluate_answers_of(
         if judging is not None:
             first, second = ((name, result.answers) for name, result in found.methods.items())
             judgement = judge(
-                found.questions, first, second, judging, concurrency=asking.concurrency, prompts=asking.prompts
+                found.questions,
+                first,
+                second,
+                judging,
+                concurrency=asking.concurrency,
+                max_output_tokens=asking.max_output_tokens,
+                prompts=asking.prompts,
             )
     if options.json:
         spared = {} if kept is None else {"kept": {"file": str(kept.path), **kept.spared._asdict()}}
@@ -140,8 +149,8 @@ def evaluate_answers_of(
         click.echo(f"\n{_shown_judgement(judgement, _name(judging), prices)}")
     if kept is not None and kept.spared.calls:
         read, written = kept.spared.input_tokens, kept.spared.output_tokens
-        told = f"{kept.spared.calls:,} calls were not made: their answers are in {kept.path}"
-        click.echo(f"\n{told}, {read:,} tokens read and {written:,} written")
+        told = f"{counted(kept.spared.calls, 'call was', 'calls were')} not made: their answers are in {kept.path}"
+        click.echo(f"\n{told}, {counted(read, 'token')} read and {written:,} written")
 
 
 def make_questions_of(
@@ -152,6 +161,7 @@ def make_questions_of(
     model: str | None,
     base_url: str | None,
     api_key_env: str | None,
+    max_output_tokens: int | None,
     max_questions: int | None,
     **others: object,
 ) -> None:
@@ -166,7 +176,8 @@ def make_questions_of(
     if llm is None:
         raise BadInput(_NO_MODEL)
     prices = {_name(llm): _price(options, _name(llm))}
-    found = abstract_questions(description, llm, prompts=prompts_of(options))
+    limit = {} if max_output_tokens is None else {"max_output_tokens": max_output_tokens}
+    found = abstract_questions(description, llm, prompts=prompts_of(options), **limit)
     kept = found.questions[:max_questions]
     if not kept:
         raise LlmUnusable("the model wrote no question")
@@ -182,7 +193,7 @@ def make_questions_of(
         tokens = dict(zip(("input_tokens", "output_tokens"), spent, strict=True))
         options.print_json({**told, **tokens, **_cost(prices[_name(llm)], *spent)})
         return
-    click.echo(f"{file}: {len(kept):,} questions by {_name(llm)}, {sum(spent):,} tokens")
+    click.echo(f"{file}: {counted(len(kept), 'question')} by {_name(llm)}, {counted(sum(spent), 'token')}")
 
 
 def _price(options: Options, model: str) -> Price | None:
@@ -224,7 +235,7 @@ def _told(count: int, bills: Mapping[str, tuple[str, Bill]], prices: Mapping[str
         for name, (model, its) in bills.items()
     ]
     header = ["", "model", "calls", "tokens to read", "to write at most", "cost at most"]
-    return f"{count:,} questions; at most, without repairs and repeated calls:\n\n{table(header, rows)}\n"
+    return f"{counted(count, 'question')}; at most, without repairs and repeated calls:\n\n{table(header, rows)}\n"
 
 
 def _print_bill(
@@ -285,7 +296,8 @@ def _shown(found: AnswerEvaluation, run: str | None, prices: Mapping[str, Price 
     which = unnumbered if found.version is None else f"version {found.version}"
     header = ["method", "accuracy", "recall", "exact match", "F1", "context", "billed", "calls", "cost", "unanswered"]
     scored = max(result.scored for result in found.methods.values())
-    said = f"{len(found.questions):,} questions, {scored:,} of them with a right answer; {which}; by {found.model}"
+    asked = counted(len(found.questions), "question")
+    said = f"{asked}, {scored:,} of them with a right answer; {which}; by {found.model}"
     return (
         f"{said}\n\n{table(header, rows)}\n\ncontext and billed tokens and calls are of a question, the cost is of all"
     )
@@ -298,7 +310,7 @@ def _shown_judgement(judgement: Judgement, model: str, prices: Mapping[str, Pric
         rows.append([criterion, won["first"], won["second"], won["tie"]])
     told = judgement.to_dict()
     cost = _money(prices[model], told["input_tokens"], told["output_tokens"])
-    said = f"better answers, judged by {model} in {told['calls']:,} calls (cost {cost}), both orders"
+    said = f"better answers, judged by {model} in {counted(told['calls'], 'call')} (cost {cost}), both orders"
     if told["unjudged"]:
-        said += f"; {told['unjudged']:,} questions could not be judged"
+        said += f"; {counted(told['unjudged'], 'question')} could not be judged"
     return f"{said}\n\n{table(['criterion', judgement.first, judgement.second, 'tie'], rows)}"

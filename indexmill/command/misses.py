@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from indexmill.command.options import one_line
+from indexmill.counted import counted
 from indexmill.results import QuestionResult
 
 if TYPE_CHECKING:
@@ -59,14 +60,16 @@ def shown_misses(method: str, misses: Mapping[str, Any], questions: int, depth: 
         lines.append(f"{one['question']}{kind}")
         for document in one["missed"]:
             rank = document["rank"]
-            where = f"rank {rank}" if rank else f"not among {depth} documents"
+            where = f"rank {rank}" if rank else f"not among {counted(depth, 'document')}"
             where = where if document["title"] is not None else "not in the snapshot"
             lines.append(f"    missed: {_named(document)}, {where}")
         found = [f"{'* ' if document['gold'] else ''}{_named(document)}" for document in one["found"]]
         lines += [f"    found {place:>2}: {name}" for place, name in enumerate(found, start=1)] or ["    found nothing"]
         lines.append("")
-    said = f"{method}: {misses['questions']:,} of {questions:,} questions miss evidence among the first {k} documents"
-    lines.append(f"{said}, {misses['documents']:,} documents together")
+    missing = f"{misses['questions']:,} of {counted(questions, 'question')}"
+    verb = "misses" if misses["questions"] == 1 else "miss"
+    said = f"{method}: {missing} {verb} evidence among the first {counted(k, 'document')}"
+    lines.append(f"{said}, {counted(misses['documents'], 'document')} together")
     return "\n".join(map(one_line, lines))
 
 

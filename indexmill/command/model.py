@@ -18,8 +18,14 @@ _KEYS = ("api_key_env", "api_key_file", "token_provider")
 
 
 def asking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--model``, ``--base-url`` and ``--api-key-env``, which ``model_of`` takes."""
+    """Add ``--model``, ``--base-url`` and ``--api-key-env``, which ``model_of`` takes, and ``--max-output-tokens``."""
     for option in (
+        click.option(
+            "--max-output-tokens",
+            metavar="T",
+            type=click.IntRange(min=1),
+            help="An answer of the model has T tokens at most, its reasoning included; more where it is cut off.",
+        ),
         click.option(
             "--api-key-env", metavar="NAME", help="The environment variable that holds the key; OPENAI_API_KEY."
         ),

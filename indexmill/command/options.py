@@ -14,7 +14,7 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from indexmill.errors import BadInput, ConfigurationError
+from indexmill.extras import not_installed
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 __all__ = [
     "CONFIGURATION_FILE",
     "DEFAULT_STORE",
+    "SHARED_GROUPS",
     "Duration",
+    "GroupedCommand",
     "Options",
     "anchored",
     "candidate",
@@ -140,7 +143,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         import yaml
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"{path}: reading it needs PyYAML (pip install pyyaml); or give --store") from error
+        raise not_installed(f"{path}: reading it", "yaml", error, "give --store") from error
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -210,6 +213,38 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     return shared_options(command)
 
 
+class GroupedCommand(click.Command):
+    """A command whose ``--help`` lists its options in groups.
+
+    groups: by their titles, the names of the parameters in each; those in none come first, as "Options".
+    """
+
+    def __init__(self, *arguments: Any, groups: Mapping[str, Collection[str]], **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.groups = groups
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write every option under the title of its group."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], **{title: [] for title in self.groups}}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                titles = (title for title, names in self.groups.items() if parameter.name in names)
+                sections[next(titles, "Options")].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+SHARED_GROUPS: Mapping[str, Collection[str]] = {
+    "Reranking": ("rerank", "rerank_model", "rerank_depth"),
+    "Which index": ("version", "alias", "run", "store", "config", "corpus"),
+    "Output": ("explain", "json", "debug"),
+}
+"""The groups of options that several commands share."""
+
+
 def filtered(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--where``, which chooses the documents that take part."""
     return click.option(
@@ -227,9 +262,8 @@ def pinned(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--snapshot",
         "version",
-        metavar="N",
-        type=click.IntRange(min=1),
-        help="Read this version; the newest by default.",
+        metavar="VERSION",
+        help="Read this version: a number, an alias, or `newest`, which is the default.",
     )(function)
 
 
@@ -240,12 +274,19 @@ def candidate(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def opened(options: Options, version: int | None, alias: str | None, run: str | None, processes: int = 1) -> Snapshot:
-    """The snapshot that a command reads; raises as ``indexmill.open`` does."""
+def opened(options: Options, version: str | None, alias: str | None, run: str | None, processes: int = 1) -> Snapshot:
+    """The snapshot that a command reads; raises as ``indexmill.open`` does.
+
+    version: a number, an alias, or ``newest``.
+    """
+    from indexmill.command.versions import selection
     from indexmill.snapshot import open_candidate, open_snapshot
 
     if run is None:
-        return open_snapshot(options.store_path(), version=version, alias=alias, processes=processes)
+        if version is not None and alias is not None:
+            raise BadInput(f"the version {version} and --alias {alias} are given; expected one of them at most")
+        number, named = selection(version)
+        return open_snapshot(options.store_path(), version=number, alias=alias or named, processes=processes)
     if version is not None or alias is not None:
         raise BadInput("--run names a candidate, which is no version and has no alias: give it alone")
     return open_candidate(options.store_path(), run, processes)

@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from indexmill.command.options import (
+    SHARED_GROUPS,
+    GroupedCommand,
     Options,
     candidate,
     common,
@@ -48,18 +50,26 @@ _TAKEN = {
 }
 """The options of one retrieval that a method takes."""
 
+_OF_SEVERAL = set.intersection(*_TAKEN.values())
+
+_GROUPS = {
+    f"Of {', '.join(_TAKEN)}": _OF_SEVERAL,
+    **{f"Of {method}": taken - _OF_SEVERAL for method, taken in _TAKEN.items()},
+    **SHARED_GROUPS,
+}
+
 
 def _of_heterograph(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of heterograph alone."""
     for name, said in reversed(_OF_HETEROGRAPH.items()):
         option = f"--{name.replace('_', '-')}"
-        function = click.option(option, metavar="N", type=click.IntRange(min=0), help=f"Of heterograph: {said}.")(
+        function = click.option(option, metavar="N", type=click.IntRange(min=0), help=f"{said[0].upper()}{said[1:]}.")(
             function
         )
     return function
 
 
-@click.command("query")
+@click.command("query", cls=GroupedCommand, groups=_GROUPS)
 @click.argument("question")
 @click.option("--method", "-m", metavar="NAME", help="How to retrieve; the best that the snapshot holds by default.")
 @click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="How many hits.")
@@ -67,31 +77,27 @@ def _of_heterograph(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--pattern",
     type=click.Choice(["collapsed", "detailed", "summarised"]),
-    help="Of lsh_tree: the nearest of all, or mostly passages, or mostly summaries.",
+    help="The nearest of all, or mostly passages, or mostly summaries.",
 )
 @click.option(
     "--ratio",
     type=click.FloatRange(0, 1),
-    help="Of lsh_tree: the part of K that is of the favoured kind, under a pattern.",
+    help="The part of K that is of the favoured kind, under a pattern.",
 )
 @click.option(
     "--token-budget",
     metavar="T",
     type=click.IntRange(min=1),
-    help="Of lsh_tree, community_tree and heterograph: hits of T tokens at most; what does not fit is left out.",
+    help="Hits of T tokens at most; what does not fit is left out.",
 )
-@click.option(
-    "--k-level", metavar="K", type=click.IntRange(1, 1000), help="Of community_tree: nodes found on every level."
-)
+@click.option("--k-level", metavar="K", type=click.IntRange(1, 1000), help="Nodes found on every level.")
 @click.option(
     "--levels",
     metavar="L",
     type=click.IntRange(min=0),
-    help="Of community_tree: levels of communities that are searched, from the lowest up; 0 for entities alone.",
+    help="Levels of communities that are searched, from the lowest up; 0 for entities alone.",
 )
-@click.option(
-    "--passages", metavar="P", type=click.IntRange(min=0), help="Of community_tree: passages among the hits at most."
-)
+@click.option("--passages", metavar="P", type=click.IntRange(min=0), help="Passages among the hits at most.")
 @_of_heterograph
 @reranking
 @settable
@@ -116,7 +122,7 @@ def command(
     rerank_depth: int | None,
     settings: tuple[str, ...],
     where: tuple[str, ...],
-    version: int | None,
+    version: str | None,
     alias: str | None,
     run: str | None,
     **of_heterograph: int | None,

@@ -12,6 +12,7 @@ from indexmill.command import tree as of_summaries
 from indexmill.command.evaluate import communities_table
 from indexmill.command.options import Options, candidate, common, one_line, opened, table
 from indexmill.command.same_as import listing, pairs
+from indexmill.counted import counted
 from indexmill.errors import BadInput
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ __all__ = ["command", "size", "summary"]
 
 
 @click.command("show")
-@click.argument("version", metavar="[N]", required=False, type=click.IntRange(min=1))
+@click.argument("version", metavar="[VERSION]", required=False)
 @click.option("--alias", metavar="NAME", help="Show the version that this alias points to.")
 @click.option("--tree", is_flag=True, help="Draw the summaries of lsh_tree, from the roots down.")
 @click.option("--communities", is_flag=True, help="Draw the communities of community_tree, from the roots down.")
@@ -41,7 +42,7 @@ __all__ = ["command", "size", "summary"]
 @common
 def command(
     options: Options,
-    version: int | None,
+    version: str | None,
     alias: str | None,
     run: str | None,
     tree: bool,
@@ -50,7 +51,9 @@ def command(
     width: int,
     same_as: bool,
 ) -> None:
-    """Show snapshot N, the newest by default: its families with counts and parameters, its artifacts.
+    """Show a snapshot, the newest by default: its families with counts and parameters, its artifacts.
+
+    VERSION is a number, an alias or `newest`.
 
     Of a heterograph, nodes and edges by kind, and the bytes that hold them.
 
@@ -153,7 +156,7 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
         "",
         table(["artifact", "kind", "rows", "size", "digest"], rows),
         "",
-        f"{len(rows)} artifacts, {size(total)}",
+        f"{counted(len(rows), 'artifact')}, {size(total)}",
     ]
     return "\n".join(lines)
 

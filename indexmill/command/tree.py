@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from indexmill.command.options import one_line
+from indexmill.counted import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,9 +88,10 @@ def drawing(told: dict[str, Any], unnumbered: str) -> str:
     *_, top = told["layers"]
     counts = [one["nodes"] for one in told["layers"]]
     version = unnumbered if told["version"] is None else f"version {told['version']}"
-    lines = [f"{version}  {counts[0]:,} passages under {sum(counts[1:]):,} summaries, {told['roots']:,} roots"]
+    above = f"{counted(sum(counts[1:]), 'summary')}, {counted(told['roots'], 'root')}"
+    lines = [f"{version}  {counted(counts[0], 'passage')} under {above}"]
     if top["layer"]:
-        lines += [f"  layer {one['layer']}  {one['nodes']:,} summaries" for one in told["layers"][:0:-1]]
+        lines += [f"  layer {one['layer']}  {counted(one['nodes'], 'summary')}" for one in told["layers"][:0:-1]]
     else:
         lines.append("  no summaries: there are not more passages than one segment holds")
     lines.append("")
@@ -128,4 +130,4 @@ def _line(node: dict[str, Any]) -> str:
     if node["kind"] != "summary":
         return str(node["text"])
     grouped = f" in {node['below']:,}" if node["layer"] > 1 else ""
-    return f"{node['passages']:,} passages{grouped}: {node['text']}"
+    return f"{counted(node['passages'], 'passage')}{grouped}: {node['text']}"

@@ -8,17 +8,18 @@ from typing import Any
 import click
 
 from indexmill.command.options import Options, common, one_line
+from indexmill.counted import counted
 
 __all__ = ["command"]
 
 
 @click.command("verify")
-@click.argument("version", metavar="[N]", required=False, type=click.IntRange(min=1))
+@click.argument("version", metavar="[VERSION]", required=False)
 @common
-def command(options: Options, version: int | None) -> None:
-    """Check every byte of snapshot N, the newest by default, against the digests of its manifest.
+def command(options: Options, version: str | None) -> None:
+    """Check every byte of a snapshot, the newest by default, against the digests of its manifest.
 
-    Exits with 1 where something is damaged or missing, naming it.
+    VERSION is a number, an alias or `newest`. Exits with 1 where something is damaged or missing, naming it.
     """
     report = _checked(Path(options.store_path()), version)
     if options.json:
@@ -27,22 +28,26 @@ def command(options: Options, version: int | None) -> None:
         for problem in report["problems"]:
             click.echo(one_line(f"damaged: {problem['what']}: {problem['detail']}"))
         what = "exported snapshot" if report["version"] is None else f"version {report['version']}"
-        state = "whole" if report["ok"] else f"{len(report['problems'])} problems"
-        click.echo(f"{what}: {state}; {report['artifacts']} artifacts, {report['bytes']:,} bytes checked")
+        state = "whole" if report["ok"] else counted(len(report["problems"]), "problem")
+        checked = f"{counted(report['artifacts'], 'artifact')}, {counted(report['bytes'], 'byte')}"
+        click.echo(f"{what}: {state}; {checked} checked")
     if not report["ok"]:
         click.get_current_context().exit(1)
 
 
-def _checked(path: Path, version: int | None) -> dict[str, Any]:
+def _checked(path: Path, version: str | None) -> dict[str, Any]:
     """The report of a store's version, or of an exported folder."""
     from indexmill.canonical import digest_of
+    from indexmill.command.versions import selection
     from indexmill.errors import SnapshotNotFound
     from indexmill.exported import ExportedFolder, is_exported
     from indexmill.folder import FolderReader
     from indexmill.verify import check_artifacts, verify
 
     if not is_exported(path):
-        return verify(FolderReader(path), version).to_json()
+        store = FolderReader(path)
+        number, alias = selection(version)
+        return verify(store, number if alias is None else store.resolve(alias=alias).version).to_json()
     if version is not None:
         raise SnapshotNotFound(f"{path}: is an exported folder, which holds one snapshot and no other versions")
     folder = ExportedFolder(path)

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from indexmill.folder import FolderReader
 
-__all__ = ["version_of"]
+__all__ = ["selection", "version_of"]
+
+
+def selection(word: str | None) -> tuple[int | None, str | None]:
+    """The version, or else the alias, that a word on the command line names; neither for ``newest`` and no word."""
+    if word is None or word == "newest":
+        return None, None
+    return (int(word), None) if word.isdecimal() else (None, word)
 
 
 def version_of(store: FolderReader, word: str) -> int:
     """The version that a word on the command line means at this moment; raises SnapshotNotFound."""
-    if word == "newest":
-        return store.newest().version
-    if word.isdecimal():
-        return store.resolve(version=int(word)).version
-    return store.resolve(alias=word).version
+    return store.resolve(*selection(word)).version

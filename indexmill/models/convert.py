@@ -24,6 +24,7 @@ from typing import Any
 
 from indexmill.canonical import canonical_json
 from indexmill.errors import ConfigurationError, ModelUnavailable
+from indexmill.extras import not_installed
 from indexmill.models.bert_graph import bert_graph, is_bert
 from indexmill.models.openvino_encoder import import_openvino
 
@@ -100,7 +101,7 @@ def _from_hub(name: str) -> ModelFiles:
         from huggingface_hub import snapshot_download  # an optional library
         from huggingface_hub.errors import HfHubHTTPError
     except ImportError as error:
-        raise ModelUnavailable("the hub needs: pip install sentence-transformers") from error
+        raise not_installed("the hub", "huggingface_hub", error) from error
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     repository = name if "/" in name else f"sentence-transformers/{name}"
     try:
@@ -184,7 +185,7 @@ def _tensors(files: ModelFiles) -> dict[str, Any] | None:
     try:
         from safetensors import safe_open  # the pipeline's
     except ImportError as error:
-        raise ModelUnavailable(f"this needs safetensors ({error}); pip install 'indexmill[pipeline]'") from error
+        raise not_installed("converting the encoder", "safetensors", error) from error
     with safe_open(files.weights, framework="numpy") as weights:
         names = list(weights.keys())
         if {weights.get_slice(name).get_dtype() for name in names} - {"F64", "F32", "F16", "I64"}:
@@ -225,9 +226,7 @@ def load_transformer(files: ModelFiles) -> Any:
             from transformers import AutoModel
             from transformers.utils import logging as transformers_logging
         except ImportError as error:
-            raise ModelUnavailable(
-                f"this needs torch and transformers ({error}); install them with: pip install 'indexmill[pipeline]'"
-            ) from error
+            raise not_installed("running the encoder in torch", "torch", error) from error
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the library's own
         loaded: Any = AutoModel.from_pretrained(str(files.folder), local_files_only=True, dtype=torch.float32)
         return loaded.eval()

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from indexmill.extras import not_installed
 from indexmill.models.headway import headway
 
 if TYPE_CHECKING:
@@ -269,7 +270,10 @@ _CHUNK_CHARACTERS = 1 << 20
 def _tokenizer(data: bytes) -> Tokenizer:
     # Its pool of threads would take the cores of other workers, and warns when a process forks.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from tokenizers import Tokenizer  # an optional library
+    try:
+        from tokenizers import Tokenizer  # an optional library
+    except ImportError as error:
+        raise not_installed("the encoder", "tokenizers", error) from error
 
     tokenizer = Tokenizer.from_str(data.decode("utf-8"))
     tokenizer.no_padding()

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from indexmill.canonical import canonical_json, digest_of
-from indexmill.errors import ConfigurationError, IndexmillError, ModelUnavailable
+from indexmill.errors import ConfigurationError, IndexmillError
+from indexmill.extras import not_installed
 from indexmill.models.chat import Limit, Shape, Structured, chat_body, completion_of, input_bound, shapes
 from indexmill.models.http_failures import Failure, lost_connection
 from indexmill.models.http_logs import silence
@@ -39,7 +40,7 @@ _NO_KEY = "none"
 
 OPENAI = "https://api.openai.com/v1"
 
-_ABSENT = "a language model needs the package openai: pip install 'indexmill[answer]', or set llm.backend to extractive"
+_EXTRACTIVE = "set llm.backend to extractive"
 
 _NEW_LIMIT = ("api.openai.com", ".openai.azure.com")
 """Hosts whose newer models know no `max_tokens`."""
@@ -150,7 +151,7 @@ class OpenAiLlm:
         ConfigurationError where the certificates or the token provider are not there.
         """
         if importlib.util.find_spec("openai") is None:
-            raise ModelUnavailable(_ABSENT)
+            raise not_installed("a language model", "openai", instead=_EXTRACTIVE)
         self._trusted()
         self.keys.check()
 
@@ -307,9 +308,7 @@ class OpenAiLlm:
                 event_hooks={"request": [self._authorise]},
             )
         except ImportError:
-            raise ModelUnavailable(
-                "llm.proxy, or ALL_PROXY in the environment, is a SOCKS proxy: pip install socksio"
-            ) from None
+            raise not_installed("llm.proxy, or ALL_PROXY in the environment, a SOCKS proxy,", "socksio") from None
         silence()
         try:
             async with openai.AsyncOpenAI(
@@ -355,6 +354,6 @@ def _openai() -> Any:
     """The package openai."""
     try:
         import openai
-    except ModuleNotFoundError:
-        raise ModelUnavailable(_ABSENT) from None
+    except ImportError as error:
+        raise not_installed("a language model", "openai", error, _EXTRACTIVE) from None
     return openai

@@ -14,11 +14,13 @@ import sys
 from collections import deque
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
+from indexmill.extras import not_installed
+from indexmill.forks import Lock, keep_forever, renew_in_children
 from indexmill.models.embedder import EncoderFingerprint, TokenEncoder
 
 if TYPE_CHECKING:
@@ -44,13 +46,20 @@ def import_openvino() -> Any:
     try:
         import openvino  # an optional library
     except ImportError as error:
-        raise ModelUnavailable(
-            f"the encoder needs the package openvino ({error}); install it with: pip install 'indexmill[query]'"
-        ) from error
+        raise not_installed("the encoder", "openvino", error) from error
     finally:
         if hidden:
             sys.modules.pop("openvino_telemetry", None)
     return openvino
+
+
+class _Runtime(NamedTuple):
+    """A graph compiled in this process. free: the requests that are at no pass; each holds one at a time."""
+
+    graph: Any
+    requests: list[Any]
+    free: queue.SimpleQueue[Any]
+    version: str
 
 
 class OpenVINOEmbedder(TokenEncoder):
@@ -66,9 +75,15 @@ class OpenVINOEmbedder(TokenEncoder):
             raise ModelUnavailable(f"{error.filename}: no such encoder file; convert the model again") from error
         self._settings: dict[str, Any] = settings
         self._files = dict(files)
-        self._streams = streams
+        self._threads, self._streams, self._precision = threads, streams, precision
+        self._lock = Lock()
         super().__init__(tokenizer, int(settings["max_tokens"]))
-        openvino = import_openvino()
+        self._opened: _Runtime | None = self._open()
+        renew_in_children(self)
+
+    def _open(self) -> _Runtime:
+        """Compile the graph for this processor; raises ModelUnavailable, CorruptBlob for an unreadable graph."""
+        openvino, files, precision = import_openvino(), self._files, self._precision
         core = openvino.Core()
         try:
             graph = core.read_model(str(files["openvino.xml"]), str(files["openvino.bin"]))
@@ -79,21 +94,37 @@ class OpenVINOEmbedder(TokenEncoder):
         if precision == "auto":
             capable = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
             precision = "bf16" if capable else "f32"
-        self._graph = core.compile_model(
+        compiled = core.compile_model(
             graph,
             "CPU",
             {
                 "INFERENCE_PRECISION_HINT": precision,
-                "INFERENCE_NUM_THREADS": threads * streams,
-                "NUM_STREAMS": streams,
+                "INFERENCE_NUM_THREADS": self._threads * self._streams,
+                "NUM_STREAMS": self._streams,
                 "PERFORMANCE_HINT": "LATENCY",
                 "ENABLE_CPU_PINNING": False,
             },
         )
-        self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()  # requests, each of which holds one pass at a time
-        for _ in range(streams):
-            self._free.put(self._graph.create_infer_request())
-        self._version = str(openvino.__version__)
+        free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        requests = [compiled.create_infer_request() for _ in range(self._streams)]
+        for request in requests:
+            free.put(request)
+        return _Runtime(compiled, requests, free, str(openvino.__version__))
+
+    @property
+    def _runtime(self) -> _Runtime:
+        """The graph as it was opened in this process."""
+        runtime = self._opened
+        if runtime is None:
+            with self._lock:
+                runtime = self._opened = self._opened or self._open()
+        return runtime
+
+    def after_fork(self) -> None:
+        """Have a child open the graph again when it first needs it: a pass would wait for threads of the parent's."""
+        if self._opened is not None:
+            keep_forever(self._opened.graph, *self._opened.requests)
+            self._opened = None
 
     @classmethod
     def open(
@@ -122,7 +153,7 @@ class OpenVINOEmbedder(TokenEncoder):
         """What shapes the numbers. The first access runs the self-test."""
         import tokenizers  # an optional library
 
-        precision = self._graph.get_property("INFERENCE_PRECISION_HINT").to_string()
+        precision = self._runtime.graph.get_property("INFERENCE_PRECISION_HINT").to_string()
         return EncoderFingerprint(
             model=self._settings["model"],
             weights=self._settings["weights"],
@@ -136,25 +167,26 @@ class OpenVINOEmbedder(TokenEncoder):
             pooling=self._settings["pooling"],
             max_tokens=self.max_tokens,
             dimension=self.dimension,
-            libraries={"openvino": self._version, "tokenizers": tokenizers.__version__},
+            libraries={"openvino": self._runtime.version, "tokenizers": tokenizers.__version__},
             reproducible=self._is_reproducible(),
         )
 
     def _instructions(self) -> str:
         """The instruction set that OpenVINO chose its kernels for, in its own words."""
         try:
-            requirements = str(self._graph.get_property("RUNTIME_REQUIREMENTS"))
+            requirements = str(self._runtime.graph.get_property("RUNTIME_REQUIREMENTS"))
         except RuntimeError:
             return ""
         return next((part[4:] for part in requirements.split(";") if part.startswith("isa=")), "")
 
     def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
-        request = self._free.get()
+        runtime = self._runtime
+        request = runtime.free.get()
         try:
             answer = request.infer({0: np.ascontiguousarray(ids, np.int64)}, share_inputs=True)
-            hidden: NDArray[np.float32] = answer[self._graph.output(0)]
+            hidden: NDArray[np.float32] = answer[runtime.graph.output(0)]
         finally:
-            self._free.put(request)
+            runtime.free.put(request)
         return hidden
 
     def _all_hidden(self, passes: Iterable[NDArray[Any]]) -> Iterator[NDArray[np.float32]]:
@@ -162,11 +194,12 @@ class OpenVINOEmbedder(TokenEncoder):
         if self._streams == 1:
             yield from map(self._hidden, passes)
             return
+        free = self._runtime.free
         running: deque[Any] = deque()
         try:
             for ids in passes:
                 try:
-                    request = self._free.get(block=not running)  # who has one waits for no other
+                    request = free.get(block=not running)  # who has one waits for no other
                 except queue.Empty:
                     running[0].wait()
                     yield _result(running[0])
@@ -176,11 +209,11 @@ class OpenVINOEmbedder(TokenEncoder):
             while running:
                 running[0].wait()
                 yield _result(running[0])
-                self._free.put(running.popleft())
+                free.put(running.popleft())
         finally:
             for request in running:
                 request.wait()
-                self._free.put(request)
+                free.put(request)
 
 
 def _result(request: Any) -> NDArray[np.float32]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from indexmill.errors import ModelUnavailable
+from indexmill.extras import not_installed
 from indexmill.names import canonical_name, canonical_words
 
 __all__ = [
@@ -559,9 +560,8 @@ class SpacyRecogniser:
         try:
             import spacy  # heavy, and needed by few
         except ImportError as error:
-            raise ModelUnavailable(
-                f"recogniser {name!r}: spaCy is not installed; install it, or set the recogniser to 'rules'"
-            ) from error
+            instead = "set the recogniser to 'rules'"
+            raise not_installed(f"the recogniser {name!r}", "spacy", error, instead) from error
         try:
             self._pipeline: Any = spacy.load(name)
         except (OSError, ValueError) as error:

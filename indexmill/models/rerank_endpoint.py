@@ -13,7 +13,6 @@ import itertools
 import json
 import math
 import random
-import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import ConfigurationError, ModelUnavailable
+from indexmill.errors import ConfigurationError
+from indexmill.extras import not_installed
+from indexmill.forks import Lock, renew_in_children
 from indexmill.models.http_failures import Failure, SettingNames, lost_connection
 from indexmill.models.http_logs import silence
 from indexmill.models.llm_errors import LlmError, LlmUnreachable, LlmUnusable
@@ -73,7 +74,9 @@ class RerankEndpoint:
         self._timeout, self._deadline, self._sleep = timeout_seconds, deadline_seconds, sleep
         self._fields = ("documents", "texts")
         self._opened: httpx2.Client | None = None
-        self._lock = threading.Lock()
+        self._finalizer: weakref.finalize[..., RerankEndpoint] | None = None
+        self._lock = Lock()
+        renew_in_children(self)
 
     def __repr__(self) -> str:
         return f"RerankEndpoint({self.model!r} at {self.where})"
@@ -103,6 +106,12 @@ class RerankEndpoint:
             client, self._opened = self._opened, None
         if client is not None:
             client.close()
+
+    def after_fork(self) -> None:
+        """Open connections of the child's own: those at hand are the parent's, whose answers it would take."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._opened = None
 
     def _asked(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         """The scores of some texts, asked for again while that may help."""
@@ -156,13 +165,11 @@ class RerankEndpoint:
             if self._opened is None:
                 try:
                     import httpx2
-                except ModuleNotFoundError:
-                    raise ModelUnavailable(
-                        "a reranker behind an endpoint needs the package httpx2: pip install 'indexmill[answer]'"
-                    ) from None
+                except ImportError as error:
+                    raise not_installed("a reranker behind an endpoint", "httpx2", error) from None
                 silence()
                 self._opened = httpx2.Client(timeout=self._timeout)
-                weakref.finalize(self, self._opened.close)
+                self._finalizer = weakref.finalize(self, self._opened.close)
             return self._opened
 
 

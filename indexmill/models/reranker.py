@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import BadInput, ModelUnavailable
+from indexmill.extras import not_installed
+from indexmill.forks import TorchTurn
 from indexmill.terms import COMMON, Analyser
 
 __all__ = ["KEY_ENV", "CrossEncoderReranker", "Reranker", "WordOverlap", "open_reranker"]
@@ -80,10 +82,8 @@ class CrossEncoderReranker:
         try:
             import torch
             from sentence_transformers import CrossEncoder
-        except ModuleNotFoundError as error:
-            raise ModelUnavailable(
-                f"a cross-encoder needs the package {error.name}: pip install 'indexmill[rerank]'"
-            ) from None
+        except ImportError as error:
+            raise not_installed("a cross-encoder", "sentence_transformers", error) from None
         try:
             self._model = CrossEncoder(str(self.folder), device="cpu", local_files_only=True)
         except (OSError, ValueError, KeyError, RuntimeError) as error:
@@ -91,7 +91,7 @@ class CrossEncoderReranker:
         if self._model.num_labels != 1:
             raise ModelUnavailable(f"{folder}: has {self._model.num_labels} outputs; a reranker has one")
         self._identity: Any = torch.nn.Identity()
-        self._turn = threading.Lock()
+        self._turn = TorchTurn()
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
@@ -117,14 +117,15 @@ class CrossEncoderReranker:
         """See ``Reranker``."""
         if not texts:
             return np.empty(0)
-        with self._turn:
-            found = self._model.predict(
-                [(question, text) for text in texts],
-                batch_size=BATCH,
-                show_progress_bar=False,
-                activation_fn=self._identity,
-                convert_to_numpy=True,
-            )
+        predict = partial(
+            self._model.predict,
+            [(question, text) for text in texts],
+            batch_size=BATCH,
+            show_progress_bar=False,
+            activation_fn=self._identity,
+            convert_to_numpy=True,
+        )
+        found = self._turn.run(predict)
         return np.asarray(found, dtype=np.float64).reshape(len(texts))
 
 

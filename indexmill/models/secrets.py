@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from indexmill.errors import ConfigurationError
+from indexmill.forks import Lock
 from indexmill.models.llm_errors import LlmForbidden
 
 __all__ = ["KeySource", "redacted"]
@@ -32,7 +33,7 @@ _SHORTEST = 8
 _seen: set[str] = set()
 """Keys that this process has looked up."""
 
-_calling = threading.Lock()
+_calling = Lock()
 """Providers are called one at a time: what they keep of a token need not be safe to share."""
 
 _SHAPES = (

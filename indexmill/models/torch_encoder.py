@@ -7,14 +7,14 @@ others share a pass; the self-test tells, and the fingerprint says so.
 from __future__ import annotations
 
 import hashlib
-import threading
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from indexmill.errors import ConfigurationError
+from indexmill.forks import TorchTurn
 from indexmill.models.convert import ModelFiles, find_model, load_transformer, read_modules
 from indexmill.models.embedder import EncoderFingerprint, TokenEncoder
 
@@ -44,7 +44,7 @@ class TorchEmbedder(TokenEncoder):
         if threads is not None:
             torch.set_num_threads(threads)  # of the whole process: torch has no other way
         self._torch = torch
-        self._turn = threading.Lock()
+        self._turn = TorchTurn()
 
     @classmethod
     def open(
@@ -91,7 +91,10 @@ class TorchEmbedder(TokenEncoder):
         )
 
     def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
-        with self._turn, self._torch.inference_mode():
+        return self._turn.run(partial(self._pass, ids))
+
+    def _pass(self, ids: NDArray[Any]) -> NDArray[np.float32]:
+        with self._torch.inference_mode():
             states = self._transformer(input_ids=self._torch.from_numpy(ids), attention_mask=None).last_hidden_state
             hidden: NDArray[np.float32] = states.float().numpy()
         return hidden

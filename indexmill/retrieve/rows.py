@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
+from indexmill.forks import Lock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,7 @@ class Rows:
         self._bounds = np.array(self.starts, dtype=np.int64)
         self._shards: dict[int, dict[str, Any]] = {}
         self._cells: dict[int, dict[str, _Cell]] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return self.starts[-1]

@@ -21,7 +21,6 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -31,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from indexmill.forks import Lock
 from indexmill.retrieve.base import Allowed, Asked, Count, Encode, Finite, Share, Vectors, Weight, preset
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.coverage import coverage
@@ -182,7 +182,7 @@ class _Matrices:
         self._blocks = blocks
         self._spread = spread
         self._held: dict[tuple[object, ...], Shared] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def of(self, setting: ZoomGraphParameters) -> Shared:
         """The matrix under some settings, made once for all that do not change it."""

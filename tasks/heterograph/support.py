@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from indexmill.counted import counted
 from indexmill.retrieve.matrices import Sparse
 from tasks.heterograph.graph import TypedGraph, relation_ids
 
@@ -76,7 +77,8 @@ def faults(graph: TypedGraph) -> list[str]:
         named[graph.of(edge)[:, 1]] = True
     entities = graph.rows("N")
     if not named[entities].all():
-        found.append(f"{np.count_nonzero(~named[entities]):,} entities are neither named by a unit nor its subject")
+        unnamed = counted(int(np.count_nonzero(~named[entities])), "entity is", "entities are")
+        found.append(f"{unnamed} neither named by a unit nor its subject")
     return found
 
 

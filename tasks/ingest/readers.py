@@ -26,7 +26,7 @@ import yaml
 import zstandard
 from frontmatter.default_handlers import YAMLHandler
 
-from indexmill.errors import ModelUnavailable
+from indexmill.extras import not_installed
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
 from tasks.ingest.documents import Refusal, Row, clip
 from tasks.ingest.json_array import BrokenArrayError, elements
@@ -334,7 +334,7 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
     try:
         import trafilatura  # a second of imports that other corpora need not wait for
     except ImportError as error:
-        raise ModelUnavailable(f"HTML needs trafilatura ({error}): pip install 'indexmill[pipeline]'") from error
+        raise not_installed("HTML", "trafilatura", error) from error
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it complains of is a refusal here
     page = _whole(source, settings.max_line_bytes)
     if not isinstance(page, Refusal) and "\x00" in page:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from indexmill.counted import counted
 from indexmill.errors import BudgetReached, ConfigurationError
 from schemas.config import LlmSettings, Price
 from tasks.llm.bucket import TokenBucket
@@ -282,7 +283,9 @@ class Account:
             )
         if not self._fits(call):
             told.append("not one such call fits: allow more")
-        return BudgetReached(f"the budget for language models is reached after {calls} calls ({'; '.join(told)})")
+        return BudgetReached(
+            f"the budget for language models is reached after {counted(calls, 'call')} ({'; '.join(told)})"
+        )
 
     def _lapse(self, now: float) -> None:
         while self._open:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
+from indexmill.counted import counted
 from indexmill.errors import IndexmillError
 from indexmill.models.headway import headway
 from indexmill.models.llm import LLM, Completion, Request
@@ -276,7 +277,9 @@ class _Asking:
         except LlmError as error:
             if not error.retry:
                 raise
-            tried = f"{bill.attempts - attempts} attempts, llm.deadline_seconds is {settings.deadline_seconds:g}"
+            tried = (
+                f"{counted(bill.attempts - attempts, 'attempt')}, llm.deadline_seconds is {settings.deadline_seconds:g}"
+            )
             error.args = (f"{error}; gave up after {tried}: run again, or raise it",)
             raise
         finally:

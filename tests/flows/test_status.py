@@ -108,7 +108,7 @@ def test_a_refused_run_does_not(built: Nights) -> None:
     assert not found.fresh
     assert found.last is not None
     assert (found.last.state, found.last.exit_code, found.last.age_seconds) == ("refused", 3, 6 * HOUR)
-    assert "1 documents where version 1 has 4" in str(found.last.error)
+    assert "1 document where version 1 has 4" in str(found.last.error)
     assert found.success is not None
     assert found.success.state == "published"
 

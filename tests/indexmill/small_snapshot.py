@@ -91,7 +91,7 @@ class SnapshotWriter:
                 "text": text.text,
                 "source": text.source,
                 "metadata": canonical_json(text.metadata).decode().strip(),
-                "content_hash": digest_of(text.text.encode()),
+                "content_hash": digest_of((text.text + (text.source or "")).encode()),
             }
             for text in texts
         ]

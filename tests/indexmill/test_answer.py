@@ -326,7 +326,7 @@ def test_an_answer_that_stays_of_another_form_is_an_error(snapshot: Snapshot, an
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("truncated", "cut off: raise max_output_tokens"),
+        ("truncated", r"cut off: raise max_output_tokens \(--max-output-tokens of the command\)"),
         ("whitespace", "white space"),
         ("content-filter", "withheld by a filter"),
         ("refusal", "is a refusal"),

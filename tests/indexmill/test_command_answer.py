@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from indexmill.command import waiting
 from indexmill.models import openai_llm
 from tests.indexmill.small_snapshot import Text, publish
 from tests.indexmill.test_command_reader import Run
@@ -127,3 +130,46 @@ def test_nothing_found_and_an_answer_that_would_command_the_terminal(run: Run, h
         assert run("answer", "one?", "--store", here / "other", *asked) == 0
     assert "\x1b" not in run.out
     assert "yes" in run.out
+
+
+def test_what_takes_long_is_said_on_standard_error(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = Faults(by_number={1: "429-seconds", 2: "slow"}, retry_after=3.0, slow_seconds=0.5)
+    with LlmServer(lambda chat: SAID, faults) as server:
+        asked = ("answer", QUESTION, "-m", "dense", "--model", "small", "--base-url", server.base_url)
+        assert run(*asked, "--json") == 0
+        assert json.loads(run.out)["answer"] == "Ada Venn"  # standard output has one object
+        again, asking = (line for line in run.err.splitlines() if "small" in line)
+        assert again.startswith("waiting to ask small again: ")
+        assert asking.startswith("asking small at 127.0.0.1:")
+        assert CANARY not in run.err
+    monkeypatch.setattr(waiting, "MOMENT", 60.0)
+    with LlmServer(lambda chat: SAID) as server:
+        assert run("answer", QUESTION, "-m", "dense", "--model", "small", "--base-url", server.base_url) == 0
+        assert run.err == ""
+
+
+def test_a_terminal_has_one_line_that_goes_away(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "MOMENT", 0.05)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with waiting.Waiting("retrieving") as one:
+        time.sleep(0.3)
+        one.say("asking small")
+        time.sleep(0.3)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "\n" not in err
+    assert "retrieving, 0 seconds" in err
+    assert "asking small, " in err
+    assert err.endswith("\r\x1b[K")
+
+
+def test_the_advice_about_an_answer_that_was_cut_off_names_an_option_that_is_read(run: Run, here: Path) -> None:
+    with LlmServer(lambda chat: SAID, Faults(rule=lambda received: "truncated")) as server:
+        asked = ("answer", QUESTION, "-m", "dense", "--model", "small", "--base-url", server.base_url)
+        assert run(*asked) == 1
+        assert "--max-output-tokens" in run.err
+        assert run(*asked, "--max-output-tokens", 77) == 1
+        limits = [chat.json()["max_tokens"] for chat in server.chats]
+    assert limits == [1024, 77]

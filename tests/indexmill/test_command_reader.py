@@ -16,7 +16,7 @@ from indexmill import command
 from indexmill.command import main
 from indexmill.layout import blob_path, ref_name
 from indexmill.results import read_results
-from tests.indexmill.small_snapshot import Text, point, publish
+from tests.indexmill.small_snapshot import SnapshotWriter, Text, point, publish
 
 
 @pytest.fixture(scope="module")
@@ -337,6 +337,66 @@ def test_without_a_yaml_library_the_store_must_be_named(
     assert run("show") == 2
     assert "--store" in run.err
     assert run("show", "--store", store) == 0
+
+
+@pytest.mark.parametrize("command", [("show",), ("verify",), ("query", "Ada Venn?", "--snapshot")])
+def test_a_version_is_a_number_an_alias_or_newest(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    writer = SnapshotWriter(tmp_path / "s")
+    writer.shard("p0", [Text("one", "Title", "Ada Venn.")])
+    writer.bm25()
+    writer.publish(1)
+    writer.publish(2)
+    point(writer.store, "prod", 1)
+    for word, version in (("1", 1), ("prod", 1), ("newest", 2), ("2", 2)):
+        assert run.json(*command, word, "--store", tmp_path / "s")["version"] == version
+    assert run(*command, "staging", "--store", tmp_path / "s") == 2
+    assert "no alias 'staging': it has prod" in run.err
+    assert run(*command, "3", "--store", tmp_path / "s") == 2
+    assert "has no version 3: it has versions 1 to 2" in run.err
+
+
+def test_the_help_of_query_lists_options_by_family(run: Run) -> None:
+    assert run("query", "--help") == 0
+    sections: dict[str, str] = {}
+    title = ""
+    for line in run.out.splitlines():
+        if line.endswith(":") and not line.startswith(" "):
+            title = line[:-1]
+        sections[title] = sections.get(title, "") + line + "\n"
+    of = {
+        "Options": ("--method", "-k", "--set", "--where", "--help"),
+        "Of lsh_tree, community_tree, heterograph": ("--token-budget",),
+        "Of lsh_tree": ("--pattern", "--ratio"),
+        "Of community_tree": ("--k-level", "--levels", "--passages"),
+        "Of heterograph": ("--entries", "--texts", "--units", "--attributes", "--high-level", "--relations"),
+        "Reranking": ("--rerank ", "--rerank-model", "--rerank-depth"),
+        "Which index": ("--snapshot", "--alias", "--run", "--store", "--config", "--corpus"),
+        "Output": ("--explain", "--json", "--debug"),
+    }
+    assert list(sections)[1:] == list(of)
+    for title, options in of.items():
+        for option in options:
+            assert [name for name, text in sections.items() if f" {option}" in text and name] == [title], option
+
+
+def test_an_unknown_command_names_those_that_are_written_alike(run: Run) -> None:
+    assert run("biuld") == 2
+    assert "did you mean build?" in run.err
+    assert run("qurey", "who?") == 2
+    assert "did you mean query?" in run.err
+    assert run("xxxxxxxx") == 2
+    assert "did you mean" not in run.err
+    assert "No such command 'xxxxxxxx'" in run.err
+
+
+def test_what_is_shown_of_one_thing_is_in_the_singular(run: Run, tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path / "single")
+    writer.shard("p0", [Text("one", "Title", "A single passage.")])
+    writer.publish()
+    (blob,) = writer.artifacts[:1]
+    (tmp_path / "single" / blob_path(blob.digest)).write_bytes(b"x")
+    assert run("verify", "--store", tmp_path / "single") == 1
+    assert "version 1: 1 problem; " in run.out
 
 
 def test_a_command_of_the_pipeline_says_where_it_runs(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

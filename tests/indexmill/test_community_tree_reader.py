@@ -638,8 +638,8 @@ def test_the_communities_are_drawn_from_the_roots_down(store: Path, capsys: pyte
         "5 entities in 2, rating 5: The valley",
         "├─ 3 entities, rating 3: Places",
         "└─ 2 entities, rating 7.5: Builders",
-        "1 entities in 1, rating 5: Lone",
-        "└─ 1 entities, rating 5: Lone",
+        "1 entity in 1, rating 5: Lone",
+        "└─ 1 entity, rating 5: Lone",
     ]
     narrow = printed(capsys, "show", "--communities", "--store", store, "--depth", 3, "--width", 1).splitlines()
     assert narrow[4:6] == ["5 entities in 2, rating 5: The valley", "├─ 3 entities, rating 3: Places"]
@@ -674,7 +674,7 @@ def test_a_large_tree_of_communities_is_drawn_in_part(
         "5 entities in 2, rating 5: The valley",
         "├─ 3 entities, rating 3: Places",
         "└─ 1 more, 2 entities",
-        "1 entities in 1, rating 5: Lone",
+        "1 entity in 1, rating 5: Lone",
     ]
 
 

@@ -83,6 +83,32 @@ def test_documents_and_passages_are_told_as_sets_would(a: World, b: World, depth
     assert found.equal == (a == b and sharded(a, depths[0]).keys() == sharded(b, depths[1]).keys())
 
 
+def test_a_renamed_file_is_moved(tmp_path: Path) -> None:
+    def world(*names: str, text: str = "The same text.", other: str = "kept") -> dict[str, list[Text]]:
+        shards = {name: [Text(name, "Title", text, {"lang": "en"}, source=name)] for name in names}
+        return {**{f"p{i:04b}": shard for i, shard in enumerate(shards.values())}, "q": [Text("q", "", other)]}
+
+    publish(tmp_path / "s", world("notes/a.txt", "notes/b.txt", "notes/c.txt"), 1)
+    publish(tmp_path / "s", world("notes/d.txt", "notes/b.txt", "papers/a.txt", other="edited"), 2)
+    found = diff(tmp_path / "s")
+    assert told(found) | {"passages": None} == {
+        "added": [],
+        "removed": [],
+        "changed": ["q"],
+        "moved": [("notes/a.txt", "notes/d.txt"), ("notes/c.txt", "papers/a.txt")],
+        "unchanged": 1,
+        "passages": None,
+    }
+    assert found.to_json()["document_ids"]["moved"][0] == {"from": "notes/a.txt", "to": "notes/d.txt"}
+    publish(tmp_path / "s", world("notes/e.txt", "notes/b.txt", "papers/a.txt", text="Another text."), 3)
+    found = diff(tmp_path / "s")
+    assert (told(found)["added"], told(found)["removed"], told(found)["moved"]) == (
+        ["notes/e.txt"],
+        ["notes/d.txt"],
+        [],
+    )
+
+
 def test_shards_that_both_have_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(tmp_path / "s", WORLD, 1)
     new = (*WORLD["p1"], Text("new", "New", "A new one."))

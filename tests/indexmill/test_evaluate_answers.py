@@ -457,7 +457,7 @@ def test_make_questions_writes_a_file_that_judge_reads(run: Run, here: Path) -> 
         assert run("evaluate", "new.jsonl", "--make-questions", "Tales of a valley.") == 2
         assert "new.jsonl: is there already" in run.err
         assert run("evaluate", "one.jsonl", "--make-questions", "Tales.", "--max-questions", 1) == 0
-        assert run.out.startswith("one.jsonl: 1 questions by small, ")
+        assert run.out.startswith("one.jsonl: 1 question by small, ")
         assert run.json("evaluate", "new.jsonl", "--judge", "dense,bm25")["judge"]["judged"] == 2
         asked = len(server.chats)
         assert run("evaluate", "two.jsonl", "--make-questions", "Tales.", "--dry-run") == 2

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from indexmill.canonical import canonical_json
 from indexmill.errors import CorruptBlob, SnapshotNotFound, UnsupportedFormat
 from indexmill.folder import FolderReader, verified_blob
 from indexmill.layout import (
@@ -18,10 +20,11 @@ from indexmill.layout import (
     number_of,
     receipt_name,
     ref_name,
+    removal_name,
     renewal_name,
     run_name,
 )
-from indexmill.manifest import Ref
+from indexmill.manifest import Ref, Removal
 from storage.folder import FolderStore, init_store
 from storage.refs import promote
 from tests.storage import children
@@ -79,6 +82,25 @@ def test_versions_are_found_by_number_by_alias_and_as_the_newest(store: FolderSt
     for version in (0, -1, 3):
         with pytest.raises(SnapshotNotFound, match=f"no version {version}: it has versions 1 to 2"):
             reader.ref(version)
+
+
+def test_a_version_that_is_not_there_is_answered_with_those_that_can_be_opened(
+    store: FolderStore, reader: FolderReader
+) -> None:
+    one = json.loads((store.root / ref_name("main", 1)).read_bytes())
+    for version in (3, 4, 5, 7, 8):
+        other = {"version": version, "parent": version - 1, **({"manifest": "0" * 64} if version == 8 else {})}
+        (store.root / ref_name("main", version)).write_bytes(canonical_json(one | other))  # that of 8 is gone
+    removal = Removal(version=4, reason="gc", run_id="r", created=CREATED)
+    (store.root / removal_name(4)).parent.mkdir(exist_ok=True)
+    (store.root / removal_name(4)).write_bytes(removal.to_bytes())
+    with pytest.raises(SnapshotNotFound, match=r"no version 9: it has versions 1 to 3, 5, 7$"):
+        reader.ref(9)
+    missing = rf"no version 6 \(its record {ref_name('main', 6)} is missing: a copy of the store may have it\): it has"
+    with pytest.raises(SnapshotNotFound, match=missing):
+        reader.resolve(version=6)
+    with pytest.raises(SnapshotNotFound, match=r"version 4 was removed by gc .*; it has versions 1 to 3, 5, 7 \("):
+        reader.resolve(version=4)
 
 
 def test_a_store_without_a_snapshot_says_what_to_do(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.metadata
 import inspect
 import pkgutil
 import re
+import subprocess
+import sys
 import types
 
 import pytest
@@ -67,6 +69,12 @@ def test_the_package_offers_the_reader_and_every_error() -> None:
     assert indexmill.Snapshot.__name__ == "Snapshot"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = indexmill.nothing  # type: ignore[attr-defined]
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert indexmill.__version__ == importlib.metadata.version("indexmill")
+    loaded = "import sys, indexmill; sys.exit('importlib.metadata' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
 
 
 def test_the_tree_of_errors_is_the_one_in_the_docstring() -> None:

@@ -333,7 +333,7 @@ def test_waits_grow_and_differ(store: FolderStore) -> None:
 
 def test_a_wait_beyond_the_deadline_ends_the_run_and_blames_no_prompt(store: FolderStore) -> None:
     with LlmServer(faults=Faults({1: "429-600"})) as server:
-        with pytest.raises(LlmBusy, match=r"gave up after 1 attempts, llm.deadline_seconds is 5: run again"):
+        with pytest.raises(LlmBusy, match=r"gave up after 1 attempt, llm.deadline_seconds is 5: run again"):
             asked(server, store, requests(1), deadline_seconds=5)
         assert server.billed.calls == 0
     assert store.list("") == ["store.json"]

@@ -84,7 +84,7 @@ def test_a_finished_graph_has_no_faults_and_what_is_missing_is_told() -> None:
     whole = [pieces, attributes(attribute_table("stockholm")), texts(corpus.passages, corpus.units)]
     assert faults(graph_of(*whole, twice)) == [f"1 nodes of kind A have not one edge attribute: {attribute!r} has 2"]
     unnamed = Pieces({"N": pa.array(["nobody"])})
-    assert faults(graph_of(*whole, unnamed)) == ["1 entities are neither named by a unit nor its subject"]
+    assert faults(graph_of(*whole, unnamed)) == ["1 entity is neither named by a unit nor its subject"]
 
 
 @settings(max_examples=30)

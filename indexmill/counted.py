@@ -1,0 +1,18 @@
+"""A number and what it counts, as a message says it: "1 document", "1,200 documents"."""
+
+from __future__ import annotations
+
+__all__ = ["counted"]
+
+
+def counted(number: int, one: str, several: str | None = None) -> str:
+    """The number with thousands marked, and the words for one thing or for several.
+
+    several: such as "rows were" beside "row was"; by default the plural of ``one``, whose last word is a noun.
+    """
+    if number == 1:
+        return f"1 {one}"
+    if several is None:
+        ending = "es" if one.endswith(("ch", "s", "x")) else "s"
+        several = f"{one[:-1]}ies" if one.endswith("y") else one + ending
+    return f"{number:,} {several}"

@@ -1,0 +1,43 @@
+"""Which extra of indexmill brings an optional package, and what to say where it is not installed."""
+
+from __future__ import annotations
+
+from indexmill.errors import ModelUnavailable
+
+__all__ = ["install", "not_installed"]
+
+_EXTRAS = {
+    "openvino": "query",
+    "tokenizers": "query",
+    "httpx2": "answer",
+    "openai": "answer",
+    "sentence_transformers": "rerank",
+    "torch": "rerank",
+    "transformers": "rerank",
+}
+"""Those that a reader needs; the pipeline needs more."""
+
+_BY_THEMSELVES = {"yaml": "pyyaml", "socksio": "socksio"}
+"""Packages that a reader may want without the rest of what the pipeline needs: the name under which pip knows each."""
+
+
+def install(package: str) -> str:
+    """The command that installs an importable package, such as ``pip install 'indexmill[query]'`` for openvino."""
+    package = package.partition(".")[0]
+    if package in _BY_THEMSELVES:
+        return f"pip install {_BY_THEMSELVES[package]}"
+    return f"pip install 'indexmill[{_EXTRAS.get(package, 'pipeline')}]'"
+
+
+def not_installed(what: str, package: str, error: ImportError | None = None, instead: str = "") -> ModelUnavailable:
+    """The error where something needs a package that cannot be imported.
+
+    package: what is imported; where ``error`` says that another one is missing, that one is named. instead: another way
+    out than to install it, such as "set llm.backend to extractive".
+    """
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+    broken = error is not None and not isinstance(error, ModuleNotFoundError)
+    state = f"cannot be imported ({error})" if broken else "is not installed"
+    way = f", or {instead}" if instead else ""
+    return ModelUnavailable(f"{what} needs the package {package}, which {state}: {install(package)}{way}")

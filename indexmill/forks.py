@@ -1,0 +1,107 @@
+"""What a process that is forked, as a preloading web server forks its workers, has to make anew before it goes on.
+
+A child has one thread, the one that forked. A lock that another thread held stays held there, and a library that hands
+work to its own threads waits for threads that are gone. So locks are free again in a child, an encoder opens its
+runtime again, and torch runs in a thread that the child starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+__all__ = ["Lock", "Renewable", "TorchTurn", "keep_forever", "renew_in_children"]
+
+T = TypeVar("T")
+
+
+class Renewable(Protocol):
+    """What holds something that no child can use."""
+
+    def after_fork(self) -> None:
+        """Replace that, in the child, before anything else runs there. Must take no lock."""
+        ...
+
+
+_every: weakref.WeakSet[Renewable] = weakref.WeakSet()
+_torch_has_threads = False
+"""Whether a process that this one was forked from had torch, whose threads are gone here."""
+
+
+def renew_in_children(renewable: Renewable) -> None:
+    """Have ``after_fork`` called in every process forked from here, for as long as the object lives."""
+    _every.add(renewable)
+
+
+def keep_forever(*objects: object) -> None:
+    """Never free these, not even when the process ends: their destructors would wait for threads that are gone."""
+    import ctypes
+
+    for kept in objects:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
+class Lock:
+    """A reentrant lock that is free in a forked process, whoever held it at that moment."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        renew_in_children(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.release()
+
+    def after_fork(self) -> None:
+        """See ``Renewable``."""
+        self._lock = threading.RLock()
+
+
+class TorchTurn:
+    """Runs torch, one call at a time.
+
+    libgomp keeps threads for each thread that has computed with several; in a child, the thread that forked would wait
+    for threads that are gone. A thread started there gets new ones, as many as before, so that the bits are the same.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._thread: ThreadPoolExecutor | None = None
+        renew_in_children(self)
+
+    def run(self, act: Callable[[], T]) -> T:
+        """What ``act`` returns or raises."""
+        if not _torch_has_threads:
+            with self._lock:
+                return act()
+        with self._lock:
+            if self._thread is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="torch")
+            thread = self._thread
+        return thread.submit(act).result()
+
+    def after_fork(self) -> None:
+        """See ``Renewable``."""
+        self._thread = None
+
+
+def _renew() -> None:
+    global _torch_has_threads
+    _torch_has_threads = _torch_has_threads or "torch" in sys.modules
+    for renewable in list(_every):
+        renewable.after_fork()
+
+
+if hasattr(os, "register_at_fork"):  # where processes can be forked
+    os.register_at_fork(after_in_child=_renew)
