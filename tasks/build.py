@@ -244,10 +244,7 @@ class Build(Maker):
                 "index, with the first heading as title and without metadata"
             )
         if refused.num_rows and self.configuration.run.strict:
-            raise BadInput(
-                f"{counted(refused.num_rows, 'row was', 'rows were')} refused ({reasons_of(refused)}) and --strict is on, "
-                f"such as {example_of(refused)}. `indexmill quarantine` lists them"
-            )
+            raise BadInput(f"{_refused(refused)}; --strict is on")
         self._refuse_many_failures(refused)
         if not self.corpus.documents and self.parent is None:
             raise BadInput(_no_document(refused))
@@ -1020,9 +1017,11 @@ class Build(Maker):
 
 def _no_document(refused: pa.Table) -> str:
     """Why there is nothing to index."""
-    if not refused.num_rows:
-        return "the corpus holds no document that can be indexed: its files hold no row"
-    return (
-        f"the corpus holds no document that can be indexed: "
-        f"{counted(refused.num_rows, 'row was', 'rows were')} refused ({reasons_of(refused)}), such as {example_of(refused)}. `indexmill quarantine` lists them"
-    )
+    why = _refused(refused) if refused.num_rows else "its files hold no row"
+    return f"the corpus holds no document that can be indexed: {why}"
+
+
+def _refused(refused: pa.Table) -> str:
+    """How many rows were refused and why, with an example."""
+    rows = counted(refused.num_rows, "row was", "rows were")
+    return f"{rows} refused ({reasons_of(refused)}), such as {example_of(refused)}. `indexmill quarantine` lists all of them"
