@@ -244,7 +244,7 @@ class Build(Maker):
                 "index, with the first heading as title and without metadata"
             )
         if refused.num_rows and self.configuration.run.strict:
-            raise BadInput(f"{_refused(refused)}; --strict is on")
+            raise BadInput(_refused(refused, " and --strict is on"))
         self._refuse_many_failures(refused)
         if not self.corpus.documents and self.parent is None:
             raise BadInput(_no_document(refused))
@@ -1021,7 +1021,8 @@ def _no_document(refused: pa.Table) -> str:
     return f"the corpus holds no document that can be indexed: {why}"
 
 
-def _refused(refused: pa.Table) -> str:
-    """How many rows were refused and why, with an example."""
+def _refused(refused: pa.Table, further: str = "") -> str:
+    """How many rows were refused and why, with an example; `further` follows the reasons."""
     rows = counted(refused.num_rows, "row was", "rows were")
-    return f"{rows} refused ({reasons_of(refused)}), such as {example_of(refused)}. `indexmill quarantine` lists all of them"
+    reasons, example = reasons_of(refused), example_of(refused)
+    return f"{rows} refused ({reasons}){further}, such as {example}. `indexmill quarantine` lists them"

@@ -137,7 +137,7 @@ def test_a_refused_build_is_a_state_of_its_own_at_any_age_until_one_goes_well(bu
         built.build(1, documents(1), max_shrink=0.2)
     found = built.look(2)
     assert (found.state, found.fresh, found.candidate, found.age_seconds) == ("refused", False, None, 2 * HOUR)
-    assert "was refused: the corpus has 1 documents where version 1 has 4" in found.problems[0]
+    assert "was refused: the corpus has 1 document where version 1 has 4" in found.problems[0]
     assert built.look(2, None).state == "refused"
     built.build(3, documents(4))
     assert (built.look(4).state, built.look(4).problems) == ("fresh", ())
