@@ -287,7 +287,7 @@ def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:
         (("show", "7"), 2, "no version 7"),
         (("query", "x", "--alias", "prod"), 2, "no alias 'prod'"),
         (("query", "x", "--snapshot", "1", "--alias", "prod"), 2, "one of them"),
-        (("query", "x", "--store", "nowhere"), 2, "not an index store"),
+        (("query", "x", "--store", "nowhere"), 2, "there is no index yet"),
         (("query", "x", "--method", "tri_graph"), 2, "does not hold"),
         (("query", "x", "--method", "magic"), 2, "no method"),
         (("query", "x", "-k", "0"), 2, "-k"),
