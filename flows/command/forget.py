@@ -61,23 +61,18 @@ def command(
     except UnicodeEncodeError:
         raise BadInput("an id is not UTF-8, as every id of a document is; nothing was done") from None
     store = open_store(options.store_path())
-    search = Search(store, ids)
     if dry_run:
+        search = Search(store, ids)
         found = _counted(rehearse(store, search))
-        _show(
-            options,
-            ids,
-            frozenset(search.known),
-            found,
-            _planned(ids, search, found),
-            dry_run=True,
-            build=search.newest_holds,
-        )
+        lines, known = _planned(ids, search, found), frozenset(search.known)
+        _show(options, ids, known, found, lines, dry_run=True, build=search.newest_holds)
         return
     configuration = configured(options, {"run": {"workers": workers}} if workers is not None else {})
     why_not = "--no-build is given" if no_build else "no corpus is configured" if configuration.corpus is None else ""
-    if not yes and not (search.newest_holds and why_not):
-        _ask(ids, _planned(ids, search, _counted(rehearse(store, search))))
+    if not yes:
+        search = Search(store, ids)
+        if not (search.newest_holds and why_not):  # which `forget` refuses
+            _ask(ids, _planned(ids, search, _counted(rehearse(store, search))))
 
     def build() -> None:
         from flows.run import build_under_prefect
@@ -92,8 +87,7 @@ def command(
 
     record, known = forget(store, ids, build=None if why_not else build, why_not=why_not)
     made = record.model_dump(mode="json")
-    lines = _lines(ids, known, made, dry_run=False, build=False)
-    _show(options, ids, known, made, lines, dry_run=False, build=False)
+    _show(options, ids, known, made, _lines(ids, known, made, dry_run=False, build=False), dry_run=False, build=False)
 
 
 def _counted(forgetting: Forgetting) -> dict[str, Any]:
@@ -125,10 +119,9 @@ def _ask(ids: Sequence[str], lines: Sequence[str]) -> None:
     from indexmill.errors import BadInput
 
     click.echo("\n".join(lines), err=True)
+    these = "this document" if len(ids) == 1 else f"these {len(ids)} documents"
     try:
-        said = click.confirm(
-            f"Forget {'this document' if len(ids) == 1 else f'these {len(ids)} documents'} for good?", err=True
-        )
+        said = click.confirm(f"Forget {these} for good?", err=True)
     except click.Abort:
         raise BadInput("nobody answered, so nothing was done: --yes forgets without asking") from None
     if not said:
