@@ -61,7 +61,11 @@ def planned(configuration: Configuration) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("families", "factor", "tighter"), [(TREE, 2, 2), (ALL, 5, 20)], ids=["one stage", "all that ask"]
+    ("families", "factor", "tighter"),
+    [
+        pytest.param(TREE, 2, 2, id="one stage"),
+        pytest.param(ALL, 5, 20, id="all that ask", marks=pytest.mark.slow),
+    ],
 )
 def test_the_cost_is_judged_from_the_answers_that_are_there(
     quick: Path, capsys: pytest.CaptureFixture[str], families: dict[str, Any], factor: float, tighter: float
