@@ -332,7 +332,8 @@ def _started(count: int) -> LocalCluster:
         return start.result()
     except KeyboardInterrupt:
         if not start.cancel():  # it has begun
-            start.result(_START).close()
+            with contextlib.suppress(Exception):  # it failed, or never ends: the run is interrupted all the same
+                start.result(_START).close()
         raise
 
 

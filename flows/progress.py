@@ -73,6 +73,8 @@ class Lines:
         """Nothing more will be told of stages: what is printed from now on stands by itself."""
 
     def _moved(self, stage: str) -> None:
+        if stage not in self._total:
+            return  # it has ended
         if time.monotonic() - self._said.get(stage, 0.0) >= self.interval:
             self._said[stage] = time.monotonic()
             self._show(stage)

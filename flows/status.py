@@ -215,6 +215,8 @@ def _successes(known: Sequence[Run]) -> list[tuple[str, Run]]:
 
 def _of_served(successes: Sequence[tuple[str, Run]], history: Sequence[Ref]) -> list[tuple[str, Run]]:
     """Those that did so with what is served now."""
+    if not history:
+        return []
     manifests = {ref.version: ref.manifest for ref in history}
     return [one for one in successes if one[1].version and manifests.get(one[1].version) == history[-1].manifest]
 

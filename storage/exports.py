@@ -94,7 +94,7 @@ def lay_out(store: FolderStore, manifest: Manifest, folder: Path, copied: Callab
     """Copy a snapshot into an empty folder as `indexmill.exported` reads it, and sync it.
 
     The manifest comes last. `copied` is told of every artifact. Raises CorruptBlob for a blob whose bytes are not those
-    of its digest, StoreNotWritable where the folder has no space or no permission.
+    of its digest, DiskFull where the folder has no space, StoreNotWritable where it has no permission.
     """
     folders = {folder}
     for artifact in manifest.artifacts:
@@ -111,7 +111,7 @@ def lay_out(store: FolderStore, manifest: Manifest, folder: Path, copied: Callab
 
 
 def write_file(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a new file, and sync it. Raises StoreNotWritable where there is no space or no permission."""
+    """Write a new file, and sync it. Raises DiskFull for no space, StoreNotWritable for no permission."""
     with _writing(path), _new_file(path) as descriptor:
         for piece in pieces:
             write_all(descriptor, piece)
@@ -121,7 +121,7 @@ def write_file(path: Path, pieces: Iterable[bytes]) -> None:
 def write_table(path: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> None:
     """Write a table that comes in pieces as a new Parquet file, and sync it; the rows and pieces determine its bytes.
 
-    Raises StoreNotWritable where there is no space or no permission, ValueError for a piece of another schema.
+    Raises DiskFull for no space, StoreNotWritable for no permission, ValueError for a piece of another schema.
     """
     with _writing(path), _new_file(path) as descriptor:
         with writer(_Sink(descriptor), schema) as parquet:

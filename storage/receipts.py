@@ -35,8 +35,8 @@ class Receipt(Record):
     bytes: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     complete: bool = True
     failed: Annotated[int, Field(ge=0)] = 0
-    texts: Annotated[int, Field(ge=0)] = 0
-    """What a language model writes of the part, where there is one; `failed` are of them."""
+    texts: Annotated[int, Field(ge=0)] | None = None
+    """What a language model writes of the part, where there is one; `failed` are of them. None: not counted."""
     row_space: str = ""
     """What the rows' own keys hash apart from the text: parts of one row space may share rows."""
     run_id: Word

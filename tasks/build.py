@@ -240,7 +240,7 @@ class Build(Maker):
         if left_out := self.corpus.front_matter_left_out:
             counts["front_matter_left_out"] = len(left_out)
             self.progress.warn(
-                f"the front matter of {gates.first_of(left_out)} is not YAML and was left out: their text is in the "
+                f"the front matter of {gates.first_of(left_out)} is not YAML and was left out: the text is in the "
                 "index, with the first heading as title and without metadata"
             )
         if refused.num_rows and self.configuration.run.strict:
@@ -372,10 +372,12 @@ class Build(Maker):
         failed = sum(receipt.failed for receipt in receipts)
         if not failed:
             return
-        # A receipt of an earlier release does not say how many texts its part has.
-        found = gates.StandIns(stage, sum(max(one.texts, one.failed) for one in receipts), failed)
-        self.report.stand_ins[stage] = found
-        why = gates.refuse_stand_ins(found, self.configuration.run.max_stand_ins)
+        self.report.stand_ins[stage] = gates.StandIns(
+            stage, sum(max(one.texts or 0, one.failed) for one in receipts), failed
+        )
+        known = [one for one in receipts if one.texts is not None]  # those of earlier releases do not say it
+        found = gates.StandIns(stage, sum(one.texts or 0 for one in known), sum(one.failed for one in known))
+        why = gates.refuse_stand_ins(found, self.configuration.run.max_stand_ins, whole=len(known) == len(receipts))
         if why is not None:
             raise GateRefused(why)
 

@@ -78,10 +78,13 @@ class StandIns:
         return f"{self.stand_ins:,} of {counted(self.texts, 'text')} of {self.stage}"
 
 
-def refuse_stand_ins(found: StandIns, most: float) -> str | None:
-    """Why a stage has too many stand-ins, `most` being the share it may have; None where it may be published."""
+def refuse_stand_ins(found: StandIns, most: float, *, whole: bool = True) -> str | None:
+    """Why a stage has too many stand-ins, `most` being the share it may have; None where it may be published.
+
+    whole: whether these are all texts of the stage; few may fail of some, even where they are all of those.
+    """
     many = found.stand_ins > most * found.texts + _EXACT
-    if not many or (found.stand_ins <= FEW and found.stand_ins < found.texts):
+    if not many or (found.stand_ins <= FEW and not (whole and found.stand_ins == found.texts)):
         return None
     return (
         f"the language model gave no usable answer for {found}, more than run.max_stand_ins allows ({most:g} of them). "

@@ -38,7 +38,7 @@ __all__ = ["command", "tell"]
     help="Refuse (exit 3) where corpus, settings or index are not those of this plan: see `indexmill plan -o`.",
 )
 @click.option(
-    "--max-cost", type=click.FloatRange(min=0), help="Refuse (exit 4) where the plan may cost more than this."
+    "--max-cost", type=click.FloatRange(min=0), help="Refuse (exit 4) where the plan is likely to cost more than this."
 )
 @click.option("--note", default="", help="A remark kept with the version.")
 @common
@@ -62,7 +62,8 @@ def command(
     the plan against a sum before anything is made; --budget-tokens and --budget-cost, or llm.budget, hold what is spent
     against one at every call: when it is reached what was asked is kept, and the next build goes on. Exit codes: 0
     published or nothing to do, 1 an error of the program, 2 bad input or configuration, 3 refused by a gate, 4 budget
-    reached, 5 another run holds the lease, 6 the disk is full: free some space, and the next build goes on.
+    reached, 5 another run holds the lease, 6 the disk is full: free some space, and the next build goes on; 130
+    interrupted.
     """
     run: dict[str, Any] = {"strict": True} if strict else {}
     if workers is not None:
@@ -132,4 +133,5 @@ def tell(options: Options, outcome: Outcome) -> None:
     if outcome.quarantined:
         click.echo(f"{counted(outcome.quarantined, 'row was', 'rows were')} refused: see `indexmill quarantine`")
     if outcome.forgotten:
-        click.echo(f"{counted(outcome.forgotten, 'document')} of the corpus: forgotten, and left out")
+        gone = counted(outcome.forgotten, "document of the corpus is", "documents of the corpus are")
+        click.echo(f"{gone} forgotten, and left out")

@@ -122,7 +122,9 @@ def _ask(ids: Sequence[str], lines: Sequence[str]) -> None:
     these = "this document" if len(ids) == 1 else f"these {len(ids)} documents"
     try:
         said = click.confirm(f"Forget {these} for good?", err=True)
-    except click.Abort:
+    except click.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
         raise BadInput("nobody answered, so nothing was done: --yes forgets without asking") from None
     if not said:
         click.echo("nothing was done", err=True)

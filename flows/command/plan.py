@@ -33,7 +33,9 @@ _CAUSES = {
 @click.option("--allow-shrink", is_flag=True, help="Plan although documents have gone: see `build`.")
 @click.option("--retry-refused", is_flag=True, help="Plan a build that asks again what language models refused.")
 @click.option("--workers", type=click.IntRange(min=1), help="Worker processes on this machine; default: the cores.")
-@click.option("--max-cost", type=click.FloatRange(min=0), help="Exit with 4 where the build may cost more than this.")
+@click.option(
+    "--max-cost", type=click.FloatRange(min=0), help="Exit with 4 where the build is likely to cost more than this."
+)
 @click.option(
     "-o",
     "--output",

@@ -82,7 +82,7 @@ def quality_lines(quality: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"{counted(quality['missing_gold'], 'gold document is', 'gold documents are')} not in the corpus; "
             f"{quality['unanswerable']} of {counted(quality['questions'], 'question')} "
-            f"{'has' if quality['unanswerable'] == 1 else 'have'} no other, left out"
+            f"{'has no other and was' if quality['unanswerable'] == 1 else 'have no other and were'} left out"
         )
 
 

@@ -286,7 +286,8 @@ def opened(options: Options, version: str | None, alias: str | None, run: str | 
         if version is not None and alias is not None:
             raise BadInput(f"the version {version} and --alias {alias} are given; expected one of them at most")
         number, named = selection(version)
-        return open_snapshot(options.store_path(), version=number, alias=alias or named, processes=processes)
+        named = named if alias is None else alias
+        return open_snapshot(options.store_path(), version=number, alias=named, processes=processes)
     if version is not None or alias is not None:
         raise BadInput("--run names a candidate, which is no version and has no alias: give it alone")
     return open_candidate(options.store_path(), run, processes)

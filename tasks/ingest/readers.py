@@ -17,6 +17,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -97,23 +98,24 @@ def _json_row(number: int, line: bytes, place: str = "") -> Row | Refusal:
 
 def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
     """One array, one object over several lines, or JSON Lines: the first line that is not blank tells."""
-    if _first_line(source, _CHUNK).startswith(b"["):
-        yield from _json_array(source, settings)
+    first = list(islice(_some_lines(source, settings.max_line_bytes), 2))
+    head = first[0] if first else b""
+    if head.startswith(b"["):
+        one_a_line = len(first) == 2 and _is_json(head)
+        yield from _json_lines(source, settings) if one_a_line else _json_array(source, settings)
         return
-    head = _first_line(source, settings.max_line_bytes)
     if head.startswith(b"{") and not _is_json(head) and (one := _one_object(source, head, settings)) is not None:
         yield one
     else:
         yield from _json_lines(source, settings)
 
 
-def _first_line(source: SourceFile, most_bytes: int) -> bytes:
-    """The first line that is not blank; the beginning of one of more bytes."""
+def _some_lines(source: SourceFile, most_bytes: int) -> Iterator[bytes]:
+    """The lines that are not blank; the beginnings of those of more bytes."""
     with _opened(source) as stream:
         for _, line, _ in _lines(stream, most_bytes):
             if stripped := line.strip():
-                return stripped
-    return b""
+                yield stripped
 
 
 def _is_json(line: bytes) -> bool:

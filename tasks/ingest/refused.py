@@ -26,7 +26,10 @@ def reasons_of(refused: pa.Table) -> str:
 
 
 def example_of(refused: pa.Table) -> str:
-    """The first row of the most frequent reason: its file, line, reason and detail; '' where no row was refused."""
+    """Where the first row of the most frequent reason is, and the reason; '' where no row was refused.
+
+    Nothing of the row itself: the message goes into the run's record, where `forget` would not find it.
+    """
     found = _ranked(refused)
     if not found:
         return ""
@@ -34,7 +37,7 @@ def example_of(refused: pa.Table) -> str:
     row = refused.filter(pc.equal(refused["reason"], reason)).slice(0, 1).to_pylist()[0]
     place = row["file"] if row["line"] is None else f"{row['file']}:{row['line']}"
     hint = "; `corpus.fields` says which field holds what" if reason in _FIELDS else ""
-    return one_line(f"{place} ({reason}): {row['detail']}{hint}")
+    return one_line(f"{place} ({reason}){hint}")
 
 
 def _ranked(refused: pa.Table) -> list[tuple[str, int]]:

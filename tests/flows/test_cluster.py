@@ -118,6 +118,18 @@ def test_a_worker_tells_how_far_its_call_is(client: Client, tmp_path: Path) -> N
     assert len(heard) <= 2  # twice a second, not for each step
 
 
+def test_an_interruption_is_one_also_where_the_cluster_then_fails_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        def __init__(self, **_: object) -> None:
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(0.2)
+            raise RuntimeError("no worker started")
+
+    monkeypatch.setattr(cluster, "LocalCluster", Failing)
+    with pytest.raises(KeyboardInterrupt):
+        cluster._started(1)
+
+
 @pytest.mark.parametrize("moment", ["before it begins", "as it begins", "while it starts"])
 def test_a_cluster_that_is_interrupted_is_closed_or_never_begun(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []

@@ -179,6 +179,7 @@ def test_promote_moves_and_removes_and_snapshots_shows_where(run: Run) -> None:
     assert run("promote", "--remove", "prod") == 0
     assert run.json("snapshots")["aliases"] == {"staging": 2}
     assert run("query", "Who built the bridge?", "--alias", "prod") == 2
+    assert run("query", "Who built the bridge?", "--alias", "") == 2  # a variable of a script that is not set
     assert "it has staging" in run.err
     for words in ((1,), (), ("prod", "--remove", "prod"), (1, "7"), (1, "newest")):
         assert run("promote", *words) == 2

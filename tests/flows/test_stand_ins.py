@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from flows.run import Outcome, run_build
 from flows.status import look
+from indexmill.canonical import canonical_json
 from indexmill.command import main
 from indexmill.errors import GateRefused
 from schemas.config import Configuration
@@ -137,6 +139,21 @@ def test_more_than_the_share_is_refused_and_may_be_allowed(quick: Path) -> None:
         assert max(server.billed.by_prompt.values()) == 2  # a question and a repair: nothing is asked anew
 
 
+def test_parts_of_earlier_releases_are_told_and_not_judged(quick: Path) -> None:
+    with LlmServer(faults=Faults(rule=Refusing(2))) as server:
+        plain = chosen(quick, server)
+        build(plain)
+        receipts = list((Path(plain["store"]) / "work" / "lsh_summaries").iterdir())
+        for path in receipts:
+            told = json.loads(path.read_bytes())
+            assert told.pop("texts") > 0
+            path.chmod(0o600)
+            path.write_bytes(canonical_json(told))
+        assert len(receipts) > 1
+        again = build(plain)
+    assert (again.published, again.stand_ins) == (False, 2)
+
+
 @pytest.mark.parametrize(
     ("texts", "stand_ins", "most", "refused"),
     [
@@ -153,3 +170,8 @@ def test_more_than_the_share_is_refused_and_may_be_allowed(quick: Path) -> None:
 )
 def test_how_many_are_too_many(texts: int, stand_ins: int, most: float, refused: bool) -> None:
     assert (refuse_stand_ins(StandIns("lsh_summaries", texts, stand_ins), most) is not None) == refused
+
+
+def test_a_few_of_what_is_only_a_part_are_no_reason() -> None:
+    assert refuse_stand_ins(StandIns("lsh_summaries", FEW, FEW), 0.05, whole=False) is None
+    assert refuse_stand_ins(StandIns("lsh_summaries", FEW + 1, FEW + 1), 0.05, whole=False) is not None

@@ -173,6 +173,13 @@ def test_an_index_that_was_taken_back_is_as_old_as_what_it_serves_until_a_build_
     assert built.look(27).state == "fresh"
 
 
+def test_runs_whose_versions_are_gone_are_no_version(built: Nights) -> None:
+    for path in (built.folder / "store" / "refs").rglob("*.json"):
+        path.unlink()
+    found = built.look(1)
+    assert (found.state, found.version, found.success) == ("unpublished", None, None)
+
+
 def test_a_hold_without_a_version_of_its_own_is_one_too(built: Nights) -> None:
     roll_back(built.store, 1, clock=built.clock(1))
     assert built.look(2).state == "on-hold"

@@ -222,7 +222,7 @@ def test_strict_refuses_and_publishes_nothing(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus.jsonl", documents(4))
     with corpus.open("ab") as file:
         file.write(b"not json\n")
-    with pytest.raises(BadInput, match=r"1 not-json.*such as corpus\.jsonl:5 \(not-json\): Expecting value"):
+    with pytest.raises(BadInput, match=r"1 not-json.*such as corpus\.jsonl:5 \(not-json\)\."):
         build_inline(configuration(tmp_path / "store", corpus, strict=True), progress=Silent())
     store = open_store(tmp_path / "store")
     assert [run.state for run in runs.list_runs(store)] == ["failed"]
@@ -235,8 +235,8 @@ def test_a_corpus_without_a_document_is_refused(tmp_path: Path) -> None:
     corpus.write_text('{"id": 1, "body": "b"}\nnot json\n{"id": 2, "body": "b"}\n')
     with pytest.raises(BadInput, match="no document") as caught:
         build_inline(configuration(tmp_path / "store", corpus), progress=Silent())
-    assert "3 rows were refused (2 no-text, 1 not-json), such as corpus.jsonl:1 (no-text): field" in str(caught.value)
-    assert "there are id, body; `corpus.fields` says which field holds what" in str(caught.value)
+    said = str(caught.value)
+    assert "3 rows were refused (2 no-text, 1 not-json), such as corpus.jsonl:1 (no-text); `corpus.fields` says" in said
     corpus.write_text("")
     with pytest.raises(BadInput, match="its files hold no row"):
         build_inline(configuration(tmp_path / "store", corpus), progress=Silent())

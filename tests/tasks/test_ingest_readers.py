@@ -78,6 +78,12 @@ def test_json_lines_plain_and_compressed(tmp_path: Path, suffix: str) -> None:
     assert found[299].record["id"] == "d299"
 
 
+def test_json_lines_of_which_the_first_is_an_array_lose_that_alone(tmp_path: Path) -> None:
+    found = list(stream(write(tmp_path / "a.json", b"[1, 2]\n" + lines(2))))
+    assert [type(one) for one in found] == [Refusal, Row, Row]
+    assert [one.reason for one in found if isinstance(one, Refusal)] == ["not-an-object"]
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_compressed_files_may_be_joined_of_several(tmp_path: Path, suffix: str) -> None:
     pack = gzip.compress if suffix == ".gz" else zstandard.ZstdCompressor().compress

@@ -27,11 +27,11 @@ def test_the_example_is_the_first_row_of_the_most_frequent_reason() -> None:
         ("b.jsonl", 4, "not-json", "Expecting value;\nthe line begins \x1b[31m"),
         ("b.jsonl", 9, "not-json", "another"),
     ]
-    assert example_of(refused(*rows)) == "b.jsonl:4 (not-json): Expecting value; the line begins \ufffd[31m"
-    assert example_of(refused(("a.md", None, "too-large", "the file"))) == "a.md (too-large): the file"
+    assert example_of(refused(*rows)) == "b.jsonl:4 (not-json)"
+    assert example_of(refused(("a\x1b[31m.md", None, "too-large", "the file"))) == "a\ufffd[31m.md (too-large)"
     assert example_of(refused()) == ""
 
 
 def test_rows_without_the_named_fields_point_to_the_setting() -> None:
     found = example_of(refused(("a.jsonl", 1, "no-id", "field 'id' is missing")))
-    assert found == "a.jsonl:1 (no-id): field 'id' is missing; `corpus.fields` says which field holds what"
+    assert found == "a.jsonl:1 (no-id); `corpus.fields` says which field holds what"
