@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.canonical import canonical_json, digest_of
-from indexmill.counted import counted
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, ModelUnavailable
 from indexmill.evaluate import parse_questions
 from indexmill.layout import blob_path, poison_prefix
@@ -69,7 +68,7 @@ from tasks.extraction import EXTRACTION
 from tasks.heterograph import attribute_text, element_text
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill
-from tasks.ingest.refused import example_of, reasons_of
+from tasks.ingest.refused import example_of, no_document, reasons_of, said_of
 from tasks.ingest.sources import Found, batches, digest_of_files, is_quick
 from tasks.ingest.sources import find as find_sources
 from tasks.isolate import DocumentsFailed
@@ -244,10 +243,10 @@ class Build(Maker):
                 "index, with the first heading as title and without metadata"
             )
         if refused.num_rows and self.configuration.run.strict:
-            raise BadInput(_refused(refused, " and --strict is on"))
+            raise BadInput(said_of(refused, " and --strict is on"))
         self._refuse_many_failures(refused)
         if not self.corpus.documents and self.parent is None:
-            raise BadInput(_no_document(refused))
+            raise BadInput(no_document(refused))
         self._compare_with_parent(self.corpus, sources.empty, refused, folder)
         if self._approve is not None:
             self._approve(self)
@@ -1015,16 +1014,3 @@ class Build(Maker):
         if not self.store.list(poison_prefix()):
             return []
         return [one for maker in self._makers.values() for one in poison.known(self.store, maker)]
-
-
-def _no_document(refused: pa.Table) -> str:
-    """Why there is nothing to index."""
-    why = _refused(refused) if refused.num_rows else "its files hold no row"
-    return f"the corpus holds no document that can be indexed: {why}"
-
-
-def _refused(refused: pa.Table, further: str = "") -> str:
-    """How many rows were refused and why, with an example; `further` follows the reasons."""
-    rows = counted(refused.num_rows, "row was", "rows were")
-    reasons, example = reasons_of(refused), example_of(refused)
-    return f"{rows} refused ({reasons}){further}, such as {example}. `indexmill quarantine` lists them"

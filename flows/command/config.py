@@ -11,10 +11,11 @@ import click
 import yaml
 
 from flows.command.shared import configured
-from indexmill.command.options import DEFAULT_STORE, Options, anchored, common, printable, table
+from indexmill.command.options import DEFAULT_STORE, Options, anchored, common, table
 from indexmill.errors import IndexmillError
 from indexmill.models.openai_llm import open_llm
 from indexmill.models.secrets import redacted
+from indexmill.printable import printable
 from schemas.config import Configuration, LlmSettings
 from schemas.corpus import CorpusSettings
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.command.shared import configured, progress_of
-from indexmill.command.options import Options, common, one_line
+from indexmill.command.options import Options, common
 from indexmill.counted import counted
+from indexmill.printable import one_line
 
 if TYPE_CHECKING:
     from storage.forget import Forgetting, Search

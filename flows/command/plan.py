@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.command.shared import configured, progress_of
-from indexmill.command.options import Options, common, one_line, table
+from indexmill.command.options import Options, common, table
+from indexmill.printable import one_line
 
 if TYPE_CHECKING:
     from tasks.estimate import Range

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from flows.command.shared import blank, quality_lines
-from indexmill.command.options import Options, common, printable, table
+from indexmill.command.options import Options, common, table
+from indexmill.printable import printable
 from storage.runs import Run
 
 __all__ = ["command"]

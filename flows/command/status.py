@@ -7,7 +7,8 @@ import time
 import click
 
 from flows.status import EXIT_CODES, Status, look, told
-from indexmill.command.options import Duration, Options, common, printable
+from indexmill.command.options import Duration, Options, common
+from indexmill.printable import printable
 
 __all__ = ["command"]
 

@@ -19,9 +19,10 @@ from typing import NoReturn
 
 import click
 
-from indexmill.command.options import Options, printable, shared_options
+from indexmill.command.options import Options, shared_options
 from indexmill.errors import ConfigurationError, DiskFull, IndexmillError
 from indexmill.extras import install
+from indexmill.printable import printable
 
 __all__ = ["cli", "main", "run"]
 

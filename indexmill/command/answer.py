@@ -12,11 +12,9 @@ from indexmill.command.options import (
     candidate,
     common,
     filtered,
-    one_line,
     opened,
     parameters_by_method,
     pinned,
-    printable,
     settable,
 )
 from indexmill.command.query import few, titled, wrapped
@@ -24,6 +22,7 @@ from indexmill.command.reranker import reranking, reranking_of
 from indexmill.command.waiting import Waiting, WatchedLlm
 from indexmill.counted import counted
 from indexmill.errors import BadInput
+from indexmill.printable import one_line, printable
 
 __all__ = ["command"]
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from indexmill.command.options import Options, common, one_line, table
+from indexmill.command.options import Options, common, table
+from indexmill.printable import one_line
 
 __all__ = ["command"]
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from indexmill.command.options import Options, anchored, one_line
+from indexmill.command.options import Options, anchored
 from indexmill.errors import BadInput
 from indexmill.models.openai_llm import OpenAiLlm, open_llm
+from indexmill.printable import one_line
 
 __all__ = ["asking", "filtering", "filtering_of", "model_of", "prompts_of"]
 

@@ -13,7 +13,6 @@ import functools
 import json
 import os
 import re
-import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ import click
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
+from indexmill.printable import one_line
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -39,11 +39,9 @@ __all__ = [
     "candidate",
     "common",
     "filtered",
-    "one_line",
     "opened",
     "parameters_by_method",
     "pinned",
-    "printable",
     "settable",
     "shared_options",
     "store_folder",
@@ -359,24 +357,6 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # generic only in new
         if not pieces or "".join(number + unit for number, unit in pieces) != text:
             self.fail(f"{value!r} is no length of time; write 90m, 26h, 2d or 1d12h (s, m, h, d, w)", param, ctx)
         return sum(float(number) * self._UNITS[unit] for number, unit in pieces)
-
-
-_DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""What turns the direction of the text after it: also that of the columns beside it."""
-
-
-def printable(text: str) -> str:
-    """The text without control characters, which a terminal would obey: corpus text is data."""
-    return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs") else "\ufffd" for c in text)
-
-
-def one_line(text: str) -> str:
-    """The text as one line that breaks no table: an id, a title or a file name may hold what a file name may hold.
-
-    Line ends and tabs become spaces; other control characters, and those that turn the direction, a replacement mark.
-    """
-    line = "".join(" " if c.isspace() else "\ufffd" if c in _DIRECTIONS else c for c in text.replace("\r\n", "\n"))
-    return printable(line)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

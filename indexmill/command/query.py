@@ -15,16 +15,15 @@ from indexmill.command.options import (
     candidate,
     common,
     filtered,
-    one_line,
     opened,
     parameters_by_method,
     pinned,
-    printable,
     settable,
 )
 from indexmill.command.reranker import reranking, reranking_of
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
+from indexmill.printable import one_line, printable
 
 __all__ = ["command", "few", "titled", "wrapped"]
 

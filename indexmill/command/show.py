@@ -10,10 +10,11 @@ import click
 from indexmill.command import communities as of_communities
 from indexmill.command import tree as of_summaries
 from indexmill.command.evaluate import communities_table
-from indexmill.command.options import Options, candidate, common, one_line, opened, table
+from indexmill.command.options import Options, candidate, common, opened, table
 from indexmill.command.same_as import listing, pairs
 from indexmill.counted import counted
 from indexmill.errors import BadInput
+from indexmill.printable import one_line
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from indexmill.command.options import Options, common, printable, table
+from indexmill.command.options import Options, common, table
+from indexmill.printable import printable
 
 if TYPE_CHECKING:
     from indexmill.folder import FolderReader

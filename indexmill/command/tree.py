@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from indexmill.command.options import one_line
 from indexmill.counted import counted
+from indexmill.printable import one_line
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from indexmill.command.options import Options, common, one_line
+from indexmill.command.options import Options, common
 from indexmill.counted import counted
+from indexmill.printable import one_line
 
 __all__ = ["command"]
 

@@ -7,9 +7,10 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexmill.command.options import one_line
+from indexmill.counted import counted
+from indexmill.printable import one_line
 
-__all__ = ["example_of", "reasons_of"]
+__all__ = ["example_of", "no_document", "reasons_of", "said_of"]
 
 _REASONS_NAMED = 4
 _FIELDS = frozenset({"bad-columns", "no-id", "no-text", "not-text"})
@@ -38,6 +39,19 @@ def example_of(refused: pa.Table) -> str:
     place = row["file"] if row["line"] is None else f"{row['file']}:{row['line']}"
     hint = "; `corpus.fields` says which field holds what" if reason in _FIELDS else ""
     return one_line(f"{place} ({reason}){hint}")
+
+
+def said_of(refused: pa.Table, further: str = "") -> str:
+    """How many rows were refused and why, with an example; `further` follows the reasons."""
+    rows = counted(refused.num_rows, "row was", "rows were")
+    reasons, example = reasons_of(refused), example_of(refused)
+    return f"{rows} refused ({reasons}){further}, such as {example}. `indexmill quarantine` lists them"
+
+
+def no_document(refused: pa.Table) -> str:
+    """Why a corpus holds no document at all."""
+    why = said_of(refused) if refused.num_rows else "its files hold no row"
+    return f"the corpus holds no document that can be indexed: {why}"
 
 
 def _ranked(refused: pa.Table) -> list[tuple[str, int]]:

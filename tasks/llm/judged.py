@@ -27,8 +27,9 @@ MANY = 30
 """Answers of a task whose mean and deviation say what a number of them takes together; with fewer, each is taken to be
 somewhat larger than the largest."""
 
-_SAMPLE = 4000
-"""Answers that are read. The ledger is in the order of its keys, which are hashes, so the first are a random sample."""
+_READ, _SAMPLE = 20_000, 4000
+"""Records that are read at most, and answers of the model that are enough. The ledger is in the order of its keys,
+which are hashes, so that the first are a random sample."""
 
 _DEVIATIONS = 3
 _DRIFT, _MARGIN = 1.1, 1.25
@@ -64,7 +65,7 @@ class Judged:
 def rates_of(store: Store, model: str) -> dict[str, Rate]:
     """What a model's answers took, by task."""
     found: dict[str, list[tuple[int, int]]] = {}
-    entries = (entry for _, _, entry in ledger.scan(store))
+    entries = (entry for _, _, entry in islice(ledger.scan(store), _READ))
     for entry in islice((one for one in entries if one is not None and one.model == model), _SAMPLE):
         found.setdefault(entry.task, []).append((entry.input_tokens, entry.output_tokens))
     rates = {}

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.command.options import Duration, one_line, parameters_by_method, table
+from indexmill.command.options import Duration, parameters_by_method, table
 from indexmill.errors import BadInput
+from indexmill.printable import one_line
 
 
 @pytest.mark.parametrize(
