@@ -41,6 +41,8 @@ LOST = {"hang", "drop", "hang-billed", "drop-billed", "drop-midway"}
 """No answer comes; those that say billed, and drop-midway, are on the bill."""
 SPOILED = {"truncated", "whitespace", "not-json", "refusal", "content-filter", "wrong-schema", "empty", "html"}
 """An answer comes, is on the bill, and is of no use."""
+WITHHELD = {"refusal", "content-filter"}
+"""Of these, those that come again however often one asks."""
 GOOD = {"fenced", "slow", "no-usage"}
 """An answer comes that is of use."""
 KINDS = frozenset(REFUSED_HERE | REJECTED_HERE | LOST | SPOILED | GOOD)

@@ -24,6 +24,8 @@ _FIRST_WAIT = (
     0.5  # seconds before the first retry, where the endpoint names none; twice as long before each further one
 )
 
+_USELESS = 3  # attempts of a call that brings something which is no answer, and is billed each time
+
 _ADVICE = {
     "cut-off": "was cut off: raise max_output_tokens (--max-output-tokens of the command), which models that think at "
     "length need",
@@ -93,7 +95,8 @@ class Ask:
                     wait = (error.retry_after or 0.0) + random.uniform(0.5, 1.0) * _FIRST_WAIT * 2 ** (attempt - 1)  # noqa: S311 - nothing secret
                     if not error.retry or self.turns.ended:
                         raise
-                    if attempt >= self.patience.attempts or time.monotonic() + wait > ends:
+                    most = self.patience.attempts if not error.answered else min(self.patience.attempts, _USELESS)
+                    if attempt >= most or time.monotonic() + wait > ends:
                         error.args = (f"{error}; gave up after {attempt} {'attempts' if attempt > 1 else 'attempt'}",)
                         raise
                     failed = error

@@ -127,15 +127,17 @@ def completion_of(request: Request, body: Mapping[str, Any], model: str, input_t
     first = choices[0] if isinstance(choices, list) and choices else None
     message = first.get("message") if isinstance(first, Mapping) else None
     if not isinstance(first, Mapping) or not isinstance(message, Mapping):
-        raise LlmUnreachable(
+        error = LlmUnreachable(
             "the endpoint answered with something that is no chat completion: does llm.base_url end where its "
             "protocol begins, such as in /v1?",
             retry=True,
             billed="maybe",
         )
+        error.answered = True
+        raise error
     content = message.get("content")
     spoken = content if isinstance(content, str) else ""
-    reason = str(first.get("finish_reason") or "stop").lower()
+    reason = str(first.get("finish_reason") or "stop").lower().partition(":")[0]  # Gemini: content_filter: SAFETY
     reported = body.get("usage")
     usage = reported if isinstance(reported, Mapping) else {}
     named = body.get("model")

@@ -28,7 +28,8 @@ _TRY_LATER = frozenset({408, 409, 425, 429})
 _GATEWAY_GAVE_UP = frozenset({408, 502, 504, 520, 522, 524})
 """Statuses by which something between here and the model says that it waited long enough; the model may have worked."""
 
-_SUBJECT = frozenset({"content_filter", "content_policy_violation"})
+_SUBJECT = frozenset({"content_filter", "content_policy_violation", "data_inspection_failed", "invalid_prompt"})
+"""The codes by which OpenAI, Azure, gateways and Alibaba's Model Studio say that a filter held the prompt back."""
 
 _FORM = re.compile(r"response_?.?format|json_?.?schema|json_?.?object|structured.?output|guided|grammar", re.IGNORECASE)
 
@@ -64,7 +65,7 @@ class Failure:
     def of(cls, status: int, headers: Mapping[str, str], content: bytes, now: float) -> Failure:
         """A failure from its parts; `now` is the time of this machine, for dates in headers."""
         error: Any = None
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             error = json.loads(content)
         if isinstance(error, dict):
             error = error.get("error", error.get("detail", error))
@@ -106,6 +107,7 @@ class Failure:
         blamed = {"length": "the prompt is longer than what the model reads", "subject": "it filters what it is asked"}
         error = LlmRejected(f"{said}: {blamed.get(self.blames(), 'it does not take this request')}")
         error.of_prompt = self.blames() in blamed or self.status == 413
+        error.filtered = self.blames() == "subject"
         return error
 
     def _stops(self, model: str, names: SettingNames) -> str:

@@ -4,7 +4,7 @@
     ├── LlmUnreachable      yes    no where nothing was sent, else maybe
     ├── LlmBusy             yes    no; maybe where a gateway gave up waiting for the model
     ├── LlmRejected         no     no
-    ├── LlmUnusable         no     what was billed
+    ├── LlmUnusable         no     what was billed; maybe where it was not read to its end
     └── LlmForbidden        no     no; exit code 2
 
 A message says what happened and which setting to look at. It never repeats what an endpoint wrote, which may hold the
@@ -26,7 +26,10 @@ class LlmError(IndexmillError):
 
     retry: whether the same request may succeed later. retry_after: seconds after which the endpoint wants to be asked
     again, None where it said nothing. billed: whether the work is on the bill: ``no``, ``maybe``, or what was billed.
+    answered: whether a status of success came, with something that is no answer.
     """
+
+    answered = False
 
     def __init__(
         self,
@@ -57,13 +60,15 @@ class LlmRejected(LlmError):
     """This request will never work: 400, 413, 422 and the like.
 
     of_prompt: whether it is known to be for the prompt's text, its length or its subject, and not for how it is asked.
+    filtered: whether for its subject.
     """
 
     of_prompt = False
+    filtered = False
 
 
 class LlmUnusable(LlmError):
-    """An answer came, and is of no use: cut off, withheld, or not of the form that was asked for."""
+    """An answer came, and is of no use: cut off, withheld, without end, or not of the form that was asked for."""
 
 
 class LlmForbidden(LlmError):

@@ -133,12 +133,23 @@ class OpenAiBatches:
 
         return self._call(_or_none(send))
 
-    def download(self, file_id: str, path: Path) -> bool:
-        """Write a file of answers to a path; False where the endpoint has no such file."""
+    def download(self, file_id: str, path: Path, most: int) -> bool:
+        """Write a file of answers to a path; False where the endpoint has no such file.
+
+        Raises LlmUnusable where it has more than `most` bytes; the first of them are at the path then.
+        """
 
         async def send(client: openai.AsyncOpenAI) -> bool:
+            from indexmill.models.bounded_http import too_large
+
+            left = most
             async with client.files.with_streaming_response.content(file_id) as content:
-                await content.stream_to_file(path)
+                with path.open("wb") as file:
+                    async for chunk in content.iter_bytes():
+                        file.write(chunk[:left])
+                        if len(chunk) > left:
+                            raise too_large(content.http_response, most)
+                        left -= len(chunk)
             return True
 
         return self._call(_or_none(send), seconds=_LONG) or False

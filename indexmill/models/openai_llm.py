@@ -232,7 +232,7 @@ class OpenAiLlm:
     def _read(self, request: Request, correction: tuple[str, str] | None, content: bytes) -> Completion | LlmError:
         try:
             body = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
             body = {}
@@ -262,7 +262,7 @@ class OpenAiLlm:
             return lost_connection(error.__cause__, self.where)
         except TimeoutError:
             return self._late()
-        except IndexmillError as error:  # of the key
+        except IndexmillError as error:  # of the key, or of an answer without end
             return error.with_traceback(None)
         except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
             return LlmRejected(f"{self.where}: the request cannot be sent ({type(error).__name__})")
@@ -297,8 +297,10 @@ class OpenAiLlm:
         openai = _openai()
         import httpx2
 
+        from indexmill.models.bounded_http import BoundedClient
+
         try:
-            http = httpx2.AsyncClient(
+            http = BoundedClient(
                 verify=self._trusted(),
                 proxy=self.proxy,
                 timeout=httpx2.Timeout(self.timeout_seconds, connect=min(_CONNECT_SECONDS, self.timeout_seconds)),

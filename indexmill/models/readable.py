@@ -31,6 +31,11 @@ class BadAnswer(Exception):
         self.reason = reason
 
     @property
+    def is_final(self) -> bool:
+        """Whether a filter, or the model, has refused the text: asked again, it is refused and billed again."""
+        return self.reason in _ENDINGS.values()
+
+    @property
     def advice(self) -> str:
         """What the model is told that is to mend it."""
         return _ADVICE.get(self.reason, f"{self.reason}.")

@@ -141,6 +141,8 @@ class RerankEndpoint:
         client = self._client()
         import httpx2
 
+        from indexmill.models.bounded_http import content_of
+
         body: dict[str, Any] = {"query": question, field: list(texts)}
         if field == "documents":
             body |= {"top_n": len(texts), "return_documents": False}
@@ -149,7 +151,10 @@ class RerankEndpoint:
         key = self._keys.read()
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         try:
-            response = client.post(self.url, json=body, headers=headers)
+            with client.stream("POST", self.url, json=body, headers=headers) as response:
+                content = content_of(response)
+        except LlmUnusable as error:
+            return error.with_traceback(None)
         except httpx2.TimeoutException as error:
             if isinstance(error, (httpx2.ConnectTimeout, httpx2.PoolTimeout)):
                 return lost_connection(error, self.where, self._names)
@@ -157,8 +162,8 @@ class RerankEndpoint:
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             return lost_connection(error, self.where, self._names)
         if response.status_code >= 300:
-            return Failure.of(response.status_code, response.headers, response.content, time.time())
-        return _scores(response.content, len(texts), self.where)
+            return Failure.of(response.status_code, response.headers, content, time.time())
+        return _scores(content, len(texts), self.where)
 
     def _client(self) -> httpx2.Client:
         with self._lock:
@@ -183,7 +188,7 @@ def _scores(content: bytes, count: int, where: str) -> npt.NDArray[np.float64] |
     """The scores in an answer by the place of their text, or that there are none."""
     try:
         answer = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     rows = answer.get("results", answer.get("data")) if isinstance(answer, dict) else answer
     if not isinstance(rows, list):

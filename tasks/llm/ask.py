@@ -21,7 +21,7 @@ from indexmill.counted import counted
 from indexmill.errors import IndexmillError
 from indexmill.models.headway import headway
 from indexmill.models.llm import LLM, Completion, Request
-from indexmill.models.llm_errors import LlmError, LlmRejected
+from indexmill.models.llm_errors import LlmError, LlmRejected, LlmUnusable
 from indexmill.models.openai_llm import open_llm
 from schemas.config import LlmSettings
 from storage import ledger, refusals
@@ -38,6 +38,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # seconds before a retry, at most, where the endpoint names none
 _HOPELESS = 20  # requests that an endpoint has rejected, and answered none, when it is asked no more
+_USELESS = 3  # times that a prompt is sent for answers of no use, and prompts of that kind that are as hopeless
 
 _T = TypeVar("_T")
 
@@ -96,12 +97,17 @@ def ask(
     return asyncio.run(_Asking(store, asking, backend, run_id, clock, sleep).all(requests))
 
 
-def known(store: Store, key: str, request: Request, *, retry_refused: bool = False) -> Answer | Refusal | None:
-    """What the store knows about a prompt: its answer, that it has none, or nothing."""
+def known(
+    store: Store, key: str, request: Request, *, retry_refused: bool = False, run_id: str = ""
+) -> Answer | Refusal | None:
+    """What the store knows about a prompt: its answer, that it has none, or nothing.
+
+    retry_refused: as in `Asking`; what this run found out by itself stands.
+    """
     entry = ledger.find(store, key)
     if entry is not None and fits(entry.value, request.schema):
         return _answer(entry, from_ledger=True)
-    return None if retry_refused else refused_before(store, key)
+    return refused_before(store, key, run_id if retry_refused else None)
 
 
 def keep(
@@ -151,6 +157,7 @@ class _Bill:
     output_tokens: int = 0
     attempts: int = 0
     queued: float = 0.0
+    useless: int = 0  # answers
 
 
 @dataclass
@@ -165,7 +172,8 @@ class _Asking:
     sleep: Sleep
     counts: Counter[str] = field(default_factory=Counter)
     failure: Exception | None = None
-    rejected: list[tuple[str, Request, LlmRejected]] = field(default_factory=list)
+    rejected: list[tuple[str, Request, LlmError]] = field(default_factory=list)
+    answered: int = 0  # calls that brought a completion, good or bad
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     distinct: int = 0  # prompts
 
@@ -225,7 +233,7 @@ class _Asking:
 
     async def _known(self, key: str, request: Request) -> Answer | Refusal | None:
         again = self.asking.retry_refused
-        found = await asyncio.to_thread(known, self.store, key, request, retry_refused=again)
+        found = await asyncio.to_thread(known, self.store, key, request, retry_refused=again, run_id=self.run_id)
         self.counts["llm_ledger"] += isinstance(found, Answer)
         return found
 
@@ -235,10 +243,12 @@ class _Asking:
             value = await self._value(request, bill)
         except BadAnswer as bad:
             return await asyncio.to_thread(self._quarantine, key, request, bad.reason)
-        except LlmRejected as error:
-            if error.of_prompt:
-                return await asyncio.to_thread(self._quarantine, key, request, "rejected")
-            return self._reject(key, request, error)
+        except LlmError as error:
+            if isinstance(error, LlmRejected) and error.of_prompt:
+                return await asyncio.to_thread(self._quarantine, key, request, _reason(error))
+            if isinstance(error, LlmRejected) or error.answered:
+                return self._reject(key, request, error)
+            raise
         return await asyncio.to_thread(self._keep, key, request, value, bill)
 
     async def _value(self, request: Request, bill: _Bill) -> dict[str, Any]:
@@ -247,6 +257,9 @@ class _Asking:
         try:
             return read(first, request.schema)
         except BadAnswer as bad:
+            bill.useless += 1
+            if bad.is_final or bill.useless >= _USELESS:
+                raise
             self.counts["llm_repairs"] += 1
             correction = (first.text, bad.advice) if first.text.strip() else None
             try:
@@ -256,7 +269,7 @@ class _Asking:
         return read(second, request.schema)
 
     async def _complete(self, request: Request, correction: tuple[str, str] | None, bill: _Bill) -> Completion:
-        """Send a request until the endpoint answers, as often as its deadline allows."""
+        """Send a request until the endpoint answers, as often as its deadline and useless answers allow."""
         settings = self.asking.settings
         began = time.monotonic() - bill.queued
         attempts = bill.attempts
@@ -265,8 +278,11 @@ class _Asking:
             passed = time.monotonic() - began - bill.queued
             return passed + state.upcoming_sleep >= settings.deadline_seconds
 
+        def again(error: BaseException) -> bool:
+            return isinstance(error, LlmError) and error.retry and not (error.answered and bill.useless >= _USELESS)
+
         retrying = AsyncRetrying(
-            retry=retry_if_exception(lambda error: isinstance(error, LlmError) and error.retry),
+            retry=retry_if_exception(again),
             wait=_wait,
             stop=late,
             sleep=self._sleep,
@@ -276,6 +292,9 @@ class _Asking:
             return await retrying(self._attempt, request, correction, bill)
         except LlmError as error:
             if not error.retry:
+                raise
+            if error.answered and bill.useless >= _USELESS:
+                error.args = (f"{error}; gave up after {counted(bill.useless, 'answer')} of no use",)
                 raise
             tried = (
                 f"{counted(bill.attempts - attempts, 'attempt')}, llm.deadline_seconds is {settings.deadline_seconds:g}"
@@ -300,7 +319,9 @@ class _Asking:
             completion = await self.llm.complete(request, correction)
             spent = completion.input_tokens, completion.output_tokens
             self.counts["llm_calls"] += 1
+            self.answered += 1
         except LlmError as error:
+            bill.useless += error.answered
             if error.billed == "no":
                 spent = 0, 0
             elif isinstance(error.billed, Completion):
@@ -357,19 +378,28 @@ class _Asking:
             self.store, request, key=key, model=self.model, reason=reason, run_id=self.run_id, created=created
         )
 
-    def _reject(self, key: str, request: Request, error: LlmRejected) -> Refusal:
-        """Hold a rejection back: where the endpoint answers nothing at all, no prompt is to blame."""
+    def _reject(self, key: str, request: Request, error: LlmError) -> Refusal:
+        """Hold a rejection back, or answers that are none: where all are like that, no prompt is to blame."""
         self.rejected.append((key, request, error))
-        if len(self.rejected) >= _HOPELESS and not self.counts["llm_calls"]:
+        useless = sum(error.answered for _, _, error in self.rejected)
+        if not self.answered and (len(self.rejected) >= _HOPELESS or useless >= _USELESS):
             self._fail(error)
-        return Refusal(key, "rejected")
+        return Refusal(key, _reason(error))
 
     def _quarantine_rejected(self) -> None:
-        if len(self.rejected) > 1 and not self.counts["llm_calls"]:
-            self.failure = self.rejected[-1][2]
+        last = self.rejected[-1][2]
+        if not self.answered and (len(self.rejected) > 1 or last.answered):
+            self.failure = last
             return
-        for key, request, _ in self.rejected:
-            self._quarantine(key, request, "rejected")
+        for key, request, error in self.rejected:
+            self._quarantine(key, request, _reason(error))
+
+
+def _reason(error: LlmError) -> str:
+    """Why a prompt has no answer, in a word."""
+    if isinstance(error, LlmRejected):
+        return "filtered" if error.filtered else "rejected"
+    return "endless" if isinstance(error, LlmUnusable) else "no-completion"
 
 
 async def _unless(wanted: Coroutine[Any, Any, _T], end: Coroutine[Any, Any, None]) -> _T:

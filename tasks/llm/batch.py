@@ -185,7 +185,8 @@ class Batcher:
             key = key_of(fingerprint, request)
             if key not in seen and key not in job.aside:
                 seen.add(key)
-                if known(self._store, key, request, retry_refused=job.asking.retry_refused) is None:
+                again = job.asking.retry_refused
+                if known(self._store, key, request, retry_refused=again, run_id=self._run_id) is None:
                     yield key, request
 
     def _prove(self, job: _Job, request: Request) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from indexmill.errors import LeaseLost
-from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
+from indexmill.models.bounded_http import LARGEST_ANSWER
+from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected, LlmUnusable
 from indexmill.models.openai_batches import NotStarted, OpenAiBatches, Shown
 from indexmill.models.openai_llm import OpenAiLlm
 from storage import batches
@@ -31,6 +32,9 @@ __all__ = ["LAG", "BatchSteps", "Rhythm"]
 
 LAG = 600.0
 """Seconds after which an endpoint's lists hold what it was sent."""
+
+_PER_QUESTION, _PER_TOKEN = 64_000, 64
+"""Bytes that a file of answers may have for each question, and for each token that may be answered."""
 
 _OUTCOMES: dict[str, Outcome] = {"expired": "expired", "cancelled": "cancelled", "failed": "failed"}
 
@@ -134,18 +138,28 @@ class BatchSteps:
         return shown
 
     def collect(self, batch: Batch, shown: Shown) -> tuple[Outcome, Collected]:
-        """Put the answers of an ended batch into the ledger."""
+        """Put the answers of an ended batch into the ledger.
+
+        A file that is larger than the answers can be is read up to there, and no further batch asks for what it lacks.
+        """
+        most = LARGEST_ANSWER + _PER_QUESTION * len(batch.keys) + _PER_TOKEN * batch.asked.output_tokens
         paths: list[Path] = []
-        for file_id in (shown.output_file_id, shown.error_file_id):
-            if file_id is not None:
-                paths.append(self._store.scratch(self._run_id) / f"{batch.id}-{len(paths)}.jsonl")
-                self._patiently(partial(self._endpoint.download, file_id, paths[-1]))
-        there = [path for path in paths if path.exists()]
+        aside: frozenset[str] = frozenset()
         try:
+            for file_id in (shown.output_file_id, shown.error_file_id):
+                if file_id is not None:
+                    paths.append(self._store.scratch(self._run_id) / f"{batch.id}-{len(paths)}.jsonl")
+                    try:
+                        self._patiently(partial(self._endpoint.download, file_id, paths[-1], most))
+                    except LlmUnusable as error:
+                        aside = batch.keys
+                        self._warn(f"{batch}: {error}; what it lacks is asked directly")
+            there = [path for path in paths if path.exists()]
             came = collect(self._store, self._llm, batch, there, self._run_id, self.now())
         finally:
             for path in paths:
                 path.unlink(missing_ok=True)
+        came.aside |= aside
         return _OUTCOMES.get(shown.status, "completed"), came
 
     def end(

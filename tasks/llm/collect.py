@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from indexmill.canonical import strict_json
+from indexmill.models.bounded_http import LARGEST_ANSWER
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.openai_llm import OpenAiLlm
 from storage.batches import Batch
@@ -17,6 +18,7 @@ from storage.tombstones import forgotten
 from tasks.llm.answers import BadAnswer, read
 from tasks.llm.ask import keep
 from tasks.llm.drafts import request_of
+from tasks.llm.refusals import quarantine
 
 __all__ = ["Collected", "collect"]
 
@@ -61,9 +63,11 @@ class Collected:
 def collect(store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], run_id: str, created: str) -> Collected:
     """Put the good answers in some files into the ledger; the first line about a question counts.
 
-    Answers about documents that the store has to forget are ignored.
+    What was withheld by a filter, or refused, is quarantined at once: asked again it would be again. Answers about
+    documents that the store has to forget are ignored. After a line that is longer than any answer, no further batch
+    asks for what is missing.
     """
-    came = Collected()
+    came, endless = Collected(), False
     gone = forgotten(store)
     questions = {
         question.key: question
@@ -71,6 +75,9 @@ def collect(store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], r
         if not gone.names((*question.about, question.makes))
     }
     for line in _lines(files):
+        if line is None:
+            came.ignored, endless = came.ignored + 1, True
+            continue
         key = line.get("custom_id")
         question = questions.pop(key, None) if isinstance(key, str) else None
         if question is None:
@@ -92,9 +99,19 @@ def collect(store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], r
         came.output_tokens += completion.output_tokens
         try:
             value = read(completion, request.schema)
-        except BadAnswer:
+        except BadAnswer as bad:
             came.unusable += 1
             came.aside.add(question.key)
+            if bad.is_final:
+                quarantine(
+                    store,
+                    request,
+                    key=question.key,
+                    model=batch.asked.model,
+                    reason=bad.reason,
+                    run_id=run_id,
+                    created=created,
+                )
             continue
         keep(
             store,
@@ -109,19 +126,30 @@ def collect(store: Store, llm: OpenAiLlm, batch: Batch, files: Iterable[Path], r
         )
         came.answered += 1
     came.unanswered += len(questions)
+    came.aside |= set(questions) if endless else set()
     return came
 
 
-def _lines(files: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
-    """The lines of some files; an empty mapping for what is none."""
+def _lines(files: Iterable[Path]) -> Iterator[Mapping[str, Any] | None]:
+    """The lines of some files; an empty mapping for what is none, None for what is longer than any answer."""
     for path in files:
         with path.open("rb") as file:
-            for line in file:
-                try:
-                    value = strict_json(line)
-                except ValueError:
-                    value = None
-                yield value if isinstance(value, dict) else {}
+            endless = False
+            while line := file.readline(LARGEST_ANSWER):
+                whole = len(line) < LARGEST_ANSWER or line.endswith(b"\n")
+                if whole and not endless:
+                    yield _object(line)
+                elif not endless:
+                    yield None
+                endless = not whole
+
+
+def _object(line: bytes) -> Mapping[str, Any]:
+    try:
+        value = strict_json(line)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _body(line: Mapping[str, Any]) -> Mapping[str, Any] | None:

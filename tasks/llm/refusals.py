@@ -20,10 +20,12 @@ class Refusal:
     reason: str
 
 
-def refused_before(store: Store, key: str) -> Refusal | None:
-    """What an earlier run found out about a prompt; None if nothing."""
+def refused_before(store: Store, key: str, run_id: str | None = None) -> Refusal | None:
+    """What a run found out about a prompt; None if nothing. run_id: only what this one did."""
     found = refusals.find(store, key)
-    return None if found is None else Refusal(key, found.reason)
+    if found is None or (run_id is not None and found.run_id != run_id):
+        return None
+    return Refusal(key, found.reason)
 
 
 def quarantine(

@@ -31,7 +31,7 @@ from tasks.report import Silent
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import ROOT, settings
 from tests.flows.commands import Command, command, write_settings
-from tests.llm_server import CANARY, KINDS, LOST, Faults, LlmServer, default_answer
+from tests.llm_server import CANARY, KINDS, LOST, WITHHELD, Faults, LlmServer, default_answer
 from tests.storage.quick import quick_folder
 
 LASTING = {"400", "401", "403", "404", "422", "429-quota", "429-600"}
@@ -133,7 +133,7 @@ def accounted(server: LlmServer, told: Mapping[str, Any], nodes: int) -> None:
 def test_every_fault_gives_what_no_fault_gives_and_the_key_is_nowhere(quick: Path, count: int) -> None:
     rows = documents(count, words=12)
     calm = expected(quick, rows)
-    kinds = sorted(KINDS - LASTING)
+    kinds = sorted(KINDS - LASTING - WITHHELD)
     faults = Faults(rates=dict.fromkeys(kinds, 0.9 / len(kinds)), seed=7, hang_seconds=5.0)
     with LlmServer(faults=faults, seconds=0.1) as server:
         plain = chosen(quick / "site" / "store", server, rows, timeout_seconds=3.0, budget={"tokens": 10**7})

@@ -29,6 +29,7 @@ from tests.llm_server import (
     LOST,
     REFUSED_HERE,
     SPOILED,
+    WITHHELD,
     Faults,
     LlmServer,
     Received,
@@ -130,7 +131,7 @@ def test_every_fault_gives_the_tree_that_no_fault_gives(quick: Path) -> None:
     with LlmServer() as server:
         expected = build(chosen(quick / "quiet", rows, server))
     # Those that stop a run, and an endpoint that asks for ten minutes, are for the tests of asking.
-    kinds = sorted((REFUSED_HERE | LOST | SPOILED | GOOD) - {"429-600", "429-quota", "hang", "hang-billed"})
+    kinds = sorted((REFUSED_HERE | LOST | SPOILED | GOOD) - WITHHELD - {"429-600", "429-quota", "hang", "hang-billed"})
     faults = Faults(by_number={5: "hang", 9: "hang-billed"}, rates=dict.fromkeys(kinds, 0.9 / len(kinds)), seed=3)
     with LlmServer(faults=faults) as server:
         found = build(chosen(quick / "store", rows, server, timeout_seconds=1.0))

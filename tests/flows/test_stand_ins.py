@@ -99,7 +99,7 @@ def test_a_model_that_fails_at_every_prompt_publishes_nothing(quick: Path, capsy
     assert run.end is not None
     counted: Any = run.end.report["stand_ins"]
     assert counted["lsh_summaries"]["stand_ins"] == counted["lsh_summaries"]["texts"] > 0
-    assert asked <= 2 * counted["lsh_summaries"]["texts"]  # it is not asked for the layers above as well
+    assert asked <= counted["lsh_summaries"]["texts"]  # it is not asked for the layers above as well
     assert main(["quarantine", "--store", plain["store"]]) == 0
     assert capsys.readouterr().out.startswith("prompt")
     with LlmServer() as server:  # the model is mended
@@ -136,7 +136,7 @@ def test_more_than_the_share_is_refused_and_may_be_allowed(quick: Path) -> None:
         outcome = build(chosen(quick, server, max_stand_ins=1.0))
         assert (outcome.published, outcome.stand_ins) == (True, FEW + 1)
         assert paid < server.billed.calls  # the layers above
-        assert max(server.billed.by_prompt.values()) == 2  # a question and a repair: nothing is asked anew
+        assert max(server.billed.by_prompt.values()) == 1  # nothing is asked anew
 
 
 def test_parts_of_earlier_releases_are_told_and_not_judged(quick: Path) -> None:

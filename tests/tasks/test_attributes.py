@@ -79,9 +79,10 @@ class Made:
         reuse: Mapping[str, Receipt] | None = None,
         shards: int = 2,
         names: list[str] = NAMES,
+        run: str = "run",
         **retry: bool,
     ) -> None:
-        self.store, self.parts, self.llm, self.reuse = store, Parts(store), llm, reuse or {}
+        self.store, self.parts, self.llm, self.reuse = store, Parts(store, run), llm, reuse or {}
         self.prompt = prompt_of(llm)
         self.writer = fingerprint(llm, self.prompt, tokens=40, input_tokens=300, language="en")
         self.numbers = numbers_of(store)
@@ -293,7 +294,7 @@ def test_a_refused_attribute_has_a_stand_in_until_it_is_asked_for_again(store: F
             extractive(told[row["entity_id"]], Extractive(40)) for row in refused
         ]
     with LlmServer() as server:
-        mended = Made(store, corpus, asking(server), reuse=receipts, retry_refused=True)
+        mended = Made(store, corpus, asking(server), reuse=receipts, run="another", retry_refused=True)
         mended.make()
         assert (mended.counts["attributes_made"], mended.counts["stand_ins"]) == (len(refused), 0)
         assert len(server.chats) == len(refused)

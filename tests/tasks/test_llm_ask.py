@@ -28,7 +28,7 @@ from storage.folder import FolderStore, init_store
 from storage.ledger import LedgerEntry, key_of
 from tasks.llm.ask import Answer, Asked, Asking, Refusal, ask
 from tasks.llm.quota import AskingEnded, LocalQuota
-from tests.llm_server import CANARY, KINDS, SPOILED, Faults, LlmServer, Reply, default_answer
+from tests.llm_server import CANARY, KINDS, SPOILED, WITHHELD, Faults, LlmServer, Received, Reply, default_answer
 from tests.storage import children
 from tests.storage.quick import quick_folder
 
@@ -208,7 +208,7 @@ def test_many_calls_are_in_flight_and_no_more_than_allowed(store: FolderStore) -
 LASTING = {"401": LlmForbidden, "403": LlmForbidden, "404": LlmError, "429-quota": LlmForbidden}
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS - {"400", "422", *LASTING}))
+@pytest.mark.parametrize("kind", sorted(KINDS - {"400", "422", *LASTING, *WITHHELD}))
 def test_after_any_fault_the_answers_are_the_same(store: FolderStore, kind: str) -> None:
     wanted = requests(3)
     quota = Free()
@@ -269,16 +269,127 @@ def test_an_endpoint_that_rejects_everything_quarantines_nothing(store: FolderSt
     assert store.list("refusals/") == []
 
 
-@pytest.mark.parametrize("code", ["context_length_exceeded", "content_filter"])
-def test_prompts_that_are_to_blame_are_quarantined_though_nothing_else_is_asked(store: FolderStore, code: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("context_length_exceeded", "rejected"),
+        ("content_filter", "filtered"),
+        ("content_policy_violation", "filtered"),
+        ("invalid_prompt", "filtered"),
+    ],
+)
+def test_prompts_that_are_to_blame_are_quarantined_though_nothing_else_is_asked(
+    store: FolderStore, code: str, reason: str
+) -> None:
+    came: list[Any] = []
+
     class Strict(LlmServer):
         def reply(self, *received: Any) -> Reply:
+            came.append(received)
             return Reply.error(400, "no", code)
 
     with Strict() as server:
         done = asked(server, store, requests(3))
         assert asked(server, store, requests(3)).results == done.results
-    assert [isinstance(one, Refusal) and one.reason for one in done.results] == ["rejected"] * 3
+        assert len(came) == 3
+    assert [isinstance(one, Refusal) and one.reason for one in done.results] == [reason] * 3
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("content-filter", "filtered"), ("refusal", "declined")])
+def test_what_is_withheld_is_paid_once_and_said_in_quarantine(store: FolderStore, kind: str, reason: str) -> None:
+    wanted = requests(3)
+    with LlmServer(faults=Faults(rule=lambda came: kind if b"001 The" in came.body else None)) as server:
+        done = asked(server, store, wanted)
+        again = asked(server, store, wanted)
+        assert max(server.billed.by_prompt.values()) == 1
+        assert server.billed.calls == 3
+    assert done.counts["llm_calls"] == 3
+    assert (done.counts["llm_repairs"], done.counts["llm_refused"], again.counts["llm_refused"]) == (0, 1, 1)
+    refused = done.results[1]
+    assert isinstance(refused, Refusal)
+    assert again.results[1] == refused
+    record = refusals.find(store, refused.key)
+    assert record is not None
+    assert record.reason == refused.reason == reason
+
+
+def test_a_run_that_asks_again_what_was_refused_pays_once_for_what_is_withheld_again(store: FolderStore) -> None:
+    wanted = requests(2)
+    with LlmServer(faults=Faults(rule=lambda came: "content-filter")) as server:
+        asked(server, store, wanted)
+        asking = Asking(settings(server), Free(), retry_refused=True)
+        for _ in range(2):  # two stages, or two workers
+            ask(store, asking, wanted, run_id="run-2", sleep=Slept())
+        assert set(server.billed.by_prompt.values()) == {2}
+        ask(store, asking, wanted, run_id="run-3", sleep=Slept())
+        assert set(server.billed.by_prompt.values()) == {3}
+
+
+class Useless(LlmServer):
+    """Answers 200 with something that is no chat completion, to some prompts."""
+
+    def __init__(self, body: bytes, to: bytes = b"") -> None:
+        super().__init__()
+        self.body, self.to = body, to
+
+    def _answered(self, received: Received, chat: Mapping[str, Any], fault: str | None) -> Reply | None:
+        if self.to not in received.body:
+            return super()._answered(received, chat, fault)
+        return Reply(200, self.body, {"content-type": "application/json"})
+
+
+USELESS = {
+    "nothing": b"",
+    "no choices": b'{"object": "chat.completion", "choices": []}',
+    "other JSON": b'{"status": "ok"}',
+    "a page": b"<html>Please sign in</html>",
+    "brackets": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("body", USELESS.values(), ids=USELESS)
+def test_a_prompt_without_a_completion_is_sent_three_times_and_quarantined(store: FolderStore, body: bytes) -> None:
+    wanted = requests(4)
+    with Useless(body, b"002 The") as server:
+        done = asked(server, store, wanted)
+        again = asked(server, store, wanted)
+        assert sorted(Counter(one.prompt for one in server.chats).values()) == [1, 1, 1, 3]
+    assert [isinstance(one, Answer) for one in done.results] == [True, True, False, True]
+    assert done.results[2] == again.results[2]
+    assert isinstance(done.results[2], Refusal)
+    assert done.results[2].reason == "no-completion"
+    assert (done.counts["llm_calls"], done.counts["llm_maybe_billed"], done.counts["llm_refused"]) == (6, 3, 1)
+
+
+def test_bad_answers_and_those_that_are_none_count_together(store: FolderStore) -> None:
+    kinds = {1: "html", 2: "not-json", 3: "html"}
+    faults = Faults(rule=lambda came: kinds.get(came.attempt) if b"000 The" in came.body else None)
+    with LlmServer(faults=faults) as server:
+        done = asked(server, store, requests(2), concurrency=1)
+        assert [one.attempt for one in server.chats if b"000 The" in one.body] == [1, 2, 3]
+    assert isinstance(done.results[0], Refusal)
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_an_endpoint_that_completes_nothing_ends_the_run_and_no_prompt_is_to_blame(
+    store: FolderStore, count: int
+) -> None:
+    with Useless(b"<html>Please sign in</html>") as server:
+        with pytest.raises(LlmUnreachable, match=r"llm\.base_url.*gave up after 3 answers of no use$"):
+            asked(server, store, requests(count))
+        assert max(Counter(one.prompt for one in server.chats).values()) == 3
+        assert len(server.chats) <= 3 * (3 + 4)  # those that were in flight
+    assert store.list("refusals/") == []
+
+
+def test_an_answer_without_end_is_sent_once_and_quarantined(store: FolderStore) -> None:
+    wanted = requests(3)
+    with Useless(b" " * 9_000_000, b"002 The") as server:
+        done = asked(server, store, wanted)
+        assert len(server.chats) == 3
+    assert isinstance(done.results[2], Refusal)
+    assert done.results[2].reason == "endless"
+    assert done.counts["llm_maybe_billed"] == 1
 
 
 def test_a_second_bad_answer_is_quarantined_and_asked_again_on_request(store: FolderStore) -> None:
@@ -455,7 +566,7 @@ def test_nothing_to_ask() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_all_faults_at_once_leave_the_same_answers(store: FolderStore, seed: int) -> None:
     wanted = requests(60)
-    kinds = KINDS - {"400", "422", *LASTING, "400-response-format", "hang", "hang-billed", "slow"}
+    kinds = KINDS - {"400", "422", *LASTING, *WITHHELD, "400-response-format", "hang", "hang-billed", "slow"}
     rates = dict.fromkeys(sorted(kinds), 0.9 / len(kinds))
     quota = Free()
     with LlmServer(faults=Faults(rates=rates, seed=seed)) as server:

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,8 @@ from indexmill.models.openai_llm import OpenAiLlm
 from storage import batches, runs
 from storage.lease import acquire
 from tasks.executor import StoppedError
-from tasks.llm.ask import Asking, ask
+from tasks.llm import batch_steps, collect
+from tasks.llm.ask import Asking, Refusal, ask
 from tasks.llm.batch_steps import Rhythm
 from tests.llm_batches import Plan
 from tests.llm_server import CANARY, Faults, LlmServer
@@ -145,7 +147,7 @@ def test_missing_and_failed_lines_go_into_a_further_batch(server: LlmServer, ben
     nothing_paid_twice(server, bench, 9)
 
 
-@pytest.mark.parametrize("fault", ["truncated", "whitespace", "not-json", "refusal", "content-filter", "wrong-schema"])
+@pytest.mark.parametrize("fault", ["truncated", "whitespace", "not-json", "wrong-schema"])
 def test_an_answer_of_no_use_is_paid_and_left_to_a_direct_call(server: LlmServer, bench: Bench, fault: str) -> None:
     spoiled = bench.key(questions(6)[4])
     server.batches.plan = Plan(outcomes=lambda key: fault if key == spoiled else None)
@@ -157,6 +159,49 @@ def test_an_answer_of_no_use_is_paid_and_left_to_a_direct_call(server: LlmServer
     done = ask(bench.store, Asking(bench.settings(), Purse()), questions(6), run_id="later")
     assert done.counts["llm_calls"] == 1
     nothing_paid_twice(server, bench, 6)
+
+
+@pytest.mark.parametrize(("fault", "reason"), [("refusal", "declined"), ("content-filter", "filtered")])
+def test_what_a_batch_withholds_is_not_asked_again(server: LlmServer, bench: Bench, fault: str, reason: str) -> None:
+    spoiled = bench.key(questions(6)[4])
+    server.batches.plan = Plan(outcomes=lambda key: fault if key == spoiled else None)
+    counts = bench.fill(questions(6))
+    assert (counts["llm_batch_answers"], counts["llm_batch_unusable"]) == (4, 1)
+    done = ask(bench.store, Asking(bench.settings(), Purse()), questions(6), run_id="later")
+    assert done.results[4] == Refusal(spoiled, reason)
+    assert done.counts["llm_calls"] == 0
+    assert max(server.billed.by_prompt.values()) == 1
+
+
+def test_a_file_of_answers_that_is_too_large_is_read_as_far_as_it_may_be(
+    server: LlmServer, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_steps, "LARGEST_ANSWER", 1000)
+    monkeypatch.setattr(batch_steps, "_PER_QUESTION", 200)
+    monkeypatch.setattr(batch_steps, "_PER_TOKEN", 0)
+    counts = bench.fill(questions(9))
+    assert len(server.batches.batches) == 1
+    assert 0 < counts["llm_batch_answers"] < 8
+    assert counts["llm_batch_answers"] + counts["llm_batch_unanswered"] == 8
+    assert any("answered 200 with more than" in told and "asked directly" in told for told in bench.told)
+
+
+def test_a_line_that_is_longer_than_any_answer_is_left_out(
+    server: LlmServer, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = bench.key(questions(9)[4])
+    answer = server.complete
+
+    def complete(chat: Mapping[str, Any], fault: str | None = None) -> tuple[dict[str, Any], Any]:
+        body, usage = answer(chat, None)
+        return (body | {"padding": "x" * 10_000} if fault else body), usage
+
+    monkeypatch.setattr(server, "complete", complete)
+    monkeypatch.setattr(collect, "LARGEST_ANSWER", 5000)
+    server.batches.plan = Plan(outcomes=lambda key: "fenced" if key == long else None)
+    counts = bench.fill(questions(9))
+    assert len(server.batches.batches) == 1
+    assert (counts["llm_batch_answers"], counts["llm_batch_ignored"], counts["llm_batch_unanswered"]) == (7, 1, 1)
 
 
 def test_a_failed_batch_says_what_to_do_and_leaves_nothing_behind(server: LlmServer, bench: Bench) -> None:

@@ -1,0 +1,81 @@
+"""HTTP answers of bounded size: bytes are counted as they are unpacked, and no more is read than there may be.
+
+A compressed body is a thousand times as large once it is unpacked, and a few megabytes of it fill the memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import httpx2
+
+from indexmill.models.llm_errors import LlmUnusable
+
+__all__ = ["LARGEST_ANSWER", "LARGEST_ERROR", "BoundedClient", "content_of", "too_large"]
+
+LARGEST_ANSWER = 8_000_000
+"""Bytes of an answer: 125,000 tokens, more than models write at once, of 64 bytes each."""
+
+LARGEST_ERROR = 1_000_000
+"""Bytes that are read of what comes with an error status, which itself says the most."""
+
+
+class BoundedClient(httpx2.AsyncClient):
+    """A client that reads no answer without a bound; whoever asks for a stream of a good answer counts by itself."""
+
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
+        """Send a request; raises LlmUnusable where the answer is larger than `LARGEST_ANSWER`."""
+        response = await super().send(request, stream=True, **options)
+        if stream and response.is_success:
+            return response
+        whole = _Whole(response)
+        try:
+            async with contextlib.aclosing(response.aiter_bytes()) as chunks:
+                async for chunk in chunks:
+                    if not whole.takes(chunk):
+                        break
+        finally:
+            await response.aclose()
+        headers = httpx2.Headers(response.headers)
+        for gone in ("content-encoding", "content-length"):  # of the bytes as they were sent
+            headers.pop(gone, None)
+        return httpx2.Response(response.status_code, headers=headers, content=bytes(whole.content), request=request)
+
+
+def content_of(response: httpx2.Response) -> bytes:
+    """The body of a response that is being streamed; raises LlmUnusable as `BoundedClient.send` does."""
+    whole = _Whole(response)
+    for chunk in response.iter_bytes():
+        if not whole.takes(chunk):
+            break
+    return bytes(whole.content)
+
+
+def too_large(response: httpx2.Response, most: int) -> LlmUnusable:
+    """The error of an answer that goes on after so many bytes."""
+    host, packed = response.request.url.netloc.decode(), response.num_bytes_downloaded
+    came = f"more than {most / 1e6:.1f} MB" + (f", sent as {packed / 1e3:,.0f} kB," if packed < most else "")
+    error = LlmUnusable(
+        f"{host} answered {response.status_code} with {came} and was cut off: no answer is that long", billed="maybe"
+    )
+    error.answered = True
+    return error
+
+
+class _Whole:
+    """What has come of a body."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.content = bytearray()
+        self._response = response
+
+    def takes(self, chunk: bytes) -> bool:
+        """Add what comes next; False where no more is wanted."""
+        self.content += chunk
+        if self._response.is_success and len(self.content) > LARGEST_ANSWER:
+            raise too_large(self._response, LARGEST_ANSWER)
+        if not self._response.is_success and len(self.content) > LARGEST_ERROR:
+            del self.content[LARGEST_ERROR:]
+            return False
+        return True
