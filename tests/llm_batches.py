@@ -46,7 +46,8 @@ class Plan:
     file), missing (no line at all), or a fault of ``LlmServer.complete``; None for a good answer. lag: so many listings
     leave out what is new. page: most entries of a listing. noise: lines that nobody asked for. queue: so many requests
     in batches at work are too many. calls: by the name of a call (``_CALLS``) and its number from 1: 429, 500, drop
-    (before it has an effect), drop-after, 500-after, or late-n: as drop, and it has its effect n calls later.
+    (before it has an effect), drop-after, 500-after, page (a proxy's, with a status of 200), or late-n: as drop, and it
+    has its effect n calls later.
     """
 
     looks: int = 1
@@ -120,6 +121,8 @@ class Batches:
             if fault.startswith("late-"):
                 self._late.append((int(fault.removeprefix("late-")), received.json()))
                 return None
+            if fault == "page":
+                return Reply(200, b"<html>Please sign in</html>", {"content-type": "text/html"})
             if fault and not fault.endswith("-after"):
                 return None if fault == "drop" else Reply.error(int(fault), f"status {fault}")
             reply = self._reply(call, received, name)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from indexmill.models.http_failures import Failure
-from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden
+from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmUnreachable
 from indexmill.models.openai_llm import OpenAiLlm
 
 if TYPE_CHECKING:
@@ -164,7 +164,19 @@ class OpenAiBatches:
 
     def _call(self, send: _Send[_T], seconds: float = 0.0) -> _T:
         patient = dataclasses.replace(self.llm, timeout_seconds=max(seconds, self.llm.timeout_seconds))
-        return asyncio.run(patient.call(send))
+        return asyncio.run(patient.call(self._read(send)))
+
+    def _read(self, send: _Send[_T]) -> _Send[_T]:
+        """A call that says so where what comes, with a status of success, is none of the protocol."""
+
+        async def read(client: openai.AsyncOpenAI) -> _T:
+            try:
+                return await send(client)
+            except (AttributeError, TypeError, ValueError):  # the library makes a text of a page, and parses no form
+                strange = LlmUnreachable(f"{self.where} answered with something that is no batch or file", retry=True)
+            raise strange
+
+        return read
 
     def _there(self, send: _Send[_T]) -> _Send[_T]:
         """A call whose refusals say what they mean for batches."""

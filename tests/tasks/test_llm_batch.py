@@ -204,6 +204,13 @@ def test_a_line_that_is_longer_than_any_answer_is_left_out(
     assert (counts["llm_batch_answers"], counts["llm_batch_ignored"], counts["llm_batch_unanswered"]) == (7, 1, 1)
 
 
+def test_a_page_in_the_place_of_a_batch_is_looked_past(server: LlmServer, bench: Bench) -> None:
+    calls = ("upload", "create", "list", "retrieve", "list-files", "delete")
+    server.batches.plan = Plan(calls={(call, 1): "page" for call in calls})
+    bench.fill(questions(6))
+    nothing_paid_twice(server, bench, 6)
+
+
 def test_a_failed_batch_says_what_to_do_and_leaves_nothing_behind(server: LlmServer, bench: Bench) -> None:
     server.batches.plan = Plan(fates={1: "invalid"})
     with pytest.raises(LlmForbidden, match=r"invalid_json_line.*batch to false") as failed:
