@@ -1,8 +1,8 @@
 """Front matter: the YAML between two rules at the beginning of a Markdown file.
 
 A few hundred bytes of YAML can stand for gigabytes (aliases and merge keys), or nest so deeply that the C library,
-which recurses, ends its process. So the text is first judged by its events, which the parser gives one after the other, and a
-tree is built only of what stays within the limits.
+which recurses, ends its process. So the text is first judged by its events, which the parser gives one after the other,
+and a tree is built only of what stays within the limits.
 """
 
 from __future__ import annotations
