@@ -41,6 +41,10 @@ _HEAD = 300
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+
 Rows = Iterator[Row | Refusal]
 
 
@@ -313,17 +317,24 @@ def _first_heading(markdown: str) -> str:
     """The first heading in either of Markdown's notations, outside code."""
     fence = previous = ""
     for line in markdown.splitlines():
-        mark = re.match(r" {0,3}(`{3,}|~{3,})", line)
+        mark = _FENCE.match(line)
         if fence:
             fence = "" if mark and mark[1].startswith(fence) else fence
         elif mark:
             fence = mark[1]
-        elif heading := re.match(r" {0,3}#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$", line):
-            return heading[1]
-        elif previous.strip() and re.match(r" {0,3}(=+|-+)[ \t]*$", line):
+        elif heading := _HEADING.match(line):
+            return _without_closing_marks(line[heading.end() :].rstrip(" \t"))
+        elif previous.strip() and _UNDERLINE.match(line):
             return previous.strip()
         previous = "" if fence else line
     return ""
+
+
+def _without_closing_marks(heading: str) -> str:
+    """`The Heading ##` is "The Heading"; `C#` and `##` stay."""
+    bare = heading.rstrip("#")
+    said = bare.rstrip(" \t")
+    return said if len(said) < len(bare) else heading
 
 
 def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
