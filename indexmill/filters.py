@@ -39,8 +39,8 @@ __all__ = ["DOCUMENT_FIELDS", "Condition", "Filter", "Value", "Where", "number_o
 DOCUMENT_FIELDS = ("document_id", "title", "source")
 """The fields of a document that a filter can name beside its metadata."""
 
-_CONDITION = re.compile(r"([^=!<>]+?)\s*(==|!=|<=|>=|=|<|>)(.*)", re.DOTALL)
-_PRESENCE = re.compile(r"(.+?)\s+(exists|missing)", re.DOTALL)
+_CONDITION = re.compile(r"([^=!<>]+)(==|!=|<=|>=|=|<|>)(.*)", re.DOTALL)
+_PRESENCE = re.compile(r"(.+)\s(exists|missing)", re.DOTALL)
 _QUOTED = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*(?=,|\Z)', re.DOTALL)
 _ORDER = frozenset({"<", "<=", ">", ">="})
 _NUMBER = re.compile(r"[+-]?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
@@ -166,9 +166,9 @@ def _parsed(text: str) -> Iterator[Condition]:
         values = tuple(_words(stripped, said))
         if sign in _ORDER and len(values) > 1:
             raise BadInput(f"where: {stripped!r}: {sign} takes one value; one with a comma stands in double quotes")
-        yield Condition(field, sign if sign in _ORDER else "=", values, sign != "!=")
+        yield Condition(field.rstrip(), sign if sign in _ORDER else "=", values, sign != "!=")
     elif asked := _PRESENCE.fullmatch(stripped):
-        yield Condition(asked[1], "exists", (), asked[2] == "exists")
+        yield Condition(asked[1].rstrip(), "exists", (), asked[2] == "exists")
     else:
         raise BadInput(
             f"where: {stripped!r} is no condition; expected FIELD=VALUE[,VALUE...], one of != < <= > >= in place of =, "
@@ -189,11 +189,13 @@ def _words(condition: str, said: str) -> Iterator[Value]:
             yield Value("text", text)
             at = quoted.end() + 1
         else:
-            word, _, _ = said[at:].partition(",")
-            if not word.strip():
+            end = said.find(",", at)
+            end = len(said) if end < 0 else end
+            word = said[at:end].strip()
+            if not word:
                 raise BadInput(f'where: {condition!r} lacks a value; write "" for the empty text')
-            yield Value("word", word.strip())
-            at += len(word) + 1
+            yield Value("word", word)
+            at = end + 1
 
 
 def number_of(text: str) -> Number | None:

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+from indexmill.normalise import normalise
 
 if TYPE_CHECKING:
     from indexmill.name_filter import NameFilter
@@ -116,9 +117,9 @@ def _fold(text: str) -> str:
     if text.isascii():
         name = text.lower().replace("`", "'")
     else:
-        name = unicodedata.normalize("NFKD", text).casefold()
-        name = _ACCENTS.sub("", unicodedata.normalize("NFKD", name))
-        name = unicodedata.normalize("NFKC", name)
+        name = normalise("NFKD", text).casefold()
+        name = _ACCENTS.sub("", normalise("NFKD", name))
+        name = normalise("NFKC", name)
         name = _QUOTES.sub("'", name).replace(_PLUS_PLUS, " ").replace(_SHARP, " ")
     if "." in name:
         name = _DOTTED.sub(_join_letters, name)

@@ -26,6 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import Stemmer
 
+from indexmill.normalise import normalise
+
 __all__ = ["COMMON", "UNSPACED", "Analyser", "term_keys"]
 
 UNSPACED = (
@@ -85,7 +87,7 @@ def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
 def _tokens(text: str) -> list[str]:
     if text.isascii():
         return _patterns(False)[0].findall(text)
-    return _patterns(True)[0].findall(unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)))
+    return _patterns(True)[0].findall(normalise("NFKC", _INVISIBLE.sub("", text)))
 
 
 @lru_cache(maxsize=2)
@@ -161,8 +163,8 @@ def _stem(word: str) -> str:
 def _fold(text: str) -> str:
     if text.isascii():
         return text.lower()
-    text = unicodedata.normalize("NFKD", text).casefold()
-    return unicodedata.normalize("NFKC", _ACCENTS.sub("", unicodedata.normalize("NFKD", text)))
+    text = normalise("NFKD", text).casefold()
+    return normalise("NFKC", _ACCENTS.sub("", normalise("NFKD", text)))
 
 
 _COMMON = """a an and are as at be but by did do does for from had has have he her his how i in is it its of on or she

@@ -41,10 +41,10 @@ _HTML_SPECIAL = re.compile(r"<|&|\s{2,}|\n")
 _TICKS = re.compile(r"`+")
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _TARGET = re.compile(
-    r"""\([ \t]*\n?[ \t]*+
+    r"""\([ \t]*+\n?[ \t]*+
     (?:<(?P<quoted>[^<>\n]{0,2000}+)>|(?P<bare>(?:[^\s()<\\]|\\.|\([^\s()]{0,500}+\)){0,2000}+))
     (?:\s++(?:"(?:[^"\\]|\\.){0,2000}+"|'(?:[^'\\]|\\.){0,2000}+'|\((?:[^()\\]|\\.){0,2000}+\)))?
-    [ \t]*\n?[ \t]*\)""",
+    [ \t]*+\n?[ \t]*+\)""",
     re.VERBOSE,
 )
 _LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999}+)\]")
@@ -262,16 +262,19 @@ class _Made:
     def _parted(self, lines: _Lines, read: _Read, outer: tuple[int, int], strength: int) -> None:
         bounds = [*read.breaks, _Break(len(lines.text), 0, 0)]
         edits = sorted(read.edits)
-        at, level, edit = 0, 0, 0
+        at, level, edit, target = 0, 0, 0, 0
         begin, begins = outer[0], strength
         for ends in bounds:
             first = edit
             while edit < len(edits) and edits[edit].start < ends.at:
                 edit += 1
             stop = outer[1] if ends is bounds[-1] else lines.place(ends.at)
-            own = [target for place, target in read.targets if at <= place < ends.at] if read.targets else []
+            own = target
+            while target < len(read.targets) and read.targets[target][0] < ends.at:
+                target += 1
+            targets = [said for _, said in read.targets[own:target]]
             pieces = _edited(lines, at, ends.at, edits[first:edit])
-            if self.block(pieces, (begin, stop), begins, level=level, is_prose=not level, targets=own):
+            if self.block(pieces, (begin, stop), begins, level=level, is_prose=not level, targets=targets):
                 begins = 0
             at, begin, level = ends.at, stop, ends.level
             begins = max(begins, ends.strength)
@@ -606,8 +609,9 @@ def _block(
     strength = PARAGRAPH if is_first else ITEM
     if (level and document[slice(*outer)].lstrip(" \t>").startswith("#")) or (level and last - first == 1):
         start, end = lines[first]
-        at = document.find(token.content, document.find("#", start, end) + 1 if "#" in document[start:end] else start)
-        if at < 0 or at + len(token.content) > end:
+        mark = document.find("#", start, end)
+        at = document.find(token.content, start if mark < 0 else mark + 1, end)
+        if at < 0:
             at = document.find(token.content, start, end)
         if at < 0:
             raise _Misplaced(token.content)

@@ -121,7 +121,7 @@ def _blocks(text: str) -> Iterator[Block]:
             not is_prose
             and not after_blank
             and end > start
-            and _INDENTED.match(text[start:end])
+            and _INDENTED.match(text, start, end)
             and _INDENTED.match(content)
         ):
             prose = False
@@ -130,7 +130,7 @@ def _blocks(text: str) -> Iterator[Block]:
         else:
             in_list = in_list and (not after_blank or content[0].isspace())
             continues = is_prose and not after_blank and end > start
-            if continues and _UNDERLINE.match(content) and "\n" not in text[start:end].strip():
+            if continues and text.find("\n", start, end - 1) < 0 and _UNDERLINE.match(content):
                 strength = HEADING + (5 if "=" in content else 4)
                 yield Block(start, stop, strength, False)
                 start = end = stop

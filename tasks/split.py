@@ -108,21 +108,17 @@ class _Document:
 
     def above(self, start: int) -> str:
         """The headings above what begins at an offset, as far as they are embedded."""
-        level, room, bytes_left = 7, HEADING_TOKENS, HEADING_BYTES
+        room, bytes_left = HEADING_TOKENS, HEADING_BYTES
         found: list[str] = []
-        here = bisect.bisect_right(self.headings, start, key=lambda one: one.start)
-        if here and self.headings[here - 1].start == start:
-            here -= 1
-            level = self.headings[here].level
-        for one in reversed(self.headings[:here]):
-            if one.level >= level:
-                continue
-            level = one.level
+        here = bisect.bisect_right(self.headings, start, key=lambda one: one.start) - 1
+        if here >= 0 and self.headings[here].start == start:
+            here = self.headings[here].above
+        while here >= 0:
+            one = self.headings[here]
             if not one.is_title and one.tokens <= room and one.bytes <= bytes_left:
                 found.append(one.text)
                 room, bytes_left = room - one.tokens, bytes_left - one.bytes
-            if level == 1:
-                break
+            here = one.above
         return "\n".join(reversed(found))
 
     def embedded(self, start: int, end: int) -> str:
@@ -135,7 +131,7 @@ class _Above(NamedTuple):
     """A heading as it is embedded for what stands below it."""
 
     start: int
-    level: int
+    above: int  # the heading that it is below, by its number; -1 for none
     text: str
     tokens: int
     bytes: int
@@ -216,12 +212,18 @@ def split(documents: pa.Table, tokens: TokenCounter, settings: SplitSettings) ->
 
 def _headings(document: _Document, title: str, starts: NDArray[np.int64]) -> tuple[_Above, ...]:
     """The headings of a document, of which one in plain text has none. starts: where its tokens begin."""
-    found = []
+    found: list[_Above] = []
+    path: list[tuple[int, int]] = []  # level and number of the headings above what comes next
+    title = " ".join(title.split()).casefold() if document.prefix else ""
     for start, end, level in document.visible.headings if document.visible else ():
+        while path and path[-1][0] >= level:
+            path.pop()
         text = " ".join(document.text[start:end].split())
         count = int(np.searchsorted(starts, end) - np.searchsorted(starts, start))
-        is_title = bool(document.prefix) and text.casefold() == " ".join(title.split()).casefold()
-        found.append(_Above(start, level, text, count, len(text.encode("utf-8", "replace")) + 1, is_title))
+        is_title = bool(title) and text.casefold() == title
+        above = path[-1][1] if path else -1
+        path.append((level, len(found)))
+        found.append(_Above(start, above, text, count, len(text.encode("utf-8", "replace")) + 1, is_title))
     return tuple(found)
 
 

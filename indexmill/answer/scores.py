@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from indexmill.normalise import normalise
 from indexmill.terms import UNSPACED
 
 __all__ = ["Scores", "scores_of", "words"]
@@ -47,7 +48,7 @@ def scores_of(answer: str, right: Sequence[str]) -> Scores:
 
 def words(text: str) -> list[str]:
     """The words of a text that are compared; a text of articles alone keeps them."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
+    folded = normalise("NFKC", text).casefold()
     kept = "".join(" " if unicodedata.category(one) == "Pd" else one for one in folded if not _is_punctuation(one))
     found = _UNSPACED.sub(r" \1 ", kept).split()
     return [one for one in found if one not in _ARTICLES] or found

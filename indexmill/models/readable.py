@@ -6,6 +6,7 @@ What is wrong is said in words of ours: nothing of an answer, and so nothing of 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from indexmill.canonical import strict_json
@@ -13,7 +14,8 @@ from indexmill.models.llm import Completion
 
 __all__ = ["BadAnswer", "value_of"]
 
-_FENCED = re.compile(r"^[ \t]*```[ \t]*(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+_OPENING = re.compile(r"^[ \t]*+```[ \t]*+(?:json|JSON)?+[ \t]*+\n", re.MULTILINE)
+_CLOSING = re.compile(r"```[ \t]*+$", re.MULTILINE)
 _ENDINGS = {"content_filter": "filtered", "refusal": "declined"}
 
 _ADVICE = {
@@ -64,10 +66,18 @@ def value_of(completion: Completion) -> Any:
 
 def _fenced(text: str) -> Any:
     """The JSON value in the only fence of a text."""
-    found = _FENCED.findall(text)
+    found = list(_fences(text))
     if len(found) != 1:
         raise BadAnswer("not-json")
     try:
         return strict_json(found[0])
     except ValueError:
         raise BadAnswer("not-json") from None
+
+
+def _fences(text: str) -> Iterator[str]:
+    """What stands in each fence of a text."""
+    at = 0
+    while (opening := _OPENING.search(text, at)) and (closing := _CLOSING.search(text, opening.end())):
+        yield text[opening.end() : closing.start()].rstrip(" \t").removesuffix("\n")
+        at = closing.end()

@@ -22,8 +22,9 @@ _PARAGRAPH = re.compile(r"(?:\A|\n[ \t]*\n)\s*")
 _ARTICLE = re.compile(r"[\s\"'“”‘’«»(\[*_#>`|-]*(?:(?:The|An?)\s+)?[\"'“‘«(\[*_`]*")
 _SENTENCE = re.compile(r"[.!?][\"'”’)\]]*\s+(?=[^\Wa-z\d_])|\n")
 _ASIDE = re.compile(r"\s*\([^()]{0,200}(?:\([^()]*\)[^()]{0,100})?\)")
-_VERB = re.compile(
-    r"[\s,]*(?:,[^.;]{0,160}?,)?\s*\b(?:is|was|are|were|has|had|may refer|can refer|refers?|will be|became|means)\b"
+_VERB = re.compile(  # after commas and spaces, or after an apposition: from the last of these commas to another
+    r"(?:(?:\s*+,)*+\s*+|(?:\s*+,)++[^.;]{0,160}?,\s*+)"
+    r"\b(?:is|was|are|were|has|had|may refer|can refer|refers?|will be|became|means)\b"
 )
 _PHRASE = re.compile(
     r"[^\s,;:()\"“”][^,;:()\n]{0,100}?(?=\s*[,(]|\s+(?:is|was|are|were|has|had|may|can|refers?|became|means)\b)"

@@ -19,7 +19,7 @@ from typing import Any
 from indexmill.canonical import canonical_json
 from schemas.corpus import EVERYTHING_ELSE, FieldNames
 
-__all__ = ["FILE_FIELDS", "REASONS", "Document", "Refusal", "Row", "clip", "document_of"]
+__all__ = ["FILE_FIELDS", "MAX_DEPTH", "REASONS", "Document", "Refusal", "Row", "clip", "document_of", "plain"]
 
 REASONS: dict[str, str] = {
     "bad-columns": "a CSV or Parquet file lacks the columns of id or text, or a CSV row has another number of columns",
@@ -44,7 +44,9 @@ FILE_FIELDS = FieldNames(source=("source",), metadata="metadata")
 """The fields of the records that the readers make of text files."""
 
 _MAX_ID_BYTES = 1024
-_MAX_DEPTH = 64
+MAX_DEPTH = 64
+"""How deep metadata may be nested."""
+_MAX_INTEGER_BITS = 14_000  # Python writes no more than 4,300 digits
 _DETAIL = 300
 
 
@@ -52,7 +54,7 @@ _DETAIL = 300
 class Row:
     """One record as its file holds it. `line` counts from 1, for Parquet in rows and for a JSON array in elements;
     None for a whole file. `place` begins the detail of a refusal where `line` alone does not lead to the record.
-    `front_matter_left_out`: the file's front matter is not YAML, and is in neither text nor metadata."""
+    `front_matter_left_out`: the file's front matter cannot be read, and is in neither text nor metadata."""
 
     line: int | None
     record: Mapping[str, Any]
@@ -214,6 +216,17 @@ def _object(value: Any, field: str) -> dict[str, Any]:
     return dict(value)
 
 
+def plain(metadata: Mapping[Any, Any], most: int) -> dict[str, Any]:
+    """Metadata as plain JSON values; raises ValueError for what JSON cannot hold, and for more than `most` values and
+    characters.
+    """
+    try:
+        value: dict[str, Any] = _Plain(most).value(metadata, 0)
+    except _RefusedError as refused:
+        raise ValueError(refused.detail) from refused
+    return value
+
+
 class _Plain:
     """Turns metadata into plain JSON values, within a number of values: YAML's aliases can stand for billions."""
 
@@ -224,8 +237,10 @@ class _Plain:
         self._left -= 1
         if self._left < 0:
             raise _RefusedError("too-large", "the metadata is over the limit")
-        if depth > _MAX_DEPTH:
-            raise _RefusedError("bad-metadata", f"nested more than {_MAX_DEPTH} deep")
+        if depth > MAX_DEPTH:
+            raise _RefusedError("bad-metadata", f"nested more than {MAX_DEPTH} deep")
+        if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:
+            raise _RefusedError("bad-metadata", f"a whole number of {value.bit_length():,} bits")
         if value is None or isinstance(value, bool | int):
             return value
         if isinstance(value, str):
@@ -256,6 +271,8 @@ class _Plain:
         if isinstance(key, bool) or not isinstance(key, str | int | datetime.date):
             raise _RefusedError("bad-metadata", f"expected a text as key, found {type(key).__name__}")
         self._left -= 1
+        if isinstance(key, int) and key.bit_length() > _MAX_INTEGER_BITS:
+            raise _RefusedError("bad-metadata", f"a whole number of {key.bit_length():,} bits as key")
         if isinstance(key, datetime.date):
             return key.isoformat()
         if "\x00" in str(key):

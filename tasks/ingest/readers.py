@@ -23,12 +23,11 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 import zstandard
-from frontmatter.default_handlers import YAMLHandler
 
 from indexmill.extras import not_installed
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
+from tasks.ingest import front_matter
 from tasks.ingest.documents import Refusal, Row, clip
 from tasks.ingest.json_array import BrokenArrayError, elements
 from tasks.ingest.sources import Kind, SourceFile
@@ -42,9 +41,9 @@ _HEAD = 300
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
-_FRONT_MATTER_LINE = re.compile(r"\s|$|#|- |-$|[{}\]]|%\}|[^\s:][^:]{0,60}:(\s|$)")
-"""What a line of front matter looks like, be it YAML or a template of some: a key, an item, a comment, a tag, a
-bracket, or what is indented. A paragraph between two rules has lines that do not."""
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 
 Rows = Iterator[Row | Refusal]
 
@@ -292,23 +291,23 @@ def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
 def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
     """YAML front matter becomes title and metadata; without a title there, the first heading is it.
 
-    Front matter that is not YAML, such as a template's, is left out. Two rules with a text between them are none.
+    Front matter that cannot be read, such as a template's, is left out. Two rules with a text between them are none.
     """
     text = _whole(source, settings.max_document_bytes)
     if isinstance(text, Refusal):
         yield text
         return
-    metadata: dict[Any, Any] = {}
+    metadata: dict[str, Any] = {}
     left_out = False
-    handler = YAMLHandler()
-    if handler.detect(text) and len(parts := re.split(r"^-{3,}[ \t]*$\n?", text, maxsplit=2, flags=re.MULTILINE)) == 3:
+    if (found := front_matter.parted(text)) is not None:
+        front, body = found
         try:
-            front = handler.load(parts[1])
-        except (yaml.YAMLError, ValueError, RecursionError):
-            left_out = all(map(_FRONT_MATTER_LINE.match, parts[1].splitlines()))
-            front = {} if left_out else ""
-        if front is None or isinstance(front, dict):
-            metadata, text = front or {}, parts[2]
+            read = front_matter.metadata_of(front)
+        except front_matter.FrontMatterError:
+            left_out = front_matter.looks_like_yaml(front)
+            read = {} if left_out else None
+        if read is not None:
+            metadata, text = read, body
     title = metadata.pop("title", None)
     title = title if title not in (None, "") else _first_heading(text)
     yield replace(_file_row(source, title, text, metadata), front_matter_left_out=left_out)
@@ -318,17 +317,24 @@ def _first_heading(markdown: str) -> str:
     """The first heading in either of Markdown's notations, outside code."""
     fence = previous = ""
     for line in markdown.splitlines():
-        mark = re.match(r" {0,3}(`{3,}|~{3,})", line)
+        mark = _FENCE.match(line)
         if fence:
             fence = "" if mark and mark[1].startswith(fence) else fence
         elif mark:
             fence = mark[1]
-        elif heading := re.match(r" {0,3}#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$", line):
-            return heading[1]
-        elif previous.strip() and re.match(r" {0,3}(=+|-+)[ \t]*$", line):
+        elif heading := _HEADING.match(line):
+            return _without_closing_marks(line[heading.end() :].rstrip(" \t"))
+        elif previous.strip() and _UNDERLINE.match(line):
             return previous.strip()
         previous = "" if fence else line
     return ""
+
+
+def _without_closing_marks(heading: str) -> str:
+    """`The Heading ##` is "The Heading"; `C#` and `##` stay."""
+    bare = heading.rstrip("#")
+    said = bare.rstrip(" \t")
+    return said if len(said) < len(bare) else heading
 
 
 def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -356,7 +362,7 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
     yield _file_row(source, getattr(found, "title", None), text, {})
 
 
-def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[Any, Any]) -> Row:
+def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any]) -> Row:
     name = source.document_name
     return Row(None, {"id": name, "title": title, "text": text, "source": name, "metadata": metadata})
 

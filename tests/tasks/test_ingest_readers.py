@@ -539,9 +539,12 @@ def test_two_rules_around_a_text_are_not_front_matter(tmp_path: Path) -> None:
         "title: [unclosed",
         "a: b: c",
         "# a comment\n\nx: " + "9" * 5000,
+        "a: " + "[" * 50_000,
+        "a0: &a0 {k: v}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 9)),
+        "on: push\nscore: .nan",
     ],
 )
-def test_front_matter_that_is_not_yaml_is_left_out_and_the_document_kept(tmp_path: Path, front: str) -> None:
+def test_front_matter_that_cannot_be_read_is_left_out_and_the_document_kept(tmp_path: Path, front: str) -> None:
     (row,) = rows(write(tmp_path / "a.md", f"---\n{front}\n---\n# The Bridge\n\nText.\n"))
     assert row.front_matter_left_out
     made = document(row)

@@ -1,0 +1,189 @@
+"""Whatever a text holds, the time that it takes grows with its length and not with the square of it.
+
+Each case makes a text four times longer until it takes long enough to be measured, in CPU time, which other processes
+do not add to: the last step may take twice what four times the length would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from indexmill.errors import BadInput
+from indexmill.filters import Filter
+from indexmill.models import readable
+from indexmill.models.embedder import HashEmbedder
+from indexmill.models.llm import Completion
+from indexmill.models.recogniser import RulesRecogniser, question_candidates
+from indexmill.models.subjects import subjects_of
+from indexmill.names import canonical_words
+from indexmill.terms import Analyser
+from schemas.config import SplitSettings
+from schemas.tables import DOCUMENTS
+from tasks.extract import extract_all
+from tasks.extraction import Texts
+from tasks.ingest import front_matter, readers
+from tasks.markup import guess, link_words, visible
+from tasks.recognise import recognise
+from tasks.sentences import segments
+from tasks.split import split
+
+SIZES = [4**power for power in range(5, 11)]  # 1,024 to 1,048,576 characters
+LONG_ENOUGH = 0.25  # seconds
+
+
+def _split(text: str, markup: str, title: str = "The Bridge") -> None:
+    row = {"document_id": "a", "title": title, "text": text, "source": None, "metadata": "{}", "content_hash": "0" * 64}
+    documents = pa.Table.from_pylist([row], schema=DOCUMENTS)
+    made = split(documents, HashEmbedder(), SplitSettings(markup=markup))  # type: ignore[arg-type]
+    if markup == "none":
+        mentions = recognise(documents, made.passages, made.sentences, RulesRecogniser())
+        extract_all(Texts(documents, made.passages, made.sentences, mentions))
+
+
+def _subjects(text: str) -> None:
+    subjects_of("The Bridge", text, RulesRecogniser().recognise("The Bridge", text))
+
+
+def _answer(text: str) -> None:
+    with pytest.raises(readable.BadAnswer):
+        readable.value_of(Completion(text=text, model="", finish_reason="stop", input_tokens=0, output_tokens=0))
+
+
+def _filter(text: str) -> None:
+    with contextlib.suppress(BadInput):
+        Filter.of(text)
+
+
+FUNCTIONS: dict[str, Callable[[str], object]] = {
+    "the first heading": readers._first_heading,
+    "front matter": lambda text: front_matter.parted(f"---\n{text}"),
+    "lines of front matter": front_matter.looks_like_yaml,
+    "guess": guess,
+    "link words": link_words,
+    "Markdown": lambda text: visible(text, "markdown"),
+    "HTML": lambda text: visible(text, "html"),
+    "sentences": segments,
+    "names": lambda text: RulesRecogniser().recognise("", text),
+    "subjects": _subjects,
+    "terms": Analyser().terms,
+    "words": canonical_words,
+    "passages of Markdown": lambda text: _split(text, "markdown"),
+    "passages and their extraction": lambda text: _split(text, "none"),
+    "a question": question_candidates,
+    "an answer": _answer,
+    "a filter": _filter,
+}
+
+# What was quadratic once: a function, and the beginning, the unit and the end of the text.
+KNOWN = [
+    ("the first heading", "# a", " ", "x"),
+    ("the first heading", "# ", "# ", "x"),
+    ("Markdown", "[a](", " ", "x"),
+    ("Markdown", "[a](b", " ", "x"),
+    ("Markdown", "", "[a](b)<p>", ""),
+    ("sentences", "a\nb\n", "===\n", ""),
+    ("subjects", "Foo,", " ", "x"),
+    ("terms", "a", "\u0301\u0323", ""),
+    ("terms", "a", "\u0301\uff9e", ""),
+    ("words", "a", "\u0301\u0323", ""),
+    ("passages of Markdown", "", "###### a\n", "b"),
+    ("an answer", "```", " ", "x"),
+    ("an answer", "```\n", " ", "x"),
+    ("an answer", "", "```\nx```y\n", "x"),
+    ("a filter", "a", " ", "x"),
+    ("a filter", "a=", "b,", "c"),
+]
+
+UNITS = [
+    *" \t\n\r\f\"'`#*_~[]()<>!&|-=+\\:;,./@09aAé中ア한{}$?…。\u00a0\u2028\u200d\u0301\u0660😀",
+    *(
+        "\r\n",
+        "\u0301\u0323",
+        "a\u0301",
+        "ab ",
+        "a\n",
+        "a\n\n",
+        "\n \n",
+        "a  \n",
+        "  a\n",
+        "    a\n",
+        "\ta\n",
+        "\\\n",
+        "\\*",
+    ),
+    *("](", "[](", "[a](", "[a](b ", "[a](<", "![", "[[", "]]", "](\\)", "[a][", "[a]: b\n", "[a]: b '\n", "[a]:\n"),
+    *("* ", "*a ", "*a*", "**a", "_a", "_a_", "`a", "``a", "```\n", "```a\n", "~~~\n", "# ", "# a\n", "###### a\n"),
+    *("a\n=\n", "===\n", "---\n", "- ", "- a\n", "> ", "> a\n", "1. ", "1. a\n", "| a", "|a|\n", "|-|-|\n", "| - "),
+    *("<a ", '<a href="', "<a b='", "<a>", "</a>", "<p>", "<div>", "<!--", "<!-- -->", "<?", "<![CDATA[", "<script>"),
+    *("<td>", "<li>", "<br>", "&amp;", "&#", "&a", "<http://", "<a@b", "http://", "a@", "a.b@", "{{", "{%", "a: b\n"),
+    *("a.", "A.", "A. ", "A.B.", "Mr. ", "vol. 3 ", "The ", "Foo ", "Foo, ", "of the ", "Foo of the ", "January "),
+    *(
+        "1 January ",
+        "1,",
+        "1,000 ",
+        "1990 ",
+        '"A',
+        '"A" ',
+        "“A",
+        "《a",
+        "'s",
+        "Foo's ",
+        "Foo-",
+        "a_b",
+        "a::b",
+        "aB",
+        "AbCd",
+    ),
+    *("x()", "--a ", "0x", "a.b.c", "a. ", "a! ", "a? A", "Foo (", "((", "is ", "Foo is ", " ,", "Foo known as "),
+]
+BEGINNINGS = ["", "a", "# a", "Foo,", "[a](b", "```\n", "<!--", "- ", "> ", "|a|b|\n|-|-|\n|"]
+
+
+def cpu_seconds(function: Callable[[str], object], text: str) -> float:
+    gc.collect()
+    gc.disable()
+    try:
+        began = time.process_time()
+        function(text)
+        return time.process_time() - began
+    finally:
+        gc.enable()
+
+
+def grows_faster_than_the_text(function: Callable[[str], object], beginning: str, unit: str, end: str) -> str:
+    """What was measured where the time grew too fast, else nothing."""
+    before = 0.0
+    for size in SIZES:
+        text = beginning + unit * (size // len(unit)) + end
+        took = cpu_seconds(function, text)
+        if before and took > LONG_ENOUGH:
+            least = 8 * max(before, LONG_ENOUGH / 32)
+            if took > least and (again := cpu_seconds(function, text)) > least:
+                return f"{size:,} characters: {min(took, again):.2f} s, a fourth of them: {before:.2f} s"
+            return ""
+        before = took
+    return ""
+
+
+@pytest.mark.parametrize(("name", "beginning", "unit", "end"), KNOWN)
+def test_what_was_quadratic_is_linear(name: str, beginning: str, unit: str, end: str) -> None:
+    assert not grows_faster_than_the_text(FUNCTIONS[name], beginning, unit, end)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_repeated_text_takes_more_than_linear_time(name: str) -> None:
+    found = {
+        (beginning, unit): said
+        for unit in UNITS
+        for beginning in BEGINNINGS
+        if (said := grows_faster_than_the_text(FUNCTIONS[name], beginning, unit, "x"))
+    }
+    assert not found
