@@ -85,6 +85,11 @@ class ScanProcess:
             )
 
     @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
     def waits(self) -> bool:
         """Whether it is there, for another scan."""
         return self._process.poll() is None
