@@ -19,7 +19,8 @@ from indexmill.errors import IndexmillError
 from schemas.config import Configuration
 from storage import runs
 from storage.folder import open_store
-from tasks.ingest.sources import digest_of_files, find
+from tasks.ingest import scan_process
+from tasks.ingest.sources import digest_of_files, find, is_quick
 
 __all__ = ["running", "start", "start_where_work_is_expected"]
 
@@ -117,10 +118,16 @@ def _end() -> None:
 
 
 def start_where_work_is_expected(configuration: Configuration) -> None:
-    """Start it for a refresh of a corpus that has changed since the last run; what is wrong with it is told later."""
+    """Start it for a refresh of a corpus that has changed since the last run; what is wrong with it is told later.
+
+    The process that will read the corpus is started as well, changed or not, where this command reads it by itself.
+    """
     if configuration.corpus is None:
         return
     with contextlib.suppress(IndexmillError, OSError):
-        files = digest_of_files(find(configuration.corpus, allow_none=True).files)
-        if runs.saw_other_files(open_store(configuration.store), files):
+        store = open_store(configuration.store)
+        files = find(configuration.corpus, allow_none=True).files
+        if is_quick(files):
+            scan_process.start()
+        if runs.saw_other_files(store, digest_of_files(files)):
             start()

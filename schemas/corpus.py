@@ -57,6 +57,18 @@ class CorpusSettings(BaseModel):
     max_document_bytes: int = Field(
         default=10_000_000, ge=1, le=500_000_000, description="Title, text and metadata of one document, as UTF-8"
     )
+    max_document_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Processor time that reading one document may take; blocked without computing it may be 20 times "
+        "as long. What takes longer is refused, with what its file holds after it",
+    )
+    max_reading_memory_bytes: int = Field(
+        default=4 << 30,
+        ge=256 << 20,
+        description="Memory of a process that reads the corpus; some ten times max_document_bytes is enough",
+    )
     csv_delimiter: str = Field(default=",", min_length=1, max_length=1)
 
     @field_validator("csv_delimiter")

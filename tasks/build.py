@@ -67,8 +67,8 @@ from tasks.executor import Call, Executor, timed
 from tasks.extraction import EXTRACTION
 from tasks.heterograph import attribute_text, element_text
 from tasks.ingest import part as ingest_part
-from tasks.ingest import spill
-from tasks.ingest.refused import example_of, no_document, reasons_of, said_of
+from tasks.ingest import spill, supervisor
+from tasks.ingest.refused import example_of, fatal_files, no_document, reasons_of, said_of, unread_files
 from tasks.ingest.sources import Found, batches, digest_of_files, is_quick
 from tasks.ingest.sources import find as find_sources
 from tasks.isolate import DocumentsFailed
@@ -242,6 +242,11 @@ class Build(Maker):
                 f"the front matter of {gates.first_of(left_out)} is not YAML and was left out: the text is in the "
                 "index, with the first heading as title and without metadata"
             )
+        if fatal := fatal_files(refused):
+            self.progress.warn(
+                f"{gates.first_of(fatal)} could not be read: see `indexmill quarantine`; the build goes on with what "
+                "comes before"
+            )
         if refused.num_rows and self.configuration.run.strict:
             raise BadInput(said_of(refused, " and --strict is on"))
         self._refuse_many_failures(refused)
@@ -313,7 +318,7 @@ class Build(Maker):
             Call(
                 f"scan-{self.run_id}-{number}",
                 timed,
-                (spill.scan, group, self.configuration.corpus, folder),
+                (supervisor.scan, group, self.configuration.corpus, folder),
                 light=is_quick(sources.files),
             )
             for number, group in enumerate(groups)
@@ -343,7 +348,7 @@ class Build(Maker):
         self, corpus: spill.ShardPlan, empty: tuple[str, ...], refused: pa.Table, folder: Path
     ) -> None:
         """The gate of the corpus: too few documents, or a source that fell silent and took some away."""
-        unreadable = refused.filter(pc.equal(refused["reason"], "unreadable-file")).column("file").to_pylist()
+        unreadable = unread_files(refused)
         for path in empty:
             self.progress.warn(f"no file of the corpus lies under {path}")
         if self.parent is not None:

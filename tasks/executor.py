@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,7 +14,7 @@ from indexmill.errors import IndexmillError
 from indexmill.models.headway import Listener, listening
 from tasks.llm.quota import Limits, LocalQuota, RunQuota
 
-__all__ = ["Call", "Executor", "Failed", "InlineExecutor", "StoppedError", "WorkerDied", "timed"]
+__all__ = ["Call", "Executor", "Failed", "InlineExecutor", "StoppedError", "WorkerDied", "stopped", "timed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,27 @@ class Failed:
 
 class StoppedError(Exception):
     """The executor was told to stop before this work was done; whoever told it knows why."""
+
+
+_STOPPED: ContextVar[threading.Event | None] = ContextVar("stopped", default=None)
+
+
+def stopped() -> bool:
+    """Whether the executor that runs the call at hand in its own process was told to stop.
+
+    Calls that wait for long look, and raise StoppedError.
+    """
+    told = _STOPPED.get()
+    return told is not None and told.is_set()
+
+
+@contextlib.contextmanager
+def _stopped_by(event: threading.Event) -> Iterator[None]:
+    before = _STOPPED.set(event)
+    try:
+        yield
+    finally:
+        _STOPPED.reset(before)
 
 
 class WorkerDied(IndexmillError):
@@ -92,7 +115,7 @@ class InlineExecutor:
             if self._stopped.is_set():
                 raise StoppedError
             try:
-                with listening(call.heard):
+                with listening(call.heard), _stopped_by(self._stopped):
                     result = call.function(*call.arguments)
             except Exception as error:
                 if not keep_going:

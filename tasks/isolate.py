@@ -11,18 +11,17 @@ from __future__ import annotations
 import math
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from indexmill.errors import IndexmillError
 from schemas.tables import DOCUMENTS
 from storage.folder import open_store
 from storage.tables import read_table
+from tasks.child import ending, import_path
 from tasks.stage import Job
 
 __all__ = ["MOST", "DocumentsFailed", "Failing", "Rows", "Trial", "blames_documents", "failing_documents"]
@@ -106,13 +105,11 @@ def _tried(job: Job, trials: Sequence[Rows]) -> Iterator[Trial]:
 
 def _in_a_process(job: Job, trials: Sequence[Rows]) -> Iterator[Trial]:
     """The trials that one process gets through, and the one that ended it."""
-    root = str(Path(__file__).resolve().parent.parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     with (
         tempfile.TemporaryFile() as said,
         subprocess.Popen(
             [sys.executable, "-P", "-m", "tasks.trial"],
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": import_path()},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,
@@ -127,7 +124,7 @@ def _in_a_process(job: Job, trials: Sequence[Rows]) -> Iterator[Trial]:
                 try:
                     told = pickle.load(child.stdout)  # noqa: S301 - from our own child
                 except (EOFError, pickle.UnpicklingError):
-                    how = _ending(child.wait())
+                    how = ending(child.wait())
                     if not number:
                         said.seek(0)
                         words = said.read().decode(errors="replace").strip()[-1500:]
@@ -140,13 +137,3 @@ def _in_a_process(job: Job, trials: Sequence[Rows]) -> Iterator[Trial]:
                     yield told
         finally:
             child.kill()
-
-
-def _ending(code: int) -> str:
-    """How a process ended, after its name."""
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"

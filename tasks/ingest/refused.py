@@ -10,11 +10,26 @@ import pyarrow.compute as pc
 from indexmill.counted import counted
 from indexmill.printable import one_line
 
-__all__ = ["example_of", "no_document", "reasons_of", "said_of"]
+__all__ = ["example_of", "fatal_files", "no_document", "reasons_of", "said_of", "unread_files"]
 
 _REASONS_NAMED = 4
 _FIELDS = frozenset({"bad-columns", "no-id", "no-text", "not-text"})
 """Reasons that all rows have where the corpus names its fields otherwise than the settings do."""
+
+
+_UNREAD = ("reader-failed", "too-slow")
+
+
+def unread_files(refused: pa.Table) -> list[str]:
+    """The files of records of which rows (schema QUARANTINE) say that they cannot be read to the end."""
+    record_file = pc.and_(pc.is_in(refused["reason"], pa.array(_UNREAD)), pc.is_null(refused["document_id"]))
+    unread = pc.or_(record_file, pc.equal(refused["reason"], "unreadable-file"))
+    return list(refused.filter(unread).column("file").to_pylist())
+
+
+def fatal_files(refused: pa.Table) -> list[str]:
+    """The files of which reading a row failed as a whole: it ended its process, or took too long or too much memory."""
+    return list(refused.filter(pc.is_in(refused["reason"], pa.array(_UNREAD))).column("file").to_pylist())
 
 
 def reasons_of(refused: pa.Table) -> str:

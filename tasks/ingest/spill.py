@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ from tasks.ingest.sources import TEXT_KINDS, SourceFile
 
 __all__ = [
     "INDEX",
+    "Cut",
     "ScanResult",
     "Shard",
     "ShardPlan",
@@ -54,6 +55,7 @@ __all__ = [
     "document_ids",
     "documents_of",
     "drop_before",
+    "drop_partial",
     "plan",
     "quarantine_of",
     "scan",
@@ -135,18 +137,35 @@ class ShardPlan:
     front_matter_left_out: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where reading a file has to end, before a row that cannot be read, and why."""
+
+    rows: int  # that are read before it, refused ones among them
+    reason: str
+    detail: str
+
+
 def scan(
-    files: SourceFile | Sequence[SourceFile], settings: CorpusSettings, spill_folder: str | os.PathLike[str]
+    files: SourceFile | Sequence[SourceFile],
+    settings: CorpusSettings,
+    spill_folder: str | os.PathLike[str],
+    *,
+    cuts: Mapping[int, Cut] | None = None,
+    position: list[int] | memoryview[int] | None = None,
 ) -> ScanResult:
     """Read some files into the spill folder; a second scan of the same files replaces the first.
+
+    cuts: by the number of their file. position: is kept at the number of the file that is being read, and of its rows
+    that are dealt with; at -1 where the next error is no file's.
 
     Holds about 50 MB and the longest line. Raises DiskFull or StoreNotWritable for the spill folder; a
     file that cannot be read is a row of the quarantine.
     """
     chosen = (files,) if isinstance(files, SourceFile) else tuple(files)
-    paths = "\n".join(file.path for file in chosen)
-    name = "scan-" + hashlib.sha256(os.fsencode(paths)).hexdigest()[:24]
+    name = _name_of(chosen)
     folder = Path(spill_folder)
+    position = [-1, 0] if position is None else position
     changed: list[str] = []
     left_out: list[str] = []
     refused: Counter[str] = Counter()
@@ -162,10 +181,11 @@ def scan(
 
         rows = _Rows(documents, index)
         refusals: list[dict[str, Any]] = []
-        for file in chosen:
+        for number, file in enumerate(chosen):
+            position[1], position[0] = 0, number
             before = _state(file)
             fields = FILE_FIELDS if file.kind in TEXT_KINDS else settings.fields
-            for row in read(file, settings):
+            for row in _read(file, settings, (cuts or {}).get(number), position):
                 made = row if isinstance(row, Refusal) else document_of(row, fields, settings.max_document_bytes)
                 if isinstance(made, Document):
                     rows.add(made, file.name, row.line)
@@ -179,10 +199,17 @@ def scan(
                     refusals = []
             if _state(file) != before:
                 changed.append(file.name)
+        position[0] = -1
         rows.flush()
         quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
     names = tuple(file.name for file in chosen)
     return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), tuple(changed), tuple(left_out))
+
+
+def drop_partial(files: Sequence[SourceFile], spill_folder: str | os.PathLike[str]) -> None:
+    """Remove what a scan of some files left that was killed."""
+    for file in Path(spill_folder).glob(f"{_name_of(files)}.*.partial"):
+        file.unlink(missing_ok=True)
 
 
 def plan(
@@ -306,6 +333,26 @@ def digest_of_documents(document_ids: Sequence[str], content_hashes: Sequence[st
     """
     pairs = sorted(zip(document_ids, content_hashes, strict=True), key=lambda pair: id_hash(pair[0]))
     return hashlib.sha256(_pairs([name for name, _ in pairs], [bytes.fromhex(hash_) for _, hash_ in pairs])).hexdigest()
+
+
+def _name_of(files: Sequence[SourceFile]) -> str:
+    paths = "\n".join(file.path for file in files)
+    return "scan-" + hashlib.sha256(os.fsencode(paths)).hexdigest()[:24]
+
+
+def _read(
+    file: SourceFile, settings: CorpusSettings, cut: Cut | None, position: list[int] | memoryview[int]
+) -> Iterator[Row | Refusal]:
+    """The rows of a file up to its cut. The position moves on when whoever takes them comes back for the next."""
+    line = None
+    for number, row in enumerate(islice(read(file, settings), cut.rows if cut else None), 1):
+        line = row.line
+        yield row
+        position[1] = number
+    if cut is not None:
+        where = "" if line is None else f"after line {line}: "
+        document_id = file.document_name if file.kind in TEXT_KINDS else None
+        yield Refusal(None, document_id, cut.reason, where + cut.detail)
 
 
 def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
