@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from indexmill.errors import DiskFull, IndexmillError, StoreError
+from indexmill.errors import DiskFull, IndexmillError, StoreError, VersionWithdrawn
 from indexmill.models.secrets import redacted
 from storage import refs, runs
 from storage.clock import Clock, timestamp
@@ -70,6 +70,8 @@ def operation(
         with _recorded(at_work, clock):
             try:
                 yield at_work
+            except VersionWithdrawn:
+                raise
             except Exception:
                 lease.check()  # where the lease is lost, that is why
                 raise

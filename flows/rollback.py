@@ -58,7 +58,7 @@ def roll_back(store: FolderStore, target: int, *, note: str = "", clock: Clock =
     with operation(store, "rollback", details={"version": target, "note": note}, clock=clock) as run:
         found = refs.read(store, target)
         refs.check_there(store, target)
-        newest = refs.newest(store)
+        newest, served = refs.newest(store), refs.standing(store)
         if newest is None:
             raise SnapshotNotFound(f"there is no index yet in {store.url}: run `indexmill build`")
         where = f"{store.url}/{blob_path(found.manifest)}, the manifest of version {target}"
@@ -67,12 +67,12 @@ def roll_back(store: FolderStore, target: int, *, note: str = "", clock: Clock =
         run.lease.check()
         created = timestamp(clock())
         hold = holds.place(store, target, run_id=run.run_id, by=this_user(), created=created, note=note)
-        if newest.manifest != found.manifest:
+        if served is None or served.manifest != found.manifest:
             told = f"back to version {target}" + (f": {note}" if note else "")
-            newest = publish(store, run.lease, manifest, newest.version, created=created, note=told)
+            served = publish(store, run.lease, manifest, newest.version, created=created, note=told)
             run.published = True
-        run.version, run.manifest = newest.version, newest.manifest
-        return RolledBack(run.published, newest.version, target, newest.manifest, run.run_id, hold)
+        run.version, run.manifest = served.version, served.manifest
+        return RolledBack(run.published, served.version, target, served.manifest, run.run_id, hold)
 
 
 def resume(store: FolderStore, *, note: str = "", clock: Clock = time.time) -> Resumed:

@@ -344,17 +344,21 @@ def _try(
 
 
 def parent_of(store: Store, progress: Progress) -> Parent | None:
-    """The version that a build starts from, None before the first; warns where it is damaged."""
-    ref = refs.newest(store)
-    if ref is None:
+    """The version that a build starts from, None before the first; warns where it is damaged.
+
+    Where the newest was withdrawn as it was published: with the content of the one before, which readers have.
+    """
+    newest = refs.newest(store)
+    if newest is None:
         return None
+    ref = refs.standing(store) or newest
     try:
         manifest = Manifest.from_bytes(store.get_blob(ref.manifest), f"{store.url}, version {ref.version}")
-        return Parent(ref.version, ref.manifest, manifest, lineage.read(store, manifest.lineage))
+        return Parent(newest.version, ref.manifest, manifest, lineage.read(store, manifest.lineage))
     except CorruptBlob as error:
         # Nothing of it can be reused; what is made again restores the blobs that are the same.
         progress.warn(f"version {ref.version} is damaged, its parts are made again: {error}")
-        return Parent(ref.version, ref.manifest, None, Lineage())
+        return Parent(newest.version, ref.manifest, None, Lineage())
 
 
 def _refuse_candidate(run: Operation, build: Build, manifest: Manifest) -> None:
@@ -382,10 +386,11 @@ def _commit(
     `spent` is the cost of the versions that this run has published.
     """
     parent = build.parent
-    if parent is not None and digest_of(manifest.to_bytes()) == parent.digest:
+    served = refs.standing(store)
+    if parent is not None and served is not None and digest_of(manifest.to_bytes()) == parent.digest == served.manifest:
         if parent.manifest is None:
             store.put_blob(manifest.to_bytes())  # what was damaged is whole again
-        return refs.read(store, parent.version)
+        return served
     cost = {name: build.report.total(name) - spent[name] for name in ("vectors_made", "llm_calls", "llm_tokens")}
     version = parent.version if parent else None
     ref = publish(store, lease, manifest, version, created=timestamp(clock()), cost=dict(cost), note=note)

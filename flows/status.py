@@ -128,12 +128,12 @@ class Status:
 def look(store: FolderStore, now: float, max_age: float | None = None) -> Status:
     """The state of a store at a time, seconds since the epoch; `max_age` in seconds, any age for None."""
     history = refs.history(store)
-    newest = history[-1] if history else None
+    newest = refs.standing(store)
     known = runs.list_runs(store, clock=lambda: now)
     ahead = [run for run in known if _age(run.started, now) < -MARGIN]
     past = [run for run in known if run not in ahead]
     successes = _successes(past)
-    of_served = _of_served(successes, history)
+    of_served = _of_served(successes, history, newest)
     read_at, success = of_served[-1] if of_served else (None, None)
     age = None if read_at is None else max(0.0, _age(read_at, now))
     holding = lease.holding(store)
@@ -143,7 +143,7 @@ def look(store: FolderStore, now: float, max_age: float | None = None) -> Status
     hold = holds.standing(store)
     stale = list(_staleness(newest is not None, age, max_age))
     refused = _refused(past, successes[-1][0] if successes else "")
-    candidate = refused if newest is not None and _waits(refused, newest) else None
+    candidate = refused if history and _waits(refused, history[-1]) else None
     back = _rollback(past, newest, read_at)
     state = _state(newest is not None, hold, back, candidate, refused, stale)
     return Status(
@@ -167,6 +167,7 @@ def look(store: FolderStore, now: float, max_age: float | None = None) -> Status
         ),
         problems=(
             *stale,
+            *_of_withdrawn(store, history),
             *_of_refusal(refused),
             *_of_rollback(back, newest),
             *_of_clocks(ahead),
@@ -213,12 +214,14 @@ def _successes(known: Sequence[Run]) -> list[tuple[str, Run]]:
     return sorted(found, key=lambda one: (one[0], one[1].started))
 
 
-def _of_served(successes: Sequence[tuple[str, Run]], history: Sequence[Ref]) -> list[tuple[str, Run]]:
+def _of_served(
+    successes: Sequence[tuple[str, Run]], history: Sequence[Ref], newest: Ref | None
+) -> list[tuple[str, Run]]:
     """Those that did so with what is served now."""
-    if not history:
+    if newest is None:
         return []
     manifests = {ref.version: ref.manifest for ref in history}
-    return [one for one in successes if one[1].version and manifests.get(one[1].version) == history[-1].manifest]
+    return [one for one in successes if one[1].version and manifests.get(one[1].version) == newest.manifest]
 
 
 def _refused(known: Sequence[Run], read_at: str) -> Run | None:
@@ -264,6 +267,12 @@ def _of_refusal(refused: Run | None) -> Iterable[str]:
     if refused is not None:
         why = refused.end.error if refused.end is not None else None
         yield f"the last build, run {refused.run_id}, was refused: {(why or '').partition('. ')[0]}"
+
+
+def _of_withdrawn(store: FolderStore, history: Sequence[Ref]) -> Iterable[str]:
+    last = refs.removals(store).get(history[-1].version) if history else None
+    if last is not None:
+        yield f"{last}; the version before is served: run `indexmill build`"
 
 
 def _of_rollback(back: Run | None, newest: Ref | None) -> Iterable[str]:

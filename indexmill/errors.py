@@ -15,6 +15,7 @@
     ├── GateRefused                     3   too many failures, quality or size below the bound
     ├── BudgetReached                   4   stopped cleanly, resumable
     └── LeaseLost                       5   another run holds the lease, or committed first
+        └── VersionWithdrawn            5   what this run published was not whole by then, and is withdrawn
 
 A message names the path or key, what was found, what was expected, and what to do.
 """
@@ -40,6 +41,7 @@ __all__ = [
     "StoreError",
     "StoreNotWritable",
     "UnsupportedFormat",
+    "VersionWithdrawn",
 ]
 
 
@@ -139,3 +141,7 @@ class LeaseLost(IndexmillError):
     """Another run holds the lease, or committed a version first."""
 
     exit_code = 5
+
+
+class VersionWithdrawn(LeaseLost):
+    """Another run removed, or may be removing, what a version needs that was published at that moment."""

@@ -245,11 +245,20 @@ class FolderReader:
             return False
 
     def newest(self, branch: str = BRANCH) -> Ref:
-        """The newest ref; SnapshotNotFound if nothing was published yet."""
+        """The newest ref that stands; SnapshotNotFound if nothing was published yet."""
+        return self.ref(self.newest_version(branch), branch)
+
+    def newest_version(self, branch: str = BRANCH) -> int:
+        """The number of the newest version that was not withdrawn as it was published.
+
+        Where none is there any more, the last of all: opening it says why. SnapshotNotFound if nothing was published.
+        """
         versions = self.versions(branch)
         if not versions:
             raise SnapshotNotFound(f"there is no index yet in {self.root} (no snapshot yet): run `indexmill build`")
-        return self.ref(versions[-1], branch)
+        removed = set(self._numbers(removal_prefix()))
+        there = [version for version in versions if version not in removed]
+        return (there or versions)[-1]
 
     def history(self, branch: str = BRANCH) -> list[Ref]:
         """Every ref, oldest first."""

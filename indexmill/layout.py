@@ -15,6 +15,8 @@ __all__ = [
     "TEMPORARY",
     "alias_name",
     "alias_prefix",
+    "aside_name",
+    "aside_prefix",
     "attempt_name",
     "batch_name",
     "batch_prefix",
@@ -42,6 +44,8 @@ __all__ = [
     "release_name",
     "removal_name",
     "removal_prefix",
+    "removing_name",
+    "removing_prefix",
     "renewal_name",
     "run_name",
     "run_prefix",
@@ -125,6 +129,26 @@ def removal_prefix() -> str:
 def removal_name(version: int) -> str:
     """The name of the record that a version is no longer there: its ref stays, its blobs do not."""
     return f"{removal_prefix()}{version:020d}.json"
+
+
+def aside_prefix() -> str:
+    """The prefix of the records of what a later collection may remove."""
+    return "aside/"
+
+
+def aside_name(epoch: int, number: int) -> str:
+    """The name of the number-th such record under the lease of an epoch; the one that sorts last counts."""
+    return f"{aside_prefix()}{epoch:020d}.{number:020d}.json"
+
+
+def removing_prefix() -> str:
+    """The prefix of the records of what is being removed."""
+    return "removing/"
+
+
+def removing_name(epoch: int, number: int) -> str:
+    """The name of the number-th such record under the lease of an epoch."""
+    return f"{removing_prefix()}{epoch:020d}.{number:020d}.json"
 
 
 def tombstone_prefix() -> str:

@@ -238,16 +238,21 @@ class Candidate(Record):
 
 
 class Removal(Record):
-    """That a version is no longer there: collected, or withdrawn because it held a forgotten document."""
+    """That a version is no longer there: collected, or withdrawn.
+
+    Withdrawn is one that held a forgotten document, and one of which something went while it was published.
+    """
 
     version: Annotated[int, Field(ge=1)]
-    reason: Literal["gc", "forgotten"]
+    reason: Literal["gc", "forgotten", "incomplete"]
     run_id: Word
     created: Timestamp
 
     def __str__(self) -> str:
         if self.reason == "gc":
             return f"version {self.version} was removed by gc at {self.created}"
+        if self.reason == "incomplete":
+            return f"version {self.version} was withdrawn at {self.created}: it was not whole when it was published"
         return f"version {self.version} was withdrawn at {self.created}: a document of it is to be forgotten"
 
 

@@ -66,7 +66,7 @@ def verify(store: FolderReader, version: int | None = None) -> Verification:
 
     What is damaged is reported, not raised. Raises SnapshotNotFound if there is no such version, or no longer.
     """
-    number = version if version is not None else store.versions()[-1] if store.versions() else store.newest().version
+    number = version if version is not None else store.newest_version()
     try:
         ref = store.ref(number)
         store.check_there(number)

@@ -7,7 +7,7 @@ without a grace period: parts can be made again. The order makes a crash harmles
 1. Aliases move from withdrawn versions to the newest one, then records say that those versions are withdrawn.
 2. Records are rewritten without what names a document, and answers of language models go that come from one, as do the
    questions of open batches, while the documents are still there to tell what that is.
-3. Receipts go, then blobs, then temporary files.
+3. Receipts go, then blobs, announced as `storage.deletions` says, but at once; then temporary files.
 4. A last look at everything. Only if it finds nothing, a record says that the documents are forgotten.
 
 Tombstones come before all this, and a version without the documents: see `flows.forget`.
@@ -36,7 +36,7 @@ from indexmill.errors import CorruptBlob, NotFound, StoreError
 from indexmill.layout import batch_name, blob_path, forgotten_name
 from indexmill.manifest import Digest, Manifest, Record, Ref, Removal, Timestamp, Word
 from schemas.tables import DOCUMENTS, PASSAGES, QUARANTINE
-from storage import batches, lineage, refs, tombstones
+from storage import batches, deletions, lineage, refs, tombstones
 from storage.batches import Batch
 from storage.clock import Clock, timestamp
 from storage.gc import blobs_of, digests_in, receipts_of
@@ -52,10 +52,11 @@ from storage.traces import Traces
 __all__ = ["Export", "ForgetRecord", "Forgetting", "Search", "dry_run", "remove"]
 
 _REWRITTEN = ("refs/", "holds/", "runs/")
-_OTHER = re.compile(r"(batches|blobs|exports|forgotten|leases|ledger/[0-9a-f]{2}|refusals|tombstones|work)/")
+_OTHER = re.compile(
+    r"(aside|batches|blobs|exports|forgotten|leases|ledger/[0-9a-f]{2}|refusals|removing|tombstones|work)/"
+)
 _SHARD = re.compile(r"p([01]*)")
 _PARQUET = b"PAR1"
-_CHECKED = 64  # blobs between two looks at the lease
 
 
 _T = TypeVar("_T")
@@ -133,7 +134,10 @@ class Search:
         self.there: list[Ref] = []
         self.holding: list[Ref] = []
         """The versions to withdraw: they hold a document, or cannot be read."""
-        for ref in refs.history(store):
+        history = refs.history(store)
+        self.newest = history[-1].version if history else 0
+        """The highest number of a version, there or not; 0 without any."""
+        for ref in history:
             holds = self._manifest_holds(ref.manifest)  # also of those withdrawn before: what is left of them tells
             if ref.version not in removed:
                 self.there.append(ref)
@@ -308,12 +312,7 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
         batches.replace(store, left)
     receipts, blobs = _parts(store, search)
     lease.check()
-    for name in receipts:
-        store.delete(name)
-    for number, digest in enumerate(blobs):
-        if not number % _CHECKED:
-            lease.check()
-        store.delete(blob_path(digest))
+    deletions.remove(store, lease, [*receipts, *map(blob_path, blobs)], seen=search.newest)
     store.sweep(math.inf, keep=lease.run_id)
     exports = _exports(store, search)
     remains = list(_remains(store, search, lease.run_id))

@@ -3,15 +3,19 @@
 Kept are the newest version, those that a policy keeps, those that an alias points to, and those with the manifest of a
 kept one; what a person may still publish; what unfinished runs and the runs since the newest version made; every blob
 that another record names; and whatever is younger than the grace period. The ledger stays as it is: what was paid for
-is worth more than its place. The order makes a crash harmless anywhere:
+is worth more than its place. Receipts and blobs go in two steps: one collection sets them aside, a later one removes
+what still nothing needs; see `storage.deletions`, also for what happens beside runs that were asleep. The order makes a
+crash harmless anywhere:
 
 1. A record says that a version is no longer there. Readers then say so, whether its blobs are gone or not. Aliases
    are looked at once more, since moving one needs no lease: a version that one points to by now is taken back.
-2. Receipts go before the blobs they name, so that no receipt promises what is not there.
-3. Blobs go, each looked at again just before: one that was put meanwhile stays.
+2. Of what was set aside long enough ago, and is needed by nothing now, receipts go before the blobs they name, so that
+   no receipt promises what is not there. Each is looked at again just before: one that was put meanwhile stays.
+3. A record says what is set aside from now on: what else nothing needs.
 4. Old records of runs, leases and closed batches go.
 
-Running again finishes. Refs stay for ever, so that no number is used twice.
+Running again finishes. Refs stay for ever, so that no number is used twice. No version goes because of one that is not
+whole, or that the run which published it may still withdraw.
 """
 
 from __future__ import annotations
@@ -20,15 +24,16 @@ import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from indexmill.errors import CorruptBlob, NotFound, StoreError
 from indexmill.layout import batch_prefix, blob_path, is_digest, lease_prefix, run_prefix
 from indexmill.manifest import Manifest, Ref, Removal
-from storage import lineage, refs, runs
+from storage import deletions, lineage, refs, runs
 from storage.clock import Clock, from_timestamp, timestamp
-from storage.lease import Lease
+from storage.deletions import Since
+from storage.lease import STALE, Lease, at_work
 from storage.protocol import Kept, Store
 from storage.receipts import Receipt
 from storage.runs import Run
@@ -51,10 +56,9 @@ DAY = 24 * 3600.0
 _HEX = re.compile(rb"[0-9a-f]{64}")
 _TOLD = re.compile(rb'"(?:error|manifest)":"(?:[^"\\]|\\.)*"')
 _KNOWN = (
-    *("batches/", "blobs/", "exports/", "forgotten/", "holds/", "leases/", "ledger/", "refs/", "refusals/", "runs/"),
-    *("tombstones/", "work/"),
+    *("aside/", "batches/", "blobs/", "exports/", "forgotten/", "holds/", "leases/", "ledger/", "refs/", "refusals/"),
+    *("removing/", "runs/", "tombstones/", "work/"),
 )
-_CHECKED = 64  # blobs between two looks at the lease
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class Policy:
     """The versions made since so long ago."""
     grace: float = DAY
     """Blobs and receipts that are younger than this stay, whatever they are."""
+    wait: float = STALE
+    """What is set aside stays so long at least; 0: it goes at once, which only a run that is alone may ask for."""
     records: float = 90 * DAY
     """Records of runs and leases older than this go."""
 
@@ -78,54 +84,100 @@ class Survey:
     versions_kept: tuple[int, ...]
     versions_withdrawn: tuple[int, ...]
     """Not there since `forget` withdrew them: neither kept nor removed."""
+    versions_incomplete: tuple[int, ...]
+    """Not there since the runs that published them withdrew them."""
     versions: tuple[int, ...]
+    newest: int
+    """The highest number of a version, there or not; 0 without any."""
     receipts_kept: int
     receipts: tuple[str, ...]
+    """Those that nothing needs."""
     blobs_kept: int
     bytes_kept: int
     blobs: dict[str, int]
-    """Bytes by digest."""
+    """Bytes by digest of those that nothing needs."""
+    aside: dict[str, Since]
+    """Of both, the names that are set aside, and not used since."""
+    due: tuple[str, ...]
+    """Of both, the names that go now, receipts before blobs."""
     records: tuple[str, ...]
     """Of old runs, leases and batches, in the order to remove them."""
 
 
 @dataclass(frozen=True)
 class Collected:
-    """What was removed (or, in a dry run, would be), and what stays."""
+    """What was removed and set aside (or, in a dry run, would be), and what stays.
+
+    Receipts, blobs and bytes that nothing needs are removed, set aside now, or were set aside before and still wait.
+    """
 
     versions_kept: tuple[int, ...]
     versions_withdrawn: tuple[int, ...]
+    versions_incomplete: tuple[int, ...]
     versions_removed: tuple[int, ...]
     receipts_kept: int
     receipts_removed: int
+    receipts_set_aside: int
+    receipts_waiting: int
     blobs_kept: int
     blobs_removed: int
+    blobs_set_aside: int
+    blobs_waiting: int
     bytes_kept: int
     bytes_removed: int
+    bytes_set_aside: int
+    bytes_waiting: int
     records_removed: int
+    removed_were_set_aside: tuple[str, ...]
+    """When what was removed had been set aside, ISO 8601, oldest first; none where it was removed at once."""
+    waiting_since: tuple[str, ...]
+    """When what still waits was set aside."""
 
     @classmethod
-    def of(cls, found: Survey) -> Collected:
-        """What a survey would remove."""
+    def of(cls, found: Survey, removed: Collection[str] | None = None) -> Collected:
+        """What came of a survey, given the names that were removed; without them, what would come of it."""
+        gone = set(found.due if removed is None else removed)
+        spared = set(found.due) - gone
+        waits = found.aside.keys() - found.due
+        receipts = set(found.receipts)
+        blobs = {blob_path(digest): size for digest, size in found.blobs.items()}
+        new = (receipts | blobs.keys()) - waits - set(found.due)
         return cls(
             versions_kept=found.versions_kept,
             versions_withdrawn=found.versions_withdrawn,
+            versions_incomplete=found.versions_incomplete,
             versions_removed=found.versions,
-            receipts_kept=found.receipts_kept,
-            receipts_removed=len(found.receipts),
-            blobs_kept=found.blobs_kept,
-            blobs_removed=len(found.blobs),
-            bytes_kept=found.bytes_kept,
-            bytes_removed=sum(found.blobs.values()),
+            receipts_kept=found.receipts_kept + len(receipts & spared),
+            receipts_removed=len(receipts & gone),
+            receipts_set_aside=len(receipts & new),
+            receipts_waiting=len(receipts & waits),
+            blobs_kept=found.blobs_kept + len(blobs.keys() & spared),
+            blobs_removed=len(blobs.keys() & gone),
+            blobs_set_aside=len(blobs.keys() & new),
+            blobs_waiting=len(blobs.keys() & waits),
+            bytes_kept=found.bytes_kept + _bytes(blobs, spared),
+            bytes_removed=_bytes(blobs, gone),
+            bytes_set_aside=_bytes(blobs, new),
+            bytes_waiting=_bytes(blobs, waits),
             records_removed=len(found.records),
+            removed_were_set_aside=_times(found, gone),
+            waiting_since=_times(found, waits),
         )
+
+
+def _bytes(blobs: dict[str, int], names: set[str]) -> int:
+    return sum(blobs[name] for name in names if name in blobs)
+
+
+def _times(found: Survey, names: set[str]) -> tuple[str, ...]:
+    return tuple(sorted({found.aside[name].time for name in names if name in found.aside}))
 
 
 def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
     """Mark what stays, and list the rest; changes nothing.
 
     Raises CorruptBlob where the ref, the manifest or the lineage of a kept version cannot be read: what it needs is
-    then not known, and nothing may be removed.
+    then not known, and nothing may be removed; and where a version is to go while the newest lacks a blob.
     """
     now = clock()
     history = refs.history(store)
@@ -144,41 +196,63 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
     marked |= digests_in(store, set(old_records))
     working = {run.run_id for run in known if run.run_id not in old and _unfinished(run, since)}
     receipts = list(receipts_of(store))
-    young = {name: _young(store.look(name), now - policy.grace) for name, _ in receipts}
+    young = {name for name, _ in receipts if _young(store.look(name), now - policy.grace)}
     for name, receipt in receipts:
-        if receipt is not None and (young[name] or receipt.run_id in working):
+        if receipt is not None and (name in young or receipt.run_id in working):
             marked |= set(receipt.outputs.values())
-    doomed = [
-        name
+    doomed = {
+        name: receipt
         for name, receipt in receipts
-        if not young[name] and (receipt is None or not marked.issuperset(receipt.outputs.values()))
-    ]
-    blobs: dict[str, int] = {}
-    blobs_kept = bytes_kept = 0
-    for digest, blob in blobs_of(store):
-        if digest in marked or _young(blob, now - policy.grace):
-            blobs_kept, bytes_kept = blobs_kept + 1, bytes_kept + blob.bytes
-        else:
-            blobs[digest] = blob.bytes
+        if name not in young and (receipt is None or not marked.issuperset(receipt.outputs.values()))
+    }
+    every = dict(blobs_of(store))
+    blobs = {
+        digest: blob.bytes
+        for digest, blob in every.items()
+        if digest not in marked and not _young(blob, now - policy.grace)
+    }
     gone = refs.removals(store)
     staying = {ref.version for ref in kept}
+    leaving = [ref for ref in history if ref.version not in gone and ref.version not in staying]
+    if leaving:
+        _check_whole(store, kept[-1], every)
+    nobodys = (*doomed, *map(blob_path, blobs))
+    aside = _aside(store, nobodys, now)
+    due = nobodys
+    if policy.wait:
+        before = now - policy.wait
+        lately = [
+            ref for ref in history if ref.version in gone and before < from_timestamp(gone[ref.version].created) <= now
+        ]
+        needed = {digest for ref in (*lately, *leaving) for digest in _reach_of_gone(store, ref)}
+        due = _due(doomed, nobodys, {name for name, one in aside.items() if from_timestamp(one.time) <= before}, needed)
     return Survey(
         versions_kept=tuple(sorted(staying)),
         versions_withdrawn=tuple(sorted(number for number, one in gone.items() if one.reason == "forgotten")),
-        versions=tuple(ref.version for ref in history if ref.version not in gone and ref.version not in staying),
+        versions_incomplete=tuple(sorted(number for number, one in gone.items() if one.reason == "incomplete")),
+        versions=tuple(ref.version for ref in leaving),
+        newest=history[-1].version if history else 0,
         receipts_kept=len(receipts) - len(doomed),
         receipts=tuple(doomed),
-        blobs_kept=blobs_kept,
-        bytes_kept=bytes_kept,
+        blobs_kept=len(every) - len(blobs),
+        bytes_kept=sum(blob.bytes for digest, blob in every.items() if digest not in blobs),
         blobs=blobs,
+        aside=aside,
+        due=due,
         records=old_records,
     )
 
 
 def collect(store: Store, lease: Lease, found: Survey, policy: Policy, *, clock: Clock) -> Collected:
-    """Remove what a survey made under this lease found, or a new one. Raises LeaseLost once another run takes over."""
+    """Remove and set aside what a survey made under this lease found, or a new one.
+
+    Raises LeaseLost once another run takes over, where one published meanwhile, and, if nothing is to wait, where one
+    that lost its lease may still be at work.
+    """
     created = timestamp(clock())
     lease.check()
+    if not policy.wait:
+        deletions.check_alone(store, lease)
     for version in found.versions:
         refs.remove(store, Removal(version=version, reason="gc", run_id=lease.run_id, created=created))
     wanted = set(found.versions).intersection(refs.aliases(store).values())
@@ -188,47 +262,36 @@ def collect(store: Store, lease: Lease, found: Survey, policy: Policy, *, clock:
         done = collect(store, lease, survey(store, policy, clock=clock), policy, clock=clock)
         versions = sorted({*found.versions, *done.versions_removed} - wanted)
         return dataclasses.replace(done, versions_removed=tuple(versions))
+
+    def spare(name: str) -> bool:
+        return _young(store.look(name), clock() - policy.grace)
+
+    removed = deletions.remove(store, lease, found.due, seen=found.newest, spare=spare)
     lease.check()
-    for name in found.receipts:
-        store.delete(name)
-    # From here on no run can find a receipt of what goes: what it puts itself is young.
-    removed: dict[str, int] = {}
-    for number, (digest, size) in enumerate(found.blobs.items()):
-        if not number % _CHECKED:
-            lease.check()
-        if not _young(store.look(blob_path(digest)), clock() - policy.grace):
-            store.delete(blob_path(digest))
-            removed[digest] = size
-    lease.check()
+    due, now = set(found.due), Since(created, lease.run_id)
+    names = (*found.receipts, *map(blob_path, found.blobs))
+    deletions.replace_set_aside(store, lease, {name: found.aside.get(name, now) for name in names if name not in due})
+    deletions.sweep(store, clock)
     for name in found.records:
         store.delete(name)
-    spared = {digest: size for digest, size in found.blobs.items() if digest not in removed}
-    return Collected(
-        versions_kept=found.versions_kept,
-        versions_withdrawn=found.versions_withdrawn,
-        versions_removed=found.versions,
-        receipts_kept=found.receipts_kept,
-        receipts_removed=len(found.receipts),
-        blobs_kept=found.blobs_kept + len(spared),
-        blobs_removed=len(removed),
-        bytes_kept=found.bytes_kept + sum(spared.values()),
-        bytes_removed=sum(removed.values()),
-        records_removed=len(found.records),
-    )
+    return Collected.of(found, removed)
 
 
 def reach(store: Store, manifest: str) -> frozenset[str]:
     """Every blob that a manifest needs, itself and its lineage's parts among them; CorruptBlob if that is not known."""
-    read = Manifest.from_bytes(store.get_blob(manifest), f"{store.url}/{blob_path(manifest)}")
-    parts = lineage.read(store, read.lineage).entries
+    read = _manifest(store, manifest)
     return frozenset(
         {
             manifest,
             read.lineage,
             *(artifact.digest for artifact in read.artifacts),
-            *(digest for part in parts for digest in part.outputs.values()),
+            *lineage.blobs(lineage.read(store, read.lineage)),
         }
     )
+
+
+def _manifest(store: Store, digest: str) -> Manifest:
+    return Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
 
 
 def blobs_of(store: Store) -> Iterator[tuple[str, Kept]]:
@@ -262,12 +325,55 @@ def _kept_versions(store: Store, history: list[Ref], policy: Policy, now: float)
     there = [ref for ref in history if ref.version not in removed]
     if not there or (policy.last is None and policy.within is None):
         return there
-    numbers = {there[-1].version, *refs.aliases(store).values()}
+    numbers = set(refs.aliases(store).values())
+    others = {one.epoch for one in at_work(store, now)} - {refs.highest_epoch(store)}
+    for ref in reversed(there):
+        numbers.add(ref.version)
+        if ref.epoch not in others:  # otherwise its run may still find that it is not whole, and withdraw it
+            break
     numbers |= {ref.version for ref in there[len(there) - min(policy.last or 0, len(there)) :]}
     if policy.within is not None:
         numbers |= {ref.version for ref in there if from_timestamp(ref.created) >= now - policy.within}
     manifests = {ref.manifest for ref in there if ref.version in numbers}
     return [ref for ref in there if ref.manifest in manifests]
+
+
+def _check_whole(store: Store, newest: Ref, blobs: Collection[str]) -> None:
+    """Raise CorruptBlob if the newest version lacks a blob: the versions before it are not removed then."""
+    manifest = _manifest(store, newest.manifest)
+    for digest in (manifest.lineage, *(artifact.digest for artifact in manifest.artifacts)):
+        if digest not in blobs:
+            raise CorruptBlob(
+                f"{store.url}/{blob_path(digest)} is missing, which version {newest.version}, the newest, needs; no "
+                "version was removed: run `indexmill build`, which makes it again, or restore it from a copy"
+            )
+
+
+def _aside(store: Store, names: Collection[str], now: float) -> dict[str, Since]:
+    """Which of some names are set aside, and were not put again since; none of a time to come: a clock was wrong."""
+    wanted = set(names)
+    return {
+        name: one
+        for name, one in deletions.set_aside(store).items()
+        if name in wanted and from_timestamp(one.time) <= now and not _young(store.look(name), from_timestamp(one.time))
+    }
+
+
+def _due(
+    doomed: Mapping[str, Receipt | None], names: Iterable[str], ripe: Collection[str], needed: set[str]
+) -> tuple[str, ...]:
+    """The ripe names, in their order, without blobs that are needed, or that a receipt which stays names."""
+    for name, receipt in doomed.items():
+        if receipt is not None and name not in ripe:
+            needed |= set(receipt.outputs.values())
+    return tuple(name for name in names if name in ripe and name.rpartition("/")[2] not in needed)
+
+
+def _reach_of_gone(store: Store, ref: Ref) -> frozenset[str]:
+    try:
+        return reach(store, ref.manifest)
+    except StoreError:  # it is not whole any more
+        return frozenset()
 
 
 def _unfinished(run: Run, since: float) -> bool:

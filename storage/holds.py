@@ -31,7 +31,7 @@ def check(store: Store) -> None:
     hold = standing(store)
     if hold is None:
         return
-    newest = refs.newest(store)
+    newest = refs.standing(store)
     if newest is None or hold.version is None or refs.read(store, hold.version).manifest == newest.manifest:
         advice = "when what made you go back is mended, `indexmill resume` lets builds go on"
     else:

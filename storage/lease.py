@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from types import TracebackType
 from typing import Annotated, Self
 
@@ -26,16 +26,22 @@ from indexmill.layout import lease_name, lease_prefix, number_of, release_name, 
 from indexmill.manifest import Record, Timestamp, Word
 from storage.clock import Clock, from_timestamp, timestamp
 from storage.processes import Process, alive, this_process
-from storage.protocol import Store
+from storage.protocol import Names, Store
 from storage.refs import highest_epoch
 
-__all__ = ["DURATION", "MARGIN", "Holding", "Lease", "acquire", "holding"]
+__all__ = ["DURATION", "MARGIN", "STALE", "Holding", "Lease", "acquire", "at_work", "holding"]
 
 DURATION = 120.0
 """Seconds a lease lasts without a renewal; it is renewed four times as often."""
 
 MARGIN = 15.0
 """Seconds that others wait beyond the end of a lease: clocks of two machines differ."""
+
+STALE = 3600.0
+"""Seconds beyond the end of its lease in which a run of another machine may still act on what it saw before.
+
+A run at work looks at its lease every few seconds, and renews it every 30; this is many times `DURATION` and `MARGIN`.
+"""
 
 
 class _Lease(Record):
@@ -73,6 +79,13 @@ class Holding(Record):
         living = alive(self.holder)
         return living is False or now >= from_timestamp(self.expires) + MARGIN
 
+    def over(self, now: float) -> bool:
+        """Whether its run does nothing more: it gave the lease back, is known to be dead, or was silent for `STALE`."""
+        if self.released:
+            return True
+        living = alive(self.holder)
+        return living is False or (living is None and now >= from_timestamp(self.expires) + STALE)
+
     def __str__(self) -> str:
         return f"run {self.run_id} ({self.holder}) holds epoch {self.epoch} until {self.expires}"
 
@@ -81,8 +94,18 @@ def holding(store: Store) -> Holding | None:
     """The lease with the highest epoch, or None before the first; CorruptBlob if its record is damaged."""
     names = store.list(lease_prefix())
     epoch = max((number for name in names if (number := number_of(name)) is not None), default=0)
-    if not epoch:
-        return None
+    return _holding(store, epoch, names) if epoch else None
+
+
+def at_work(store: Store, now: float, epochs: Container[int] | None = None) -> list[Holding]:
+    """The leases, of some epochs or of all, whose runs may still act on what they saw, though others came after."""
+    names = store.list(lease_prefix())
+    taken = [number for name in names if (number := number_of(name)) is not None and release_name(number) not in names]
+    found = (_holding(store, epoch, names) for epoch in taken if epochs is None or epoch in epochs)
+    return [one for one in found if not one.over(now)]
+
+
+def _holding(store: Store, epoch: int, names: Names) -> Holding:
     where = f"{store.url}/{lease_name(epoch)}"
     lease = _Lease.from_bytes(store.get(lease_name(epoch)), where)
     stem = lease_name(epoch).removesuffix("json")
@@ -140,8 +163,8 @@ class Lease:
     """A lease that this process holds."""
 
     def __init__(self, store: Store, epoch: int, run_id: str, clock: Clock, duration: float, expires: float) -> None:
-        self.store, self.epoch, self.run_id = store, epoch, run_id
-        self._clock, self._duration, self._expires = clock, duration, expires
+        self.store, self.epoch, self.run_id, self.clock = store, epoch, run_id, clock
+        self._duration, self._expires = duration, expires
         self._renewals = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -171,7 +194,7 @@ class Lease:
             self.check()
             if self._ended.is_set():
                 return
-            expires = self._clock() + self._duration
+            expires = self.clock() + self._duration
             renewal = _Renewal(run_id=self.run_id, expires=timestamp(expires))
             self.store.create(renewal_name(self.epoch, self._renewals + 1), renewal.to_bytes())
             self._renewals += 1
@@ -210,7 +233,7 @@ class Lease:
             return
         with contextlib.suppress(StoreError):
             self.store.drop_scratch(self.run_id)
-        record = _Release(run_id=self.run_id, released=timestamp(self._clock()))
+        record = _Release(run_id=self.run_id, released=timestamp(self.clock()))
         with self._lock, contextlib.suppress(StoreError):  # without the record it ends by itself, at the latest by time
             self.store.create(release_name(self.epoch), record.to_bytes())
             if self._renewals:

@@ -12,7 +12,7 @@ from indexmill.manifest import Digest, Record, Word
 from storage.protocol import Store
 from storage.receipts import Receipt, overlap
 
-__all__ = ["Lineage", "LineageEntry", "put", "read"]
+__all__ = ["Lineage", "LineageEntry", "blobs", "put", "read"]
 
 
 class LineageEntry(Record):
@@ -62,6 +62,11 @@ class Lineage(Record):
 def put(store: Store, lineage: Lineage) -> str:
     """Keep a lineage; returns the digest for the manifest."""
     return store.put_blob(lineage.to_bytes())
+
+
+def blobs(lineage: Lineage) -> set[str]:
+    """The digests of all outputs of its parts."""
+    return {digest for part in lineage.entries for digest in part.outputs.values()}
 
 
 def read(store: Store, digest: str) -> Lineage:

@@ -1,20 +1,26 @@
-"""Publishing: the manifest is stored once every blob it names is there, and the ref is created last."""
+"""Publishing: the manifest is stored once every blob it names is there, and the ref is created last.
+
+Then a look whether all of it is still there: a run that was asleep before it created the ref may have lost its lease,
+and blobs to a collection. It puts back what it can, or withdraws the version; `storage.deletions` says why that is
+enough.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import pyarrow.parquet as pq
 from pydantic import JsonValue
 
-from indexmill.errors import CorruptBlob, StoreError
+from indexmill.errors import CorruptBlob, LeaseLost, StoreError, VersionWithdrawn
 from indexmill.layout import BRANCH, blob_path
-from indexmill.manifest import Artifact, Manifest, Ref, describe_table
+from indexmill.manifest import Artifact, Manifest, Ref, Removal, describe_table
 from indexmill.packs import open_pack
+from storage import deletions, lineage, refs
 from storage.lease import Lease
 from storage.protocol import Store
-from storage.refs import commit
 
 __all__ = ["check_whole", "describe", "publish"]
 
@@ -66,13 +72,44 @@ def publish(
     note: str = "",
     branch: str = BRANCH,
 ) -> Ref:
-    """Make a snapshot visible: check that its blobs are there, keep its manifest, create its ref.
+    """Make a snapshot visible: check that its blobs are there, keep its manifest, create its ref, look once more.
 
-    Raises CorruptBlob if a blob is missing or has another length, LeaseLost if another run took over or published
-    first. Until the ref exists, no reader can see anything of it; calling again after a crash is safe.
+    Raises CorruptBlob if a blob is missing or has another length, LeaseLost if another run took over, published first
+    or may be removing blobs of it, VersionWithdrawn if that came out after the ref was there. Until the ref exists, no
+    reader can see anything of it; calling again after a crash is safe.
     """
     lease.check()
-    check_whole(store, manifest)
     digest = store.put_blob(manifest.to_bytes())
+    at_hand = {digest: manifest.to_bytes()}
+    needed = {digest, manifest.lineage, *(artifact.digest for artifact in manifest.artifacts)}
+    with contextlib.suppress(CorruptBlob):  # `check_whole` or `verify` say so
+        read = lineage.read(store, manifest.lineage)
+        at_hand[manifest.lineage] = read.to_bytes()
+        needed |= lineage.blobs(read)
+    deletions.check_unannounced(store, needed, lease.clock)
+    check_whole(store, manifest)
+    there = {one for one in needed if store.blob_size(one) is not None}  # no reader needs all outputs of all parts
     lease.check()
-    return commit(store, digest, parent, lease.epoch, lease.run_id, created, cost or {}, note, branch=branch)
+    ref = refs.commit(store, digest, parent, lease.epoch, lease.run_id, created, cost or {}, note, branch=branch)
+    try:
+        deletions.check_unannounced(store, there, lease.clock, after=lease.epoch)
+        _restore(store, {*there, *at_hand}, at_hand)
+    except (LeaseLost, StoreError) as error:
+        refs.remove(store, Removal(version=ref.version, reason="incomplete", run_id=lease.run_id, created=created))
+        raise VersionWithdrawn(
+            f"version {ref.version} of {store.url} was published, and withdrawn again: {error}"
+        ) from error
+    return ref
+
+
+def _restore(store: Store, needed: Collection[str], at_hand: Mapping[str, bytes]) -> None:
+    """Put again what is missing of a published version and at hand; LeaseLost if anything else is missing."""
+    missing = sorted(one for one in needed if store.blob_size(one) is None)
+    for digest in missing:
+        if digest not in at_hand:
+            raise LeaseLost(
+                f"{store.url}/{blob_path(digest)} is missing, another run has removed it meanwhile; the version before "
+                "is the newest again: run the same command again"
+            )
+    for digest in missing:
+        store.put_blob(at_hand[digest])

@@ -28,6 +28,7 @@ __all__ = [
     "commit",
     "highest_epoch",
     "history",
+    "last_version",
     "newest",
     "pointed",
     "promote",
@@ -35,6 +36,7 @@ __all__ = [
     "removals",
     "remove",
     "restore",
+    "standing",
 ]
 
 
@@ -59,6 +61,18 @@ def newest(store: Store, branch: str = BRANCH) -> Ref | None:
     """The newest ref, or None before the first one."""
     versions = _versions(store, branch)
     return read(store, versions[-1], branch) if versions else None
+
+
+def standing(store: Store, branch: str = BRANCH) -> Ref | None:
+    """The newest ref whose version is still there, which readers open; None if there is none."""
+    removed = set(removals(store))
+    there = [version for version in _versions(store, branch) if version not in removed]
+    return read(store, there[-1], branch) if there else None
+
+
+def last_version(store: Store, branch: str = BRANCH) -> int:
+    """The highest number of a version; 0 before the first."""
+    return max(_versions(store, branch), default=0)
 
 
 def history(store: Store, branch: str = BRANCH) -> list[Ref]:

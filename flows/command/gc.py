@@ -50,7 +50,12 @@ SPAN = _Span()
     show_default=True,
     help="Remove records of runs, leases and closed batches older than this.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and touch nothing.")
+@click.option(
+    "--now",
+    is_flag=True,
+    help="Remove at once what would be set aside; refused where a run before may still be writing.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be removed and set aside, and touch nothing.")
 @common
 def command(
     options: Options,
@@ -58,20 +63,25 @@ def command(
     keep_within: float | None,
     grace: float,
     records: float,
+    now: bool,
     dry_run: bool,
 ) -> None:
     """Remove what no kept version needs: blobs, receipts, and records of old runs.
+
+    Blobs and receipts go in two steps: what nothing needs is set aside, and a later gc, an hour after that at the
+    earliest, removes what still nothing needs. --now does both at once.
 
     Without --keep-last and --keep-within every version is kept, and only what none of them needs goes. With either,
     versions that neither keeps are removed; never the newest, one that an alias points to, or its number. Readers of a
     removed version are told so. Safe at any time beside readers; a run that is interrupted is finished by the next.
     """
     from flows.operation import operation
-    from storage import gc
+    from storage import gc, lease
     from storage.folder import open_store
 
     store = open_store(options.store_path())
-    policy = gc.Policy(last=keep_last, within=keep_within, grace=grace, records=records)
+    wait = 0.0 if now else lease.STALE
+    policy = gc.Policy(last=keep_last, within=keep_within, grace=grace, wait=wait, records=records)
     if dry_run:
         done = gc.Collected.of(gc.survey(store, policy, clock=time.time))
     else:
@@ -84,19 +94,33 @@ def command(
     if options.json:
         options.print_json({"dry_run": dry_run, **dataclasses.asdict(done)})
     else:
-        click.echo(_text(done, "would be removed" if dry_run else "removed"))
+        click.echo(_text(done, "would be " if dry_run else ""))
 
 
-def _text(done: Collected, removed: str) -> str:
+def _text(done: Collected, would: str) -> str:
     withdrawn = f", {_counted(done.versions_withdrawn)} withdrawn by forget" if done.versions_withdrawn else ""
+    if done.versions_incomplete:
+        withdrawn += f", {_counted(done.versions_incomplete)} withdrawn as they were not whole"
     lines = [
-        f"versions: {_counted(done.versions_removed)} {removed}, {_counted(done.versions_kept)} kept{withdrawn}",
-        f"blobs: {done.blobs_removed:,} {removed}, {done.blobs_kept:,} kept",
-        f"bytes: {done.bytes_removed:,} {removed}, {done.bytes_kept:,} kept",
-        f"receipts: {done.receipts_removed:,} {removed}, {done.receipts_kept:,} kept",
-        f"records of runs, leases and batches: {done.records_removed:,} {removed}",
+        f"versions: {_counted(done.versions_removed)} {would}removed, {_counted(done.versions_kept)} kept{withdrawn}",
+        _line("blobs", would, done.blobs_removed, done.blobs_set_aside, done.blobs_waiting, done.blobs_kept),
+        _line("bytes", would, done.bytes_removed, done.bytes_set_aside, done.bytes_waiting, done.bytes_kept),
+        _line(
+            "receipts", would, done.receipts_removed, done.receipts_set_aside, done.receipts_waiting, done.receipts_kept
+        ),
+        f"records of runs, leases and batches: {done.records_removed:,} {would}removed",
     ]
+    if done.removed_were_set_aside:
+        lines.append(f"what {would or 'was '}removed was set aside at {', '.join(done.removed_were_set_aside)}")
+    if done.blobs_set_aside or done.receipts_set_aside or done.waiting_since:
+        lines.append("what is set aside is removed by a gc an hour later or after that, or by `indexmill gc --now`")
     return "\n".join(lines)
+
+
+def _line(what: str, would: str, removed: int, set_aside: int, waiting: int, kept: int) -> str:
+    new = f", {set_aside:,} {would}set aside" if set_aside else ""
+    before = f", {waiting:,} set aside before" if waiting else ""
+    return f"{what}: {removed:,} {would}removed{new}{before}, {kept:,} kept"
 
 
 def _counted(versions: tuple[int, ...]) -> str:

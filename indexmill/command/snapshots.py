@@ -55,10 +55,16 @@ def command(options: Options) -> None:
         click.echo(printable(f"{hold}; `indexmill resume` lets builds go on"))
 
 
+_REMOVED = {
+    "gc": "removed by gc",
+    "forgotten": "withdrawn: held a forgotten document",
+    "incomplete": "withdrawn: was not whole",
+}
+
+
 def _remark(one: dict[str, Any]) -> str:
     if one["removed"] is not None:
-        word = "removed by gc" if one["removed"]["reason"] == "gc" else "withdrawn: held a forgotten document"
-        return f"({word}) {one['note']}".rstrip()
+        return f"({_REMOVED[one['removed']['reason']]}) {one['note']}".rstrip()
     return str(one["damaged"] or one["note"])
 
 

@@ -173,8 +173,8 @@ def forget_here(root: str, chosen: dict[str, Any], *ids: str) -> None:
 
 
 def collect(root: str, last: int | None, grace: float, now: float) -> None:
-    """Collect garbage as the command does, at a time of its own."""
-    store, policy = open_store(root), gc.Policy(last=last, grace=grace)
+    """Collect garbage as the command with --now does, at a time of its own."""
+    store, policy = open_store(root), gc.Policy(last=last, grace=grace, wait=0.0)
     with operation(store, "gc", clock=lambda: now) as run:
         gc.collect(store, run.lease, gc.survey(store, policy, clock=lambda: now), policy, clock=lambda: now)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import signal
 import time
@@ -12,14 +14,18 @@ from pathlib import Path
 import pytest
 
 import indexmill
+from flows.rollback import roll_back
 from indexmill.command import main
-from indexmill.errors import SnapshotNotFound
+from indexmill.errors import SnapshotNotFound, VersionWithdrawn
 from indexmill.folder import FolderReader
 from indexmill.manifest import Removal
 from indexmill.verify import verify
-from storage import gc, refs, runs
+from storage import faults, gc, refs, runs
+from storage.clock import timestamp
 from storage.folder import open_store
 from storage.gc import DAY
+from storage.lease import acquire
+from storage.processes import Process
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import Forks, build, settings
 from tests.flows.forgetting import collect, end_state, state_of
@@ -143,7 +149,7 @@ def test_the_command_says_what_it_would_remove_and_then_does(quick: Path, capsys
     for number in range(3):
         refreshed(root, rows, number)
     store = open_store(root)
-    options = ["gc", "--store", str(root), "--keep-last", "1", "--grace", "0s"]
+    options = ["gc", "--store", str(root), "--keep-last", "1", "--grace", "0s", "--now"]
     before = {str(path): path.stat().st_mtime for path in root.rglob("*")}
     assert main([*options, "--dry-run", "--json"]) == 0
     rehearsed = json.loads(capsys.readouterr().out)
@@ -168,3 +174,110 @@ def test_the_command_says_what_it_would_remove_and_then_does(quick: Path, capsys
     assert "version 2 was removed by gc" in capsys.readouterr().err
     assert main(["gc", "--keep-within", "soon", "--store", str(root)]) == 2
     assert "'soon' is no length of time" in capsys.readouterr().err
+
+
+def test_the_command_sets_aside_and_removes_an_hour_later(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, rows = quick / "store", documents(6, words=60)
+    for number in range(3):
+        refreshed(root, rows, number)
+    options = ["gc", "--store", str(root), "--keep-last", "1", "--grace", "0s"]
+    assert main([*options, "--dry-run", "--json"]) == 0
+    rehearsed = json.loads(capsys.readouterr().out)
+    assert rehearsed["blobs_set_aside"] > 10
+    assert (rehearsed["blobs_removed"], rehearsed["blobs_waiting"]) == (0, 0)
+    bytes_before = sum(blob.bytes for _, blob in gc.blobs_of(open_store(root)))
+    assert main(options) == 0
+    out = capsys.readouterr().out
+    assert f"blobs: 0 removed, {rehearsed['blobs_set_aside']} set aside, {rehearsed['blobs_kept']} kept\n" in out
+    assert "what is set aside is removed by a gc an hour later or after that, or by `indexmill gc --now`" in out
+    assert sum(blob.bytes for _, blob in gc.blobs_of(open_store(root))) == bytes_before
+    assert main([*options, "--dry-run"]) == 0
+    waiting = f"blobs: 0 would be removed, {rehearsed['blobs_set_aside']} set aside before, "
+    assert waiting in capsys.readouterr().out
+    (record,) = (root / "aside").iterdir()
+    an_hour_ago = timestamp(time.time() - 3601)
+    record.chmod(0o644)
+    record.write_text(re.sub(r'"since":"[^"]+"', f'"since":"{an_hour_ago}"', record.read_text()))
+    for path in (root / "blobs").rglob("*"):
+        os.utime(path, (0, 0))
+    for name in (root / "work").rglob("*"):
+        os.utime(name, (0, 0))
+    for name in (root / "refs/removed").iterdir():
+        name.chmod(0o644)
+        name.write_text(re.sub(r'"created":"[^"]+"', f'"created":"{an_hour_ago}"', name.read_text()))
+    assert main([*options, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert f"blobs: {rehearsed['blobs_set_aside']} would be removed, {rehearsed['blobs_kept']} kept\n" in out
+    assert f"what would be removed was set aside at {an_hour_ago}\n" in out
+    assert main([*options, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["blobs_removed"], done["removed_were_set_aside"]) == (rehearsed["blobs_set_aside"], [an_hour_ago])
+    assert list((root / "aside").iterdir()) == list((root / "removing").iterdir()) == []
+    assert verify(FolderReader(root)).ok
+
+
+def test_all_at_once_is_refused_where_a_lost_run_may_still_write(
+    quick: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, rows = quick / "store", documents(6, words=60)
+    for number in range(2):
+        refreshed(root, rows, number)
+    elsewhere = Process(host="elsewhere", space="b", pid=7, started="7")
+    acquire(open_store(root), "lost", clock=lambda: time.time() - 300, process=elsewhere)
+    options = ["gc", "--store", str(root), "--keep-last", "1", "--grace", "0s"]
+    assert main([*options, "--now"]) == 5
+    assert "run lost never gave back its lease" in capsys.readouterr().err
+    assert refs.removals(open_store(root)) == {}
+    assert main(options) == 0
+
+
+def test_a_build_goes_on_after_a_version_that_was_withdrawn(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Readers, `status` and a rollback have the one before, and a build takes the next number."""
+    root, rows = quick / "store", documents(6, words=60)
+    for number in range(3):
+        refreshed(root, rows, number)
+    store = open_store(root)
+    refs.remove(store, Removal(version=3, reason="incomplete", run_id="asleep", created="2026-01-01T00:00:00Z"))
+    with indexmill.open(root) as snapshot:
+        assert snapshot.version == 2
+    assert main(["status", "--store", str(root), "--json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert status["version"]["version"] == 2
+    assert any("version 3 was withdrawn at" in problem for problem in status["problems"])
+    assert main(["snapshots", "--store", str(root)]) == 0
+    assert "(withdrawn: was not whole)" in capsys.readouterr().out
+    again = build(settings(root, quick / "corpus.jsonl"))
+    assert (again.published, again.version) == (True, 4)
+    assert again.manifest == refs.read(store, 3).manifest
+    refs.remove(store, Removal(version=4, reason="incomplete", run_id="asleep", created="2026-01-01T00:00:00Z"))
+    back = roll_back(store, 2)
+    assert (back.published, back.version) == (False, 2)
+    assert main(["gc", "--store", str(root), "--keep-last", "1", "--dry-run"]) == 0
+    assert "2 (3, 4) withdrawn as they were not whole\n" in capsys.readouterr().out
+
+
+def test_a_run_that_was_asleep_as_it_published_says_that_its_version_is_withdrawn(quick: Path) -> None:
+    """Between its last look at the lease and its ref, others remove the version that it goes back to."""
+    root, rows = quick / "store", documents(6, words=60)
+    for number in range(2):
+        refreshed(root, rows, number)
+
+    def collected(name: str) -> None:
+        if name.startswith("create refs/main/"):
+            faults.install(None)
+            policy = gc.Policy(last=1, grace=0.0)
+            for days in (1, 2):
+                later = time.time() + days * DAY
+                with acquire(store, f"gc-{days}", clock=lambda later=later: later) as lease:
+                    gc.collect(store, lease, gc.survey(store, policy, clock=lease.clock), policy, clock=lease.clock)
+
+    store = open_store(root)
+    faults.install(collected)
+    with pytest.raises(VersionWithdrawn, match=r"version 3 of .* was published, and withdrawn again") as raised:
+        roll_back(open_store(root), 1)
+    assert raised.value.exit_code == 5
+    last = [run for run in runs.list_runs(open_store(root)) if run.start.command == "rollback"][-1]
+    assert (last.state, last.exit_code) == ("superseded", 5)
+    assert "withdrawn again" in (last.end.error or "")  # type: ignore[union-attr]
+    with indexmill.open(root) as snapshot:
+        assert snapshot.version == 2

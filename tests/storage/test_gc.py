@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import shutil
@@ -33,7 +34,7 @@ from tests.storage import children
 from tests.storage.quick import quick_folder
 
 START = 1_800_000_000.0  # some time in 2027
-NOTHING = Policy(last=1, grace=0.0)
+NOTHING = Policy(last=1, grace=0.0, wait=0.0)
 
 
 class Clocked(FolderStore):
@@ -125,12 +126,14 @@ class World:
             lineage=lineage.put(self.store, Lineage(entries=entries)),
         )
 
-    def gc(self, policy: Policy = NOTHING) -> Collected:
+    def gc(self, policy: Policy = NOTHING, *, wait: float = 0.0) -> Collected:
         self.made += 1
         with acquire(self.store, f"gc-{self.made}", clock=self.clock) as lease:
-            return self.collect(lease, policy)
+            return self.collect(lease, policy, wait=wait)
 
-    def collect(self, lease: Lease, policy: Policy) -> Collected:
+    def collect(self, lease: Lease, policy: Policy, *, wait: float = 0.0) -> Collected:
+        """Collect; what is set aside goes at once, but for a test that waits."""
+        policy = dataclasses.replace(policy, wait=wait)
         found = gc.survey(self.store, policy, clock=self.clock)
         return gc.collect(self.store, lease, found, policy, clock=self.clock)
 

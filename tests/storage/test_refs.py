@@ -5,7 +5,7 @@ import pytest
 from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, SnapshotNotFound, StoreError
 from indexmill.folder import FolderReader
 from indexmill.layout import ref_name
-from indexmill.manifest import Ref
+from indexmill.manifest import Ref, Removal
 from storage import faults, refs
 from storage.folder import FolderStore
 from tests.storage.children import CREATED
@@ -121,3 +121,18 @@ def failing(prefix: str, *, times: int = 1, number: int = 5) -> faults.Hook:
             raise OSError(number, "the disk says no")
 
     return hook
+
+
+def test_an_alias_that_moves_to_a_version_as_that_is_removed_says_so(store: FolderStore) -> None:
+    """The version is there at the first look, and gone once the alias has moved."""
+
+    class Collected(FolderStore):
+        def create(self, name: str, data: bytes) -> bool:
+            made = super().create(name, data)
+            if name.startswith("refs/aliases/"):
+                refs.remove(store, Removal(version=1, reason="gc", run_id="gc", created=CREATED))
+            return made
+
+    commit(store, ONE, None, "a")
+    with pytest.raises(SnapshotNotFound, match="version 1 was removed by gc"):
+        refs.promote(Collected(store.root), "prod", 1, CREATED)

@@ -1,0 +1,221 @@
+"""Removing blobs and receipts beside runs that may have been asleep: set aside, announce, look again, remove.
+
+    aside/<epoch>.<n>.json      what collections found that nothing needs, since when; only the last record counts
+    removing/<epoch>.<n>.json   what the holder of a lease is removing at this moment; gone when it has ended
+
+**What can go wrong.** A store promises create-if-absent, get, list and delete, and the lease says who may write. But a
+process can stop for any time between its last look at anything and what it does next: a collection before it deletes a
+blob, a writer before it creates its ref. Meanwhile its lease runs out and another run does its work. No record fences a
+delete, and none fences a create. So both sides announce what they do before they look:
+
+    the remover                                     the writer
+    1. creates a `removing` record of the names     1. refuses where a `removing` record names a blob it needs
+    2. looks at the lease, and for new versions     2. looks at the lease, creates the ref
+    3. deletes; looks at the lease as it goes on    3. looks for `removing` records of later leases
+    4. deletes its record                           4. looks whether all its blobs are there
+
+A ref is thus the record by which a writer claims blobs, and a remover is bound to see it: of any two, at least one
+sees the other. Let a remover hold epoch g and a writer epoch w.
+
+- g < w, the remover was asleep. It deletes only what it announced before it looked at the lease, and it saw no epoch w
+  then. So its record was there before the writer began, and is there at the writer's step 1 unless the remover has
+  ended; if it has ended, what it removed is missing when the writer checks its blobs before it publishes. Either way
+  nothing is published. Where it announces only after w was taken, it sees w and deletes nothing.
+- g > w, the writer was asleep, between its last look at the lease and its ref at the worst. If the remover's step 2
+  came after the ref, it sees the version and deletes nothing. Otherwise its record was there before the ref, and at the
+  writer's step 3 it is still there, or the remover has ended and step 4 finds what is missing. The writer puts back
+  what it has in memory, manifest and lineage: from here on every remover sees the ref. What else is missing was in its
+  scratch folder, which the taker of the lease has swept. So it withdraws the version (`refs/removed/`, reason
+  `incomplete`), and readers have the one before. That one is still there: no version is removed because of a newer
+  one that lacks a blob, or whose run is not over.
+
+**Who has died.** A record in `removing/` counts until its run is over: it gave its lease back, which is after its last
+delete, or its process is known to be dead, or, on another machine, its lease ran out `STALE` ago. The last is the one
+place that trusts time. A killed remover's record is deleted by the next.
+
+A writer that dies between its ref and its look leaves a version that may lack blobs: `verify` says so, and the next
+build makes them again.
+
+**Setting aside** makes such meetings rare, and leaves readers of a removed version some time. One collection writes
+down what nothing needs, a later one removes what still nothing needs, `STALE` after that at the earliest. Nobody has to
+note that a name is used again. A ref, a run that may be taken up again or a new modification time makes the next
+collection leave the name out of its record; set aside again, its time begins anew. So does a time in the future: a
+clock was wrong. Safety needs no clock here: where clocks are hours apart, names are removed sooner or later than they
+should. There is one record, and it has only names that are still there.
+
+Forgetting announces and looks in the same way, and does not wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from indexmill.errors import CorruptBlob, LeaseLost, NotFound, StoreError
+from indexmill.layout import aside_name, aside_prefix, blob_path, removing_name, removing_prefix
+from indexmill.manifest import Name, Record, Timestamp, Word
+from storage import refs
+from storage.clock import Clock, timestamp
+from storage.lease import Lease, at_work
+from storage.protocol import Store
+
+__all__ = ["Since", "check_alone", "check_unannounced", "remove", "replace_set_aside", "set_aside", "sweep"]
+
+_CHECKED = 64  # names between two looks at the lease
+
+_NUMBERED = re.compile(r"([0-9]{20})\.([0-9]{20})\.json")
+
+_Names = Annotated[tuple[Name, ...], Field(strict=False)]
+
+
+class Since(NamedTuple):
+    """When a name was set aside, and by which run."""
+
+    time: str
+    run_id: str
+
+
+class _Group(Record):
+    """What was set aside by one run at one time."""
+
+    since: Timestamp
+    run_id: Word
+    names: _Names
+
+
+class _Aside(Record):
+    """What later collections may remove."""
+
+    run_id: Word
+    created: Timestamp
+    groups: Annotated[tuple[_Group, ...], Field(strict=False)]
+
+
+class _Removing(Record):
+    """What a run is removing."""
+
+    run_id: Word
+    created: Timestamp
+    names: _Names
+
+
+def set_aside(store: Store) -> dict[str, Since]:
+    """The names that are set aside; a damaged record counts as none."""
+    for name in store.list(aside_prefix())[-1:]:
+        with contextlib.suppress(NotFound, CorruptBlob):
+            groups = _Aside.from_bytes(store.get(name), f"{store.url}/{name}").groups
+            return {name: Since(group.since, group.run_id) for group in groups for name in group.names}
+    return {}
+
+
+def replace_set_aside(store: Store, lease: Lease, names: Mapping[str, Since]) -> None:
+    """Keep what is set aside from now on, under a record that takes the place of those before."""
+    before = [name for name in store.list(aside_prefix()) if name < aside_name(lease.epoch + 1, 0)]
+    groups: dict[Since, list[str]] = {}
+    for name in sorted(names):
+        groups.setdefault(names[name], []).append(name)
+    if groups:
+        made = tuple(_Group(since=one.time, run_id=one.run_id, names=tuple(groups[one])) for one in sorted(groups))
+        record = _Aside(run_id=lease.run_id, created=timestamp(lease.clock()), groups=made)
+        _create(store, aside_prefix(), aside_name, lease.epoch, record)
+    for name in before:
+        store.delete(name)
+
+
+def remove(
+    store: Store,
+    lease: Lease,
+    names: Sequence[str],
+    *,
+    seen: int,
+    spare: Callable[[str], bool] = lambda name: False,
+) -> list[str]:
+    """Announce and delete some names in their order; returns those that were deleted.
+
+    seen: the highest version that the caller knew when it chose the names; where there is a higher one by now, nothing
+    is deleted. spare: asked just before a name is deleted. Raises LeaseLost in both cases in which another run wrote.
+    """
+    if not names:
+        return []
+    announced = _create(
+        store,
+        removing_prefix(),
+        removing_name,
+        lease.epoch,
+        _Removing(run_id=lease.run_id, created=timestamp(lease.clock()), names=tuple(names)),
+    )
+    removed = []
+    try:
+        latest = refs.last_version(store)
+        if latest != seen:
+            lease.check()
+            raise LeaseLost(
+                f"run {refs.read(store, latest).run_id} published version {latest} of {store.url} while this run "
+                "looked for what to remove; no blob was removed: run the same command again"
+            )
+        for number, name in enumerate(names):
+            if not number % _CHECKED:
+                lease.check()
+            if not spare(name):
+                store.delete(name)
+                removed.append(name)
+    finally:
+        with contextlib.suppress(StoreError):  # it ends with the lease at the latest
+            store.delete(announced)
+    return removed
+
+
+def check_unannounced(store: Store, digests: Collection[str], clock: Clock, *, after: int = 0) -> None:
+    """Raise LeaseLost if a run that is not over may be removing one of these blobs; `after`: of later epochs only."""
+    announced = {name: epoch for name in store.list(removing_prefix()) if (epoch := _place(name)[0]) > after}
+    if not announced:
+        return
+    needed = set(map(blob_path, digests))
+    for holding in at_work(store, clock(), set(announced.values())):
+        for name in [name for name, epoch in announced.items() if epoch == holding.epoch]:
+            with contextlib.suppress(NotFound):  # it has just ended
+                record = _Removing.from_bytes(store.get(name), f"{store.url}/{name}")
+                if found := sorted(needed.intersection(record.names)):
+                    raise LeaseLost(
+                        f"run {holding.run_id} ({holding.holder}) may still be removing {store.url}/{found[0]}, which "
+                        "the new version needs: wait until it has ended, or end it, and run again"
+                    )
+
+
+def check_alone(store: Store, lease: Lease) -> None:
+    """Raise LeaseLost, naming it, if a run before this one may still be at work, though it lost its lease."""
+    others = [one for one in at_work(store, lease.clock()) if one.epoch != lease.epoch]
+    if others:
+        raise LeaseLost(
+            f"{others[0].holder} of run {others[0].run_id} never gave back its lease of {store.url}, which ran out at "
+            f"{others[0].expires}, and may still write: nothing was removed. End it, or leave out --now: what is set "
+            "aside is removed by a later gc"
+        )
+
+
+def sweep(store: Store, clock: Clock) -> None:
+    """Delete the announcements of runs that are over."""
+    epochs = {name: _place(name)[0] for name in store.list(removing_prefix())}
+    working = {one.epoch for one in at_work(store, clock(), set(epochs.values()))}
+    for name, epoch in epochs.items():
+        if epoch not in working:
+            store.delete(name)
+
+
+def _create(store: Store, prefix: str, named: Callable[[int, int], str], epoch: int, record: Record) -> str:
+    """Create a record under the next number of an epoch; returns its name."""
+    number = max((number for other, number in map(_place, store.list(prefix)) if other == epoch), default=0) + 1
+    name = named(epoch, number)
+    if not store.create(name, record.to_bytes()):
+        raise StoreError(f"{store.url}/{name} was there at this moment: run the same command again")
+    return name
+
+
+def _place(name: str) -> tuple[int, int]:
+    """The epoch and the number in the name of a record; zeros for any other name."""
+    matched = _NUMBERED.fullmatch(name.rpartition("/")[2])
+    return (int(matched[1]), int(matched[2])) if matched else (0, 0)
