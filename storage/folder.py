@@ -12,7 +12,8 @@ import hashlib
 import itertools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -31,7 +32,7 @@ from storage.processes import Process, alive, this_process
 from storage.protocol import Kept, Names
 from storage.writing import writing_to_store
 
-__all__ = ["FolderStore", "check_free", "init_store", "open_store", "sync_folder"]
+__all__ = ["FolderStore", "check_free", "init_store", "open_store", "replace_file", "sync_folder"]
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
 _PIECE = 1 << 20
@@ -145,15 +146,55 @@ class FolderStore:
                     finally:
                         os.close(descriptor)
             return digest
-        hashed = hashlib.sha256()
         with path.open("rb") as source, writing_to_store(self.root), _temporary(self.root) as (temporary, descriptor):
-            while piece := source.read(_PIECE):
-                hashed.update(piece)
-                write_all(descriptor, piece)
-            digest = hashed.hexdigest()
+            digest = _copy(iter(partial(source.read, _PIECE), b""), descriptor)
             if not self._refresh(digest):
                 self._name_blob(temporary, descriptor, digest)
         return digest
+
+    def restore_blob(self, digest: str, source: Path) -> bool:
+        """Put a copy of a file in the place of a blob that is missing or damaged.
+
+        False, and nothing has changed, if the file cannot be read or has other bytes. Raises StoreNotWritable or
+        DiskFull where the copy cannot be written.
+        """
+        try:
+            with (
+                writing_to_store(self.root / blob_path(digest)),
+                _temporary(self.root) as (temporary, descriptor),
+            ):
+                if _copy(_pieces(source), descriptor) != digest:
+                    return False
+                self._name_blob(temporary, descriptor, digest)
+        except CorruptBlob:
+            return False
+        return True
+
+    def discard_blob(self, digest: str) -> bool:
+        """Remove a blob whose bytes are not those of its digest.
+
+        False, and it stays, if it is whole or cannot be read. It is looked at under another name, since somebody may
+        restore it at this moment.
+        """
+        path = self.root / blob_path(digest)
+        with writing_to_store(path):
+            aside = _temporary_path(self.root)
+            try:
+                path.rename(aside)
+            except FileNotFoundError:
+                return False
+            try:
+                stays = hash_file(aside)[0] == digest
+            except (OSError, CorruptBlob):
+                stays = True
+            fault_point("discard")
+            if stays:
+                with contextlib.suppress(FileExistsError):
+                    _link(aside, path)
+            aside.unlink()
+            sync_folder(path.parent)
+            fault_point("discarded")
+        return not stays
 
     def _refresh(self, digest: str) -> bool:
         """Give a blob that is there, and whole, a new time: garbage collection spares what is young."""
@@ -249,15 +290,7 @@ class FolderStore:
 
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there."""
-        path = self.root / check_name(name)
-        with writing_to_store(path), _temporary(self.root) as (temporary, descriptor):
-            write_all(descriptor, data)
-            _sync_file(descriptor)
-            fault_point(f"replace {name}")
-            temporary.replace(path)
-            fault_point(f"replaced {name}")
-            sync_folder(path.parent)
-            fault_point(f"durable {name}")
+        replace_file(self.root, name, data)
 
     def delete(self, name: str) -> None:
         """Remove a record, or a blob by its path; nothing happens if there is none."""
@@ -301,6 +334,41 @@ class FolderStore:
                         entry.unlink()
                         swept += 1
         return swept
+
+
+def replace_file(root: Path, name: str, data: bytes) -> None:
+    """Put a record of a store in the place of what lies under its name, if anything does: the folder may lack any file.
+
+    Raises StoreNotWritable, DiskFull where that cannot be written.
+    """
+    path = root / check_name(name)
+    with writing_to_store(path), _temporary(root) as (temporary, descriptor):
+        write_all(descriptor, data)
+        _sync_file(descriptor)
+        _make_folders(root, path.parent)
+        fault_point(f"replace {name}")
+        temporary.replace(path)
+        fault_point(f"replaced {name}")
+        sync_folder(path.parent)
+        fault_point(f"durable {name}")
+
+
+def _copy(pieces: Iterable[bytes], descriptor: int) -> str:
+    """Write pieces to a file; returns the digest of what was written."""
+    hashed = hashlib.sha256()
+    for piece in pieces:
+        hashed.update(piece)
+        write_all(descriptor, piece)
+    return hashed.hexdigest()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """The bytes of a file; CorruptBlob if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            yield from iter(partial(file.read, _PIECE), b"")
+    except OSError as error:
+        raise CorruptBlob(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _create(root: Path, name: str, data: bytes) -> bool:

@@ -50,6 +50,7 @@ _PIPELINE = {
     "ledger": "The answers of language models that were paid for: count, hand over, take in.",
     "plan": "What the next build would do and cost; touches nothing.",
     "quarantine": "What was refused, and why: rows of the corpus, prompts.",
+    "repair": "Restore what is damaged from copies, or leave it for a build to make again.",
     "resume": "Let builds go on after a rollback.",
     "rollback": "Make an earlier version the newest again, and put builds on hold.",
     "runs": "The runs of the pipeline and how they ended.",
