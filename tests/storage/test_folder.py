@@ -402,13 +402,18 @@ def test_bytes_are_synced_before_they_get_their_name_and_the_name_after(
     assert done == ["sync file", "sync folder", "sync folder", "link work", "sync folder"]
 
 
-def test_a_file_system_without_hard_links_is_named(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["EPERM", "ENOSYS", "EOPNOTSUPP", "ENOTSUP", "EXDEV", "EMLINK"])
+def test_a_file_system_without_hard_links_is_named(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     def refuse(source: object, target: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
 
     monkeypatch.setattr(os, "link", refuse)
-    with pytest.raises(StoreNotWritable, match="hard links"):
-        store.create("work/a/b.json", b"")
+    for write in (lambda: store.create("work/a/b.json", b""), lambda: store.put_blob(b"bytes")):
+        with pytest.raises(StoreNotWritable, match=r"a file system with hard links; put it on another disk") as caught:
+            write()
+        assert str(store.root) in str(caught.value)
 
 
 def test_a_user_without_permission_reads_everything_and_is_told_that_writing_is_refused(
