@@ -16,13 +16,17 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from indexmill.errors import DiskFull, IndexmillError, StoreError, VersionWithdrawn
+from indexmill.free_space import temporary_folder
 from indexmill.models.secrets import redacted
-from storage import refs, runs
+from storage import refs, reserve, runs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore
 from storage.lease import DURATION, Lease, acquire
 
 __all__ = ["Operation", "Recorded", "operation", "recorded"]
+
+_FREES_SPACE = frozenset({"forget", "gc"})
+"""The commands that may use a store's reserve where the disk is full."""
 
 _ENDINGS: dict[int, runs.Ending] = {3: "refused", 4: "budget", 5: "superseded"}
 
@@ -63,7 +67,12 @@ def operation(
     Raises LeaseLost where another run is at work, or took the lease over meanwhile, and whatever the block raises.
     """
     run_id = runs.make_run_id(clock)
-    with acquire(store, run_id, clock=clock, duration=lease_seconds) as lease:
+    with (
+        store.freeing_space() if command in _FREES_SPACE else contextlib.nullcontext(),
+        acquire(store, run_id, clock=clock, duration=lease_seconds) as lease,
+    ):
+        if command not in _FREES_SPACE:
+            reserve.keep(store.root)
         newest = refs.newest(store)
         runs.start(store, run_id, command, clock=clock, parent=newest.version if newest else None, details=details)
         at_work = Operation(store, run_id, lease=lease)
@@ -107,7 +116,7 @@ def _recorded(at_work: Recorded, clock: Clock) -> Iterator[None]:
         message = f"interrupted by {error if error.args else 'Ctrl-C'}: what was finished is kept, the next run goes on"
         raise
     except OSError as error:
-        full = DiskFull.of(error, error.filename or f"the store {at_work.store.url} or the folder for temporary files")
+        full = DiskFull.of_any(error, at_work.store.root, temporary_folder())
         code, message = (1, f"{type(error).__name__}: {error}") if full is None else (full.exit_code, str(full))
         message = redacted(message)
         if full is None:

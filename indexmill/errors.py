@@ -23,7 +23,11 @@ A message names the path or key, what was found, what was expected, and what to 
 from __future__ import annotations
 
 import errno
+import os
+from pathlib import Path
 from typing import ClassVar
+
+from indexmill.free_space import free_space
 
 __all__ = [
     "BadInput",
@@ -88,12 +92,25 @@ class DiskFull(StoreNotWritable):
     def of(cls, error: BaseException, where: object, what_to_do: str = "") -> DiskFull | None:
         """What a full disk or quota means, None for any other error.
 
-        where: the file or folder that was written. what_to_do: in place of freeing space there and running again.
+        where: the file or folder that was written; what is free there is told where it is a path. what_to_do: in
+        place of freeing space there and running again.
         """
         if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return None
         do = what_to_do or "free some space there and run again: nothing is lost, and the next run goes on"
-        return cls(f"{where} cannot be written: {error.strerror}; {do}")
+        is_path = isinstance(where, os.PathLike) or str(where).startswith(os.sep)
+        free = free_space(Path(str(where))) if is_path else ""
+        return cls(f"{where} cannot be written: {error.strerror}; {do}{free and f' ({free})'}")
+
+    @classmethod
+    def of_any(cls, error: BaseException, *folders: Path) -> DiskFull | None:
+        """The same for an error of which only the folders are known that it may come from, if it names no file."""
+        named = getattr(error, "filename", None)
+        if named is not None:
+            return cls.of(error, named)
+        places = ", ".join(dict.fromkeys(filter(None, map(free_space, folders))))
+        advice = f"free some space there and run again: nothing is lost, and the next run goes on ({places})"
+        return cls.of(error, f"a file in {' or '.join(map(str, folders))}", advice)
 
 
 class NotFound(StoreError, KeyError):

@@ -155,7 +155,7 @@ def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 BLOB_ADVICE = (
-    "restore it from a copy of the store, or from an export of its version (the file with the SHA-256 of its name), or "
+    "run `indexmill repair` to restore it from a copy of the store, or from an export of its version (--from), or to "
     "delete it and build again: a build makes anew what the newest version needs, to the same bytes; what only older "
     "versions need comes back by a copy alone"
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from indexmill.errors import BadInput
+from indexmill.errors import BadInput, DiskFull
 
 __all__ = [
     "NO_EVIDENCE",
@@ -138,6 +138,8 @@ def write_results(path: str | Path, results: Iterable[QuestionResult]) -> None:
         Path(draft).chmod(0o666 & ~mask)  # as any file that is made here, and not the temporary one's 0600
         Path(draft).replace(target)
     except OSError as error:
+        if (full := DiskFull.of(error, target)) is not None:
+            raise full from error
         raise BadInput(f"{path}: cannot write the results: {error.strerror or error}") from error
     finally:
         if draft is not None:

@@ -106,7 +106,8 @@ def lay_out(store: FolderStore, manifest: Manifest, folder: Path, copied: Callab
         copied(artifact)
     write_file(folder / MANIFEST_FILE, [manifest.to_bytes()])
     for made in sorted(folders):
-        sync_folder(made)
+        with _writing(made / MANIFEST_FILE):
+            sync_folder(made)
     fault_point("exported")
 
 

@@ -12,28 +12,36 @@ import hashlib
 import itertools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import (
     ConfigurationError,
     CorruptBlob,
+    DiskFull,
     SnapshotNotFound,
     StoreError,
     StoreNotWritable,
 )
 from indexmill.folder import blob_bytes, check_store, hash_file, read_name, verified_again, verified_blob
 from indexmill.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name
+from storage import reserve
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
 from storage.protocol import Kept, Names
 from storage.writing import writing_to_store
 
-__all__ = ["FolderStore", "check_free", "init_store", "open_store", "sync_folder"]
+__all__ = ["FolderStore", "check_free", "init_store", "link", "open_store", "replace_file", "sync_folder"]
 
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
+_T = TypeVar("_T")
+
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
+"""What `link` says where a file system has no hard links, or none between these two folders."""
+
 _PIECE = 1 << 20
 _OLD = 24 * 3600.0  # seconds after which a temporary file of another machine is nobody's
 _counter = itertools.count()
@@ -101,6 +109,7 @@ class FolderStore:
     def __init__(self, path: Path | str) -> None:
         self.root = _root(path)
         check_store(self.root)
+        self._frees_space = False
 
     def __reduce__(self) -> tuple[type[FolderStore], tuple[str]]:
         return FolderStore, (self.url,)
@@ -127,10 +136,14 @@ class FolderStore:
             return self._put_file(data)
         digest = digest_of(data)
         if not self._refresh(digest):
-            with writing_to_store(self.root / blob_path(digest)), _temporary(self.root) as (temporary, descriptor):
-                write_all(descriptor, data)
-                self._name_blob(temporary, descriptor, digest)
+            with writing_to_store(self.root / blob_path(digest)):
+                self._with_reserve(partial(self._put_bytes, digest, data))
         return digest
+
+    def _put_bytes(self, digest: str, data: bytes) -> None:
+        with _temporary(self.root) as (temporary, descriptor):
+            write_all(descriptor, data)
+            self._name_blob(temporary, descriptor, digest)
 
     def _put_file(self, path: Path) -> str:
         ours = path.absolute().is_relative_to(self.root / TEMPORARY)
@@ -145,15 +158,55 @@ class FolderStore:
                     finally:
                         os.close(descriptor)
             return digest
-        hashed = hashlib.sha256()
         with path.open("rb") as source, writing_to_store(self.root), _temporary(self.root) as (temporary, descriptor):
-            while piece := source.read(_PIECE):
-                hashed.update(piece)
-                write_all(descriptor, piece)
-            digest = hashed.hexdigest()
+            digest = _copy(iter(partial(source.read, _PIECE), b""), descriptor)
             if not self._refresh(digest):
                 self._name_blob(temporary, descriptor, digest)
         return digest
+
+    def restore_blob(self, digest: str, source: Path) -> bool:
+        """Put a copy of a file in the place of a blob that is missing or damaged.
+
+        False, and nothing has changed, if the file cannot be read or has other bytes. Raises StoreNotWritable or
+        DiskFull where the copy cannot be written.
+        """
+        try:
+            with (
+                writing_to_store(self.root / blob_path(digest)),
+                _temporary(self.root) as (temporary, descriptor),
+            ):
+                if _copy(_pieces(source), descriptor) != digest:
+                    return False
+                self._name_blob(temporary, descriptor, digest)
+        except CorruptBlob:
+            return False
+        return True
+
+    def discard_blob(self, digest: str) -> bool:
+        """Remove a blob whose bytes are not those of its digest.
+
+        False, and it stays, if it is whole or cannot be read. It is looked at under another name, since somebody may
+        restore it at this moment.
+        """
+        path = self.root / blob_path(digest)
+        with writing_to_store(path):
+            aside = _temporary_path(self.root)
+            try:
+                path.rename(aside)
+            except FileNotFoundError:
+                return False
+            try:
+                stays = hash_file(aside)[0] == digest
+            except (OSError, CorruptBlob):
+                stays = True
+            fault_point("discard")
+            if stays:
+                with contextlib.suppress(FileExistsError):
+                    link(aside, path)
+            aside.unlink()
+            sync_folder(path.parent)
+            fault_point("discarded")
+        return not stays
 
     def _refresh(self, digest: str) -> bool:
         """Give a blob that is there, and whole, a new time: garbage collection spares what is young."""
@@ -179,13 +232,13 @@ class FolderStore:
         _make_folders(self.root, path.parent)
         fault_point("blob")
         try:
-            _link(temporary, path)
+            link(temporary, path)
         except FileExistsError:
             try:
                 verified_blob(self.root, digest)
             except CorruptBlob:
                 restored = _temporary_path(self.root)
-                _link(temporary, restored)
+                link(temporary, restored)
                 restored.replace(path)
         fault_point("blob linked")
         sync_folder(path.parent)
@@ -214,7 +267,7 @@ class FolderStore:
     def create(self, name: str, data: bytes) -> bool:
         """Publish a record under a name: True if this call made it, False if the name exists."""
         with writing_to_store(self.root / check_name(name)):
-            return _create(self.root, name, data)
+            return self._with_reserve(partial(_create, self.root, name, data))
 
     def get(self, name: str) -> bytes:
         """The record of a name; NotFound if there is none."""
@@ -249,15 +302,8 @@ class FolderStore:
 
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there."""
-        path = self.root / check_name(name)
-        with writing_to_store(path), _temporary(self.root) as (temporary, descriptor):
-            write_all(descriptor, data)
-            _sync_file(descriptor)
-            fault_point(f"replace {name}")
-            temporary.replace(path)
-            fault_point(f"replaced {name}")
-            sync_folder(path.parent)
-            fault_point(f"durable {name}")
+        with writing_to_store(self.root / check_name(name)):
+            self._with_reserve(partial(_replace, self.root, name, data))
 
     def delete(self, name: str) -> None:
         """Remove a record, or a blob by its path; nothing happens if there is none."""
@@ -266,6 +312,27 @@ class FolderStore:
             fault_point("delete")
             path.unlink(missing_ok=True)
             fault_point("deleted")
+
+    # The reserve
+
+    @contextlib.contextmanager
+    def freeing_space(self) -> Iterator[None]:
+        """For a block that removes more than it writes: where the disk is full, what it writes may use the reserve."""
+        self._frees_space = True
+        try:
+            yield
+        finally:
+            self._frees_space = False
+            reserve.keep(self.root)
+
+    def _with_reserve(self, write: Callable[[], _T]) -> _T:
+        try:
+            return write()
+        except OSError as error:
+            full = DiskFull.of(error, self.root) is not None
+            if not (full and self._frees_space and reserve.give_up(self.root)):
+                raise
+        return write()
 
     # Temporary files
 
@@ -303,6 +370,46 @@ class FolderStore:
         return swept
 
 
+def replace_file(root: Path, name: str, data: bytes) -> None:
+    """Put a record of a store in the place of what lies under its name, if anything does: the folder may lack any file.
+
+    Raises StoreNotWritable, DiskFull where that cannot be written.
+    """
+    with writing_to_store(root / check_name(name)):
+        _replace(root, name, data)
+
+
+def _replace(root: Path, name: str, data: bytes) -> None:
+    path = root / name
+    with _temporary(root) as (temporary, descriptor):
+        write_all(descriptor, data)
+        _sync_file(descriptor)
+        _make_folders(root, path.parent)
+        fault_point(f"replace {name}")
+        temporary.replace(path)
+        fault_point(f"replaced {name}")
+        sync_folder(path.parent)
+        fault_point(f"durable {name}")
+
+
+def _copy(pieces: Iterable[bytes], descriptor: int) -> str:
+    """Write pieces to a file; returns the digest of what was written."""
+    hashed = hashlib.sha256()
+    for piece in pieces:
+        hashed.update(piece)
+        write_all(descriptor, piece)
+    return hashed.hexdigest()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """The bytes of a file; CorruptBlob if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            yield from iter(partial(file.read, _PIECE), b"")
+    except OSError as error:
+        raise CorruptBlob(f"{path} cannot be read: {error.strerror}") from error
+
+
 def _create(root: Path, name: str, data: bytes) -> bool:
     path = root / name
     if os.path.lexists(path):
@@ -314,7 +421,7 @@ def _create(root: Path, name: str, data: bytes) -> bool:
         _make_folders(root, path.parent)
         fault_point(f"create {name}")
         try:
-            _link(temporary, path)
+            link(temporary, path)
         except FileExistsError:
             made = False
         else:
@@ -382,7 +489,11 @@ def _make_folders(root: Path, folder: Path) -> None:
         sync_folder(new.parent)
 
 
-def _link(source: Path, target: Path) -> None:
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name, if that is free: FileExistsError if not.
+
+    Raises StoreNotWritable where the file system has no hard links.
+    """
     try:
         os.link(source, target)
     except FileExistsError:

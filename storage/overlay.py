@@ -18,8 +18,9 @@ from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound
 from indexmill.folder import hash_file, read_name
 from indexmill.layout import TEMPORARY, blob_path, check_name
-from storage.folder import FolderStore, check_free, open_store
+from storage.folder import FolderStore, check_free, link, open_store
 from storage.protocol import Kept, Names, Store
+from storage.writing import writing_to_store
 
 __all__ = ["OverlayStore", "open_any", "overlay_of"]
 
@@ -114,7 +115,7 @@ class OverlayStore:
             with self._writing(path) as temporary:
                 temporary.write_bytes(data)
                 try:
-                    os.link(temporary, path)
+                    link(temporary, path)
                 except FileExistsError:
                     return False
             return True
@@ -161,7 +162,8 @@ class OverlayStore:
     def scratch(self, run_id: str) -> Path:
         """A folder above for the files of a run."""
         folder = self.above / check_name(f"{TEMPORARY}/run-{run_id}")
-        folder.mkdir(parents=True, exist_ok=True)
+        with writing_to_store(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def drop_scratch(self, run_id: str) -> None:
@@ -177,11 +179,12 @@ class OverlayStore:
 
     @contextlib.contextmanager
     def _writing(self, path: Path) -> Iterator[Path]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        (self.above / TEMPORARY).mkdir(exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self.above / TEMPORARY)
-        os.close(handle)
-        try:
-            yield Path(name)
-        finally:
-            Path(name).unlink(missing_ok=True)
+        with writing_to_store(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (self.above / TEMPORARY).mkdir(exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.above / TEMPORARY)
+            os.close(handle)
+            try:
+                yield Path(name)
+            finally:
+                Path(name).unlink(missing_ok=True)

@@ -83,7 +83,8 @@ class Store(Protocol):
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there: readers see the one or the other.
 
-        For forgetting alone, which takes out of records what names a document; everything else creates.
+        For forgetting alone, which takes out of records what names a document; everything else creates. (Repair puts
+        back what cannot be read, below this protocol.)
         """
         ...
 

@@ -42,5 +42,5 @@ def writing_to_store(path: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _folder_of(path: Path) -> Path:
-    """The folder that a path is in, as far as there is one."""
-    return next((folder for folder in path.parents if folder.is_dir()), path.parent)
+    """The folder that a path is, or is in, as far as there is one."""
+    return next((folder for folder in (path, *path.parents) if folder.is_dir()), path.parent)

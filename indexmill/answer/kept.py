@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from indexmill.answer.asking import read_answer
 from indexmill.canonical import canonical_json, strict_json
-from indexmill.errors import BadInput
+from indexmill.errors import BadInput, DiskFull, IndexmillError
 from indexmill.forks import Lock
 from indexmill.models.llm import LLM, Completion, Request, key_of
 from indexmill.models.readable import BadAnswer
@@ -68,7 +68,7 @@ class KeptAnswers:
             return found
 
     def keep(self, key: str, completion: Completion) -> None:
-        """Add an answer, unless its key has one. Raises BadInput where the file cannot be written."""
+        """Add an answer, unless its key has one. Raises BadInput or DiskFull where the file cannot be written."""
         fields = {name: key if name == "key" else getattr(completion, name) for name in _FIELDS}
         with self._lock:
             if key in self._held:
@@ -93,8 +93,9 @@ class KeptAnswers:
         key = fields.pop("key")
         self._held.setdefault(key, Completion(finish_reason="stop", **fields))
 
-    def _unusable(self, error: OSError) -> BadInput:
-        return BadInput(f"{self.path}: answers cannot be kept there: {error.strerror or error}")
+    def _unusable(self, error: OSError) -> IndexmillError:
+        bad = BadInput(f"{self.path}: answers cannot be kept there: {error.strerror or error}")
+        return DiskFull.of(error, self.path) or bad
 
 
 class KeptLlm:

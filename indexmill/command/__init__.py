@@ -22,6 +22,7 @@ import click
 from indexmill.command.options import Options, shared_options
 from indexmill.errors import ConfigurationError, DiskFull, IndexmillError
 from indexmill.extras import install
+from indexmill.free_space import temporary_folder
 from indexmill.printable import printable
 
 __all__ = ["cli", "main", "run"]
@@ -50,6 +51,7 @@ _PIPELINE = {
     "ledger": "The answers of language models that were paid for: count, hand over, take in.",
     "plan": "What the next build would do and cost; touches nothing.",
     "quarantine": "What was refused, and why: rows of the corpus, prompts.",
+    "repair": "Restore what is damaged from copies, or leave it for a build to make again.",
     "resume": "Let builds go on after a rollback.",
     "rollback": "Make an earlier version the newest again, and put builds on hold.",
     "runs": "The runs of the pipeline and how they ended.",
@@ -171,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tell(f"error: the package {error.name!r} is not installed: {install(error.name or '')}", options.debug)
         return 2
     except Exception as error:
-        if (full := DiskFull.of(error, getattr(error, "filename", None) or "a file")) is not None:
+        if (full := DiskFull.of_any(error, temporary_folder())) is not None:
             _tell(f"error: {full}", options.debug)
             return full.exit_code
         _tell("" if options.debug else f"error: {type(error).__name__}: {error} (--debug shows where)", options.debug)

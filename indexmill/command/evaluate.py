@@ -22,7 +22,7 @@ from indexmill.command.options import (
 )
 from indexmill.command.reranker import reranking, reranking_of
 from indexmill.counted import counted
-from indexmill.errors import BadInput, ConfigurationError
+from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.extras import not_installed
 
 if TYPE_CHECKING:
@@ -328,6 +328,8 @@ def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | No
             yaml.dump(content, file)
         draft.replace(path)
     except (OSError, AttributeError, ValueError, yaml_errors.YAMLError) as error:
+        if (full := DiskFull.of(error, path)) is not None:
+            raise full from error
         raise ConfigurationError(f"{path}: the weights cannot be recorded: {error}") from error
     return path
 

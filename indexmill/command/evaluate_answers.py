@@ -19,7 +19,7 @@ from indexmill.command.model import filtering_of, model_of, prompts_of
 from indexmill.command.options import Options, parameters_by_method, table
 from indexmill.command.reranker import Reranking
 from indexmill.counted import counted
-from indexmill.errors import BadInput, ConfigurationError
+from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.evaluate import read_questions
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmUnusable
@@ -186,6 +186,8 @@ def make_questions_of(
         with file.open("x", encoding="utf-8") as opened:
             opened.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     except OSError as error:
+        if (full := DiskFull.of(error, file)) is not None:
+            raise full from error
         raise BadInput(f"{file}: cannot be written: {error.strerror or error}") from error
     spent = (found.input_tokens, found.output_tokens)
     if options.json:

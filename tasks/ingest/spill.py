@@ -626,12 +626,14 @@ def _spilled(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWr
             yield writer
         Path(temporary).replace(path)
     except OSError as error:
+        needed = "documents are spilled there: free about the size of the corpus, uncompressed"
+        if (
+            full := DiskFull.of(
+                error, path.parent, f"{needed}, and run again: nothing is lost, and the next run goes on"
+            )
+        ) is not None:
+            raise full from error
         said = f"cannot spill documents to {path.parent}: {error.strerror or error}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull(
-                f"{said}. Free some space there, about the size of the corpus, uncompressed, and run again: nothing is "
-                "lost, and the next run goes on"
-            ) from error
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT):
             raise StoreNotWritable(f"{said}. Permission is needed there") from error
         raise

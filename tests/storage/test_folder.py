@@ -256,6 +256,68 @@ def check_against_a_dictionary(store: FolderStore, operations: list[tuple[str, i
     assert {name: store.get(name) for name in expected} == expected
 
 
+# Repair
+
+
+def test_a_blob_is_restored_from_a_file_with_its_bytes_and_from_no_other(store: FolderStore, tmp_path: Path) -> None:
+    digest = store.put_blob(b"some bytes")
+    path, source = store.root / blob_path(digest), tmp_path / "copy"
+    source.write_bytes(b"some bytes")
+    for damage in (b"some byteS", b"", None):
+        path.unlink()
+        if damage is not None:
+            path.write_bytes(damage)
+        for other in (b"other bytes", None):
+            wrong = tmp_path / "wrong"
+            wrong.unlink(missing_ok=True)
+            if other is not None:
+                wrong.write_bytes(other)
+            assert not store.restore_blob(digest, wrong)
+            assert (path.read_bytes() if path.exists() else None) == damage
+        assert [name for name in store.list("blobs/") if name != blob_path(digest)] == []
+        assert store.restore_blob(digest, source)
+        assert store.get_blob(digest) == b"some bytes"
+    assert temporary(store) == []
+
+
+def test_only_a_damaged_blob_is_discarded(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = store.put_blob(b"some bytes")
+    path = store.root / blob_path(digest)
+    assert not store.discard_blob(digest)
+    assert store.get_blob(digest) == b"some bytes"
+    path.unlink()
+    assert not store.discard_blob(digest)
+    path.write_bytes(b"some byteS")
+    with monkeypatch.context() as patched:
+        patched.setattr("storage.folder.hash_file", refused)
+        assert not store.discard_blob(digest)
+    assert path.read_bytes() == b"some byteS"
+    assert store.discard_blob(digest)
+    assert not path.exists()
+    assert temporary(store) == []
+
+
+def refused(path: Path) -> tuple[str, int]:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def test_a_blob_that_another_restores_while_it_is_discarded_stays(store: FolderStore) -> None:
+    digest = store.put_blob(b"some bytes")
+    path = store.root / blob_path(digest)
+    path.unlink()
+    path.write_bytes(b"some byteS")
+
+    def restore(name: str) -> None:
+        if name == "discard":
+            faults.install(None)
+            store.put_blob(b"some bytes")
+
+    faults.install(restore)
+    assert store.discard_blob(digest)
+    assert store.get_blob(digest) == b"some bytes"
+    assert temporary(store) == []
+
+
 # Failures of the system below
 
 
@@ -340,13 +402,18 @@ def test_bytes_are_synced_before_they_get_their_name_and_the_name_after(
     assert done == ["sync file", "sync folder", "sync folder", "link work", "sync folder"]
 
 
-def test_a_file_system_without_hard_links_is_named(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["EPERM", "ENOSYS", "EOPNOTSUPP", "ENOTSUP", "EXDEV", "EMLINK"])
+def test_a_file_system_without_hard_links_is_named(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     def refuse(source: object, target: object) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
 
     monkeypatch.setattr(os, "link", refuse)
-    with pytest.raises(StoreNotWritable, match="hard links"):
-        store.create("work/a/b.json", b"")
+    for write in (lambda: store.create("work/a/b.json", b""), lambda: store.put_blob(b"bytes")):
+        with pytest.raises(StoreNotWritable, match=r"a file system with hard links; put it on another disk") as caught:
+            write()
+        assert str(store.root) in str(caught.value)
 
 
 def test_a_user_without_permission_reads_everything_and_is_told_that_writing_is_refused(

@@ -1,0 +1,127 @@
+"""Repairing a store: everything is read first, and the lease is held only where there is something to mend."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from flows.operation import operation
+from indexmill.command.versions import version_of
+from indexmill.folder import FolderReader
+from storage import refs, runs
+from storage.clock import Clock
+from storage.copies import Copy
+from storage.folder import open_store
+from storage.lease import acquire
+from storage.repair import Finding, damaged_blobs, needs, repair_blobs, repair_records, repair_store_file
+from tasks.report import Progress
+
+__all__ = ["Repaired", "repair"]
+
+_STAGE = "verify"
+_SAID = 64  # blobs between two words of progress
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """How a repair ended: what scripts read from `repair --json`."""
+
+    dry_run: bool
+    versions: tuple[int, ...]
+    """Those that were checked."""
+    blobs: int
+    """How many were read, and their length in bytes."""
+    bytes: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether readers and builds find now whatever they need of these versions."""
+        fine = ("dropped",) if self.dry_run else ("dropped", "restored")
+        return all(finding.outcome in fine for finding in self.findings)
+
+    @property
+    def outcomes(self) -> Mapping[str, int]:
+        """How many things there were of each outcome."""
+        return Counter(finding.outcome for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as one JSON object."""
+        return {
+            "dry_run": self.dry_run,
+            "whole": self.whole,
+            "versions": list(self.versions),
+            "blobs": self.blobs,
+            "bytes": self.bytes,
+            "findings": [
+                {
+                    "name": finding.name,
+                    "what": finding.what,
+                    "versions": list(finding.versions),
+                    "damage": finding.damage,
+                    "outcome": finding.outcome,
+                    "from": finding.source,
+                }
+                for finding in self.findings
+            ],
+        }
+
+
+def repair(
+    root: Path,
+    copies: Sequence[Copy] = (),
+    *,
+    version: str | None = None,
+    dry_run: bool = False,
+    progress: Progress,
+    clock: Clock = time.time,
+) -> Repaired:
+    """Read all that a version needs, or every version that is there, and restore or remove what is damaged.
+
+    version: a number, an alias or `newest`. A dry run changes nothing and takes no lease. Raises SnapshotNotFound where
+    there is no such version, CorruptBlob where the record of the newest version is damaged and no copy has it,
+    LeaseLost where another run is at work.
+    """
+    findings: list[Finding] = []
+    mended = repair_store_file(root, copies, apply=not dry_run)
+    if mended is not None:
+        findings.append(mended)
+        if dry_run:  # the rest can be read once that is restored
+            return Repaired(dry_run, (), 0, 0, tuple(findings))
+    store = open_store(root)
+    records = repair_records(store, copies, None)
+    if not dry_run and any(finding.outcome == "restored" for finding in records):
+        with acquire(store, runs.make_run_id(clock), clock=clock) as lease:
+            records = repair_records(store, copies, lease)
+    findings += records
+    if not any(finding.outcome == "restored" for finding in records):
+        refs.newest(store)  # says what is wrong with it
+    needed = needs(store, copies)
+    chosen = None if version is None else version_of(FolderReader(root), version)
+    digests = needed.of(chosen)
+    progress.begin(_STAGE, len(digests))
+    read: list[int] = []
+
+    def heard(size: int) -> None:
+        read.append(size)
+        if not len(read) % _SAID:
+            progress.advance(_STAGE, _SAID)
+
+    damaged = damaged_blobs(store, digests, heard)
+    progress.end(_STAGE, f"{len(digests)} blobs, {len(damaged)} damaged or missing")
+    if damaged and not dry_run:
+        details: dict[str, JsonValue] = {"version": chosen, "from": [str(copy) for copy in copies]}
+        with operation(store, "repair", details=details, clock=clock) as run:
+            blobs = repair_blobs(store, copies, damaged, needs(store, copies), run.lease)
+            run.done = bool(blobs)
+            run.report = {"repair": dict(Counter(finding.outcome for finding in blobs))}
+    else:
+        blobs = repair_blobs(store, copies, damaged, needs(store, copies), None)
+    versions = needed.versions if chosen is None else (chosen,)
+    return Repaired(dry_run, versions, len(digests), sum(read), tuple(findings + blobs))

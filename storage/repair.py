@@ -1,0 +1,272 @@
+"""Repair: find what of the kept versions is damaged, and bring it back from copies where they have it.
+
+`needs` tells which blobs the versions need, `damaged_blobs` reads each of them, and `repair_blobs` deals with those
+that are not whole: a copy's bytes take their place, or they are removed, so that the next build notices and makes again
+what it needs. Reading takes long and needs no lease; what changes something looks again, under the lease. A blob whose
+bytes are those of its digest is never removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError
+from indexmill.folder import check_store, hash_file, verified_blob
+from indexmill.layout import BRANCH, STORE_FILE, blob_path, number_of, ref_prefix, removal_name
+from indexmill.manifest import Manifest, Ref
+from storage.copies import Copy, read_record, record_names
+from storage.folder import FolderStore, replace_file
+from storage.gc import blobs_of
+from storage.lease import Lease
+from storage.lineage import Lineage
+
+__all__ = [
+    "Damage",
+    "Finding",
+    "Need",
+    "Needs",
+    "Outcome",
+    "damaged_blobs",
+    "needs",
+    "repair_blobs",
+    "repair_records",
+    "repair_store_file",
+]
+
+Damage = Literal["missing", "damaged", "unreadable"]
+"""Not there; other bytes than its digest says, or no such record; the system below cannot read it."""
+
+Outcome = Literal["restored", "rebuild", "dropped", "lost", "unreadable"]
+"""What becomes of something damaged.
+
+restored: from a copy. rebuild: the next build makes it again. dropped: no reader needs it, and a build that does makes
+it again. lost: only a copy has it. unreadable: left as it is, since the disk or its permissions may be at fault.
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it was published, and what was done about it, or would be."""
+
+    name: str
+    """Of the blob or record in the store."""
+    what: str
+    """What it is to its versions: the manifest, the lineage, an artifact, or a part."""
+    versions: tuple[int, ...]
+    damage: Damage
+    outcome: Outcome
+    source: str | None = None
+    """The copy that has it."""
+
+
+@dataclass
+class Need:
+    """What a blob is to the versions that need it."""
+
+    what: str
+    served: bool
+    """Whether readers of these versions need it; otherwise it is a part that builds alone read."""
+    versions: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The versions that are there, and the blobs they need by digest."""
+
+    versions: tuple[int, ...]
+    blobs: dict[str, Need]
+
+    def of(self, version: int | None) -> list[str]:
+        """The digests that a version needs, or all."""
+        return [digest for digest, need in self.blobs.items() if version is None or version in need.versions]
+
+
+def needs(store: FolderStore, copies: Sequence[Copy]) -> Needs:
+    """What the versions that are there need; manifests and lineages that are damaged here are read from copies.
+
+    Where no copy has one, nobody can tell what its version needs, and it may be any blob of the store.
+    """
+    found: dict[str, Need] = {}
+
+    def need(number: int, digest: str, what: str, *, served: bool) -> None:
+        known = found.setdefault(digest, Need(what, served))
+        known.served |= served
+        if number not in known.versions:
+            known.versions.append(number)
+
+    refs = _refs(store, copies)
+    for number, ref in refs.items():
+        need(number, ref.manifest, "the manifest", served=True)
+        data = _bytes(store, copies, ref.manifest)
+        if data is not None:
+            manifest = Manifest.from_bytes(data, f"{store.url}/{blob_path(ref.manifest)}")
+            need(number, manifest.lineage, "the lineage", served=True)
+            for artifact in manifest.artifacts:
+                need(number, artifact.digest, artifact.name, served=True)
+            data = _bytes(store, copies, manifest.lineage)
+        if data is None:
+            for digest, _ in blobs_of(store):
+                need(number, digest, "what it is nobody can tell", served=False)
+            continue
+        for part in Lineage.from_bytes(data, f"{store.url}, the lineage of version {number}").entries:
+            for output, digest in part.outputs.items():
+                need(number, digest, f"{output} of {part.stage} {part.shard}", served=False)
+    return Needs(tuple(refs), found)
+
+
+def damaged_blobs(store: FolderStore, digests: Iterable[str], read: Callable[[int], None]) -> dict[str, Damage]:
+    """Read blobs anew, each to its last byte; what is wrong with those that are not whole.
+
+    `read` is told the length of each, as it lies there.
+    """
+    found: dict[str, Damage] = {}
+    for digest in digests:
+        damage = _damage(store, digest)
+        if damage is not None:
+            found[digest] = damage
+        read(store.blob_size(digest) or 0)
+    return found
+
+
+def repair_blobs(
+    store: FolderStore, copies: Sequence[Copy], found: Iterable[str], needed: Needs, lease: Lease | None
+) -> list[Finding]:
+    """Restore damaged blobs from copies, or remove them; without a lease nothing changes, and it is told what would.
+
+    Each is looked at again: one that is whole by now, or that no version needs any more, is left out. Raises LeaseLost
+    once another run has taken over.
+    """
+    newest = needed.versions[-1] if needed.versions else 0
+    findings = []
+    for digest in found:
+        need = needed.blobs.get(digest)
+        damage = _damage(store, digest) if need is not None else None
+        if need is None or damage is None:
+            continue
+        if lease is not None:
+            lease.check()
+        source = _restore(store, copies, digest, apply=lease is not None)
+        outcome: Outcome
+        if source is not None:
+            outcome = "restored"
+        elif damage == "unreadable":
+            outcome = "unreadable"
+        else:
+            outcome = "rebuild" if newest in need.versions else "lost" if need.served else "dropped"
+            if damage == "missing" and outcome == "dropped":
+                continue
+            if damage == "damaged" and lease is not None and not store.discard_blob(digest):
+                continue
+        where = None if source is None else str(source)
+        findings.append(Finding(blob_path(digest), need.what, tuple(need.versions), damage, outcome, where))
+    return findings
+
+
+def repair_records(store: FolderStore, copies: Sequence[Copy], lease: Lease | None) -> list[Finding]:
+    """Restore damaged records of versions, aliases and the hold from copies of this store; without a lease, only look.
+
+    Raises LeaseLost once another run has taken over.
+    """
+    findings = []
+    for name in record_names(store.root):
+        damage: Damage
+        try:
+            read_record(store.root, name)
+            continue
+        except NotFound:
+            damage = "missing"
+        except CorruptBlob:
+            damage = "damaged"
+        except StoreError:
+            damage = "unreadable"
+        source, data = next(
+            ((copy, data) for copy in copies if (data := copy.record(store.root, name)) is not None), (None, b"")
+        )
+        if source is not None and lease is not None:
+            lease.check()
+            replace_file(store.root, name, data)
+        versions = (number_of(name) or 0,) if name.startswith(ref_prefix(BRANCH)) else ()
+        outcome: Outcome = "lost" if source is None else "restored"
+        findings.append(Finding(name, "the record", versions, damage, outcome, None if source is None else str(source)))
+    return findings
+
+
+def repair_store_file(root: Path, copies: Sequence[Copy], *, apply: bool) -> Finding | None:
+    """Restore what says that a folder is a store from a copy of it; None where nothing is wrong with it.
+
+    Raises what `check_store` does where no copy has it.
+    """
+    try:
+        check_store(root)
+    except (CorruptBlob, SnapshotNotFound):
+        for copy in copies:
+            if (data := copy.record(root, STORE_FILE)) is not None:
+                damage: Damage = "damaged" if (root / STORE_FILE).exists() else "missing"
+                if apply:
+                    replace_file(root, STORE_FILE, data)
+                return Finding(STORE_FILE, "the record", (), damage, "restored", str(copy))
+        raise
+    return None
+
+
+def _refs(store: FolderStore, copies: Sequence[Copy]) -> dict[int, Ref]:
+    """The versions that are there by number; of one whose record is damaged, what a copy says."""
+    found = {}
+    for name in record_names(store.root):
+        if not name.startswith(ref_prefix(BRANCH)) or store.look(removal_name(number_of(name) or 0)) is not None:
+            continue
+        for root in (store.root, *(copy.path for copy in copies if copy.record(store.root, name) is not None)):
+            with contextlib.suppress(StoreError):
+                ref = read_record(root, name)
+                if isinstance(ref, Ref):
+                    found[ref.version] = ref
+                    break
+    return found
+
+
+def _damage(store: FolderStore, digest: str) -> Damage | None:
+    """What is wrong with a blob, every byte of which is read; None if it is whole."""
+    try:
+        verified_blob(store.root, digest, again=True)
+    except CorruptBlob as error:
+        path = store.root / blob_path(digest)
+        if not os.path.lexists(path):
+            return "missing"
+        return "unreadable" if isinstance(error.__cause__, OSError) or not path.is_file() else "damaged"
+    return None
+
+
+def _restore(store: FolderStore, copies: Sequence[Copy], digest: str, *, apply: bool) -> Copy | None:
+    """Take a blob from the first copy that has it whole; which that is, None where none has."""
+    for copy in copies:
+        if (path := copy.blob(digest)) is None:
+            continue
+        if apply:
+            if store.restore_blob(digest, path):
+                return copy
+            continue
+        if _holds(path, digest):
+            return copy
+    return None
+
+
+def _holds(path: Path, digest: str) -> bool:
+    with contextlib.suppress(OSError, CorruptBlob):
+        return hash_file(path)[0] == digest
+    return False
+
+
+def _bytes(store: FolderStore, copies: Sequence[Copy], digest: str) -> bytes | None:
+    """The bytes of a small blob, from here or the first copy that has it whole."""
+    with contextlib.suppress(CorruptBlob):
+        return store.get_blob(digest)
+    for copy in copies:
+        path = copy.blob(digest)
+        if path is not None and _holds(path, digest):
+            return path.read_bytes()
+    return None
