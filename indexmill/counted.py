@@ -1,8 +1,17 @@
-"""A number and what it counts, as a message says it: "1 document", "1,200 documents"."""
+"""A number and what it counts, as a message says it: "1 document", "1,200 documents", "1.23 MB"."""
 
 from __future__ import annotations
 
-__all__ = ["counted"]
+__all__ = ["byte_size", "counted"]
+
+
+def byte_size(length: int) -> str:
+    """A number of bytes as people read it: `1.23 MB`."""
+    amount, units = float(length), ["B", "kB", "MB", "GB", "TB"]
+    while amount >= 999.5 and len(units) > 1:
+        amount /= 1000
+        units.pop(0)
+    return f"{amount:.3g} {units[0]}"
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:

@@ -8,10 +8,12 @@ from typing import Literal
 import pyarrow.parquet as pq
 from pydantic import JsonValue
 
+from indexmill.counted import byte_size
 from indexmill.errors import CorruptBlob, StoreError
 from indexmill.layout import BRANCH, blob_path
 from indexmill.manifest import Artifact, Manifest, Ref, describe_table
 from indexmill.packs import open_pack
+from indexmill.regular_files import MANIFEST_BYTES
 from storage.lease import Lease
 from storage.protocol import Store
 from storage.refs import commit
@@ -68,11 +70,18 @@ def publish(
 ) -> Ref:
     """Make a snapshot visible: check that its blobs are there, keep its manifest, create its ref.
 
-    Raises CorruptBlob if a blob is missing or has another length, LeaseLost if another run took over or published
-    first. Until the ref exists, no reader can see anything of it; calling again after a crash is safe.
+    Raises CorruptBlob if a blob is missing or has another length, StoreError for a manifest that is too long for
+    readers, LeaseLost if another run took over or published first. Until the ref exists, no reader can see anything of
+    it; calling again after a crash is safe.
     """
     lease.check()
     check_whole(store, manifest)
-    digest = store.put_blob(manifest.to_bytes())
+    data = manifest.to_bytes()
+    if len(data) > MANIFEST_BYTES:
+        raise StoreError(
+            f"the manifest has {byte_size(len(data))}, more than the {byte_size(MANIFEST_BYTES)} that readers take; "
+            "nothing was published: larger shards (shards.document_tokens) make fewer artifacts"
+        )
+    digest = store.put_blob(data)
     lease.check()
     return commit(store, digest, parent, lease.epoch, lease.run_id, created, cost or {}, note, branch=branch)
