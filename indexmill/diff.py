@@ -26,7 +26,8 @@ from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import SnapshotNotFound
 from indexmill.folder import FolderReader
 from indexmill.manifest import Artifact, Manifest, Ref
-from indexmill.snapshot import Snapshot, read_table
+from indexmill.snapshot import Snapshot
+from indexmill.tables import read_table
 
 __all__ = ["Difference", "Documents", "Entities", "Sizes", "compare", "diff"]
 
@@ -237,7 +238,7 @@ def _groups(a: Snapshot, b: Snapshot, table: str) -> Groups:
 
 def _read(snapshot: Snapshot, shards: Sequence[Artifact], *columns: str) -> list[pa.Array]:
     """Columns of some shards, one after the other; empty texts where there is no shard."""
-    tables = [read_table(snapshot.file(shard.name), shard.name, columns) for shard in shards]
+    tables = [read_table(snapshot.file(shard.name), shard, columns) for shard in shards]
     if not tables:
         return [pa.array([], pa.string()) for _ in columns]
     table = pa.concat_tables(tables)

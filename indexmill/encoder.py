@@ -24,7 +24,7 @@ def open_encoder(snapshot: Snapshot) -> Embedder:
 
     It is, in this order, the artifacts ``encoder/*`` that the snapshot carries, or the deterministic double, or the
     model that the manifest names, if its files are installed here and are the same to the digest. Raises
-    ModelUnavailable where there is none, telling how to do without.
+    ModelUnavailable where there is none, telling how to do without, CorruptBlob where what it carries cannot be used.
     """
     named = snapshot.manifest.models.get("encoder")
     made_by: dict[str, Any] = named if isinstance(named, dict) else {}
@@ -32,11 +32,14 @@ def open_encoder(snapshot: Snapshot) -> Embedder:
     precision = str(made_by.get("precision", "auto"))
     try:
         if carried:
+            from indexmill.models.encoder_checks import check_encoder_files, encoder_errors
             from indexmill.models.openvino_encoder import OpenVINOEmbedder
 
             files = {name: snapshot.file(artifact.name) for name, artifact in carried.items()}
-            # bf16 agrees with f32 to four digits, so a processor without it may still encode questions.
-            return OpenVINOEmbedder.open(files, precision="f32" if precision == "f32" else "auto", streams=STREAMS)
+            check_encoder_files(files)
+            with encoder_errors(snapshot.path):
+                # bf16 agrees with f32 to four digits, so a processor without it may still encode questions.
+                return OpenVINOEmbedder.open(files, precision="f32" if precision == "f32" else "auto", streams=STREAMS)
         if made_by.get("backend") == "hash":
             from indexmill.models.embedder import HashEmbedder
 

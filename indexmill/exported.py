@@ -5,17 +5,22 @@
     families/<artifact>            arrays and files of the index families
     <artifact>                     other arrays and files, under their own names
 
-The names come from the manifest's artifacts, which are plain relative paths, and the bytes are those of the blobs.
+The names come from the manifest's artifacts, which are plain relative paths, and the bytes are those of the blobs. A
+link in the folder may lead elsewhere within it, not out of it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+from io import BufferedReader
 from pathlib import Path
 
+from indexmill.counted import byte_size
 from indexmill.errors import CorruptBlob
 from indexmill.forks import Lock
 from indexmill.manifest import Artifact, Manifest
+from indexmill.regular_files import MANIFEST_BYTES, open_regular
 
 __all__ = ["MANIFEST_FILE", "ExportedFolder", "exported_name", "is_exported"]
 
@@ -32,7 +37,7 @@ def exported_name(artifact: Artifact, manifest: Manifest) -> str:
 
 def is_exported(path: Path) -> bool:
     """Whether a folder is an exported snapshot, not a store."""
-    return (path / MANIFEST_FILE).is_file()
+    return (path / MANIFEST_FILE).exists()
 
 
 class ExportedFolder:
@@ -42,7 +47,8 @@ class ExportedFolder:
         self._path = path
         where = path / MANIFEST_FILE
         try:
-            data = where.read_bytes()
+            with self._open(where, MANIFEST_BYTES) as file:
+                data = file.read(MANIFEST_BYTES)
         except OSError as error:
             raise CorruptBlob(f"{where}: cannot be read: {error.strerror or error}") from error
         self.manifest = Manifest.from_bytes(data, str(where))
@@ -60,7 +66,13 @@ class ExportedFolder:
 
     def _check(self, path: Path, artifact: Artifact) -> None:
         try:
-            with path.open("rb") as file:
+            with self._open(path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != artifact.bytes:
+                    raise CorruptBlob(
+                        f"{path}: has {byte_size(size)} ({size} bytes); the manifest says {artifact.bytes}: "
+                        "export the snapshot again"
+                    )
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise CorruptBlob(
@@ -70,3 +82,9 @@ class ExportedFolder:
             raise CorruptBlob(
                 f"{path}: has the SHA-256 {digest}; the manifest says {artifact.digest}: export the snapshot again"
             )
+
+    def _open(self, path: Path, most: int | None = None) -> BufferedReader:
+        """A regular file of the folder; raises CorruptBlob for any other, and for a link that leaves the folder."""
+        if not path.resolve().is_relative_to(self._path.resolve()):
+            raise CorruptBlob(f"{path}: is a link that leads out of the folder: export the snapshot again")
+        return open_regular(path, most)

@@ -33,6 +33,7 @@ from indexmill.layout import (
     run_name,
 )
 from indexmill.manifest import Alias, Candidate, Hold, Manifest, Ref, Removal
+from indexmill.regular_files import BLOB_BYTES, MANIFEST_BYTES, RECORD_BYTES, open_regular, read_regular
 
 __all__ = [
     "BLOB_ADVICE",
@@ -57,7 +58,7 @@ def check_store(root: Path) -> None:
     """
     path = root / STORE_FILE
     try:
-        data = path.read_bytes()
+        data = read_regular(path, RECORD_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         if _is_empty(root):
             raise SnapshotNotFound(
@@ -81,11 +82,11 @@ def check_store(root: Path) -> None:
         )
 
 
-def read_name(root: Path, name: str) -> bytes:
-    """The bytes of a named record; NotFound if there is none, StoreError if it cannot be read."""
+def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:
+    """The bytes of a named record; NotFound if there is none, StoreError if it cannot be read or has over ``most``."""
     path = root / check_name(name)
     try:
-        return path.read_bytes()
+        return read_regular(path, most)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"{root} holds no {name}") from None
     except OSError as error:
@@ -93,8 +94,8 @@ def read_name(root: Path, name: str) -> bytes:
 
 
 def hash_file(path: Path) -> tuple[str, int]:
-    """The SHA-256 and the length of a file."""
-    with path.open("rb") as file:
+    """The SHA-256 and the length of a regular file; CorruptBlob for any other."""
+    with open_regular(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return digest, file.tell()
 
@@ -128,11 +129,14 @@ def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bo
     return path
 
 
-def blob_bytes(root: Path, digest: str) -> bytes:
-    """The bytes of a small blob, checked against its digest; CorruptBlob if they are missing or damaged."""
+def blob_bytes(root: Path, digest: str, most: int = BLOB_BYTES) -> bytes:
+    """The bytes of a small blob, checked against its digest.
+
+    Raises CorruptBlob if they are missing or damaged, or more than ``most``.
+    """
     path = root / blob_path(digest)
     try:
-        data = path.read_bytes()
+        data = read_regular(path, most)
     except (FileNotFoundError, NotADirectoryError):
         raise CorruptBlob(f"{path} is missing; {BLOB_ADVICE}") from None
     except OSError as error:
@@ -205,7 +209,7 @@ class FolderReader:
         """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
         name = ref_name(branch, version) if version >= 1 else ""
         try:
-            data = read_name(self.root, name) if name else b""
+            data = read_name(self.root, name, RECORD_BYTES) if name else b""
         except NotFound:
             name = ""
         if not name:
@@ -268,7 +272,7 @@ class FolderReader:
         """The versions that are no longer there, with the records that say so."""
         names = {number: removal_name(number) for number in self._numbers(removal_prefix())}
         return {
-            number: Removal.from_bytes(read_name(self.root, name), str(self.root / name))
+            number: Removal.from_bytes(read_name(self.root, name, RECORD_BYTES), str(self.root / name))
             for number, name in names.items()
         }
 
@@ -276,7 +280,7 @@ class FolderReader:
         """Raise SnapshotNotFound, saying why, if a version was collected or withdrawn."""
         name = removal_name(version)
         try:
-            data = read_name(self.root, name)
+            data = read_name(self.root, name, RECORD_BYTES)
         except NotFound:
             return
         removal = Removal.from_bytes(data, str(self.root / name))
@@ -309,7 +313,7 @@ class FolderReader:
         if not numbers:
             return None
         name = alias_name(alias, numbers[-1])
-        return Alias.from_bytes(read_name(self.root, name), str(self.root / name)).version
+        return Alias.from_bytes(read_name(self.root, name, RECORD_BYTES), str(self.root / name)).version
 
     def hold(self) -> Hold | None:
         """The hold in force, under which builds are refused; None where there is none."""
@@ -317,7 +321,7 @@ class FolderReader:
         if not numbers:
             return None
         name = hold_name(numbers[-1])
-        newest = Hold.from_bytes(read_name(self.root, name), str(self.root / name))
+        newest = Hold.from_bytes(read_name(self.root, name, RECORD_BYTES), str(self.root / name))
         return newest if newest.held else None
 
     def resolve(self, version: int | None = None, alias: str | None = None) -> Ref:
@@ -351,7 +355,7 @@ class FolderReader:
         """
         try:
             name = run_name(run, "end")
-            ended = Candidate.from_bytes(read_name(self.root, name), str(self.root / name))
+            ended = Candidate.from_bytes(read_name(self.root, name, MANIFEST_BYTES), str(self.root / name))
         except (NotFound, ValueError):
             raise SnapshotNotFound(
                 f"{self.root} knows no run {run} that has ended; `indexmill runs` lists them"
@@ -367,13 +371,9 @@ class FolderReader:
         """The path of a blob, checked against its digest on first use in this process; CorruptBlob otherwise."""
         return verified_blob(self.root, digest, size)
 
-    def blob_bytes(self, digest: str) -> bytes:
-        """The bytes of a small blob, checked against the digest."""
-        return blob_bytes(self.root, digest)
-
     def manifest(self, digest: str) -> Manifest:
         """The manifest of this digest.
 
         Raises CorruptBlob if it is missing or damaged, UnsupportedFormat if it needs a newer reader.
         """
-        return Manifest.from_bytes(self.blob_bytes(digest), f"{self.root / blob_path(digest)}")
+        return Manifest.from_bytes(blob_bytes(self.root, digest, MANIFEST_BYTES), f"{self.root / blob_path(digest)}")

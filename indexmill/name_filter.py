@@ -78,10 +78,10 @@ def open_name_filter(snapshot: Snapshot) -> NameFilter | None:
     def read() -> Iterator[tuple[Bytes, Rows]]:
         import pyarrow as pa
 
-        from indexmill.snapshot import read_table
+        from indexmill.tables import read_table
 
         for shard in shards:
-            names = read_table(snapshot.file(shard.name), shard.name, ["name"]).column("name").combine_chunks()
+            names = read_table(snapshot.file(shard.name), shard, ["name"]).column("name").combine_chunks()
             _, bounds, text = pa.concat_arrays(
                 [names.cast(pa.large_string())]
             ).buffers()  # begins where its buffer does

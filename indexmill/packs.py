@@ -31,6 +31,7 @@ from pydantic import JsonValue
 from indexmill.canonical import canonical_json
 from indexmill.errors import CorruptBlob
 from indexmill.layout import check_name
+from indexmill.regular_files import open_regular
 
 __all__ = ["DTYPES", "Pack", "PackWriter", "open_pack", "pack_size", "write_pack"]
 
@@ -259,7 +260,7 @@ def open_pack(path: Path) -> Pack:
     Raises CorruptBlob if the file is not a pack to the last byte of its layout; nothing in it is ever executed.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             prefix = file.read(_PREFIX.size)

@@ -7,7 +7,8 @@ read once per shard and only in the columns that retrieval needs; arrays are map
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import BadInput, CorruptBlob, NotFound, SnapshotNotFound, StoreError
+from indexmill.errors import BadInput, CorruptBlob, IndexmillError, NotFound, SnapshotNotFound, StoreError
 from indexmill.forks import Lock
 from indexmill.hits import Hit
 from indexmill.manifest import Artifact, Manifest, Ref
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from indexmill.models.llm import LLM
     from indexmill.models.reranker import Reranker
     from indexmill.name_filter import NameFilter
+    from indexmill.packs import Pack
     from indexmill.retrieve.bm25 import TermIndex
     from indexmill.retrieve.communities import Communities
     from indexmill.retrieve.heterograph_nodes import HeterographNodes
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.passages import Passages
     from indexmill.retrieve.summaries import Summaries
 
-__all__ = ["Blobs", "Snapshot", "open_candidate", "open_manifest", "open_snapshot", "read_table"]
+__all__ = ["Blobs", "Snapshot", "open_candidate", "open_manifest", "open_snapshot", "sound"]
 
 T = TypeVar("T")
 
@@ -61,6 +63,20 @@ class Blobs(Protocol):
     def open_local(self, artifact: Artifact) -> Path:
         """The artifact's file, its bytes checked on first use; raises CorruptBlob."""
         ...
+
+
+@contextmanager
+def sound(path: Path, what: str) -> Iterator[None]:
+    """Raise CorruptBlob where code that reads artifacts raises what artifacts that do not fit together cause."""
+    try:
+        yield
+    except IndexmillError:
+        raise
+    except (ValueError, TypeError, LookupError, ArithmeticError, NotImplementedError, MemoryError) as error:
+        raise CorruptBlob(
+            f"{path}: the snapshot's {what} cannot be used: its artifacts do not fit together "
+            f"({type(error).__name__}: {error}); check them with `indexmill verify`, or open another copy or version"
+        ) from error
 
 
 class Snapshot:
@@ -77,7 +93,7 @@ class Snapshot:
         self.helpers = helpers
         self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
         self._lock = Lock()
-        self._made: dict[object, Any] = {}
+        self._made: dict[str | tuple[str, ...], Any] = {}
         self._closed = False
 
     @property
@@ -177,11 +193,12 @@ class Snapshot:
         encode = self.encode if given is None else None
         asking = Asked(texts, used, encode, allowed, explain, [named[i] for i in chosen] if named else ())
         wanted = k if rerank is None else max(k, depth)
-        if self.helpers is None:
-            answers = retriever.search(asking, wanted)
-        else:
-            name = method or self.default_method
-            answers = self.helpers.search(retriever, name, parameters or {}, asking, wanted, self.version)
+        name = method or self.default_method
+        with sound(self.path, f"method {name}"):
+            if self.helpers is None:
+                answers = retriever.search(asking, wanted)
+            else:
+                answers = self.helpers.search(retriever, name, parameters or {}, asking, wanted, self.version)
         if rerank is not None:
             answers = [found[:k] for found in reranked(rerank, texts, answers, depth, explain)]
         for i, found in zip(chosen, answers, strict=True):
@@ -289,10 +306,15 @@ class Snapshot:
 
         Raises ModelUnavailable where that encoder cannot be opened here.
         """
+        from indexmill.models.encoder_checks import encoder_errors
+
         texts = [check_question(question) for question in questions]
         if not texts:
             return np.empty((0, self.dimensions or 0), dtype=np.float32)
-        return check_vectors(self.encoder().encode(texts), len(texts), self.dimensions)
+        encoder = self.encoder()
+        with encoder_errors(self.path):
+            vectors = encoder.encode(texts)
+        return check_vectors(vectors, len(texts), self.dimensions)
 
     def encoder(self) -> Embedder:
         """The encoder of questions; raises ModelUnavailable where it cannot be opened here."""
@@ -312,7 +334,9 @@ class Snapshot:
         from indexmill.filters import Filter
         from indexmill.retrieve.masks import Masks
 
-        mask = self._once("masks", lambda: Masks(self)).mask(Filter.of(where))
+        masks, chosen = self._once("masks", lambda: Masks(self)), Filter.of(where)
+        with sound(self.path, "metadata of documents"):
+            mask = masks.mask(chosen)
         return None if mask.all() else mask
 
     # Artifacts
@@ -335,20 +359,33 @@ class Snapshot:
         """A table, its shards one after the other; all columns unless some are named. Raises NotFound, CorruptBlob."""
         import pyarrow as pa
 
+        from indexmill.tables import read_table
+
         shards = [shard for shard in self.shards(name) if shard.kind == "table"]
         if not shards:
             known = sorted({one.name.split("/")[0] for one in self.manifest.artifacts if one.kind == "table"})
             raise NotFound(f"{self.path}: the snapshot has no table {name!r}; it has {', '.join(known) or 'none'}")
-        return pa.concat_tables([read_table(self.file(shard.name), shard.name, columns) for shard in shards])
+        return pa.concat_tables([read_table(self.file(shard.name), shard, columns) for shard in shards])
 
     def arrays(self, name: str) -> Mapping[str, npt.NDArray[Any]]:
         """The arrays of one artifact by name, mapped read-only. Raises NotFound, CorruptBlob."""
-        from indexmill.packs import open_pack
-
         artifact = self.artifact(name)
         if artifact.kind != "arrays":
             raise NotFound(f"{self.path}: the artifact {name!r} is of the kind {artifact.kind!r}; expected arrays")
-        return self._once(("arrays", name), lambda: open_pack(self.file(name)))
+        return self._once(("arrays", name), lambda: self._open_arrays(artifact))
+
+    def _open_arrays(self, artifact: Artifact) -> Pack:
+        """The arrays of an artifact; raises CorruptBlob where they are not what its name and the manifest say."""
+        from indexmill.pack_checks import check_arrays, sizes_of
+        from indexmill.packs import open_pack
+
+        path = self.file(artifact.name)
+        pack = open_pack(path)
+        if artifact.schema_ is not None and pack.schema != artifact.schema_:
+            raise CorruptBlob(f"{path}: {artifact.name!r} has not the arrays that the manifest says")
+        if problem := check_arrays(artifact.name, pack, sizes_of(self.manifest, artifact.name)):
+            raise CorruptBlob(f"{path}: the arrays {artifact.name!r} cannot be used: {problem}")
+        return pack
 
     def file(self, name: str) -> Path:
         """The verified local file of an artifact. Raises NotFound, CorruptBlob."""
@@ -450,7 +487,7 @@ class Snapshot:
     def __repr__(self) -> str:
         return f"<Snapshot version {self.version} of {str(self.path)!r}>"
 
-    def _once(self, key: object, make: Callable[[], T]) -> T:
+    def _once(self, key: str | tuple[str, ...], make: Callable[[], T]) -> T:
         """What ``make`` returned the first time it was called for this key."""
         made = self._made.get(key)
         if made is None:
@@ -458,7 +495,8 @@ class Snapshot:
                 self._check_open()
                 made = self._made.get(key)
                 if made is None:
-                    made = self._made[key] = make()
+                    with sound(self.path, key if isinstance(key, str) else " ".join(map(str, key))):
+                        made = self._made[key] = make()
         return cast(T, made)
 
     def _check_open(self) -> None:
@@ -530,18 +568,3 @@ class _StoreBlobs:
             if self._version is not None:  # it may have been removed while it was open, before this was first used
                 self._store.check_there(self._version)
             raise
-
-
-def read_table(path: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a Parquet file, all columns or some; raises CorruptBlob where it is none or lacks a column."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path, memory_map=True) as file:
-            missing = [column for column in columns or () if column not in file.schema_arrow.names]
-            if missing:
-                raise CorruptBlob(f"{path}: the table {name!r} lacks the columns {missing}")
-            return file.read(columns=None if columns is None else list(columns))
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptBlob(f"{path}: the table {name!r} cannot be read as Parquet: {error}") from error

@@ -16,6 +16,7 @@ from indexmill.errors import IndexmillError, StoreError
 from indexmill.folder import FolderReader, blob_bytes, verified_blob
 from indexmill.manifest import Artifact, Manifest, Ref, describe_table
 from indexmill.packs import open_pack
+from indexmill.regular_files import MANIFEST_BYTES
 
 __all__ = ["Problem", "Verification", "check_artifacts", "verify"]
 
@@ -74,7 +75,7 @@ def verify(store: FolderReader, version: int | None = None) -> Verification:
         return Verification(number, None, 0, 0, (Problem("ref", str(error)),))
     problems = list(_check_ref(store, ref))
     try:
-        data = blob_bytes(store.root, ref.manifest)
+        data = blob_bytes(store.root, ref.manifest, MANIFEST_BYTES)
         manifest = store.manifest(ref.manifest)
     except StoreError as error:
         return Verification(number, ref.manifest, 0, 0, (*problems, Problem("manifest", str(error))))

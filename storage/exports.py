@@ -25,6 +25,7 @@ from indexmill.exported import MANIFEST_FILE, exported_name
 from indexmill.folder import BLOB_ADVICE
 from indexmill.layout import blob_path, export_name, export_prefix, number_of
 from indexmill.manifest import Artifact, Digest, Manifest, Record, Timestamp, Word
+from indexmill.regular_files import open_regular
 from storage.faults import fault_point, write_all
 from storage.folder import FolderStore, sync_folder
 from storage.protocol import Store
@@ -163,7 +164,7 @@ def _copy(blob: Path, path: Path, artifact: Artifact) -> None:
     hashed = hashlib.sha256()
     with contextlib.ExitStack() as stack:
         try:
-            source = stack.enter_context(blob.open("rb"))
+            source = stack.enter_context(open_regular(blob, artifact.bytes))
         except OSError as error:
             raise CorruptBlob(f"{blob}, the artifact {artifact.name!r}, cannot be read: {error.strerror}") from error
         with _writing(path), _new_file(path) as descriptor:

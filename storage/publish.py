@@ -14,10 +14,12 @@ from typing import Literal
 import pyarrow.parquet as pq
 from pydantic import JsonValue
 
+from indexmill.counted import byte_size
 from indexmill.errors import CorruptBlob, LeaseLost, StoreError, VersionWithdrawn
 from indexmill.layout import BRANCH, blob_path
 from indexmill.manifest import Artifact, Manifest, Ref, Removal, describe_table
 from indexmill.packs import open_pack
+from indexmill.regular_files import MANIFEST_BYTES
 from storage import deletions, lineage, refs
 from storage.lease import Lease
 from storage.protocol import Store
@@ -74,13 +76,20 @@ def publish(
 ) -> Ref:
     """Make a snapshot visible: check that its blobs are there, keep its manifest, create its ref, look once more.
 
-    Raises CorruptBlob if a blob is missing or has another length, LeaseLost if another run took over, published first
-    or may be removing blobs of it, VersionWithdrawn if that came out after the ref was there. Until the ref exists, no
-    reader can see anything of it; calling again after a crash is safe.
+    Raises CorruptBlob if a blob is missing or has another length, StoreError for a manifest that is too long for
+    readers, LeaseLost if another run took over, published first or may be removing blobs of it, VersionWithdrawn if that
+    came out after the ref was there. Until the ref exists, no reader can see anything of it; calling again after a crash
+    is safe.
     """
     lease.check()
-    digest = store.put_blob(manifest.to_bytes())
-    at_hand = {digest: manifest.to_bytes()}
+    data = manifest.to_bytes()
+    if len(data) > MANIFEST_BYTES:
+        raise StoreError(
+            f"the manifest has {byte_size(len(data))}, more than the {byte_size(MANIFEST_BYTES)} that readers take; "
+            "nothing was published: larger shards (shards.document_tokens) make fewer artifacts"
+        )
+    digest = store.put_blob(data)
+    at_hand = {digest: data}
     needed = {digest, manifest.lineage, *(artifact.digest for artifact in manifest.artifacts)}
     with contextlib.suppress(CorruptBlob):  # `check_whole` or `verify` say so
         read = lineage.read(store, manifest.lineage)

@@ -48,7 +48,7 @@ def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
-    from indexmill.command.show import size
+    from indexmill.counted import byte_size
 
     a, b = found["a"], found["b"]
     lines = [f"version {a['version']}, {a['created'][:19]}  ->  version {b['version']}, {b['created'][:19]}"]
@@ -66,7 +66,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     for kind, names in found["entity_names"].items():
         lines += _listed(kind, names, found["entities"][kind])
     sizes = found["bytes"]
-    lines.append(f"size       {size(sizes['a'])} -> {size(sizes['b'])}, {size(sizes['new'])} of it new")
+    lines.append(f"size       {byte_size(sizes['a'])} -> {byte_size(sizes['b'])}, {byte_size(sizes['new'])} of it new")
     spent = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in found["cost"].items())
     lines += [f"cost       {spent}"] if spent else []
     lines += _families(found["families"], a["version"], b["version"])

@@ -105,7 +105,7 @@ def statistics(snapshot: Snapshot) -> dict[str, Any]:
 
 def listing(told: dict[str, Any]) -> str:
     """The statistics of a heterograph as text."""
-    from indexmill.command.show import size
+    from indexmill.counted import byte_size
 
     count = max(told["all_nodes"], 1)
     rows = [
@@ -113,13 +113,13 @@ def listing(told: dict[str, Any]) -> str:
             f"{kind} {_NAMED[kind]}",
             f"{one['nodes']:,}",
             f"{one['nodes'] / count:.1%}",
-            size(one["texts"]) if kind in _TEXTS else "-",
-            size(one["vectors"]) if kind in _VECTORS else "-",
+            byte_size(one["texts"]) if kind in _TEXTS else "-",
+            byte_size(one["vectors"]) if kind in _VECTORS else "-",
         ]
         for kind, one in told["nodes"].items()
     ]
     each = "-" if told["edges_per_node"] is None else f"{told['edges_per_node']:g}"
-    stored = {what: size(length) for what, length in told["storage"].items()}
+    stored = {what: byte_size(length) for what, length in told["storage"].items()}
     counted = f"{told['all_nodes']:,} nodes and {told['all_edges']:,} edges, {each} a node"
     lines = [
         table(["kind", "nodes", "share", "texts", "vectors"], rows),

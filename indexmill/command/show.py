@@ -12,14 +12,14 @@ from indexmill.command import tree as of_summaries
 from indexmill.command.evaluate import communities_table
 from indexmill.command.options import Options, candidate, common, opened, table
 from indexmill.command.same_as import listing, pairs
-from indexmill.counted import counted
+from indexmill.counted import byte_size, counted
 from indexmill.errors import BadInput
 from indexmill.printable import one_line
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
-__all__ = ["command", "size", "summary"]
+__all__ = ["command", "summary"]
 
 
 @click.command("show")
@@ -133,7 +133,7 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
         }
         if name == "heterograph" and name in shown:  # counted below
             counts = {what: number for what, number in counts.items() if what == "stand_ins"}
-        told = [_counted(counts), size(length) if length else ""]
+        told = [_counted(counts), byte_size(length) if length else ""]
         lines += ["", "  ".join([name, *(part for part in told if part)])]
         if family["history_dependent"]:
             lines.append("  depends on the snapshot before it")
@@ -147,7 +147,7 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
             one["name"],
             one["kind"],
             "-" if one["rows"] is None else f"{one['rows']:,}",
-            size(one["bytes"]),
+            byte_size(one["bytes"]),
             one["digest"][:12],
         ]
         for one in shown["artifacts"]
@@ -157,7 +157,7 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
         "",
         table(["artifact", "kind", "rows", "size", "digest"], rows),
         "",
-        f"{counted(len(rows), 'artifact')}, {size(total)}",
+        f"{counted(len(rows), 'artifact')}, {byte_size(total)}",
     ]
     return "\n".join(lines)
 
@@ -168,12 +168,3 @@ def _counted(counts: dict[str, int]) -> str:
 
 def _value(value: Any) -> str:
     return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True))
-
-
-def size(length: int) -> str:
-    """A number of bytes as people read it: `1.23 MB`."""
-    amount, units = float(length), ["B", "kB", "MB", "GB", "TB"]
-    while amount >= 999.5 and len(units) > 1:
-        amount /= 1000
-        units.pop(0)
-    return f"{amount:.3g} {units[0]}"

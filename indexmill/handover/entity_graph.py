@@ -43,11 +43,11 @@ def check_extraction(manifest: Manifest, where: object) -> None:
 
 def pieces(snapshot: Snapshot, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
     """Some columns of a table, a shard at a time, each with the row that its first is in all shards."""
-    from indexmill.snapshot import read_table
+    from indexmill.tables import read_table
 
     row = 0
     for artifact in snapshot.shards(name):
-        table = read_table(snapshot.file(artifact.name), artifact.name, columns)
+        table = read_table(snapshot.file(artifact.name), artifact, columns)
         yield row, table
         row += len(table)
 
@@ -56,11 +56,11 @@ def paired(
     snapshot: Snapshot, name: str, columns: Sequence[str], other: str, others: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table, pa.Table]]:
     """As `pieces`, with the same shard of another table beside each. Raises NotFound where there is none."""
-    from indexmill.snapshot import read_table
+    from indexmill.tables import read_table
 
     labels = [artifact.name.removeprefix(name) for artifact in snapshot.shards(name)]
     for label, (row, table) in zip(labels, pieces(snapshot, name, columns), strict=True):
-        yield row, table, read_table(snapshot.file(other + label), other + label, others)
+        yield row, table, read_table(snapshot.file(other + label), snapshot.artifact(other + label), others)
 
 
 def whole(snapshot: Snapshot, name: str, *columns: str) -> dict[str, pa.Array]:

@@ -151,12 +151,7 @@ def _looked_up(wanted: pa.ChunkedArray, ids: pa.ChunkedArray, values: pa.Chunked
 
 def _row_groups(snapshot: Snapshot, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Some columns of a table that is one file, a row group at a time. Raises NotFound, CorruptBlob."""
-    import pyarrow.parquet as pq
+    from indexmill.tables import row_groups
 
-    path = snapshot.file(name)
-    try:
-        with pq.ParquetFile(path, memory_map=True) as file:
-            for number in range(file.num_row_groups):
-                yield file.read_row_group(number, columns=list(columns)).select(list(columns))
-    except (pa.ArrowException, KeyError, OSError) as error:
-        raise CorruptBlob(f"{path}: the table {name!r} cannot be read as Parquet: {error}") from error
+    for table in row_groups(snapshot.file(name), snapshot.artifact(name), columns):
+        yield table.select(list(columns))

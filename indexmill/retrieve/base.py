@@ -202,14 +202,17 @@ class PassageRetriever(ABC):
 def parameters_of(snapshot: Snapshot, family: str, known: type[P]) -> P:
     """The parameters of a family as the snapshot was published with, a dataclass; defaults where it names none.
 
-    Raises ConfigurationError for one that is not known here.
+    Raises ConfigurationError for one that is not known here, or has a value that it cannot have.
     """
     entry = snapshot.manifest.families.get(family)
     given: dict[str, Any] = {} if entry is None else dict(entry.parameters)
     unknown = sorted(set(given) - set(signature(known).parameters))
     if unknown:
         raise ConfigurationError(f"{snapshot.path}: {family} has no parameters {unknown}; install a newer indexmill")
-    return known(**given)
+    try:
+        return settled(known(), given, f"{snapshot.path}: the manifest's parameters of {family}:")
+    except BadInput as error:
+        raise ConfigurationError(f"{error}; open a snapshot that a build published") from error
 
 
 def settled(setting: P, given: Mapping[str, object], argument: str = "parameters=") -> P:

@@ -224,9 +224,10 @@ class Masks:
         return [*DOCUMENT_FIELDS, *shown, *(["..."] if len(names) > len(shown) else [])]
 
     def _table(self, name: str, column: str) -> Any:
-        from indexmill.snapshot import read_table
+        from indexmill.tables import read_table
 
-        return read_table(self._snapshot.file(name), name, [column]).column(column).combine_chunks()
+        artifact = self._snapshot.artifact(name)
+        return read_table(self._snapshot.file(name), artifact, [column]).column(column).combine_chunks()
 
 
 def _texts(column: Any) -> Iterator[tuple[int, list[Any]]]:

@@ -57,11 +57,11 @@ class Passages:
     @cached_property
     def documents(self) -> npt.NDArray[np.int64]:
         """``(n_passages,)``, a number for the document of every passage: all passages of one document have the same."""
-        from indexmill.snapshot import read_table
+        from indexmill.tables import read_table
 
         first, found = 0, [np.empty(0, dtype=np.int64)]
         for artifact in self._rows.tables:
-            table = read_table(self._snapshot.file(artifact.name), artifact.name, ["document_id"])
+            table = read_table(self._snapshot.file(artifact.name), artifact, ["document_id"])
             encoded = table.column("document_id").combine_chunks().dictionary_encode()
             found.append(encoded.indices.to_numpy().astype(np.int64) + first)
             first += len(encoded.dictionary)

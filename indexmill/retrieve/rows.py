@@ -82,10 +82,10 @@ class Rows:
         return numbers.tolist(), (rows - self._bounds[numbers]).tolist()
 
     def _read(self, number: int) -> dict[str, Any]:
-        from indexmill.snapshot import read_table
+        from indexmill.tables import read_table
 
         artifact = self.tables[number]
-        table = read_table(self._snapshot.file(artifact.name), artifact.name, self._columns)
+        table = read_table(self._snapshot.file(artifact.name), artifact, self._columns)
         if len(table) != artifact.rows:
             raise CorruptBlob(
                 f"{self._snapshot.path}: the table {artifact.name!r} has {len(table)} rows; "

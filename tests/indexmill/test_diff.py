@@ -16,7 +16,7 @@ from indexmill import diff as module
 from indexmill.canonical import content_id
 from indexmill.diff import Difference, Entities, compare, diff
 from indexmill.errors import SnapshotNotFound
-from indexmill.manifest import Family
+from indexmill.manifest import Artifact, Family
 from schemas.tables import ENTITIES
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, publish
 from tests.storage.quick import quick_folder
@@ -116,10 +116,10 @@ def test_shards_that_both_have_are_not_read(tmp_path: Path, monkeypatch: pytest.
     read: Counter[str] = Counter()
     real = module.read_table
 
-    def counted(path: Path, name: str, columns: list[str]) -> object:
-        read[name] += 1
+    def counted(path: Path, artifact: Artifact, columns: list[str]) -> object:
+        read[artifact.name] += 1
         assert "text" not in columns
-        return real(path, name, columns)
+        return real(path, artifact, columns)
 
     monkeypatch.setattr(module, "read_table", counted)
     found = diff(tmp_path / "s")

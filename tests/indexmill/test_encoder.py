@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +75,92 @@ def test_without_the_same_model_here_vectors_are_asked_for(tmp_path: Path, model
         with pytest.raises(ModelUnavailable, match="vectors="):
             snapshot.retrieve("bridge")
         assert len(snapshot.retrieve_batch(["bridge"], k=2, vectors=EMBEDDER.encode(["bridge"]))[0]) == 2
+
+
+def _characters(trie: int) -> str:
+    return base64.b64encode(trie.to_bytes(4, "little") + bytes(4)).decode()
+
+
+BAD_STEPS: dict[str, dict[str, object]] = {
+    "a table of characters that says it is long": {
+        "normalizer": {"type": "Precompiled", "precompiled_charsmap": _characters((1 << 32) - 4)}
+    },
+    "a table of characters that is none": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "%"}},
+    "a step that panics": {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
+    "a template without its tokens": {
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [],
+            "special_tokens": {},
+        }
+    },
+    "an expression that does not end": {
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": "(a+)+$"},
+            "behavior": "Isolated",
+            "invert": False,
+        }
+    },
+    "texts that grow": {
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "x" * 1_000_000}] * 50}
+    },
+    "steps without end": {
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}] * 20_000},
+    },
+    "an unknown word without a token": {"model": {"type": "WordLevel", "vocab": {"ada": 0}, "unk_token": "[NO]"}},
+}
+
+ENCODE = """
+import resource, sys, indexmill
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+with indexmill.open(sys.argv[1]) as snapshot:
+    try:
+        snapshot.encode(["Ada Venn paid " + "a" * 60 + "!"])
+    except indexmill.IndexmillError as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("what", BAD_STEPS)
+def test_a_tokenizer_that_fails_is_corrupt(tmp_path: Path, carried: dict[str, bytes], what: str) -> None:
+    tokenizer = json.loads(carried["tokenizer.json"]) | BAD_STEPS[what]
+    _publish(tmp_path / "store", carried | {"tokenizer.json": json.dumps(tokenizer).encode()})
+    ran = subprocess.run(
+        [sys.executable, "-c", ENCODE, str(tmp_path / "store")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0
+    assert ran.stdout.startswith("CorruptBlob ")
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("tokenizer.json", b"[]"),
+        ("tokenizer.json", b"\xff"),
+        ("tokenizer.json", b"{" * 100_000),
+        ("tokenizer.json", b'{"normalizer": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+        ("encoder.json", b'{"max_tokens": 1e400}'),
+        ("encoder.json", b'{"max_tokens": 0}'),
+        ("encoder.json", b"{}"),
+        ("encoder.json", b'"' + b"a" * (1 << 20) + b'"'),
+        ("openvino.xml", b"<net/>"),
+        ("openvino.bin", b""),
+    ],
+)
+def test_a_file_of_an_encoder_that_is_none_is_corrupt(
+    tmp_path: Path, carried: dict[str, bytes], name: str, data: bytes
+) -> None:
+    _publish(tmp_path / "store", carried | {name: data})
+    with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(CorruptBlob):
+        snapshot.encode(["Ada Venn"])
+
+
+def _publish(path: Path, files: dict[str, bytes]) -> None:
+    writer = SnapshotWriter(path)
+    writer.shard("p", WORLD["p0"])
+    for name, data in files.items():
+        writer.file(f"encoder/{name}", data)
+    writer.models = {"encoder": {"backend": "openvino", "precision": "f32"}}
+    writer.publish()

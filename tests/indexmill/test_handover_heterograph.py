@@ -115,7 +115,7 @@ def test_no_more_than_a_row_group_is_laid_out_at_a_time(tmp_path: Path, monkeypa
 def test_a_graph_that_does_not_fit_its_tables_is_not_handed_over(tmp_path: Path) -> None:
     writer, graph = publish_world(tmp_path / "store")
     offsets = graph.offsets.copy()
-    offsets[-1] += 1
+    offsets[-2] -= 1
     with_arrays(writer, 3, offsets=offsets)
     with pytest.raises(CorruptBlob, match="has 3 nodes O; the tables have 2"):
         of_snapshot(tmp_path / "store")
