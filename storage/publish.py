@@ -77,9 +77,9 @@ def publish(
     """Make a snapshot visible: check that its blobs are there, keep its manifest, create its ref, look once more.
 
     Raises CorruptBlob if a blob is missing or has another length, StoreError for a manifest that is too long for
-    readers, LeaseLost if another run took over, published first or may be removing blobs of it, VersionWithdrawn if that
-    came out after the ref was there. Until the ref exists, no reader can see anything of it; calling again after a crash
-    is safe.
+    readers, LeaseLost if another run took over, published first or may be removing blobs of it, VersionWithdrawn if
+    that came out after the ref was there. Until the ref exists, no reader can see anything of it; calling again after a
+    crash is safe.
     """
     lease.check()
     data = manifest.to_bytes()
