@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -316,7 +317,9 @@ def test_the_command_tells_scripts_and_people(root: Path, mirror: Path, capsys: 
     digest = only(root, 1, "vectors/")
     damage(root, digest, "flipped")
     assert main(["repair", "--store", str(root), "--json"]) == 7
-    told = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    assert re.match(r"verify: \d+ blobs, 1 damaged or missing in ", printed.err)
+    told = json.loads(printed.out)
     assert (told["whole"], told["versions"], told["dry_run"]) == (False, [1, 2], False)
     (finding,) = told["findings"]
     assert finding == {
@@ -371,6 +374,9 @@ def test_a_damaged_record_comes_back_from_a_copy_of_the_store(root: Path, mirror
     assert path.read_bytes() == (mirror / name).read_bytes()
     assert ok(root)
     assert repair(root).whole
+    (run,) = (run for run in runs.list_runs(open_store(root)) if run.start.command == "repair")
+    assert run.end is not None
+    assert run.end.report == {"repair": {"restored": 1}}
 
 
 def test_without_a_copy_a_damaged_record_is_named(root: Path, versions: Versions) -> None:
