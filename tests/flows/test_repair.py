@@ -24,7 +24,7 @@ from indexmill.manifest import Manifest
 from indexmill.verify import verify
 from storage import lineage, runs
 from storage.copies import open_copy
-from storage.folder import open_store
+from storage.folder import init_store, open_store
 from storage.lease import acquire
 from tasks.report import Silent
 from tests.flows.children import Forks, build, settings
@@ -407,9 +407,19 @@ def test_a_record_of_another_store_or_of_one_that_forgot_less_is_not_taken(
 
 
 def test_a_copy_that_went_its_own_way_gives_no_record(root: Path, mirror: Path, versions: Versions) -> None:
-    first = settings(mirror, versions.root.parent / "first.jsonl")
-    assert build(first).version == 3
-    build(settings(root, versions.root.parent / "first.jsonl"))
+    for store, version in ((mirror, 1), (root, 2)):
+        assert build(settings(store, versions.root.parent / "first.jsonl")).version == 3
+        promote(open_store(store), version, "test")
+    change(root / alias_name("test", 1), lambda _: b"{}")
+    assert [one.outcome for one in repair(root, mirror).findings] == ["lost"]
     change(root / ref_name("main", 3), lambda _: b"{}")
     with pytest.raises(CorruptBlob, match=ref_name("main", 3)):
         repair(root, mirror)
+
+
+def test_what_makes_a_folder_a_store_is_not_taken_from_any_store(root: Path, quick: Path) -> None:
+    other = init_store(quick / "other")
+    other.put_blob(b"something")
+    change(root / STORE_FILE, lambda _: b"")
+    with pytest.raises(CorruptBlob, match=STORE_FILE):
+        repair(root, other.root)
