@@ -167,7 +167,7 @@ def repair_blobs(
 
 
 def repair_records(store: FolderStore, copies: Sequence[Copy], lease: Lease | None) -> list[Finding]:
-    """Restore damaged records of versions, aliases and the hold from copies of this store; without a lease, only look.
+    """Restore damaged records of versions, aliases, holds and exports from copies of this store; without a lease, look.
 
     Raises LeaseLost once another run has taken over.
     """

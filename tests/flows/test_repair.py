@@ -19,7 +19,7 @@ from flows.repair import repair as _repair
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, SnapshotNotFound
 from indexmill.folder import FolderReader
-from indexmill.layout import STORE_FILE, alias_name, blob_path, ref_name, tombstone_name
+from indexmill.layout import STORE_FILE, alias_name, blob_path, export_name, ref_name, tombstone_name
 from indexmill.manifest import Manifest
 from indexmill.verify import verify
 from storage import lineage, runs
@@ -37,6 +37,7 @@ def versions() -> Iterator[Versions]:
     with quick_folder() as folder:
         made = make_versions(folder)
         promote(open_store(made.root), 1, "prod")
+        export_snapshot(open_store(made.root), 1, folder / "exported", progress=Silent())
         yield made
 
 
@@ -184,13 +185,12 @@ def test_a_part_of_an_older_version_that_no_reader_needs_is_removed_and_not_miss
     assert ok(root)
 
 
-def test_an_export_brings_back_its_version_and_its_manifest(versions: Versions, root: Path, quick: Path) -> None:
-    export_snapshot(open_store(root), 1, quick / "exported", progress=Silent())
+def test_an_export_brings_back_its_version_and_its_manifest(versions: Versions, root: Path) -> None:
     paths = [
         damage(root, digest, "flipped")
         for digest in (versions.manifests[0], only(root, 1, "vectors/"), only(root, 1, "tri_graph/"))
     ]
-    done = repair(root, quick / "exported")
+    done = repair(root, versions.root.parent / "exported")
     assert [one.outcome for one in done.findings] == ["restored"] * 3
     assert done.whole
     assert all(path.exists() for path in paths)
@@ -356,7 +356,8 @@ def test_another_folder_is_no_copy(root: Path, quick: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        *((name, "garbled") for name in (ref_name("main", 1), ref_name("main", 2), alias_name("prod", 1), STORE_FILE)),
+        *((name, "garbled") for name in (ref_name("main", 1), ref_name("main", 2), STORE_FILE)),
+        *((name, "garbled") for name in (alias_name("prod", 1), export_name(1))),
         *((name, "missing") for name in (ref_name("main", 1), STORE_FILE)),  # of others nothing tells that they were
     ],
 )
@@ -421,5 +422,5 @@ def test_what_makes_a_folder_a_store_is_not_taken_from_any_store(root: Path, qui
     other = init_store(quick / "other")
     other.put_blob(b"something")
     change(root / STORE_FILE, lambda _: b"")
-    with pytest.raises(CorruptBlob, match=STORE_FILE):
+    with pytest.raises(CorruptBlob, match=rf"{STORE_FILE} is damaged.*`indexmill repair --from COPY` restores it"):
         repair(root, other.root)
