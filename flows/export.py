@@ -208,6 +208,8 @@ def _arriving(store: FolderStore, folder: Path, run_id: str) -> Iterator[Path]:
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise _not_empty(folder, next((entry.name for entry in folder.iterdir()), "")) from error
+            if (full := DiskFull.of(error, folder, "free some space, or export to another disk")) is not None:
+                raise full from error
             raise StoreNotWritable(f"{folder} cannot be made: {error.strerror}; give another name") from error
         sync_folder(folder.parent)
     finally:

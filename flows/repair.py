@@ -100,8 +100,9 @@ def repair(
         with acquire(store, runs.make_run_id(clock), clock=clock) as lease:
             records = repair_records(store, copies, lease)
     findings += records
-    if not any(finding.outcome == "restored" for finding in records):
-        refs.newest(store)  # says what is wrong with it
+    restored = any(finding.outcome == "restored" for finding in findings)
+    if not dry_run or not restored:
+        refs.newest(store)  # raises where it is damaged
     needed = needs(store, copies)
     chosen = None if version is None else version_of(FolderReader(root), version)
     digests = needed.of(chosen)
@@ -115,12 +116,12 @@ def repair(
 
     damaged = damaged_blobs(store, digests, heard)
     progress.end(_STAGE, f"{len(digests)} blobs, {len(damaged)} damaged or missing")
-    if damaged and not dry_run:
+    if (damaged or restored) and not dry_run:
         details: dict[str, JsonValue] = {"version": chosen, "from": [str(copy) for copy in copies]}
         with operation(store, "repair", details=details, clock=clock) as run:
             blobs = repair_blobs(store, copies, damaged, needs(store, copies), run.lease)
-            run.done = bool(blobs)
-            run.report = {"repair": dict(Counter(finding.outcome for finding in blobs))}
+            run.done = bool(findings + blobs)
+            run.report = {"repair": dict(Counter(finding.outcome for finding in findings + blobs))}
     else:
         blobs = repair_blobs(store, copies, damaged, needs(store, copies), None)
     versions = needed.versions if chosen is None else (chosen,)

@@ -74,7 +74,10 @@ def check_store(root: Path) -> None:
     except (ValueError, TypeError, KeyError, RecursionError):
         version = None
     if type(version) is not int or version < 1:
-        raise CorruptBlob(f'{path} is damaged: expected {{"format_version": {FORMAT_VERSION}}}, found {data[:80]!r}')
+        raise CorruptBlob(
+            f'{path} is damaged: expected {{"format_version": {FORMAT_VERSION}}}, found {data[:80]!r}; '
+            "`indexmill repair --from COPY` restores it from a copy of the store"
+        )
     if version > FORMAT_VERSION:
         raise UnsupportedFormat(
             f"{root} is a store of format {version}; this indexmill knows formats up to {FORMAT_VERSION}: "

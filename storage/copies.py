@@ -20,6 +20,7 @@ from indexmill.layout import (
     STORE_FILE,
     alias_prefix,
     blob_path,
+    export_prefix,
     hold_prefix,
     number_of,
     ref_prefix,
@@ -28,6 +29,7 @@ from indexmill.layout import (
     tombstone_prefix,
 )
 from indexmill.manifest import Alias, Hold, Record, Ref, Removal
+from storage.exports import Export
 
 __all__ = ["Copy", "open_copy", "read_record", "record_names"]
 
@@ -98,10 +100,11 @@ def open_copy(path: Path) -> Copy:
 
 
 def record_names(root: Path) -> Iterator[str]:
-    """The names of the records of versions, aliases and the hold, sorted; those of versions that are missing, too."""
+    """The names of the records that are restored, sorted; those of versions that are missing, too."""
     versions = [number for number in map(number_of, _names(root, ref_prefix(BRANCH))) if number is not None]
     refs = {f"{ref_prefix(BRANCH)}{number:020d}.json" for number in range(1, max(versions, default=0) + 1)}
-    others = (name for prefix in (removal_prefix(), alias_prefix(), hold_prefix()) for name in _names(root, prefix))
+    prefixes = (removal_prefix(), alias_prefix(), hold_prefix(), export_prefix())
+    others = (name for prefix in prefixes for name in _names(root, prefix))
     yield from sorted(refs.union(name for name in others if number_of(name) is not None))
 
 
@@ -110,14 +113,15 @@ def _names(root: Path, prefix: str) -> list[str]:
 
 
 def read_record(root: Path, name: str) -> Record:
-    """A record of a version, an alias or the hold.
+    """A record of a version, an alias, the hold or an export.
 
     Raises NotFound where it is missing, CorruptBlob where it cannot be read or is not the one that its name says.
     """
-    kinds: dict[str, type[Ref | Removal | Alias | Hold]] = {
+    kinds: dict[str, type[Ref | Removal | Alias | Hold | Export]] = {
         removal_prefix(): Removal,
         alias_prefix(): Alias,
         hold_prefix(): Hold,
+        export_prefix(): Export,
         ref_prefix(BRANCH): Ref,
     }
     kind = next(kind for prefix, kind in kinds.items() if name.startswith(prefix))

@@ -96,7 +96,7 @@ def needs(store: FolderStore, copies: Sequence[Copy]) -> Needs:
     def need(number: int, digest: str, what: str, *, served: bool) -> None:
         known = found.setdefault(digest, Need(what, served))
         known.served |= served
-        if number not in known.versions:
+        if known.versions[-1:] != [number]:
             known.versions.append(number)
 
     refs = _refs(store, copies)
@@ -119,16 +119,15 @@ def needs(store: FolderStore, copies: Sequence[Copy]) -> Needs:
     return Needs(tuple(refs), found)
 
 
-def damaged_blobs(store: FolderStore, digests: Iterable[str], read: Callable[[int], None]) -> dict[str, Damage]:
-    """Read blobs anew, each to its last byte; what is wrong with those that are not whole.
+def damaged_blobs(store: FolderStore, digests: Iterable[str], read: Callable[[int], None]) -> list[str]:
+    """Read blobs anew, each to its last byte; those that are not whole.
 
     `read` is told the length of each, as it lies there.
     """
-    found: dict[str, Damage] = {}
+    found = []
     for digest in digests:
-        damage = _damage(store, digest)
-        if damage is not None:
-            found[digest] = damage
+        if _damage(store, digest) is not None:
+            found.append(digest)
         read(store.blob_size(digest) or 0)
     return found
 
@@ -168,7 +167,7 @@ def repair_blobs(
 
 
 def repair_records(store: FolderStore, copies: Sequence[Copy], lease: Lease | None) -> list[Finding]:
-    """Restore damaged records of versions, aliases and the hold from copies of this store; without a lease, only look.
+    """Restore damaged records of versions, aliases, holds and exports from copies of this store; without a lease, look.
 
     Raises LeaseLost once another run has taken over.
     """
@@ -220,12 +219,15 @@ def _refs(store: FolderStore, copies: Sequence[Copy]) -> dict[int, Ref]:
     for name in record_names(store.root):
         if not name.startswith(ref_prefix(BRANCH)) or store.look(removal_name(number_of(name) or 0)) is not None:
             continue
-        for root in (store.root, *(copy.path for copy in copies if copy.record(store.root, name) is not None)):
-            with contextlib.suppress(StoreError):
-                ref = read_record(root, name)
-                if isinstance(ref, Ref):
-                    found[ref.version] = ref
-                    break
+        try:
+            ref = read_record(store.root, name)
+        except StoreError:
+            copy = next((copy for copy in copies if copy.record(store.root, name) is not None), None)
+            if copy is None:
+                continue
+            ref = read_record(copy.path, name)
+        if isinstance(ref, Ref):
+            found[ref.version] = ref
     return found
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 __all__ = ["RESERVE", "give_up", "keep"]
 
 RESERVE = 1 << 20
-"""Bytes: 250 records of a block each, or one that names 15,000 blobs."""
+"""Bytes: 250 records of a block each, or one that names 10,000 blobs."""
 
 _NAME = ".reserve"
 

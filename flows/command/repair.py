@@ -48,7 +48,7 @@ def command(options: Options, version: str | None, sources: tuple[str, ...], dry
     Reads every blob that the versions need, or that VERSION does (a number, an alias or `newest`). A blob is taken from
     whichever copy has its very bytes; damage in a copy is passed over. What no copy has is removed, so that `indexmill
     build` makes again what the newest version needs, to the same bytes; a blob that is whole is never removed. Damaged
-    records of versions, aliases and the hold are restored from a copy of this very store.
+    records of versions, aliases, holds and exports are restored from a copy of this very store.
 
     Exit code 0: everything is whole. 7: something is still missing, or, with --dry-run, there is something to do; the
     lines say whether a build makes it or only a copy has it. 5: a build is at work.

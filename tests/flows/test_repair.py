@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -18,12 +19,12 @@ from flows.repair import repair as _repair
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, SnapshotNotFound
 from indexmill.folder import FolderReader
-from indexmill.layout import STORE_FILE, alias_name, blob_path, ref_name, tombstone_name
+from indexmill.layout import STORE_FILE, alias_name, blob_path, export_name, ref_name, tombstone_name
 from indexmill.manifest import Manifest
 from indexmill.verify import verify
 from storage import lineage, runs
 from storage.copies import open_copy
-from storage.folder import open_store
+from storage.folder import init_store, open_store
 from storage.lease import acquire
 from tasks.report import Silent
 from tests.flows.children import Forks, build, settings
@@ -36,6 +37,7 @@ def versions() -> Iterator[Versions]:
     with quick_folder() as folder:
         made = make_versions(folder)
         promote(open_store(made.root), 1, "prod")
+        export_snapshot(open_store(made.root), 1, folder / "exported", progress=Silent())
         yield made
 
 
@@ -183,13 +185,12 @@ def test_a_part_of_an_older_version_that_no_reader_needs_is_removed_and_not_miss
     assert ok(root)
 
 
-def test_an_export_brings_back_its_version_and_its_manifest(versions: Versions, root: Path, quick: Path) -> None:
-    export_snapshot(open_store(root), 1, quick / "exported", progress=Silent())
+def test_an_export_brings_back_its_version_and_its_manifest(versions: Versions, root: Path) -> None:
     paths = [
         damage(root, digest, "flipped")
         for digest in (versions.manifests[0], only(root, 1, "vectors/"), only(root, 1, "tri_graph/"))
     ]
-    done = repair(root, quick / "exported")
+    done = repair(root, versions.root.parent / "exported")
     assert [one.outcome for one in done.findings] == ["restored"] * 3
     assert done.whole
     assert all(path.exists() for path in paths)
@@ -316,7 +317,9 @@ def test_the_command_tells_scripts_and_people(root: Path, mirror: Path, capsys: 
     digest = only(root, 1, "vectors/")
     damage(root, digest, "flipped")
     assert main(["repair", "--store", str(root), "--json"]) == 7
-    told = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    assert re.match(r"verify: \d+ blobs, 1 damaged or missing in ", printed.err)
+    told = json.loads(printed.out)
     assert (told["whole"], told["versions"], told["dry_run"]) == (False, [1, 2], False)
     (finding,) = told["findings"]
     assert finding == {
@@ -353,7 +356,8 @@ def test_another_folder_is_no_copy(root: Path, quick: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        *((name, "garbled") for name in (ref_name("main", 1), ref_name("main", 2), alias_name("prod", 1), STORE_FILE)),
+        *((name, "garbled") for name in (ref_name("main", 1), ref_name("main", 2), STORE_FILE)),
+        *((name, "garbled") for name in (alias_name("prod", 1), export_name(1))),
         *((name, "missing") for name in (ref_name("main", 1), STORE_FILE)),  # of others nothing tells that they were
     ],
 )
@@ -371,6 +375,9 @@ def test_a_damaged_record_comes_back_from_a_copy_of_the_store(root: Path, mirror
     assert path.read_bytes() == (mirror / name).read_bytes()
     assert ok(root)
     assert repair(root).whole
+    (run,) = (run for run in runs.list_runs(open_store(root)) if run.start.command == "repair")
+    assert run.end is not None
+    assert run.end.report == {"repair": {"restored": 1}}
 
 
 def test_without_a_copy_a_damaged_record_is_named(root: Path, versions: Versions) -> None:
@@ -401,9 +408,19 @@ def test_a_record_of_another_store_or_of_one_that_forgot_less_is_not_taken(
 
 
 def test_a_copy_that_went_its_own_way_gives_no_record(root: Path, mirror: Path, versions: Versions) -> None:
-    first = settings(mirror, versions.root.parent / "first.jsonl")
-    assert build(first).version == 3
-    build(settings(root, versions.root.parent / "first.jsonl"))
+    for store, version in ((mirror, 1), (root, 2)):
+        assert build(settings(store, versions.root.parent / "first.jsonl")).version == 3
+        promote(open_store(store), version, "test")
+    change(root / alias_name("test", 1), lambda _: b"{}")
+    assert [one.outcome for one in repair(root, mirror).findings] == ["lost"]
     change(root / ref_name("main", 3), lambda _: b"{}")
     with pytest.raises(CorruptBlob, match=ref_name("main", 3)):
         repair(root, mirror)
+
+
+def test_what_makes_a_folder_a_store_is_not_taken_from_any_store(root: Path, quick: Path) -> None:
+    other = init_store(quick / "other")
+    other.put_blob(b"something")
+    change(root / STORE_FILE, lambda _: b"")
+    with pytest.raises(CorruptBlob, match=rf"{STORE_FILE} is damaged.*`indexmill repair --from COPY` restores it"):
+        repair(root, other.root)
