@@ -5,5 +5,4 @@ readers     a file -> rows
 documents   a row -> a document, or a refusal with its reason
 shards      the trie that divides documents among shards
 spill       scan, plan, documents_of: the stage itself, in bounded memory
-supervisor  scan in a child process, within limits of time and memory: scan_process is its handle, scanner its program
 """
