@@ -272,7 +272,7 @@ def _parquet(draw: Draw, size: int) -> Hostile:
         {"id": ["a"], **{f"c{i}": [i] for i in range(min(size, 1500))}, "text": ["b"]},
         {"id": list(range(size // 8)), "text": ["b"] * (size // 8)},
         {"id": pa.array([2**62], pa.timestamp("ns")), "text": ["b"]},
-        {"id": ["a"], "text": ["b"], "when": pa.array([2**62], pa.timestamp("s"))},
+        {"id": ["a"], "text": ["b"], "when": pa.array([2**50], pa.timestamp("s"))},
         {"id": [], "text": []},
         {"ids": ["a"], "texts": ["b"]},
     ]
@@ -332,7 +332,7 @@ KINDS: dict[str, Callable[[Draw, int], Hostile]] = {
     "compressed": _packed,
 }
 
-_FRESH = 140.0
+_FRESH = 200.0
 """MiB that a process takes which has read nothing large."""
 
 NAMES = (

@@ -68,7 +68,7 @@ from tasks.extraction import EXTRACTION
 from tasks.heterograph import attribute_text, element_text
 from tasks.ingest import part as ingest_part
 from tasks.ingest import spill, supervisor
-from tasks.ingest.refused import example_of, fatal_files, no_document, reasons_of, said_of, unread_files
+from tasks.ingest.refused import example_of, failed_files, no_document, reasons_of, said_of, unread_files
 from tasks.ingest.sources import Found, batches, digest_of_files, is_quick
 from tasks.ingest.sources import find as find_sources
 from tasks.isolate import DocumentsFailed
@@ -242,9 +242,9 @@ class Build(Maker):
                 f"the front matter of {gates.first_of(left_out)} is not YAML and was left out: the text is in the "
                 "index, with the first heading as title and without metadata"
             )
-        if fatal := fatal_files(refused):
+        if failed := failed_files(refused):
             self.progress.warn(
-                f"{gates.first_of(fatal)} could not be read: see `indexmill quarantine`; the build goes on with what "
+                f"{gates.first_of(failed)} could not be read: see `indexmill quarantine`; the build goes on with what "
                 "comes before"
             )
         if refused.num_rows and self.configuration.run.strict:

@@ -35,9 +35,9 @@ REASONS: dict[str, str] = {
     "not-text": "the text is not a string",
     "not-utf8": "bytes that are not UTF-8",
     "nul": "a NUL character",
-    "reader-failed": "reading it ends its process or takes more than max_reading_memory_bytes; rows before it are kept",
+    "reader-failed": "reading it crashes, or takes more than max_reading_memory_bytes; the rows before are kept",
     "too-large": "the document is over the limit of max_document_bytes",
-    "too-slow": "reading it takes longer than max_document_seconds; rows before it are kept",
+    "too-slow": "reading it takes longer than max_document_seconds; the rows before are kept",
     "unreadable-file": "the file cannot be opened, or breaks off; the rows before are kept",
 }
 """Why a row or a file is refused: the words of the quarantine table's `reason`."""

@@ -10,26 +10,23 @@ import pyarrow.compute as pc
 from indexmill.counted import counted
 from indexmill.printable import one_line
 
-__all__ = ["example_of", "fatal_files", "no_document", "reasons_of", "said_of", "unread_files"]
+__all__ = ["example_of", "failed_files", "no_document", "reasons_of", "said_of", "unread_files"]
 
 _REASONS_NAMED = 4
 _FIELDS = frozenset({"bad-columns", "no-id", "no-text", "not-text"})
 """Reasons that all rows have where the corpus names its fields otherwise than the settings do."""
+_FAILED = ("reader-failed", "too-slow")
 
 
-_UNREAD = ("reader-failed", "too-slow")
+def failed_files(refused: pa.Table) -> list[str]:
+    """The files of which a row (schema QUARANTINE) could not be read: it crashed, stalled or filled its reader."""
+    return _files(refused, pc.is_in(refused["reason"], pa.array(_FAILED)))
 
 
 def unread_files(refused: pa.Table) -> list[str]:
-    """The files of records of which rows (schema QUARANTINE) say that they cannot be read to the end."""
-    record_file = pc.and_(pc.is_in(refused["reason"], pa.array(_UNREAD)), pc.is_null(refused["document_id"]))
-    unread = pc.or_(record_file, pc.equal(refused["reason"], "unreadable-file"))
-    return list(refused.filter(unread).column("file").to_pylist())
-
-
-def fatal_files(refused: pa.Table) -> list[str]:
-    """The files of which reading a row failed as a whole: it ended its process, or took too long or too much memory."""
-    return list(refused.filter(pc.is_in(refused["reason"], pa.array(_UNREAD))).column("file").to_pylist())
+    """The files that cannot be read to the end, as far as they may hold further documents."""
+    further = pc.and_(pc.is_in(refused["reason"], pa.array(_FAILED)), pc.is_null(refused["document_id"]))
+    return _files(refused, pc.or_(further, pc.equal(refused["reason"], "unreadable-file")))
 
 
 def reasons_of(refused: pa.Table) -> str:
@@ -67,6 +64,10 @@ def no_document(refused: pa.Table) -> str:
     """Why a corpus holds no document at all."""
     why = said_of(refused) if refused.num_rows else "its files hold no row"
     return f"the corpus holds no document that can be indexed: {why}"
+
+
+def _files(refused: pa.Table, chosen: pa.ChunkedArray) -> list[str]:
+    return list(refused.filter(chosen).column("file").to_pylist())
 
 
 def _ranked(refused: pa.Table) -> list[tuple[str, int]]:

@@ -114,13 +114,13 @@ class ScanProcess:
         return Ended(position[0], position[1], answer) if isinstance(answer, str) else answer
 
     def _ending(self, *, at_row: bool) -> str:
-        """How it ended, after its name; with its last words where those may say why."""
+        """How it ended; with its last words where no row says why."""
         try:
-            how = ending(self._process.wait(_END))
+            how = f"its process {ending(self._process.wait(_END))}"
         except subprocess.TimeoutExpired:
-            how = "does not answer"
+            how = "its process does not answer"
         if at_row:
-            return f"its process {how}"
+            return how
         self._errors.seek(0)
         words = self._errors.read().decode(errors="replace").strip()[-1500:]
         return f"{how}: {words}" if words else how

@@ -43,7 +43,10 @@ def scan(
             return answer
         how = answer.how
         cuts |= _files_at_fault(chosen, settings, folder, answer)
-    raise WorkerDied(f"the process that reads the corpus {how}, {_ATTEMPTS} times: run the build again")
+    raise WorkerDied(
+        f"the corpus cannot be read: {_ATTEMPTS} times a process that reads it ended, and no file is at fault; the "
+        f"last time {how}. Run the build again"
+    )
 
 
 def _files_at_fault(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from schemas.tables import QUARANTINE
-from tasks.ingest.refused import example_of, reasons_of
+from tasks.ingest.refused import example_of, failed_files, reasons_of, unread_files
 
 
 def refused(*rows: tuple[str, int | None, str, str]) -> pa.Table:
@@ -35,3 +35,17 @@ def test_the_example_is_the_first_row_of_the_most_frequent_reason() -> None:
 def test_rows_without_the_named_fields_point_to_the_setting() -> None:
     found = example_of(refused(("a.jsonl", 1, "no-id", "field 'id' is missing")))
     assert found == "a.jsonl:1 (no-id); `corpus.fields` says which field holds what"
+
+
+def test_a_text_file_that_failed_holds_nothing_further_and_a_file_of_records_may() -> None:
+    names = ("file", "document_id", "reason")
+    rows = [
+        ("a.md", "a.md", "reader-failed"),
+        ("b.jsonl", None, "too-slow"),
+        ("c.jsonl", None, "unreadable-file"),
+        ("d.jsonl", None, "no-id"),
+    ]
+    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema=QUARANTINE)
+    assert failed_files(table) == ["a.md", "b.jsonl"]
+    assert unread_files(table) == ["b.jsonl", "c.jsonl"]
+    assert failed_files(refused()) == unread_files(refused()) == []
