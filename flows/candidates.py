@@ -50,7 +50,7 @@ def publish_candidate(store: FolderStore, run_id: str, *, note: str = "", clock:
         holds.check(store)
         manifest = Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
         run.report = {"candidate": run_id} | {name: report[name] for name in ("quality", "stand_ins") if name in report}
-        ref = _follower(store, parent)
+        parent, ref = _follower(store, parent)
         if ref is None:
             totals = report.get("totals")
             cost = {name: totals[name] for name in _COST if name in totals} if isinstance(totals, dict) else {}
@@ -74,9 +74,12 @@ def publish_candidate(store: FolderStore, run_id: str, *, note: str = "", clock:
     )
 
 
-def _follower(store: FolderStore, parent: int | None) -> Ref | None:
-    """The version after a parent, if there is one yet."""
+def _follower(store: FolderStore, parent: int | None) -> tuple[int | None, Ref | None]:
+    """The version after a parent, if there is one yet, and its own parent; those withdrawn at once are passed over."""
+    removed = refs.removals(store)
+    while (number := (parent or 0) + 1) in removed and removed[number].reason == "incomplete":
+        parent = number
     try:
-        return refs.read(store, (parent or 0) + 1)
+        return parent, refs.read(store, number)
     except SnapshotNotFound:
-        return None
+        return parent, None

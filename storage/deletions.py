@@ -9,18 +9,17 @@ blob, a writer before it creates its ref. Meanwhile its lease runs out and anoth
 delete, and none fences a create. So both sides announce what they do before they look:
 
     the remover                                     the writer
-    1. creates a `removing` record of the names     1. refuses where a `removing` record names a blob it needs
-    2. looks at the lease, and for new versions     2. looks at the lease, creates the ref
-    3. deletes; looks at the lease as it goes on    3. looks for `removing` records of later leases
-    4. deletes its record                           4. looks whether all its blobs are there
+    1. creates a `removing` record of some names    1. refuses where a `removing` record names a blob it needs
+    2. looks at the lease, and for new versions     2. looks at its blobs and the lease, creates the ref
+    3. deletes them                                 3. looks for `removing` records of later leases
+    4. deletes its record; again from 1             4. looks whether all its blobs are there
 
 A ref is thus the record by which a writer claims blobs, and a remover is bound to see it: of any two, at least one
 sees the other. Let a remover hold epoch g and a writer epoch w.
 
 - g < w, the remover was asleep. It deletes only what it announced before it looked at the lease, and it saw no epoch w
-  then. So its record was there before the writer began, and is there at the writer's step 1 unless the remover has
-  ended; if it has ended, what it removed is missing when the writer checks its blobs before it publishes. Either way
-  nothing is published. Where it announces only after w was taken, it sees w and deletes nothing.
+  then. So its record was there before the writer began, and is there at the writer's step 1, or what it removed is
+  missing at step 2. Either way nothing is published. What it announces after w was taken it does not delete: it sees w.
 - g > w, the writer was asleep, between its last look at the lease and its ref at the worst. If the remover's step 2
   came after the ref, it sees the version and deletes nothing. Otherwise its record was there before the ref, and at the
   writer's step 3 it is still there, or the remover has ended and step 4 finds what is missing. The writer puts back
@@ -65,7 +64,7 @@ from storage.protocol import Store
 
 __all__ = ["Since", "check_alone", "check_unannounced", "remove", "replace_set_aside", "set_aside", "sweep"]
 
-_CHECKED = 64  # names between two looks at the lease
+_TOGETHER = 64  # names that are announced at once, between two looks at the lease
 
 _NUMBERED = re.compile(r"([0-9]{20})\.([0-9]{20})\.json")
 
@@ -134,39 +133,36 @@ def remove(
     seen: int,
     spare: Callable[[str], bool] = lambda name: False,
 ) -> list[str]:
-    """Announce and delete some names in their order; returns those that were deleted.
+    """Announce and delete some names in their order, some at a time; returns those that were deleted.
 
     seen: the highest version that the caller knew when it chose the names; where there is a higher one by now, nothing
-    is deleted. spare: asked just before a name is deleted. Raises LeaseLost in both cases in which another run wrote.
+    more is deleted. spare: asked just before a name is deleted. Raises LeaseLost then, and where the lease is lost.
     """
-    if not names:
-        return []
-    announced = _create(
-        store,
-        removing_prefix(),
-        removing_name,
-        lease.epoch,
-        _Removing(run_id=lease.run_id, created=timestamp(lease.clock()), names=tuple(names)),
-    )
     removed = []
-    try:
-        latest = refs.last_version(store)
-        if latest != seen:
-            lease.check()
-            raise LeaseLost(
-                f"run {refs.read(store, latest).run_id} published version {latest} of {store.url} while this run "
-                "looked for what to remove; no blob was removed: run the same command again"
-            )
-        for number, name in enumerate(names):
-            if not number % _CHECKED:
-                lease.check()
-            if not spare(name):
-                store.delete(name)
-                removed.append(name)
-    finally:
-        with contextlib.suppress(StoreError):  # it ends with the lease at the latest
-            store.delete(announced)
+    for start in range(0, len(names), _TOGETHER):
+        together = tuple(names[start : start + _TOGETHER])
+        record = _Removing(run_id=lease.run_id, created=timestamp(lease.clock()), names=together)
+        announced = _create(store, removing_prefix(), removing_name, lease.epoch, record)
+        try:
+            _look_again(store, lease, seen)
+            for name in together:
+                if not spare(name):
+                    store.delete(name)
+                    removed.append(name)
+        finally:
+            with contextlib.suppress(StoreError):  # it counts no longer than the lease
+                store.delete(announced)
     return removed
+
+
+def _look_again(store: Store, lease: Lease, seen: int) -> None:
+    lease.check()
+    latest = refs.last_version(store)
+    if latest != seen:
+        raise LeaseLost(
+            f"run {refs.read(store, latest).run_id} published version {latest} of {store.url} while this run looked "
+            "for what to remove, and nothing more was removed: run the same command again"
+        )
 
 
 def check_unannounced(store: Store, digests: Collection[str], clock: Clock, *, after: int = 0) -> None:

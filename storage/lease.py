@@ -98,10 +98,16 @@ def holding(store: Store) -> Holding | None:
 
 
 def at_work(store: Store, now: float, epochs: Container[int] | None = None) -> list[Holding]:
-    """The leases, of some epochs or of all, whose runs may still act on what they saw, though others came after."""
+    """The leases, of some epochs or of all, whose runs may still act on what they saw, though others came after.
+
+    A lease whose record is damaged, or has just been removed as old, is left out.
+    """
     names = store.list(lease_prefix())
-    taken = [number for name in names if (number := number_of(name)) is not None and release_name(number) not in names]
-    found = (_holding(store, epoch, names) for epoch in taken if epochs is None or epoch in epochs)
+    found = []
+    for epoch in (number for name in names if (number := number_of(name)) is not None):
+        if release_name(epoch) not in names and (epochs is None or epoch in epochs):
+            with contextlib.suppress(NotFound, CorruptBlob):
+                found.append(_holding(store, epoch, names))
     return [one for one in found if not one.over(now)]
 
 

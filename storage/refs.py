@@ -65,7 +65,7 @@ def newest(store: Store, branch: str = BRANCH) -> Ref | None:
 
 def standing(store: Store, branch: str = BRANCH) -> Ref | None:
     """The newest ref whose version is still there, which readers open; None if there is none."""
-    removed = set(removals(store))
+    removed = {number_of(name) for name in store.list(removal_prefix())}
     there = [version for version in _versions(store, branch) if version not in removed]
     return read(store, there[-1], branch) if there else None
 

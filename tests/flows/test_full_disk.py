@@ -57,7 +57,7 @@ def test_a_full_disk_can_be_collected(disk: Path, root: Path, capsys: pytest.Cap
         fill(disk)
         with pytest.raises(DiskFull):
             store.create(name, b"{}" * 100)
-    collect = ("gc", "--store", str(root), "--grace", "0s", "--keep-last", "1")
+    collect = ("gc", "--store", str(root), "--grace", "0s", "--now", "--keep-last", "1")
     assert main(collect) == 0, capsys.readouterr().err
     assert not (root / blob_path(orphan)).exists()
     assert verify(FolderReader(root), 2).ok
@@ -77,7 +77,7 @@ def test_a_document_is_forgotten_on_a_full_disk(disk: Path, root: Path, capsys: 
 def test_without_the_reserve_nothing_can_begin(disk: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / ".reserve").unlink()
     fill(disk)
-    assert main(["gc", "--store", str(root), "--grace", "0s"]) == 6
+    assert main(["gc", "--store", str(root), "--grace", "0s", "--now"]) == 6
     assert str(root) in capsys.readouterr().err
 
 

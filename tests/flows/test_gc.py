@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import indexmill
+from flows.candidates import publish_candidate
 from flows.rollback import roll_back
 from indexmill.command import main
 from indexmill.errors import SnapshotNotFound, VersionWithdrawn
@@ -281,3 +282,25 @@ def test_a_run_that_was_asleep_as_it_published_says_that_its_version_is_withdraw
     assert "withdrawn again" in (last.end.error or "")  # type: ignore[union-attr]
     with indexmill.open(root) as snapshot:
         assert snapshot.version == 2
+
+
+def test_a_candidate_is_published_after_a_version_that_was_withdrawn(quick: Path) -> None:
+    root, rows = quick / "store", documents(6, words=60)
+    for number in range(2):
+        refreshed(root, rows, number)
+    store = open_store(root)
+    manifest = refs.read(store, 1).manifest
+    runs.start(store, "refused", "build", parent=2)
+    end = {
+        "run_id": "refused",
+        "state": "refused",
+        "exit_code": 3,
+        "ended": timestamp(time.time()),
+        "manifest": manifest,
+    }
+    runs.end(store, runs.RunEnd.model_validate(end))
+    refs.commit(store, manifest, 2, 1000, "asleep", timestamp(time.time()), {}, "")
+    refs.remove(store, Removal(version=3, reason="incomplete", run_id="asleep", created="2026-01-01T00:00:00Z"))
+    for published in (True, False):
+        made = publish_candidate(store, "refused")
+        assert (made.published, made.version, made.manifest) == (published, 4, manifest)

@@ -268,7 +268,7 @@ def check(world: World) -> None:
     for ref in there:
         assert gc.reach(store, ref.manifest) <= blobs, f"version {ref.version} is not whole"
     for _ in range(2):
-        world.now += 3 * HOUR
+        world.now += 20 * HOUR  # later than any file says by a clock that went back since
         collect(world)
     assert refs.standing(store) == there[-1]
     assert {digest for digest, _ in gc.blobs_of(store)} == gc.reach(store, there[-1].manifest)
@@ -287,7 +287,7 @@ def played(
         actors[which].advance(steps)
         world.now += seconds
     check(world)
-    return len(refs.history(world.store()))
+    return refs.last_version(world.store())
 
 
 def steps_of(world: World, body: Callable[..., None]) -> int:
@@ -316,19 +316,41 @@ def test_a_writer_that_stops_anywhere_while_collections_remove_what_it_needs(wor
     assert withdrawn == 1  # only where it had looked at the lease for the last time
 
 
+def test_a_collection_that_stops_anywhere_while_a_writer_that_was_asleep_publishes(world: Callable[[], World]) -> None:
+    """An earlier collection has set aside what the writer made; this one has begun when the writer wakes up."""
+    writer = write("e", "f")
+    now = world()
+    asleep, last = now.actor(writer), refs.last_version(now.store())
+    before_the_ref = -1
+    while refs.last_version(now.store()) == last:
+        asleep.advance(1)
+        before_the_ref += 1
+    total = steps_of(world(), collect)
+    kept = withdrawn = 0
+    for at in range(0, total, 2):
+        now = world()
+        played(
+            now, [writer, collect, collect], [(0, before_the_ref, OUT), (1, None, 2 * HOUR), (2, at, OUT), (0, None, 0)]
+        )
+        whole = 4 not in refs.removals(now.store())
+        kept, withdrawn = kept + whole, withdrawn + (not whole)
+    assert kept
+    assert withdrawn
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [(collect, write("a", "e")), (write("a", "e"), collect), (collect, collect)],
     ids=["collection first", "writer first", "two collections"],
 )
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 7])
+@pytest.mark.parametrize("every", [pytest.param(3, marks=pytest.mark.slow), 12])
 def test_two_that_stop_anywhere(
     world: Callable[[], World], first: Callable[..., None], second: Callable[..., None], every: int
 ) -> None:
     one, other = steps_of(world(), first), steps_of(world(), second)
     chance = random.Random(7)  # noqa: S311
     for at, then in itertools.product(range(one), range(other)):
-        if every == 1 or chance.random() < 1 / every**2:
+        if chance.random() < 1 / every**2:
             played(world(), [first, second], [(0, at, OUT), (1, then, OUT), (0, None, OUT)])
 
 
@@ -347,11 +369,11 @@ def anyhow(world: World, seed: int) -> None:
 
 
 def test_any_order_of_events(world: Callable[[], World]) -> None:
-    for seed in range(150):
+    for seed in range(60):
         anyhow(world(), seed)
 
 
 @pytest.mark.slow
-def test_thousands_of_orders_of_events(world: Callable[[], World]) -> None:
-    for seed in range(1000, 6000):
+def test_a_thousand_orders_of_events(world: Callable[[], World]) -> None:
+    for seed in range(1000, 2000):
         anyhow(world(), seed)

@@ -10,7 +10,7 @@ from indexmill.errors import CorruptBlob, LeaseLost
 from indexmill.layout import lease_name, release_name
 from storage import faults, lease, runs
 from storage.folder import FolderStore
-from storage.lease import MARGIN, acquire, holding
+from storage.lease import DURATION, MARGIN, STALE, acquire, at_work, holding
 from storage.processes import Process, alive, this_process
 from storage.refs import commit
 from tests.storage import children
@@ -263,3 +263,21 @@ def test_renewals_are_frequent_enough_to_survive_a_missed_one() -> None:
 
 def test_nobody_holds_the_lease_of_a_new_store(store: FolderStore) -> None:
     assert holding(store) is None
+
+
+def test_who_may_still_be_at_work(store: FolderStore) -> None:
+    clock, here = Time(), this_process()
+    lost = acquire(store, "lost", clock=clock, process=ELSEWHERE)
+    ends = clock.now + DURATION
+    clock.now = ends + MARGIN
+    acquire(store, "released", clock=clock, process=ELSEWHERE).release()
+    dead = Process(host=here.host, space=here.space, pid=2**22 + 1, started="1")
+    acquire(store, "dead", clock=clock, process=dead)
+    acquire(store, "here", clock=clock)
+    assert [one.run_id for one in at_work(store, ends + STALE - 1)] == ["lost", "here"]
+    assert [one.run_id for one in at_work(store, ends + STALE - 1, {1, 2})] == ["lost"]
+    assert [one.run_id for one in at_work(store, ends + STALE)] == ["here"]
+    assert [one.run_id for one in at_work(store, ends + 1000 * STALE)] == ["here"]  # its process lives
+    (store.root / lease_name(lost.epoch)).chmod(0o644)
+    (store.root / lease_name(lost.epoch)).write_bytes(b"{")
+    assert [one.run_id for one in at_work(store, ends)] == ["here"]
