@@ -210,7 +210,7 @@ def parameters_of(snapshot: Snapshot, family: str, known: type[P]) -> P:
     if unknown:
         raise ConfigurationError(f"{snapshot.path}: {family} has no parameters {unknown}; install a newer indexmill")
     try:
-        return settled(known(), given, f"{snapshot.path}: the manifest's parameters of {family}:")
+        return settled(known(), given, f"{snapshot.path}: the manifest's parameters of {family}")
     except BadInput as error:
         raise ConfigurationError(f"{error}; open a snapshot that a build published") from error
 

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import indexmill
 from indexmill import BadInput, CorruptBlob, FamilyNotFound, NotFound, SnapshotNotFound, StoreError
+from indexmill.canonical import digest_of
+from indexmill.command import cli
 from indexmill.exported import exported_name
 from indexmill.layout import blob_path, run_name
+from indexmill.manifest import Manifest
 from indexmill.snapshot import Snapshot, open_candidate, open_manifest
 from storage.runs import RunEnd
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, point, publish
@@ -278,3 +282,34 @@ def export(snapshot: Snapshot, folder: Path) -> None:
         path = folder / exported_name(artifact, snapshot.manifest)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(snapshot.file(artifact.name).read_bytes())
+
+
+def test_a_manifest_may_be_pinned(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, other = tmp_path / "exported", "0" * 64
+    with indexmill.open(store) as snapshot:
+        digest = digest_of(snapshot.manifest.to_bytes())
+        export(snapshot, folder)
+    for path in (store, folder):
+        with indexmill.open(path, manifest=digest) as snapshot:
+            assert snapshot.retrieve(QUESTIONS[0])
+        ran = CliRunner().invoke(cli, ["query", QUESTIONS[0], "--store", str(path), "--manifest", digest])
+        assert ran.exit_code == 0
+        ran = CliRunner().invoke(cli, ["query", QUESTIONS[0], "--store", str(path), "--manifest", other])
+        assert isinstance(ran.exception, SnapshotNotFound)
+        with pytest.raises(BadInput, match="64 lower-case hex digits"):
+            indexmill.open(path, manifest=digest[:12])
+    monkeypatch.setattr(Manifest, "from_bytes", lambda *_: pytest.fail("the manifest was parsed"))
+    for path in (store, folder):
+        with pytest.raises(SnapshotNotFound, match=f"SHA-256 {digest}; expected {other}"):
+            indexmill.open(path, manifest=other)
+
+
+def test_helpers_open_the_manifest_that_is_pinned(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        digest = digest_of(snapshot.manifest.to_bytes())
+    asked = QUESTIONS * 4
+    with (
+        indexmill.open(store, manifest=digest, processes=1) as one,
+        indexmill.open(store, manifest=digest, processes=2) as two,
+    ):
+        assert two.retrieve_batch(asked) == one.retrieve_batch(asked)
