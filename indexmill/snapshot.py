@@ -135,9 +135,10 @@ class Snapshot:
         combines, ``{"tri_graph.damping": 0.85}``. rerank: what orders the passages
         among the first ``rerank_depth`` hits anew, such as ``indexmill.open_reranker`` returns: see
         ``indexmill.retrieve.rerank``.
-        Raises BadInput for a k below 1, a question that is no text, a filter that is malformed or names a field that
-        no document has, or a parameter that the method does not take, FamilyNotFound for a method that the snapshot
-        does not hold, ModelUnavailable where the encoder cannot be opened here.
+        Raises BadInput for a k below 1, a question that is no text or has more than 16,384 characters, a filter that is
+        malformed or names a field that no document has, or a parameter that the method does not take, FamilyNotFound
+        for a method that the snapshot does not hold, ModelUnavailable where the encoder cannot be opened here,
+        CorruptBlob where artifacts are damaged or do not fit together.
         """
         return self.retrieve_batch(
             [question],

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import shutil
 import threading
+import timeit
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,7 @@ from indexmill.command import cli
 from indexmill.exported import exported_name
 from indexmill.layout import blob_path, run_name
 from indexmill.manifest import Manifest
+from indexmill.retrieve.base import MOST_CHARACTERS, check_question
 from indexmill.snapshot import Snapshot, open_candidate, open_manifest
 from storage.runs import RunEnd
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, point, publish
@@ -313,3 +317,24 @@ def test_helpers_open_the_manifest_that_is_pinned(store: Path) -> None:
         indexmill.open(store, manifest=digest, processes=2) as two,
     ):
         assert two.retrieve_batch(asked) == one.retrieve_batch(asked)
+
+
+def test_a_question_has_a_length(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        assert snapshot.retrieve("bridge " * (MOST_CHARACTERS // 7))
+        for ask in (snapshot.retrieve, snapshot.answer, lambda one: snapshot.encode([one])):
+            with pytest.raises(BadInput, match="has 16,385 characters; expected 16,384 at most"):
+                ask("x" * (MOST_CHARACTERS + 1))
+    ran = CliRunner().invoke(cli, ["query", "x" * (MOST_CHARACTERS + 1), "--store", str(store)])
+    assert isinstance(ran.exception, BadInput)
+
+
+def test_a_run_of_combining_marks_is_broken_up() -> None:
+    short = "ho\u0316\u0301ly " + "e" + "\u0316\u0301" * 15
+    assert check_question(short) == short
+    long = "\u0316\u0301" * 8_192
+    asked = check_question(long)
+    assert asked.replace("\N{COMBINING GRAPHEME JOINER}", "") == long
+    assert max(map(len, asked.split("\N{COMBINING GRAPHEME JOINER}"))) == 30
+    own, before = (min(timeit.repeat(partial(unicodedata.normalize, "NFKC", one), number=1)) for one in (asked, long))
+    assert own < before / 10
