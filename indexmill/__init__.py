@@ -66,19 +66,25 @@ __all__ = [
 
 
 def open(  # noqa: A001
-    path: str | os.PathLike[str], version: int | None = None, alias: str | None = None, processes: int = 1
+    path: str | os.PathLike[str],
+    version: int | None = None,
+    alias: str | None = None,
+    processes: int = 1,
+    manifest: str | None = None,
 ) -> Snapshot:
     """Open a snapshot of a store, or of an exported folder, read-only and memory-mapped.
 
     The newest version is opened unless ``version`` or ``alias`` pins one; versions published later are not noticed.
     processes: with more than one, so many helper processes are started, which answer batches of questions in place of
     this one, and end with ``close``; where readers are processes already, leave it.
-    Raises SnapshotNotFound where there is no such store, version or alias, and BadInput for a version and an alias at
-    once, or less than one process.
+    manifest: the SHA-256 that the manifest has to have, as ``indexmill show --json`` tells it; an exported folder or a
+    version with another one is refused before anything of it is parsed.
+    Raises SnapshotNotFound where there is no such store, version or alias, or its manifest is another one, and BadInput
+    for a version and an alias at once, less than one process, or a ``manifest`` that is no SHA-256.
     """
     from indexmill.snapshot import open_snapshot
 
-    return open_snapshot(path, version=version, alias=alias, processes=processes)
+    return open_snapshot(path, version=version, alias=alias, processes=processes, manifest=manifest)
 
 
 def open_llm(

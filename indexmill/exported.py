@@ -16,8 +16,9 @@ import os
 from io import BufferedReader
 from pathlib import Path
 
+from indexmill.canonical import digest_of
 from indexmill.counted import byte_size
-from indexmill.errors import CorruptBlob
+from indexmill.errors import CorruptBlob, SnapshotNotFound
 from indexmill.forks import Lock
 from indexmill.manifest import Artifact, Manifest
 from indexmill.regular_files import MANIFEST_BYTES, open_regular
@@ -43,7 +44,11 @@ def is_exported(path: Path) -> bool:
 class ExportedFolder:
     """The reader's side of an exported folder; never writes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, digest: str | None = None) -> None:
+        """Read the manifest.
+
+        Raises SnapshotNotFound where its SHA-256 is not the one given, CorruptBlob where it cannot be read.
+        """
         self._path = path
         where = path / MANIFEST_FILE
         try:
@@ -51,6 +56,9 @@ class ExportedFolder:
                 data = file.read(MANIFEST_BYTES)
         except OSError as error:
             raise CorruptBlob(f"{where}: cannot be read: {error.strerror or error}") from error
+        found = digest_of(data)
+        if digest not in (None, found):
+            raise SnapshotNotFound(f"{where}: has the SHA-256 {found}; expected {digest}")
         self.manifest = Manifest.from_bytes(data, str(where))
         self._checked: set[str] = set()
         self._lock = Lock()

@@ -135,9 +135,10 @@ class Snapshot:
         combines, ``{"tri_graph.damping": 0.85}``. rerank: what orders the passages
         among the first ``rerank_depth`` hits anew, such as ``indexmill.open_reranker`` returns: see
         ``indexmill.retrieve.rerank``.
-        Raises BadInput for a k below 1, a question that is no text, a filter that is malformed or names a field that
-        no document has, or a parameter that the method does not take, FamilyNotFound for a method that the snapshot
-        does not hold, ModelUnavailable where the encoder cannot be opened here.
+        Raises BadInput for a k below 1, a question that is no text or has more than 16,384 characters, a filter that is
+        malformed or names a field that no document has, or a parameter that the method does not take, FamilyNotFound
+        for a method that the snapshot does not hold, ModelUnavailable where the encoder cannot be opened here,
+        CorruptBlob where artifacts are damaged or do not fit together.
         """
         return self.retrieve_batch(
             [question],
@@ -505,29 +506,40 @@ class Snapshot:
 
 
 def open_snapshot(
-    path: str | os.PathLike[str], version: int | None = None, alias: str | None = None, processes: int = 1
+    path: str | os.PathLike[str],
+    version: int | None = None,
+    alias: str | None = None,
+    processes: int = 1,
+    manifest: str | None = None,
 ) -> Snapshot:
     """Open a snapshot: see ``indexmill.open``."""
     from indexmill.exported import ExportedFolder, is_exported
     from indexmill.folder import FolderReader
+    from indexmill.layout import is_digest
 
     if version is not None and alias is not None:
         raise BadInput(f"version={version} and alias={alias!r} are given; expected one of them at most")
-    where = Path(path)
+    if manifest is not None and not is_digest(manifest):
+        raise BadInput(f"manifest is {manifest!r:.200}; expected a SHA-256 in 64 lower-case hex digits")
+    where, opening = Path(path), partial(open_snapshot, manifest=manifest)
     if is_exported(where):
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
-        exported = ExportedFolder(where)
-        return Snapshot(where, exported, exported.manifest, None, _helpers(processes, open_snapshot, where))
+        exported = ExportedFolder(where, manifest)
+        return Snapshot(where, exported, exported.manifest, None, _helpers(processes, opening, where))
     store = FolderReader(where)
     ref = store.resolve(version=version, alias=alias)
+    if manifest not in (None, ref.manifest):
+        raise SnapshotNotFound(
+            f"{where}: the manifest of version {ref.version} has the SHA-256 {ref.manifest}; expected {manifest}"
+        )
     try:
-        manifest = store.manifest(ref.manifest)
+        found = store.manifest(ref.manifest)
     except CorruptBlob:
         store.check_there(ref.version)  # it may have been removed at this moment
         raise
-    helpers = _helpers(processes, open_snapshot, where, ref.version)
-    return Snapshot(where, _StoreBlobs(store, ref.version), manifest, ref, helpers)
+    helpers = _helpers(processes, opening, where, ref.version)
+    return Snapshot(where, _StoreBlobs(store, ref.version), found, ref, helpers)
 
 
 def open_candidate(path: str | os.PathLike[str], run: str, processes: int = 1) -> Snapshot:

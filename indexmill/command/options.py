@@ -235,9 +235,12 @@ class GroupedCommand(click.Command):
                     formatter.write_dl(records)
 
 
+_MANIFEST = "indexmill.manifest"
+"""Under which name the digest of ``--manifest`` is kept until the snapshot is opened."""
+
 SHARED_GROUPS: Mapping[str, Collection[str]] = {
     "Reranking": ("rerank", "rerank_model", "rerank_depth"),
-    "Which index": ("version", "alias", "run", "store", "config", "corpus"),
+    "Which index": ("version", "alias", "run", "manifest", "store", "config", "corpus"),
     "Output": ("explain", "json", "debug"),
 }
 """The groups of options that several commands share."""
@@ -266,7 +269,18 @@ def pinned(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def candidate(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--run``, which chooses what a gate kept a run from publishing in the place of a version."""
+    """Add ``--run``, for what a gate kept a run from publishing in the place of a version, and ``--manifest``."""
+
+    def keep(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        ctx.meta[_MANIFEST] = value
+
+    function = click.option(
+        "--manifest",
+        metavar="DIGEST",
+        expose_value=False,
+        callback=keep,
+        help="Read nothing unless the manifest has this SHA-256.",
+    )(function)
     return click.option("--run", metavar="ID", help="Read the candidate of this run, which a gate refused to publish.")(
         function
     )
@@ -280,13 +294,14 @@ def opened(options: Options, version: str | None, alias: str | None, run: str | 
     from indexmill.command.versions import selection
     from indexmill.snapshot import open_candidate, open_snapshot
 
+    manifest = click.get_current_context().meta.get(_MANIFEST)
     if run is None:
         if version is not None and alias is not None:
             raise BadInput(f"the version {version} and --alias {alias} are given; expected one of them at most")
         number, named = selection(version)
         named = named if alias is None else alias
-        return open_snapshot(options.store_path(), version=number, alias=named, processes=processes)
-    if version is not None or alias is not None:
+        return open_snapshot(options.store_path(), version=number, alias=named, processes=processes, manifest=manifest)
+    if version is not None or alias is not None or manifest is not None:
         raise BadInput("--run names a candidate, which is no version and has no alias: give it alone")
     return open_candidate(options.store_path(), run, processes)
 

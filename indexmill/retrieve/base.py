@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXPLAINED_TOGETHER",
+    "MOST_CHARACTERS",
     "READ",
     "Allowed",
     "Asked",
@@ -71,6 +73,11 @@ Explanations = list[dict[str, Any]] | None
 
 READ = "read"
 """In ``Asked.shared``: how many passages of a list that several methods read the one that reads most wants."""
+
+MOST_CHARACTERS = 16_384
+"""Of a question: several times what an encoder reads of one."""
+
+_MOST_MARKS, _JOINER = 30, "\N{COMBINING GRAPHEME JOINER}"
 
 EXPLAINED_TOGETHER = 64
 """Questions whose hits are explained at once."""
@@ -210,7 +217,7 @@ def parameters_of(snapshot: Snapshot, family: str, known: type[P]) -> P:
     if unknown:
         raise ConfigurationError(f"{snapshot.path}: {family} has no parameters {unknown}; install a newer indexmill")
     try:
-        return settled(known(), given, f"{snapshot.path}: the manifest's parameters of {family}:")
+        return settled(known(), given, f"{snapshot.path}: the manifest's parameters of {family}")
     except BadInput as error:
         raise ConfigurationError(f"{error}; open a snapshot that a build published") from error
 
@@ -286,14 +293,39 @@ def check_k(k: object) -> int:
 
 
 def check_question(question: object) -> str:
-    """The question without white space around it; raises BadInput where it is no valid Unicode text."""
+    """The question without white space around it, its runs of combining marks broken up where they are very long.
+
+    Raises BadInput where it is no valid Unicode text, or longer than MOST_CHARACTERS.
+    """
     if not isinstance(question, str):
         raise BadInput(f"a question is {question!r}; expected a str")
+    if len(question) > MOST_CHARACTERS:
+        raise BadInput(
+            f"a question has {len(question):,} characters; expected {MOST_CHARACTERS:,} at most, and encoders read "
+            f"fewer: ask for less at a time ({question[:60]!r}...)"
+        )
     try:
         question.encode("utf-8")
     except UnicodeEncodeError as error:
         raise BadInput(f"a question is not valid Unicode text (character {error.start}): {question!r}") from error
-    return question.strip()
+    return _broken_up(question.strip())
+
+
+def _broken_up(text: str) -> str:
+    """A text with a joiner, which means nothing, after each 30 combining marks in a row (UAX #15, Stream-Safe Text).
+
+    Putting the marks of a run into their canonical order takes the square of their number.
+    """
+    if text.isascii():
+        return text
+    pieces, marks = [], 0
+    for character in text:
+        marks = marks + 1 if unicodedata.combining(character) else 0
+        if marks > _MOST_MARKS:
+            pieces.append(_JOINER)
+            marks = 1
+        pieces.append(character)
+    return "".join(pieces)
 
 
 def check_names(names: object, questions: int) -> list[list[str]]:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import shutil
 import threading
+import timeit
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import indexmill
 from indexmill import BadInput, CorruptBlob, FamilyNotFound, NotFound, SnapshotNotFound, StoreError
+from indexmill.canonical import digest_of
+from indexmill.command import cli
 from indexmill.exported import exported_name
 from indexmill.layout import blob_path, run_name
+from indexmill.manifest import Manifest
+from indexmill.retrieve.base import MOST_CHARACTERS, check_question
 from indexmill.snapshot import Snapshot, open_candidate, open_manifest
 from storage.runs import RunEnd
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, point, publish
@@ -278,3 +286,55 @@ def export(snapshot: Snapshot, folder: Path) -> None:
         path = folder / exported_name(artifact, snapshot.manifest)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(snapshot.file(artifact.name).read_bytes())
+
+
+def test_a_manifest_may_be_pinned(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, other = tmp_path / "exported", "0" * 64
+    with indexmill.open(store) as snapshot:
+        digest = digest_of(snapshot.manifest.to_bytes())
+        export(snapshot, folder)
+    for path in (store, folder):
+        with indexmill.open(path, manifest=digest) as snapshot:
+            assert snapshot.retrieve(QUESTIONS[0])
+        ran = CliRunner().invoke(cli, ["query", QUESTIONS[0], "--store", str(path), "--manifest", digest])
+        assert ran.exit_code == 0
+        ran = CliRunner().invoke(cli, ["query", QUESTIONS[0], "--store", str(path), "--manifest", other])
+        assert isinstance(ran.exception, SnapshotNotFound)
+        with pytest.raises(BadInput, match="64 lower-case hex digits"):
+            indexmill.open(path, manifest=digest[:12])
+    monkeypatch.setattr(Manifest, "from_bytes", lambda *_: pytest.fail("the manifest was parsed"))
+    for path in (store, folder):
+        with pytest.raises(SnapshotNotFound, match=f"SHA-256 {digest}; expected {other}"):
+            indexmill.open(path, manifest=other)
+
+
+def test_helpers_open_the_manifest_that_is_pinned(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        digest = digest_of(snapshot.manifest.to_bytes())
+    asked = QUESTIONS * 4
+    with (
+        indexmill.open(store, manifest=digest, processes=1) as one,
+        indexmill.open(store, manifest=digest, processes=2) as two,
+    ):
+        assert two.retrieve_batch(asked) == one.retrieve_batch(asked)
+
+
+def test_a_question_has_a_length(store: Path) -> None:
+    with indexmill.open(store) as snapshot:
+        assert snapshot.retrieve("bridge " * (MOST_CHARACTERS // 7))
+        for ask in (snapshot.retrieve, snapshot.answer, lambda one: snapshot.encode([one])):
+            with pytest.raises(BadInput, match="has 16,385 characters; expected 16,384 at most"):
+                ask("x" * (MOST_CHARACTERS + 1))
+    ran = CliRunner().invoke(cli, ["query", "x" * (MOST_CHARACTERS + 1), "--store", str(store)])
+    assert isinstance(ran.exception, BadInput)
+
+
+def test_a_run_of_combining_marks_is_broken_up() -> None:
+    short = "ho\u0316\u0301ly " + "e" + "\u0316\u0301" * 15
+    assert check_question(short) == short
+    long = "\u0316\u0301" * 8_192
+    asked = check_question(long)
+    assert asked.replace("\N{COMBINING GRAPHEME JOINER}", "") == long
+    assert max(map(len, asked.split("\N{COMBINING GRAPHEME JOINER}"))) == 30
+    own, before = (min(timeit.repeat(partial(unicodedata.normalize, "NFKC", one), number=1)) for one in (asked, long))
+    assert own < before / 10
