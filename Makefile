@@ -1,6 +1,7 @@
 # make demo     create .venv, install, build an index of the sample corpus, ask it a question
 # make test     create .venv, install, run the tests
 # make test-slow  the tests that take minutes
+# make mutants  whether the tests notice lines that are changed for the worse (minutes)
 # make lint     ruff and mypy
 
 PYTHON ?= python3.11
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: install demo test test-slow lint clean
+.PHONY: install demo test test-slow mutants lint clean
 
 install: $(INSTALLED)
 
@@ -33,6 +34,9 @@ test: install
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
+
+mutants: install
+	$(BIN)/python -m benchmarks.mutants
 
 lint: install
 	$(BIN)/ruff check .

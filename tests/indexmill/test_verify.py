@@ -118,11 +118,13 @@ def test_a_manifest_that_disagrees_with_its_blobs_is_reported(store: FolderStore
         Artifact(name="d", kind="arrays", digest=table.digest, bytes=table.bytes),
         Artifact(name="e", kind="table", digest=arrays.digest, bytes=arrays.bytes),
         Artifact(name="f", kind="file", digest=arrays.digest, bytes=arrays.bytes),
+        Artifact(name="g", kind="table", digest=table.digest, bytes=table.bytes, rows=4, schema=table.schema_),
     )
     republish(store, manifest.model_copy(update={"artifacts": wrong, "lineage": store.put_blob(b"{}")}))
     found = check(store, 3)
-    assert [problem.what for problem in found.problems] == ["lineage", "a", "b", "c", "d", "e"]
+    assert [problem.what for problem in found.problems] == ["lineage", "a", "b", "c", "d", "e", "g"]
     assert "has 5 rows; the manifest says 6" in found.problems[1].detail
+    assert "has 5 rows; the manifest says 4" in found.problems[6].detail
 
 
 def test_a_manifest_that_is_not_canonical_is_reported(store: FolderStore) -> None:

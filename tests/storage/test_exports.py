@@ -8,9 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage import exports
-from storage.exports import write_table
+from indexmill.errors import StoreError
+from storage import exports, faults
+from storage.exports import write_file, write_table
+from storage.folder import FolderStore
 from storage.tables import ROWS_PER_GROUP, table_bytes
+from tests.storage.children import CREATED
 
 SCHEMA = pa.schema({"number": pa.int64(), "text": pa.string()})
 
@@ -47,3 +50,25 @@ def test_no_piece_is_an_empty_table(tmp_path: Path) -> None:
 def test_a_piece_of_another_schema_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="schema does not match"):
         write_table(tmp_path / "table", SCHEMA, [rows(0, 1).select(["text"])])
+
+
+def test_two_that_export_at_the_same_moment_are_both_on_record(store: FolderStore) -> None:
+    def recorded(path: str) -> exports.Export:
+        return exports.record(store, version=1, manifest="1" * 64, path=path, run_id="run", by="me", created=CREATED)
+
+    def hook(name: str) -> None:
+        if name.startswith("create exports/"):
+            faults.install(None)
+            assert recorded("/theirs").number == 1
+
+    faults.install(hook)
+    assert recorded("/ours").number == 2
+    assert [one.path for one in exports.exports(store)] == ["/theirs", "/ours"]
+
+
+def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "theirs"
+    path.write_bytes(b"a long text of theirs")
+    with pytest.raises((FileExistsError, StoreError)):
+        write_file(path, [b"ours"])
+    assert path.read_bytes() == b"a long text of theirs"

@@ -84,9 +84,11 @@ def test_a_run_that_lost_the_lease_publishes_nothing(store: FolderStore) -> None
     lease = acquire(store, "run1")
     manifest = manifest_of(store)
     store.create(lease_name(2), store.get(lease_name(1)).replace(b'"epoch":1', b'"epoch":2'))
+    before = store.list("blobs/")
     with pytest.raises(LeaseLost):
         publish(store, lease, manifest, None, created=CREATED)
     assert store.list("refs/") == []
+    assert store.list("blobs/") == before  # the manifest is not kept either
 
 
 def test_an_artifact_of_another_kind_is_refused(store: FolderStore) -> None:

@@ -51,6 +51,10 @@ def test_a_run_may_publish_several_versions(store: FolderStore) -> None:
 def test_a_parent_that_does_not_exist_is_refused(store: FolderStore) -> None:
     with pytest.raises(ValueError, match="cannot be the parent"):
         commit(store, ONE, 3, "a")
+    commit(store, ONE, None, "a")
+    with pytest.raises(ValueError, match="at version 1; 3 cannot be the parent"):
+        commit(store, TWO, 3, "b")
+    assert [ref.version for ref in refs.history(store)] == [1]
 
 
 def test_the_outcome_of_a_failed_commit_is_read_from_the_ref(store: FolderStore) -> None:
@@ -109,6 +113,26 @@ def test_an_alias_moves_and_is_removed(store: FolderStore) -> None:
     with pytest.raises(ValueError, match="not a name"):
         refs.promote(store, "../main", 1, CREATED)
     assert reader.versions() == [1, 2]
+
+
+@pytest.mark.parametrize(("other", "said"), [(2, "pointed to version 2"), (None, "removed")])
+def test_an_alias_that_is_moved_elsewhere_at_the_same_moment_is_told(
+    store: FolderStore, other: int | None, said: str
+) -> None:
+    commit(store, ONE, None, "a")
+    commit(store, TWO, 1, "b")
+
+    def hook(name: str) -> None:
+        if name.startswith("create ") and "/prod/" in name:
+            faults.install(None)
+            refs.promote(store, "prod", other, CREATED)
+
+    faults.install(hook)
+    with pytest.raises(LeaseLost, match=f"the alias 'prod' .* was {said} at the same moment"):
+        refs.promote(store, "prod", 1, CREATED)
+    assert refs.pointed(store, "prod") == other
+    faults.install(None)
+    assert refs.promote(store, "prod", 1, CREATED).number == 2
 
 
 def failing(prefix: str, *, times: int = 1, number: int = 5) -> faults.Hook:

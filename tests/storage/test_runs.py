@@ -60,6 +60,15 @@ def test_a_killed_run_is_listed_with_what_it_refused(store: FolderStore) -> None
     assert rows.column("reason").to_pylist() == ["no-id"]
 
 
+def test_a_run_that_found_nothing_to_do_has_made_no_parts(store: FolderStore) -> None:
+    states: list[runs.Ending] = ["unchanged", "done", "failed", "budget"]
+    for number, state in enumerate(states):
+        runs.start(store, f"run{number}", "build", clock=clock)
+        runs.end(store, RunEnd(run_id=f"run{number}", state=state, exit_code=0, ended=CREATED))
+    runs.start(store, "killed", "build", clock=clock)
+    assert runs.unpublished_runs(store) == {"run2", "run3", "killed"}
+
+
 def test_a_run_that_died_after_its_commit_has_published(store: FolderStore) -> None:
     runs.start(store, "run1", "build")
     runs.start(store, "run2", "build")

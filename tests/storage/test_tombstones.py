@@ -29,6 +29,16 @@ def test_a_tombstone_is_created_once_and_does_not_hold_the_id(store: FolderStore
     assert {bytes.fromhex(tombstones.document_digest("secret"))} < forgotten.id_hashes
 
 
+def test_what_was_made_of_a_forgotten_document_is_named_too(store: FolderStore) -> None:
+    derived = {"doc": [tombstones.document_digest("passage"), tombstones.document_digest("summary")]}
+    tombstones.put(store, ["doc", "other"], run_id="run", created=CREATED, derived=derived)
+    forgotten = tombstones.forgotten(store)
+    for named in ("doc", "other", "passage", "summary"):
+        assert forgotten.names(["stranger", named])
+    assert not forgotten.names(["stranger"])
+    assert "passage" not in forgotten
+
+
 def test_refused_rows_of_a_forgotten_document_are_left_out(store: FolderStore) -> None:
     long = "n" * 400
     tombstones.put(store, ["doc 7", "a.md", long], run_id="run", created=CREATED)
