@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -260,15 +261,15 @@ def test_a_blob_that_cannot_be_read_is_no_damaged_blob(
     root: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = root / blob_path(only(root, 2, "vectors/"))
-    opened = Path.open
+    opened = os.open
 
-    def refuse(self: Path, *arguments: Any, **options: Any) -> Any:
-        if self == path:
-            raise PermissionError(13, "Permission denied", str(self))
-        return opened(self, *arguments, **options)
+    def refuse(file: Any, *arguments: Any, **options: Any) -> int:
+        if file == path:
+            raise PermissionError(13, "Permission denied", str(file))
+        return opened(file, *arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "open", refuse)
+        patched.setattr(os, "open", refuse)
         done = repair(root)
     assert [(one.damage, one.outcome) for one in done.findings] == [("unreadable", "unreadable")]
     assert not done.whole
