@@ -17,6 +17,7 @@ from prefect.events.clients import NullEventsClient
 from prefect.events.worker import EventsWorker
 from prefect.futures import PrefectFuture
 from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
     PREFECT_API_REQUEST_TIMEOUT,
     PREFECT_CLIENT_MAX_RETRIES,
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
@@ -45,23 +46,23 @@ def _flow(run: str) -> None:
         future.result()
 
 
-def show_flow(name: str, run: str, stages: Mapping[str, Future[None]], *, private: bool) -> None:
+def show_flow(name: str, run: str, stages: Mapping[str, Future[None]], *, password: str | None) -> None:
     """Show stages at work on the Prefect server until they have ended; raises what a stage or the server raised.
 
-    name, run: those of the flow and of its run. `private`: the server ends with this process, is asked for little and
-    never twice.
+    name, run: those of the flow and of its run. password: of a private server, which ends with this process, is asked
+    for little and never twice.
     """
     _AT_WORK[run] = stages
     shown = flow(name=name, flow_run_name="{run}", persist_result=False, validate_parameters=False)(_flow)
     try:
-        with _unobserved() if private else contextlib.nullcontext():
+        with contextlib.nullcontext() if password is None else _unobserved(password):
             shown(run)
     finally:
         del _AT_WORK[run]
 
 
 @contextlib.contextmanager
-def _unobserved() -> Iterator[None]:
+def _unobserved(password: str) -> Iterator[None]:
     """No signs of life and no events for a server that nobody but this process looks at.
 
     Events are sent behind the flow's back: those of a flow that ends early would be tried, for most of a minute, on a
@@ -71,6 +72,7 @@ def _unobserved() -> Iterator[None]:
     try:
         with temporary_settings(
             {
+                PREFECT_API_AUTH_STRING: password,
                 PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
                 PREFECT_CLIENT_MAX_RETRIES: 0,
                 PREFECT_API_REQUEST_TIMEOUT: 20.0,

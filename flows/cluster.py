@@ -13,7 +13,6 @@ import itertools
 import logging
 import os
 import queue
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -23,16 +22,22 @@ from typing import Any
 
 import dask
 import distributed.utils
-from distributed import Client, Future, LocalCluster
+from distributed import Client, Future
 from distributed.client import ClosedClientError
 from distributed.deploy.spec import close_clusters
 from distributed.scheduler import KilledWorker
+from distributed.security import Security
 
 from flows import fork_server
+from flows.credentials import dask_settings, write_credentials
+from flows.environment import worker_environment
 from flows.headway import telling
+from flows.local_cluster import LocalCluster
 from flows.quota_desk import ClusterQuota
+from flows.scratch import scratch_folder
 from indexmill.errors import BadInput, IndexmillError
 from indexmill.models.headway import Listener
+from schemas.config import LlmSettings
 from tasks.environment import code_digest, environment_fingerprint
 from tasks.executor import Call, Failed, StoppedError, WorkerDied
 from tasks.llm.quota import Limits, RunQuota
@@ -62,6 +67,8 @@ _SETTINGS = {
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.worker.profile.enabled": False,
     "distributed.worker.multiprocessing-method": "forkserver",
+    "distributed.scheduler.http.routes": [],  # nobody listens, see flows.local_cluster
+    "distributed.worker.http.routes": [],
 }
 
 
@@ -248,8 +255,13 @@ class _Pulse:
 
 
 @contextmanager
-def open_cluster(address: str | None, workers: int | None, store: Path) -> Iterator[Client]:
+def open_cluster(
+    address: str | None, workers: int | None, store: Path, llm: LlmSettings | None = None
+) -> Iterator[Client]:
     """A client of a running scheduler, or of a private local cluster that ends with the block.
+
+    A private one talks by keys of its own. With a running one it is Dask's settings that say how to talk to it.
+    llm: the language model that stages may ask, whose key workers of a private cluster are then given.
 
     Raises BadInput where a worker does not see the store, or runs other code or libraries than this process.
     """
@@ -257,14 +269,15 @@ def open_cluster(address: str | None, workers: int | None, store: Path) -> Itera
         count = workers or os.cpu_count() or 1
         distributed.utils._forkserver_preload_set = True  # or all that it knows of would be imported here
         with (
-            tempfile.TemporaryDirectory(prefix="indexmill-dask-") as scratch,
-            dask.config.set(_SETTINGS | {"temporary-directory": scratch}),
-            fork_server.running(),
-            _local_cluster(count) as cluster,
+            scratch_folder() as scratch,
+            _with_credentials(scratch),
+            fork_server.running(llm),
+            _local_cluster(count, llm) as cluster,
             _closed_at_the_end(Client(cluster)) as client,  # `with` alone would have to end in the thread it began in
         ):
             yield client
         return
+    _check_security(address)
     try:
         client = Client(address, timeout=_CONNECT)
     except (OSError, ValueError) as error:
@@ -272,6 +285,14 @@ def open_cluster(address: str | None, workers: int | None, store: Path) -> Itera
     with _closed_at_the_end(client):
         _prove_workers(client, store)
         yield client
+
+
+@contextmanager
+def _with_credentials(scratch: Path) -> Iterator[None]:
+    """Dask's settings of a private cluster, whose files are in a folder of this process."""
+    write_credentials(scratch)
+    with dask.config.set(_SETTINGS | dask_settings(scratch) | {"temporary-directory": str(scratch)}):
+        yield
 
 
 @contextmanager
@@ -285,9 +306,9 @@ def _closed_at_the_end(client: Client) -> Iterator[Client]:
 
 
 @contextmanager
-def _local_cluster(count: int) -> Iterator[LocalCluster]:
+def _local_cluster(count: int, llm: LlmSettings | None) -> Iterator[LocalCluster]:
     try:
-        cluster = _started(count)
+        cluster = _started(count, llm)
     except BaseException:
         # Left half-way it cannot be closed, and the attempt at exit would say so; its processes die with us. Its
         # half-started tasks would each print why they did not start, and its scheduler that its folder is gone.
@@ -299,7 +320,7 @@ def _local_cluster(count: int) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def _started(count: int) -> LocalCluster:
+def _started(count: int, llm: LlmSettings | None = None) -> LocalCluster:
     """A cluster that has started.
 
     It starts in a thread of its own, which no signal interrupts: half a cluster goes on starting, in folders that
@@ -311,17 +332,8 @@ def _started(count: int) -> LocalCluster:
         if not start.set_running_or_notify_cancel():
             return
         try:
-            cluster = LocalCluster(
-                n_workers=count,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address=None,
-                # Without a dashboard the scheduler still listens on port 8787, and warns where that is taken.
-                scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                memory_limit=0,
-                silence_logs=50,
-                env=dict(os.environ),  # which may have changed since the fork server began
-            )
+            # This process's environment may have changed since the fork server began.
+            cluster = LocalCluster(workers=count, environment=worker_environment(llm))
         except BaseException as error:
             start.set_exception(error)
         else:
@@ -335,6 +347,25 @@ def _started(count: int) -> LocalCluster:
             with contextlib.suppress(Exception):  # it failed, or never ends: the run is interrupted all the same
                 start.result(_START).close()
         raise
+
+
+def _check_security(address: str) -> None:
+    """Raise BadInput where Dask's settings do not fit the address of a scheduler."""
+    if dask.config.get("distributed.client.security-loader"):
+        return
+    security = Security()
+    credentials = security.get_tls_config_for_role("client")
+    if address.startswith("tls://") and not (credentials["ca_file"] and credentials["cert"]):
+        raise BadInput(
+            f"--dask {address}: Dask's settings name no certificates for a client: set "
+            "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT and "
+            "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY to their files"
+        )
+    if address.startswith("tcp://") and security.require_encryption:
+        raise BadInput(
+            f"--dask {address}: Dask's settings want encryption (distributed.comm.require-encryption), and this "
+            "address has none: give the scheduler's tls:// address"
+        )
 
 
 def _prove_workers(client: Client, store: Path) -> None:

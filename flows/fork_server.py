@@ -6,17 +6,20 @@ It imports what they need (`flows.worker`), once for all of them, while the comm
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
-from multiprocessing import forkserver, resource_tracker
+from collections.abc import Collection, Iterator
+from multiprocessing import forkserver, resource_tracker, util
 from pathlib import Path
 from typing import Any
 
+from flows.environment import secret_variables
+from flows.scratch import PREFIX, scratch_folder
 from indexmill.errors import IndexmillError
-from schemas.config import Configuration
+from schemas.config import Configuration, LlmSettings
 from storage import runs
 from storage.folder import open_store
 from tasks.ingest import scan_process
@@ -35,35 +38,62 @@ _ENVIRONMENT = {
 
 _LONGEST_ADDRESS = 103
 """Bytes of a socket's path that every system takes (Linux: 107)."""
-_BELOW = len("/pymp-01234567/listener-01234567")
+_BELOW = len(f"/{PREFIX}01234567/pymp-01234567/listener-01234567")
 
 _lock = threading.Lock()
 _users = 0
 
 
-def start() -> None:
-    """Start it, unless it runs; returns at once. It ends with this process."""
+def start(llm: LlmSettings | None = None) -> None:
+    """Start it, unless it runs; returns at once. It ends with this process.
+
+    It is given no secrets: `llm.api_key_env` names one. Workers that need them are handed them as they are forked.
+    """
     forkserver.set_forkserver_preload(["flows.worker"])
-    own = dict(os.environ)
-    resource_tracker.ensure_running()  # which would let SIGINT through again
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until `flows.worker` ignores it
-    os.environ.update({**_ENVIRONMENT, **own})
-    try:
-        with _short_temporary_folder():
+    added = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
+    with _hidden(secret_variables(llm)):
+        resource_tracker.ensure_running()  # which would let SIGINT through again
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until `flows.worker` ignores it
+        os.environ.update(added)
+        try:
+            _make_socket_folder()
             forkserver.ensure_running()
+        finally:
+            for name in added:
+                del os.environ[name]
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+@contextlib.contextmanager
+def _hidden(names: Collection[str]) -> Iterator[None]:
+    """Let processes be started without some variables, which `os.environ` keeps: other threads go on reading it."""
+    values = {name: os.environ[name] for name in names}
+    try:
+        for name in values:
+            os.unsetenv(name)
+        yield
     finally:
-        for name in _ENVIRONMENT.keys() - own.keys():
-            del os.environ[name]
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        for name, value in values.items():
+            os.putenv(name, value)
+
+
+@functools.cache
+def _make_socket_folder() -> None:
+    """Have `multiprocessing` make its private folder for sockets in one of ours; both last as long as this process."""
+    kept = contextlib.ExitStack()
+    with _short_temporary_folder():
+        folder = kept.enter_context(scratch_folder())
+        usual, tempfile.tempdir = tempfile.tempdir, str(folder)
+        try:
+            util.get_temp_dir()
+        finally:
+            tempfile.tempdir = usual
+    util.Finalize(None, kept.close, exitpriority=-1000)  # after `multiprocessing` has removed its own
 
 
 @contextlib.contextmanager
 def _short_temporary_folder() -> Iterator[None]:
-    """Let folders for temporary files be made where a socket in them has a path that the system takes.
-
-    `multiprocessing` makes a private one (mode 0700) for the socket of the fork server, in the folder of `tempfile`,
-    and removes it at the end of this process.
-    """
+    """Let folders for temporary files be made where a socket in them has a path that the system takes."""
     usual = tempfile.gettempdir()
     if _takes_a_socket(usual):
         yield
@@ -83,14 +113,14 @@ def _takes_a_socket(folder: str) -> bool:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[None]:
+def running(llm: LlmSettings | None = None) -> Iterator[None]:
     """It runs within the block, and ends with it, as do the processes that were forked from it and are still there.
 
-    Of blocks that overlap the last one ends it.
+    llm: as for `start`. Of blocks that overlap the last one ends it.
     """
     global _users
     with _lock:
-        start()
+        start(llm)
         _users += 1
     try:
         yield
@@ -130,4 +160,4 @@ def start_where_work_is_expected(configuration: Configuration) -> None:
         if is_quick(files):
             scan_process.start()
         if runs.saw_other_files(store, digest_of_files(files)):
-            start()
+            start(configuration.llm)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.quota import HereQuota, begin, forget
+from schemas.config import LlmSettings
 from tasks.executor import Call, InlineExecutor, StoppedError
 from tasks.llm.quota import Limits, RunQuota
 
@@ -30,12 +31,13 @@ _EXPECTED_WORKERS = 2
 class OnDemand:
     """An executor that runs light calls in this process until the first other one starts a local cluster.
 
-    `workers` is the most that it starts; default: the cores. Where work is expected the cluster is started beside what
-    this process does. Close it to end the cluster.
+    `workers` is the most that it starts; default: the cores. llm: see `flows.cluster.open_cluster`. Where work is
+    expected the cluster is started beside what this process does. Close it to end the cluster.
     """
 
-    def __init__(self, store: Path, workers: int | None) -> None:
+    def __init__(self, store: Path, workers: int | None, llm: LlmSettings | None = None) -> None:
         self._store = store
+        self._llm = llm
         self._most = workers or os.cpu_count() or 1
         self._here = InlineExecutor()
         self._lock = threading.Lock()
@@ -104,7 +106,7 @@ class OnDemand:
     def _start(self, workers: int) -> DaskExecutor:
         from flows.cluster import DaskExecutor, open_cluster
 
-        self._client = self._opened.enter_context(open_cluster(None, workers, self._store))
+        self._client = self._opened.enter_context(open_cluster(None, workers, self._store, self._llm))
         self._workers = workers
         started = DaskExecutor(self._client)
         for run, limits in self._limits.items():

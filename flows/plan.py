@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 
 from flows.interrupt import stoppable
 from flows.processes import ProcessExecutor
 from flows.run import parent_of
+from flows.scratch import scratch_folder
 from indexmill.canonical import canonical_json
 from indexmill.errors import BadInput, CorruptBlob, DiskFull, StoreNotWritable
 from schemas.config import Configuration
@@ -40,10 +40,10 @@ def make_plan(
     """
     with (
         stoppable(),
-        tempfile.TemporaryDirectory(prefix="indexmill-plan-", ignore_cleanup_errors=True) as folder,
+        scratch_folder() as folder,
         ProcessExecutor(configuration.run.workers) as executor,
     ):
-        store = overlay_of(configuration.store, Path(folder))
+        store = overlay_of(configuration.store, folder)
         planner = Planner(
             store,
             configuration,

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks.llm.quota import Limits, LocalQuota, Quota, Spent
+
+if TYPE_CHECKING:
+    from distributed.security import Security
 
 __all__ = ["AT_WORK", "HereQuota", "SharedQuota", "begin", "forget"]
 
@@ -36,12 +39,14 @@ def forget(run: str) -> None:
 class SharedQuota:
     """A stage's handle of the quota of a run, for any process of its cluster.
 
-    address: of the scheduler, for a process that is no worker; a worker knows it better.
+    address, security: where the scheduler is and how connections to it are secured (by default as Dask's settings say),
+    for a process that is no worker; a worker knows both better.
     """
 
     run: str
     stage: str
     address: str | None = None
+    security: Security | None = None
 
     async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
         """Wait for a call's turn; see `Quota`."""
@@ -103,13 +108,13 @@ class SharedQuota:
     async def _ask(self, do: str, **words: Any) -> Any:
         from flows.quota_line import line_of
 
-        return await line_of(self.run, self.address).ask(do, **words)
+        return await line_of(self.run, self.address, self.security).ask(do, **words)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What a worker hands on to a process of its own, which is no worker, knows the way."""
         from flows.quota_line import scheduler_of
 
-        return SharedQuota, (self.run, self.stage, scheduler_of(self.address)[0])
+        return SharedQuota, (self.run, self.stage, *scheduler_of(self.address, self.security))
 
 
 @dataclass(frozen=True)

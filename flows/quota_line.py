@@ -36,24 +36,25 @@ _LINES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Line]] = 
 """The connections of this process, by event loop and run."""
 
 
-def line_of(run: str, address: str | None) -> Line:
-    """The line of the running event loop to the desk of a run. address: of the scheduler, for who is no worker."""
+def line_of(run: str, address: str | None, security: Security | None) -> Line:
+    """The line of the running event loop to the desk of a run. address, security: as for `SharedQuota`."""
     lines = _LINES.setdefault(asyncio.get_running_loop(), {})
     if run not in lines:
-        there, arguments = scheduler_of(address)
+        there, security = scheduler_of(address, security)
         if there is None:
             raise RuntimeError(f"the quota of run {run} is asked for in a process that no scheduler knows")
+        arguments = security.get_connection_args("worker") if security else Security().get_connection_args("client")
         lines[run] = Line(run, there, arguments)
     return lines[run]
 
 
-def scheduler_of(address: str | None) -> tuple[str | None, dict[str, Any]]:
-    """Where the scheduler is, as this process sees it, and how connections to it are made."""
+def scheduler_of(address: str | None, security: Security | None) -> tuple[str | None, Security | None]:
+    """Where the scheduler is, as this process sees it, and how connections to it are secured."""
     try:
         worker = get_worker()
     except ValueError:
-        return address, Security().get_connection_args("client")
-    return str(worker.scheduler.address), worker.connection_args
+        return address, security
+    return str(worker.scheduler.address), worker.security
 
 
 class Line:

@@ -281,8 +281,10 @@ def build_under_prefect(
             from flows.server import private_prefect
 
             progress.doing("starting workers")
-            server = stack.enter_context(private_prefect())
-            client = stack.enter_context(open_cluster(dask, configuration.run.workers, configuration.store))
+            server = stack.enter_context(private_prefect(configuration.llm))
+            client = stack.enter_context(
+                open_cluster(dask, configuration.run.workers, configuration.store, configuration.llm)
+            )
 
             def together(title: str, names: Sequence[str]) -> None:
                 needs = {name: [need for need in NEEDS.get(name, ()) if need in names] for name in names}
@@ -324,7 +326,7 @@ def _refresh(build: Build) -> Manifest:
 
 
 def _on_demand(configuration: Configuration) -> contextlib.closing[OnDemand]:
-    return contextlib.closing(OnDemand(configuration.store, configuration.run.workers))
+    return contextlib.closing(OnDemand(configuration.store, configuration.run.workers, configuration.llm))
 
 
 def _try(

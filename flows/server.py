@@ -1,26 +1,31 @@
 """A private Prefect server for one command: temporary, on a free port, gone with the process that asked for it.
 
-Prefect's own ephemeral mode leaves its server behind when the parent is killed; this one watches its parent. Where
-`PREFECT_API_URL` is set, that server is used and nothing is started.
+Prefect's own ephemeral mode leaves its server behind when the parent is killed; this one watches its parent. It answers
+nobody but the process that started it. Where `PREFECT_API_URL` is set, that server is used and nothing is started.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hmac
 import os
+import secrets
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Any
 
+from flows.environment import secret_variables, without
+from flows.scratch import scratch_folder
 from indexmill.errors import IndexmillError
+from schemas.config import LlmSettings
 
 __all__ = ["PrefectServer", "private_prefect"]
 
@@ -43,19 +48,21 @@ _QUIET = {
 
 @dataclass(frozen=True, slots=True)
 class PrefectServer:
-    """The server that flows of this process report to; `process` and `log` where it is a private one."""
+    """The server that flows of this process report to; `process`, `log` and `password` where it is a private one."""
 
     url: str
     process: subprocess.Popen[bytes] | None = None
     log: Path | None = None
+    password: str | None = field(default=None, repr=False)
 
     def wait(self, seconds: float = _START_SECONDS) -> None:
         """Block until the server answers; raises IndexmillError, with the end of its log, where it does not."""
-        health = self.url.rstrip("/") + "/health"
+        headers = {} if self.password is None else {"Authorization": _authorization(self.password)}
+        health = urllib.request.Request(self.url.rstrip("/") + "/health", headers=headers)  # noqa: S310 - ours, or the user's
         deadline = time.monotonic() + seconds
         while True:
             try:
-                with urllib.request.urlopen(health, timeout=5) as answer:  # noqa: S310 - ours, or the user's setting
+                with urllib.request.urlopen(health, timeout=5) as answer:  # noqa: S310
                     if answer.status == 200:
                         return
             except OSError as error:
@@ -73,38 +80,50 @@ class PrefectServer:
 
 
 @contextlib.contextmanager
-def private_prefect() -> Iterator[PrefectServer]:
+def private_prefect(llm: LlmSettings | None = None) -> Iterator[PrefectServer]:
     """Give this process a Prefect server for the length of the block.
 
     Enter it before Prefect is first imported: Prefect reads its environment then. The server starts while the block
     runs; `wait` blocks until it answers. Analytics are off, its database is in memory, its home a temporary folder.
+
+    It answers who has its password, and is told that by a pipe: no command line and no environment holds it. llm:
+    whose key it is not given either.
     """
     given = os.environ.get("PREFECT_API_URL")
     if given:
         yield PrefectServer(given)
         return
-    with tempfile.TemporaryDirectory(prefix="indexmill-prefect-", ignore_cleanup_errors=True) as home:
-        url = f"http://127.0.0.1:{_free_port()}/api"
+    with scratch_folder() as home, socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
         settings = {
             **_QUIET,
-            "PREFECT_HOME": home,
+            "PREFECT_HOME": str(home),
             "PREFECT_API_DATABASE_CONNECTION_URL": _IN_MEMORY,
             "PREFECT_API_URL": url,
         }
         before = {name: os.environ.get(name) for name in settings}
         os.environ.update(settings)
-        log = Path(home) / "server.log"
+        password = secrets.token_urlsafe(32)
+        log = home / "server.log"
         with log.open("wb") as output:
             process = subprocess.Popen(  # noqa: S603 - this very module
-                [sys.executable, "-m", "flows.server", url],
+                [sys.executable, "-m", "flows.server", str(listening.fileno())],
                 stdin=subprocess.PIPE,
+                pass_fds=[listening.fileno()],
+                env={**without(secret_variables(llm)), **settings},
                 stdout=output,
                 stderr=output,
                 cwd=Path(__file__).resolve().parent.parent,
                 start_new_session=True,  # Ctrl-C is for us: the flow still tells the server how it ended
             )
+        listening.close()  # where the server dies, nobody waits for an answer
         try:
-            yield PrefectServer(url, process, log)
+            if process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):  # it has ended, as `wait` will say
+                    process.stdin.write(f"{password}\n".encode())
+                    process.stdin.flush()
+            yield PrefectServer(url, process, log, password)
         finally:
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
@@ -114,31 +133,64 @@ def private_prefect() -> Iterator[PrefectServer]:
                 process.stdin.close()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _authorization(password: str) -> str:
+    """The header of a request as Prefect's clients send it."""
+    return f"Basic {base64.b64encode(password.encode()).decode()}"
 
 
-def _serve(url: str) -> None:
-    """Serve until the parent goes away: its end of our standard input closes, however it died."""
+_Message = MutableMapping[str, Any]
+_Application = Callable[
+    [_Message, Callable[[], Awaitable[_Message]], Callable[[_Message], Awaitable[None]]], Awaitable[None]
+]
+
+
+class _Guarded:
+    """A web application (ASGI) that answers nothing without the password: Prefect would tell everybody how it is."""
+
+    def __init__(self, application: _Application, password: str) -> None:
+        self._application = application
+        self._expected = _authorization(password).encode()
+
+    async def __call__(
+        self,
+        scope: _Message,
+        receive: Callable[[], Awaitable[_Message]],
+        send: Callable[[_Message], Awaitable[None]],
+    ) -> None:
+        if scope["type"] == "lifespan" or self._knows(scope):
+            await self._application(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body"})
+
+    def _knows(self, scope: _Message) -> bool:
+        return any(
+            name == b"authorization" and hmac.compare_digest(value, self._expected) for name, value in scope["headers"]
+        )
+
+
+def _serve(descriptor: int) -> None:
+    """Serve at a socket until the parent goes away: its end of our standard input closes, however it died.
+
+    The first line of that is the password.
+    """
+    password = sys.stdin.buffer.readline().decode().strip()
+    if not password:
+        return
 
     def watch() -> None:
         sys.stdin.buffer.read()
         os._exit(0)
 
     threading.Thread(target=watch, daemon=True).start()
+    os.environ["PREFECT_SERVER_API_AUTH_STRING"] = password
     import uvicorn
+    from prefect.server.api.server import create_app
 
-    with _tables():
-        uvicorn.run(
-            "prefect.server.api.server:create_app",
-            factory=True,
-            host="127.0.0.1",
-            port=urlsplit(url).port or 0,
-            log_level="error",
-        )
+    with _tables(), socket.socket(fileno=descriptor) as listening:
+        uvicorn.Server(uvicorn.Config(_Guarded(create_app(), password), log_level="error")).run([listening])
 
 
 @contextlib.contextmanager
@@ -159,4 +211,4 @@ def _tables() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(int(sys.argv[1]))

@@ -54,7 +54,7 @@ class Shown:
             self._server.wait()
             from flows.build import show_flow
 
-            show_flow(self._flow, self._run, self._stages, private=self._server.process is not None)
+            show_flow(self._flow, self._run, self._stages, password=self._server.password)
         except Exception as error:
             if not any(stage.done() and stage.exception() is not None for stage in self._stages.values()):
                 self._problem = f"failed ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"

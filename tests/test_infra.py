@@ -107,13 +107,98 @@ def test_a_message_with_quotes_is_still_json() -> None:
 
 def test_compose_runs_commands_that_exist() -> None:
     compose = loaded("compose.yaml")
-    assert {"postgres", "prefect", "scheduler", "worker", "runner", "deploy"} == set(compose["services"])
+    assert {"postgres", "prefect", "certificates", "scheduler", "worker", "runner", "deploy"} == set(
+        compose["services"]
+    )
     for service in compose["services"].values():
         assert "image" in service
         command = service.get("command", "")
         for word in command.split()[:1] if isinstance(command, str) else command[:1]:
             assert not word or word == "sh" or (Path(sys.executable).parent / word).is_file(), word
     assert (INFRA / compose["services"]["worker"]["build"]["dockerfile"].removeprefix("infra/")).is_file()
+
+
+def test_the_image_holds_the_application_and_nothing_else() -> None:
+    copied = {
+        word
+        for line in (INFRA / "Dockerfile").read_text(encoding="utf-8").splitlines()
+        if line.startswith("COPY ")
+        for word in line.split()[1:-1]
+    }
+    rules = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    allowed = {rule[1:] for rule in rules if rule.startswith("!")}
+    assert "*" in rules
+    assert rules.index("*") < min(rules.index(f"!{one}") for one in allowed)
+    assert allowed == copied
+    assert copied == {
+        *("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "sample"),
+        *("indexmill", "schemas", "storage", "tasks", "flows"),
+        *(f"infra/{name}" for name in ("automations.py", "automations.yaml", "prefect.yaml")),
+    }
+    assert all((ROOT / one).exists() for one in copied)
+
+
+def test_base_images_may_be_named_by_digest() -> None:
+    compose = loaded("compose.yaml")
+    lines = (INFRA / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("FROM")] == ["FROM ${BASE}"]
+    assert compose["services"]["worker"]["build"]["args"]["BASE"].startswith("${BASE_IMAGE:-")
+    assert compose["services"]["postgres"]["image"].startswith("${POSTGRES_IMAGE:-")
+
+
+def test_the_prefect_server_of_compose_asks_for_a_password() -> None:
+    services = loaded("compose.yaml")["services"]
+    wanted = "${PREFECT_AUTH_STRING:?set PREFECT_AUTH_STRING}"
+    assert services["prefect"]["environment"]["PREFECT_SERVER_API_AUTH_STRING"] == wanted
+    for name in ("runner", "deploy"):
+        assert services[name]["environment"]["PREFECT_API_AUTH_STRING"] == wanted
+    assert [service.get("ports") for service in services.values() if "ports" in service] == [["127.0.0.1:4200:4200"]]
+
+
+def test_the_dask_cluster_of_compose_speaks_tls_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dask
+    from distributed.security import Security
+
+    services = loaded("compose.yaml")["services"]
+    for name in ("scheduler", "worker", "runner"):
+        for variable, value in services[name]["environment"].items():
+            if variable.startswith("DASK_"):
+                monkeypatch.setenv(variable, value)
+        with dask.config.set(dask.config.merge(dask.config.config, dask.config.collect_env())):
+            security = Security()
+            assert security.require_encryption
+            for role in ("client", "scheduler", "worker"):
+                chosen = security.get_tls_config_for_role(role)
+                assert (chosen["ca_file"], chosen["cert"]) == ("/certificates/certificate.pem",) * 2
+                assert chosen["key"] == "/certificates/key.pem"
+            assert dask.config.get("distributed.scheduler.http.routes") == []
+            assert dask.config.get("distributed.worker.http.routes") == []
+        assert "certificates:/certificates:ro" in services[name]["volumes"]
+    assert services["runner"]["environment"]["INDEXMILL_DASK"] == "tls://scheduler:8786"
+    assert "--protocol tls" in services["scheduler"]["command"]
+    assert "tls://scheduler:8786 --protocol tls" in services["worker"]["command"]
+    interpreter, *words = services["certificates"]["command"].replace("/certificates", str(tmp_path)).split()
+    assert interpreter == "python"
+    for _ in range(2):  # the second time it leaves them
+        subprocess.run([sys.executable, *words], cwd=ROOT, check=True)
+        found = {path.name: (path.stat().st_mode & 0o777, path.read_bytes()) for path in tmp_path.iterdir()}
+        assert {name: mode for name, (mode, _) in found.items()} == {"certificate.pem": 0o600, "key.pem": 0o600}
+
+
+def test_the_systemd_unit_is_confined() -> None:
+    lines = (INFRA / "indexmill.service").read_text(encoding="utf-8").splitlines()
+    said = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    on = [
+        *("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectHome", "ProtectKernelModules"),
+        *("ProtectKernelTunables", "ProtectKernelLogs", "ProtectControlGroups", "RestrictNamespaces"),
+        *("RestrictSUIDSGID", "RestrictRealtime", "LockPersonality"),
+    ]
+    assert {name: said.get(name) for name in on} == dict.fromkeys(on, "yes")
+    assert (said["ProtectSystem"], said["ReadWritePaths"]) == ("strict", said["WorkingDirectory"])
+    assert (said["UMask"], said["CapabilityBoundingSet"], said["StateDirectoryMode"]) == ("0077", "", "0700")
+    assert set(said["RestrictAddressFamilies"].split()) == {"AF_UNIX", "AF_INET", "AF_INET6"}
+    assert said["SystemCallFilter"] == "@system-service"
+    assert "MemoryDenyWriteExecute" not in said  # OpenVINO and torch write kernels and execute them
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,11 @@ class Command:
                 self.lines.append(line)
 
     @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._process.pid
+
+    @property
     def err(self) -> str:
         """What it has said on standard error."""
         return "".join(self.lines)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import dask
 from distributed import Client
 
 from flows.cluster import open_cluster
+from flows.credentials import dask_settings
+from schemas.config import LlmSettings
 from tests.flows.children import ROOT
 
 __all__ = ["cluster_elsewhere"]
@@ -24,15 +28,17 @@ def cluster_elsewhere(workers: int, store: Path) -> Iterator[Client]:
         assert child.stdin is not None
         assert child.stdout is not None
         try:
-            with open_cluster(child.stdout.readline().strip(), None, store) as client:
+            address, credentials = json.loads(child.stdout.readline())
+            with dask.config.set(dask_settings(Path(credentials))), open_cluster(address, None, store) as client:
                 yield client
         finally:
             child.stdin.close()
 
 
 def _serve(workers: int, store: Path) -> None:
-    with open_cluster(None, workers, store) as client:
-        print(client.scheduler.address, flush=True)
+    with open_cluster(None, workers, store, LlmSettings(backend="openai", model="any")) as client:
+        credentials = Path(dask.config.get("distributed.comm.tls.ca-file")).parent
+        print(json.dumps([client.scheduler.address, str(credentials)]), flush=True)
         sys.stdin.read()
 
 

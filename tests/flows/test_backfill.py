@@ -395,9 +395,11 @@ def test_the_real_command_ends_at_every_signal_and_goes_on_where_it_was(
 
 
 VISIBLE = """
-import json, sys, urllib.request
+import base64, json, os, sys, urllib.request
 from flows.server import private_prefect
 with private_prefect() as server:
+    os.environ["PREFECT_API_AUTH_STRING"] = server.password
+    told = {"Authorization": f"Basic {base64.b64encode(server.password.encode()).decode()}"}
     from flows.run import build_under_prefect
     from schemas.config import Configuration
     from tasks.backfill import Waves
@@ -406,7 +408,7 @@ with private_prefect() as server:
 
     def found(what):
         request = urllib.request.Request(
-            f"{server.url}/{what}/filter", b"{}", {"Content-Type": "application/json"}, method="POST"
+            f"{server.url}/{what}/filter", b"{}", {"Content-Type": "application/json", **told}, method="POST"
         )
         with urllib.request.urlopen(request) as answer:
             return sorted(row["name"] for row in json.load(answer))

@@ -132,7 +132,8 @@ def test_two_workers_end_at_one_budget_and_lose_nothing_that_was_paid_for(quick:
         before = server.billed.calls, server.billed.tokens
         plain = chosen(quick / "store", server, {"tokens": cost // 2})
         root = build_nothing(plain)
-        with open_cluster(None, 2, root) if where == "here" else cluster_elsewhere(2, root) as client:
+        here = open_cluster(None, 2, root, Configuration.model_validate(plain).llm)
+        with here if where == "here" else cluster_elsewhere(2, root) as client:
             with pytest.raises(BudgetReached, match=r"lsh_summaries has \d+ of \d+ parts"):
                 run_build(Configuration.model_validate(plain), DaskExecutor(client), together, progress=Silent())
             spent = server.billed.tokens - before[1]
@@ -194,7 +195,8 @@ def test_an_endpoint_that_lets_nobody_in_ends_the_run_with_2(quick: Path) -> Non
     with LlmServer(keys=["sk-other"]) as server:
         plain = chosen(quick / "store", server)
         root = build_nothing(plain)
-        with open_cluster(None, 2, root) as client, pytest.raises(LlmForbidden) as raised:
+        llm = Configuration.model_validate(plain).llm
+        with open_cluster(None, 2, root, llm) as client, pytest.raises(LlmForbidden) as raised:
             run_build(Configuration.model_validate(plain), DaskExecutor(client), together, progress=Silent())
         assert raised.value.exit_code == 2
         assert CANARY not in str(raised.value)

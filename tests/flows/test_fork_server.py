@@ -67,7 +67,7 @@ def test_a_build_works_where_the_path_of_temporary_files_is_long(short: Path, tm
         assert build.wait() == 0, build.err
         assert build.left_behind() == {}
     assert build.json()["published"]
-    assert seen == {("pymp-", 0o700)}
+    assert seen == {("index", 0o700)}
     assert [*far.iterdir(), *runtime.iterdir()] == []
 
 
@@ -94,7 +94,7 @@ def test_the_socket_has_a_path_that_the_system_takes(
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was started."""
     found: list[str] = []
-    monkeypatch.setattr(fork_server, "start", lambda: found.append("started"))
+    monkeypatch.setattr(fork_server, "start", lambda llm: found.append("started"))
     return found
 
 

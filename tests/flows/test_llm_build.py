@@ -158,7 +158,7 @@ def test_a_wait_beyond_the_deadline_ends_the_run_and_the_next_goes_on(quick: Pat
         plain = chosen(quick / "store", server, rows, deadline_seconds=30)
         root = init_store(Path(plain["store"])).root
         began = time.monotonic()
-        with open_cluster(None, WORKERS, root) as client:
+        with open_cluster(None, WORKERS, root, Configuration.model_validate(plain).llm) as client:
             with pytest.raises(LlmBusy, match=r"llm.deadline_seconds is 30: run again, or raise it"):
                 build(plain, DaskExecutor(client))
             assert time.monotonic() - began < 60
@@ -280,7 +280,7 @@ def test_two_workers_ask_no_faster_than_the_one_limit(quick: Path, count: int, p
         plain = chosen(quick / "site" / "store", server, rows, requests_per_minute=per_minute)
         if count == FEW:
             root = init_store(Path(plain["store"])).root
-            with open_cluster(None, WORKERS, root) as client:
+            with open_cluster(None, WORKERS, root, Configuration.model_validate(plain).llm) as client:
                 build(plain, DaskExecutor(client))
         else:
             whole(quick / "site", plain)

@@ -1,0 +1,75 @@
+"""Keys by which the processes of a Dask cluster know each other: TLS that wants a certificate from both sides.
+
+A private cluster has a key of its own, which lies in the run's folder for temporary files as long as the run lasts. For
+a cluster that goes on, `python -m flows.credentials FOLDER` writes a key and a certificate of ten years, unless the
+folder has them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+__all__ = ["dask_settings", "write_credentials"]
+
+_CERTIFICATE = "certificate.pem"
+_KEY = "key.pem"
+
+
+def write_credentials(folder: Path, days: int = 365) -> None:
+    """Write a new key and its certificate, which is its own authority, into a folder; only this user may read them.
+
+    Whoever has the key is trusted by whoever has the certificate, in every role. Raises FileExistsError where the
+    folder has some.
+    """
+    from cryptography import x509  # not while the command starts
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "indexmill")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))  # the clock may be set back
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    text = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    _write(folder / _KEY, text)
+    _write(folder / _CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def dask_settings(folder: Path) -> dict[str, object]:
+    """Dask's settings for a cluster of whoever has the credentials of a folder, and nobody else."""
+    pair = {"cert": str(folder / _CERTIFICATE), "key": str(folder / _KEY)}
+    roles = {
+        f"distributed.comm.tls.{role}.{what}": path
+        for role in ("client", "scheduler", "worker")
+        for what, path in pair.items()
+    }
+    return {
+        "distributed.comm.require-encryption": True,
+        "distributed.comm.tls.min-version": 1.3,
+        "distributed.comm.tls.ca-file": pair["cert"],
+        **roles,
+    }
+
+
+def _write(path: Path, data: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+
+
+if __name__ == "__main__":
+    if not (Path(sys.argv[1]) / _CERTIFICATE).exists():
+        write_credentials(Path(sys.argv[1]), days=3650)
