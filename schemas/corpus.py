@@ -57,6 +57,9 @@ class CorpusSettings(BaseModel):
     max_document_bytes: int = Field(
         default=10_000_000, ge=1, le=500_000_000, description="Title, text and metadata of one document, as UTF-8"
     )
+    follow_links: bool = Field(
+        default=False, description="Read files below a folder that are links to somewhere outside the corpus"
+    )
     csv_delimiter: str = Field(default=",", min_length=1, max_length=1)
 
     @field_validator("csv_delimiter")
