@@ -52,6 +52,9 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 
+_MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
+"""Each is compared with those before it by the library that reads HTML."""
+
 Rows = Iterator[Row | Refusal]
 
 
@@ -402,6 +405,8 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
     page = _whole(source, settings.max_line_bytes)
     if not isinstance(page, Refusal) and "\x00" in page:
         page = Refusal(None, source.document_name, "nul", f"at character {page.index(chr(0))}")
+    elif not isinstance(page, Refusal) and _MANY_ATTRIBUTES.search(page):
+        page = Refusal(None, source.document_name, "unreadable-file", "a tag with more than 10,000 attributes")
     if isinstance(page, Refusal):
         yield page
         return

@@ -678,3 +678,17 @@ def test_html_without_text_and_with_nul_is_refused(tmp_path: Path) -> None:
     assert empty.reason == "no-text"
     assert [reason for _, reason in outcome(write(tmp_path / "a.html", "<p>a\x00b</p>"))] == ["nul"]
     assert document(rows(write(tmp_path / "a.htm", "<p>Just this.</p>"))[0]).text == "Just this."
+
+
+def test_html_with_a_tag_of_very_many_attributes_is_refused_at_once(tmp_path: Path) -> None:
+    page = f"<html><body><p {' '.join(f'a{number}=x' for number in range(100_000))}>Some text.</p></body></html>"
+    began = time.process_time()
+    (found,) = stream(write(tmp_path / "a.html", page))
+    assert time.process_time() - began < 10
+    assert isinstance(found, Refusal)
+    assert (found.reason, found.detail) == ("unreadable-file", "a tag with more than 10,000 attributes")
+
+
+def test_html_that_is_nested_without_end_is_read(tmp_path: Path) -> None:
+    page = f"<p>{'Some text that is here. ' * 9}</p>{'<div>' * 100_000}End"
+    assert "Some text" in document(rows(write(tmp_path / "a.html", page))[0]).text
