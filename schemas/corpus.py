@@ -69,6 +69,9 @@ class CorpusSettings(BaseModel):
         ge=256 << 20,
         description="Memory of a process that reads the corpus; some ten times max_document_bytes is enough",
     )
+    follow_links: bool = Field(
+        default=False, description="Read files below a folder that are links to somewhere outside the corpus"
+    )
     csv_delimiter: str = Field(default=",", min_length=1, max_length=1)
 
     @field_validator("csv_delimiter")

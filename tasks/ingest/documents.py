@@ -19,16 +19,29 @@ from typing import Any
 from indexmill.canonical import canonical_json
 from schemas.corpus import EVERYTHING_ELSE, FieldNames
 
-__all__ = ["FILE_FIELDS", "MAX_DEPTH", "REASONS", "Document", "Refusal", "Row", "clip", "document_of", "plain"]
+__all__ = [
+    "FILE_FIELDS",
+    "MAX_DEPTH",
+    "MAX_TITLE_BYTES",
+    "REASONS",
+    "Document",
+    "Refusal",
+    "Row",
+    "clip",
+    "document_of",
+    "plain",
+]
 
 REASONS: dict[str, str] = {
-    "bad-columns": "a CSV or Parquet file lacks the columns of id or text, or a CSV row has another number of columns",
+    "bad-columns": "a CSV or Parquet file lacks the columns of id or text, or has too many; or a CSV row has others",
     "bad-id": "the id is neither a text nor a number, or longer than 1024 bytes",
     "bad-metadata": "metadata that JSON cannot hold, such as NaN or bytes, or that is not an object",
     "duplicate-id": "another row has this id and another content; the smallest content hash is kept",
+    "link-outside": "the file is a link to somewhere outside the corpus; see corpus.follow_links",
     "lone-surrogate": "half of a surrogate pair, which no text can hold",
     "no-id": "the record has no id",
     "no-text": "the record has no text, or only spaces",
+    "not-a-file": "a pipe, a device or a socket with the name of a corpus file",
     "not-an-object": "the line, or the element of an array, is JSON but not an object",
     "not-csv": "quotes that do not close, or stand where they cannot",
     "not-json": "the line, or the element of an array, is not JSON; or the file is not JSON Lines",
@@ -36,9 +49,9 @@ REASONS: dict[str, str] = {
     "not-utf8": "bytes that are not UTF-8",
     "nul": "a NUL character",
     "reader-failed": "reading it crashes, or takes more than max_reading_memory_bytes; the rows before are kept",
-    "too-large": "the document is over the limit of max_document_bytes",
+    "too-large": "the document is over the limit of max_document_bytes, or its title is over 4096 bytes",
     "too-slow": "reading it takes longer than max_document_seconds; the rows before are kept",
-    "unreadable-file": "the file cannot be opened, or breaks off; the rows before are kept",
+    "unreadable-file": "the file cannot be opened, breaks off, or is over a limit; the rows before are kept",
 }
 """Why a row or a file is refused: the words of the quarantine table's `reason`."""
 
@@ -48,6 +61,8 @@ FILE_FIELDS = FieldNames(source=("source",), metadata="metadata")
 _MAX_ID_BYTES = 1024
 MAX_DEPTH = 64
 """How deep metadata may be nested."""
+MAX_TITLE_BYTES = 4096
+"""Of a title, as UTF-8: it is indexed with each passage of its document."""
 _MAX_INTEGER_BITS = 14_000  # Python writes no more than 4,300 digits
 _DETAIL = 300
 
@@ -109,7 +124,10 @@ def document_of(row: Row, fields: FieldNames, max_document_bytes: int) -> Docume
         title = _title(row.record.get(fields.title)) if fields.title is not None else ""
         source_field, source = _source(row.record, fields.source)
         metadata = _metadata(row.record, fields, source_field, max_document_bytes)
-        size = len(_encoded(title, "title")) + len(_encoded(text, "text"))
+        title_size = len(_encoded(title, "title"))
+        if title_size > MAX_TITLE_BYTES:
+            raise _RefusedError("too-large", f"a title of {title_size:,} bytes; at most {MAX_TITLE_BYTES:,} are taken")
+        size = title_size + len(_encoded(text, "text"))
         whole = size + len(metadata.encode("utf-8"))
         if whole > max_document_bytes:
             found = f"{whole} bytes of title, text and metadata"

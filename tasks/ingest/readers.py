@@ -13,13 +13,14 @@ import gzip
 import io
 import json
 import logging
+import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,9 +29,9 @@ import zstandard
 from indexmill.extras import not_installed
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
 from tasks.ingest import front_matter
-from tasks.ingest.documents import Refusal, Row, clip
+from tasks.ingest.documents import MAX_TITLE_BYTES, Refusal, Row, clip
 from tasks.ingest.json_array import BrokenArrayError, elements
-from tasks.ingest.sources import Kind, SourceFile
+from tasks.ingest.sources import Kind, NoCorpusFile, SourceFile, opened
 
 __all__ = ["read"]
 
@@ -38,12 +39,21 @@ _CHUNK = 1 << 20
 _ZSTD_INPUT = 1 << 8  # four bytes of zstd can stand for 128 KiB, so these swell to 8 MiB at worst
 _ZSTD_WINDOW = 1 << 27
 _HEAD = 300
+_MAX_COLUMNS = 10_000
+_MOST_REFUSED = 100_000
+_MOST_FOOTER = 32 << 20
+_ROW_BYTES = 64  # that a row costs, be it empty
+_LEAST_EXPANDED, _MOST_TIMES = 256 << 20, 100
+"""Bytes that every file may be decompressed to, and times its size."""
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+
+_MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
+"""Each is compared with those before it by the library that reads HTML."""
 
 Rows = Iterator[Row | Refusal]
 
@@ -54,7 +64,16 @@ def read(source: SourceFile, settings: CorpusSettings) -> Rows:
     A text file makes one row with the fields of documents.FILE_FIELDS; a record has those of its file.
     """
     try:
-        yield from _READERS[source.kind](source, settings)
+        refused = 0
+        for row in _READERS[source.kind](source, settings):
+            yield row
+            refused = refused + 1 if isinstance(row, Refusal) else 0
+            if refused == _MOST_REFUSED:
+                found = f"{refused:,} rows one after the other are refused; the rest is not read"
+                yield Refusal(None, None, "unreadable-file", found)
+                return
+    except NoCorpusFile as error:
+        yield Refusal(None, None, error.reason, error.detail)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, UnicodeError) as error:
         yield Refusal(None, None, "unreadable-file", f"{type(error).__name__}: {error}")
 
@@ -62,12 +81,12 @@ def read(source: SourceFile, settings: CorpusSettings) -> Rows:
 def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
     first = True
     with _opened(source) as stream:
-        for number, line, beyond in _lines(stream, settings.max_line_bytes):
+        for number, line, beyond in _lines(stream, settings.max_line_bytes, blank=False):
             if beyond is not None:
                 yield _overlong(number, line, settings)
                 continue
             stripped = line.strip()
-            if not stripped:
+            if not stripped:  # a byte order mark alone
                 continue
             if first and stripped.startswith(_UTF16):
                 yield Refusal(None, None, "not-utf8", "the file looks like UTF-16; convert it to UTF-8")
@@ -112,7 +131,7 @@ def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
 def _some_lines(source: SourceFile, most_bytes: int) -> Iterator[bytes]:
     """The lines that are not blank; the beginnings of those of more bytes."""
     with _opened(source) as stream:
-        for _, line, _ in _lines(stream, most_bytes):
+        for _, line, _ in _lines(stream, most_bytes, blank=False):
             if stripped := line.strip():
                 yield stripped
 
@@ -129,7 +148,7 @@ def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
     """Rows are counted by elements, since an array may stand in one line; the lines stand in the details."""
     with _opened(source) as stream:
         try:
-            for element in elements(cast("io.BufferedIOBase", stream), settings.max_line_bytes):
+            for element in elements(stream, settings.max_line_bytes):
                 place = f"element {element.number} (line {element.line}): "
                 if element.too_large:
                     yield _overlong(element.number, element.data, settings, place)
@@ -223,23 +242,54 @@ def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
     # Without a buffer of its own Arrow reads a whole column of a row group at once.
-    with pq.ParquetFile(source.path, pre_buffer=False, buffer_size=_CHUNK, page_checksum_verification=True) as file:
+    with (
+        opened(source) as stream,
+        pq.ParquetFile(
+            _with_a_footer(stream),
+            pre_buffer=False,
+            buffer_size=_CHUNK,
+            page_checksum_verification=True,
+            thrift_container_size_limit=10 * _MAX_COLUMNS,  # a footer of more columns or row groups is not read at all
+        ) as file,
+    ):
         names = file.schema_arrow.names
         if (problem := _column_problem(names, settings)) is not None:
             yield Refusal(None, None, "bad-columns", problem)
             return
-        metadata = file.metadata
-        bytes_ = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-        rows = max(1, min(64, (4 << 20) * metadata.num_rows // max(1, bytes_)))
-        number = 0
-        for batch in file.iter_batches(rows, columns=_columns_read(names, settings), use_threads=False):
+        number = expanded = 0
+        wanted = _columns_read(names, settings)
+        for batch in file.iter_batches(_rows_at_once(file.metadata), columns=wanted, use_threads=False):
+            texts = 0  # a column may be read as a dictionary, which holds a text once
             for record in _records(batch):
                 number += 1
                 if isinstance(record, Exception):
                     reason = "not-utf8" if isinstance(record, UnicodeDecodeError) else "bad-metadata"
                     yield Refusal(number, None, reason, f"{type(record).__name__}: {record}")
                 else:
+                    texts += sum(len(value) for value in record.values() if isinstance(value, str))
                     yield Row(number, record)
+            expanded += max(texts, batch.nbytes) + _ROW_BYTES * batch.num_rows
+            _refuse_expansion(expanded, stream)
+
+
+def _with_a_footer(stream: io.BufferedReader) -> io.BufferedReader:
+    """The file itself, at its beginning; raises OSError where its footer, which is read at once, is too long."""
+    stream.seek(-min(8, stream.seek(0, os.SEEK_END)), os.SEEK_END)
+    length = int.from_bytes(stream.read(4), "little")
+    stream.seek(0)
+    if length > _MOST_FOOTER:
+        raise OSError(f"a footer of {length:,} bytes; at most {_MOST_FOOTER:,} are read: use larger row groups")
+    return stream
+
+
+def _rows_at_once(metadata: pq.FileMetaData) -> int:
+    """How many rows take some megabytes on average, and not too many where each repeats one long text."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chunks = (group.column(number) for group in groups for number in range(group.num_columns))
+    repeated = max((chunk.total_uncompressed_size for chunk in chunks if chunk.has_dictionary_page), default=0)
+    average = (4 << 20) * metadata.num_rows // max(1, sum(group.total_byte_size for group in groups))
+    rows: int = max(1, min(64, average, (256 << 20) // max(1, repeated)))
+    return rows
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
@@ -276,10 +326,13 @@ def _columns_read(names: list[str], settings: CorpusSettings) -> list[str] | Non
 def _column_problem(columns: list[str], settings: CorpusSettings) -> str | None:
     fields = settings.fields
     named = fields.metadata if isinstance(fields.metadata, tuple) else ()
-    missing = [name for name in (fields.id, fields.text, *named) if name not in columns]
+    if len(columns) > _MAX_COLUMNS:
+        return f"{len(columns):,} columns; at most {_MAX_COLUMNS:,} are read: leave out those that are not needed"
+    times = Counter(columns)
+    missing = [name for name in (fields.id, fields.text, *named) if name not in times]
     if missing:
         return f"no column {', '.join(missing)}; there are {clip(', '.join(columns), 200)}: set the corpus fields"
-    twice = sorted({name for name in columns if columns.count(name) > 1})
+    twice = sorted(name for name, count in times.items() if count > 1)
     return f"columns of the same name: {', '.join(twice)}" if twice else None
 
 
@@ -323,11 +376,16 @@ def _first_heading(markdown: str) -> str:
         elif mark:
             fence = mark[1]
         elif heading := _HEADING.match(line):
-            return _without_closing_marks(line[heading.end() :].rstrip(" \t"))
+            return _title_or_none(_without_closing_marks(line[heading.end() :].rstrip(" \t")))
         elif previous.strip() and _UNDERLINE.match(line):
-            return previous.strip()
+            return _title_or_none(previous.strip())
         previous = "" if fence else line
     return ""
+
+
+def _title_or_none(heading: str) -> str:
+    """The heading, unless it is too long for a title; it stands in the text in any case."""
+    return heading if len(heading.encode("utf-8")) <= MAX_TITLE_BYTES else ""
 
 
 def _without_closing_marks(heading: str) -> str:
@@ -347,6 +405,8 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
     page = _whole(source, settings.max_line_bytes)
     if not isinstance(page, Refusal) and "\x00" in page:
         page = Refusal(None, source.document_name, "nul", f"at character {page.index(chr(0))}")
+    elif not isinstance(page, Refusal) and _MANY_ATTRIBUTES.search(page):
+        page = Refusal(None, source.document_name, "unreadable-file", "a tag with more than 10,000 attributes")
     if isinstance(page, Refusal):
         yield page
         return
@@ -368,7 +428,7 @@ def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any
 
 
 def _whole(source: SourceFile, most_bytes: int) -> str | Refusal:
-    with Path(source.path).open("rb") as stream:
+    with opened(source) as stream:
         data = stream.read(most_bytes + 1)
     if len(data) > most_bytes:
         return Refusal(None, source.document_name, "too-large", f"the file has more than {most_bytes} bytes")
@@ -378,14 +438,45 @@ def _whole(source: SourceFile, most_bytes: int) -> str | Refusal:
         return _not_utf8(None, data, error, source.document_name)
 
 
-def _opened(source: SourceFile) -> BinaryIO:
-    if source.compression == "gzip":
-        return cast("BinaryIO", gzip.open(source.path, "rb"))
-    raw = Path(source.path).open("rb")  # noqa: SIM115 - the caller closes it
-    return raw if source.compression is None else cast("BinaryIO", io.BufferedReader(_ZstdStream(raw), _CHUNK))
+def _opened(source: SourceFile) -> io.BufferedReader:
+    """The bytes of a file, decompressed."""
+    raw = opened(source)
+    if source.compression is None:
+        return raw
+    gzipped = source.compression == "gzip"
+    readinto = gzip.GzipFile(fileobj=raw, mode="rb").readinto1 if gzipped else _Zstd(raw).readinto
+    return io.BufferedReader(_Expanded(raw, readinto), _CHUNK)
 
 
-class _ZstdStream(io.RawIOBase):
+def _refuse_expansion(expanded: int, file: BinaryIO) -> None:
+    """Raise OSError where more has come out of a file than any that is made of texts holds."""
+    most = max(_LEAST_EXPANDED, _MOST_TIMES * os.fstat(file.fileno()).st_size)
+    if expanded > most:
+        raise OSError(f"it expands to more than {most:,} bytes, {_MOST_TIMES} times its size; the rest is not read")
+
+
+class _Expanded(io.RawIOBase):
+    """What a decompressor gives, as far as it is in proportion to the file."""
+
+    def __init__(self, raw: BinaryIO, readinto: Callable[[Any], int]) -> None:
+        self._raw, self._readinto = raw, readinto
+        self._read = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = self._readinto(buffer)
+        self._read += size
+        _refuse_expansion(self._read, self._raw)
+        return size
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Zstd:
     """Decompressed bytes of a .zst file, frame after frame. Unlike the library's own reader it tells a truncated
     file from a whole one."""
 
@@ -394,9 +485,6 @@ class _ZstdStream(io.RawIOBase):
         self._ready = memoryview(b"")
         self._unused = b""
         self._frame: Any = None
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
@@ -416,20 +504,24 @@ class _ZstdStream(io.RawIOBase):
         self._ready = self._ready[size:]
         return size
 
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
 
+def _lines(stream: io.BufferedReader, limit: int, *, blank: bool = True) -> Iterator[tuple[int, bytes, int | None]]:
+    """(number, line, None), or for a line over the limit (number, its beginning, the quotes in what is left out).
 
-def _lines(stream: BinaryIO, limit: int) -> Iterator[tuple[int, bytes, int | None]]:
-    """(number, line, None), or for a line over the limit (number, its beginning, the quotes in what is left out)."""
+    blank: whether blank lines are given; where there are very many, it is much faster without.
+    """
     number = 0
     while line := stream.readline(limit + 1):
         number += 1
         if number == 1:
             line = line.removeprefix(_BOM)
         if len(line) <= limit or line.endswith(b"\n"):
-            yield number, line, None
+            if blank or not line.isspace():
+                yield number, line, None
+                continue
+            ahead = stream.peek()
+            skipped = stream.read(1 + ahead.rfind(b"\n", 0, len(ahead) - len(ahead.lstrip())))
+            number += skipped.count(b"\n")
             continue
         head, quotes = line[:_HEAD], line[_HEAD:].count(b'"')
         while line and not line.endswith(b"\n"):

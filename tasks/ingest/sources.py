@@ -2,13 +2,15 @@
 
 The list is a function of what lies there, not of the order in which the paths are given. Hidden files and folders
 below a folder are passed over, and so are indexmill's own stores; links to folders are not followed, so that a walk
-ends.
+ends. What is no file of the corpus after all, such as a link to somewhere outside it, is told when it is opened: it may
+have become one since it was listed.
 """
 
 from __future__ import annotations
 
 import glob
 import hashlib
+import io
 import math
 import os
 import re
@@ -30,6 +32,7 @@ __all__ = [
     "Compression",
     "Found",
     "Kind",
+    "NoCorpusFile",
     "SourceFile",
     "batches",
     "digest_of_files",
@@ -37,6 +40,7 @@ __all__ = [
     "find",
     "is_quick",
     "kind_of",
+    "opened",
 ]
 
 Kind = Literal["json", "json-lines", "parquet", "csv", "text", "markdown", "html"]
@@ -78,6 +82,15 @@ class SourceFile:
     kind: Kind
     compression: Compression | None
     size: int  # bytes
+    within: tuple[str, ...] = ()  # real paths, in one of which the file has to lie; none: it may lie anywhere
+
+
+class NoCorpusFile(OSError):
+    """What has the name of a corpus file is none. reason: one of documents.REASONS."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason, self.detail = reason, detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +113,15 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> Found:
     named itself, and, unless `allow_none`, a corpus without a file: all of them would otherwise read as the deletion of
     documents. Raises it for two text files that would be documents with one id as well, since only one could be kept.
     """
+    named = [_absolute(given) for given in settings.paths]
+    within = () if settings.follow_links else tuple(sorted({os.path.realpath(_root(path)) for path in named}))
     found: dict[str, SourceFile] = {}
     passed_over: list[str] = []
     empty: list[str] = []
     for given in settings.paths:
         holds_some = False
         for path, root in _candidates(given, settings):
-            file = _source_file(path, root)
+            file = _source_file(path, root, () if path in named else within)
             if file is None:
                 passed_over.append(path)
                 continue
@@ -130,6 +145,32 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> Found:
     files = [replace(f, name=_printable(f.path)) if names[f.name] > 1 else f for f in found.values()]
     files.sort(key=lambda file: (file.name, file.path))
     return Found(tuple(files), tuple(empty))
+
+
+def opened(file: SourceFile) -> io.BufferedReader:
+    """The bytes of a file. Raises OSError, and NoCorpusFile for a link that leaves the corpus and for what is no file.
+
+    The checks are made on what is opened, not on what was listed, and nothing that is no file can make it wait.
+    """
+    path, flags = file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    if file.within:
+        path, flags = os.path.realpath(path), flags | os.O_NOFOLLOW
+        if not any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in file.within):
+            raise NoCorpusFile("link-outside", f"it is a link to {_printable(path)}; see corpus.follow_links")
+    _expect_a_file(os.stat(path).st_mode)  # noqa: PTH116 - to open a device may change it
+    stream = os.fdopen(os.open(path, flags), "rb")
+    try:
+        _expect_a_file(os.fstat(stream.fileno()).st_mode)
+    except NoCorpusFile:
+        stream.close()
+        raise
+    return stream
+
+
+def _expect_a_file(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kinds = ((stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"), (stat.S_ISDIR, "folder"))
+        raise NoCorpusFile("not-a-file", f"it is a {next((name for is_one, name in kinds if is_one(mode)), 'device')}")
 
 
 def batches(
@@ -164,8 +205,11 @@ def digest_of_files(files: Sequence[SourceFile]) -> str | None:
     hashed = hashlib.sha256()
     try:
         for file in files:
-            with open(file.path, "rb") as stream:  # noqa: PTH123 - a Path for each of many files is slow
-                of_file = hashlib.file_digest(stream, "sha256").digest()
+            try:
+                with opened(file) as stream:
+                    of_file = hashlib.file_digest(stream, "sha256").digest()
+            except NoCorpusFile as none:
+                of_file = hashlib.sha256(none.reason.encode()).digest()
             hashed.update(hashlib.sha256(os.fsencode(file.name)).digest() + of_file)
     except OSError:
         return None
@@ -186,7 +230,7 @@ def kind_of(name: str) -> tuple[Kind, Compression | None] | None:
 
 def _candidates(given: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
     """(file, corpus folder) pairs of one path as given; files of unknown formats included."""
-    path = str(Path(os.path.abspath(Path(given).expanduser())))  # noqa: PTH100 - resolve() would follow links
+    path = _absolute(given)
     if Path(path).is_dir():
         yield from _walk(path, path, settings)
     elif Path(path).exists():
@@ -198,7 +242,7 @@ def _candidates(given: str, settings: CorpusSettings) -> Iterator[tuple[str, str
             )
         yield path, str(Path(path).parent)
     elif _MAGIC.search(given):
-        root = _fixed_part(path)
+        root = _root(path)
         stores: dict[str, bool] = {}
         for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 - absolute, and hidden names stay out
             if Path(match).is_dir():
@@ -208,6 +252,15 @@ def _candidates(given: str, settings: CorpusSettings) -> Iterator[tuple[str, str
                 yield match, root
     else:
         raise BadInput(f"corpus path {given} does not exist")
+
+
+def _absolute(given: str) -> str:
+    return str(Path(os.path.abspath(Path(given).expanduser())))  # noqa: PTH100 - resolve() would follow links
+
+
+def _root(path: str) -> str:
+    """The corpus folder of an absolute path: itself, if it is there, and of a glob what is before the wildcards."""
+    return path if Path(path).exists() else _fixed_part(path)
 
 
 def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
@@ -265,21 +318,17 @@ def _refuse_same_id(files: Iterable[SourceFile]) -> None:
             )
 
 
-def _source_file(path: str, root: str) -> SourceFile | None:
+def _source_file(path: str, root: str, within: tuple[str, ...]) -> SourceFile | None:
     known = kind_of(path)
-    try:
-        status = Path(path).stat()
-    except OSError:  # a link to nowhere, a folder without permission: the reader will say what is wrong
-        size = 0
-    else:
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        size = status.st_size
     if known is None:
         return None
+    try:
+        size = Path(path).stat().st_size
+    except OSError:  # a link to nowhere, a folder without permission: the reader will say what is wrong
+        size = 0
     below = _below(path, root)
     name = unicodedata.normalize("NFC", below)
-    return SourceFile(path, _printable(below), name, known[0], known[1], size)
+    return SourceFile(path, _printable(below), name, known[0], known[1], size, within)
 
 
 def _below(path: str, root: str) -> str:

@@ -41,6 +41,24 @@ def test_a_record_becomes_a_document_with_typed_metadata() -> None:
     assert len(found.content_hash) == 64
 
 
+def test_a_title_and_a_number_may_be_long_but_not_endless() -> None:
+    assert document({**GOOD, "title": "x" * 4096}).title == "x" * 4096
+    refused = made({**GOOD, "title": "x" * 4097})
+    assert isinstance(refused, Refusal)
+    assert (refused.reason, refused.detail) == ("too-large", "a title of 4,097 bytes; at most 4,096 are taken")
+    for record in ({**GOOD, "n": 1 << 14_000}, {**GOOD, "more": {1 << 14_000: "x"}}):
+        refused = made(record)
+        assert isinstance(refused, Refusal)
+        assert (refused.reason, refused.document_id) == ("bad-metadata", "a")
+        assert "a whole number of 14,001 bits" in refused.detail
+    assert document({**GOOD, "n": (1 << 14_000) - 1}).metadata.startswith('{"n":')
+
+
+def test_metadata_of_very_many_keys_is_read() -> None:
+    keys = {f"key {number}": number for number in range(10_000)}
+    assert json.loads(document({**GOOD, **keys}).metadata) == keys
+
+
 def test_the_content_hash_tells_title_text_source_and_metadata_apart() -> None:
     variants = [
         GOOD,

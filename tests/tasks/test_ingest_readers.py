@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import random
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,6 +141,15 @@ def test_escaped_surrogates_and_nan_are_left_for_the_document_to_refuse(tmp_path
 )
 def test_a_file_that_is_not_json_lines_is_refused_once(tmp_path: Path, data: bytes, reason: str) -> None:
     assert outcome(write(tmp_path / "a.jsonl", data)) == [(None, reason)]
+
+
+def test_a_file_of_nothing_but_bad_rows_is_not_read_to_its_end(tmp_path: Path) -> None:
+    for name, data in (("a.jsonl", b"1\n" * 150_000), ("a.json", b"[" + b"," * 150_000 + b"]")):
+        found = outcome(write(tmp_path / name, data))
+        assert len(found) == 100_001
+        assert found[-1] == (None, "unreadable-file")
+    mixed = (b"1\n" * 60_000 + lines(1)) * 2
+    assert outcome(write(tmp_path / "a.jsonl", mixed))[-1] == (120_002, "d0")
 
 
 # JSON
@@ -344,6 +354,34 @@ def test_a_small_file_that_swells_is_refused_without_being_held(tmp_path: Path, 
     assert peak < 40 * MEGABYTE
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("filler", [b"\n", b" \n", b" "])
+def test_a_file_that_expands_out_of_all_proportion_is_not_read_to_its_end(
+    tmp_path: Path, suffix: str, filler: bytes
+) -> None:
+    """Blank lines are passed over many at a time."""
+    path = tmp_path / f"bomb.jsonl{suffix}"
+    with _opened_for_writing(path) as file:
+        file.write(lines(1))
+        for _ in range(300):
+            file.write(filler * (MEGABYTE // len(filler)))
+    began = time.process_time()
+    first, *_, last = list(stream(path))
+    assert time.process_time() - began < 60
+    assert isinstance(first, Row)
+    assert isinstance(last, Refusal)
+    assert (last.line, last.reason) == (None, "unreadable-file")
+    assert "it expands to more than 268,435,456 bytes, 100 times its size" in last.detail
+
+
+def test_lines_after_many_blank_ones_have_their_numbers(tmp_path: Path) -> None:
+    blank = b"\n \r\n\t\n" * 50_000
+    assert outcome(write(tmp_path / "a.jsonl", blank + lines(1) + blank + b"  " + lines(1) + blank)) == [
+        (150_001, "d0"),
+        (300_002, "d0"),
+    ]
+
+
 # CSV
 
 
@@ -381,6 +419,31 @@ def test_missing_columns_are_said_once_with_those_that_exist(tmp_path: Path) -> 
     assert outcome(write(tmp_path / "a.csv", "id,text\n1,a\n"), fields=FieldNames(metadata=("lang",))) == [
         (1, "bad-columns")
     ]
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_a_file_of_very_many_columns_is_refused_at_once(tmp_path: Path, repeated: bool) -> None:
+    columns = ["id", "text", *(["x", "y"] * 100_000 if repeated else map(str, range(200_000)))]
+    began = time.process_time()
+    (found,) = stream(write(tmp_path / "a.csv", ",".join(columns) + "\n1,a\n"))
+    assert time.process_time() - began < 10
+    assert isinstance(found, Refusal)
+    assert found.reason == "bad-columns"
+    assert found.detail == "200,002 columns; at most 10,000 are read: leave out those that are not needed"
+
+
+def test_as_many_columns_as_are_read_may_be_there(tmp_path: Path) -> None:
+    names = ["id", "text", *map(str, range(9_998))]
+    assert outcome(write(tmp_path / "a.csv", ",".join(names) + "\n" + ",".join(["1"] * 10_000))) == [(2, "1")]
+    assert [
+        row.reason for row in stream(write(tmp_path / "a.csv", ",".join([*names, "x"]))) if isinstance(row, Refusal)
+    ] == ["bad-columns"]
+
+
+def test_a_parquet_file_of_very_many_columns_is_refused(tmp_path: Path) -> None:
+    names = ["id", "text", *map(str, range(10_000))]
+    pq.write_table(pa.table([pa.array(["x"])] * len(names), names=names), tmp_path / "a.parquet", use_dictionary=False)
+    assert outcome(tmp_path / "a.parquet") == [(None, "bad-columns")]
 
 
 def test_a_csv_field_of_megabytes_is_read_and_one_over_the_limit_is_passed_over(tmp_path: Path) -> None:
@@ -480,6 +543,31 @@ def test_a_parquet_file_with_a_broken_page_keeps_the_rows_before(tmp_path: Path)
     assert outcome(write(path, bytes(data[:-20]))) == [(None, "unreadable-file")]
 
 
+def test_a_small_parquet_file_of_very_many_long_texts_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """A text that is repeated stands in the file once."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 2_000, pa.int32()), pa.array(["x" * 9 * MEGABYTE]))
+    columns = {"id": pa.array(range(2_000)).cast(pa.string()), "text": texts}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", compression="zstd")
+    assert (tmp_path / "a.parquet").stat().st_size < MEGABYTE
+    before = pa.total_allocated_bytes()
+    found: list[Row | Refusal] = []
+    for row in stream(tmp_path / "a.parquet"):
+        assert pa.total_allocated_bytes() - before < 400 * MEGABYTE
+        found.append(row if isinstance(row, Refusal) else Row(row.line, {}))
+    last = found[-1]
+    assert isinstance(last, Refusal)
+    assert (last.line, last.reason) == (None, "unreadable-file")
+    assert "it expands to more than 268,435,456 bytes" in last.detail
+    assert 20 < len(found) < 60
+
+
+def test_a_parquet_file_whose_footer_is_too_long_is_not_read(tmp_path: Path) -> None:
+    footer = (200 << 20).to_bytes(4, "little")
+    (found,) = stream(write(tmp_path / "a.parquet", b"PAR1" + b"\0" * 100 + footer + b"PAR1"))
+    assert isinstance(found, Refusal)
+    assert "a footer of 209,715,200 bytes" in found.detail
+
+
 # Text files
 
 
@@ -523,6 +611,13 @@ def test_front_matter_becomes_title_and_metadata(tmp_path: Path) -> None:
 )
 def test_without_a_title_the_first_heading_is_it(tmp_path: Path, data: str, title: str) -> None:
     assert document(rows(write(tmp_path / "a.md", data))[0]).title == title
+
+
+def test_a_heading_that_is_too_long_is_no_title(tmp_path: Path) -> None:
+    for heading, title in (("é" * 2048, "é" * 2048), ("é" * 2049, "")):
+        for data in (f"# {heading}\n\nText.", f"{heading}\n===\nText."):
+            made = document(rows(write(tmp_path / "a.md", data))[0])
+            assert (made.title, made.text) == (title, data)
 
 
 def test_two_rules_around_a_text_are_not_front_matter(tmp_path: Path) -> None:
@@ -583,3 +678,17 @@ def test_html_without_text_and_with_nul_is_refused(tmp_path: Path) -> None:
     assert empty.reason == "no-text"
     assert [reason for _, reason in outcome(write(tmp_path / "a.html", "<p>a\x00b</p>"))] == ["nul"]
     assert document(rows(write(tmp_path / "a.htm", "<p>Just this.</p>"))[0]).text == "Just this."
+
+
+def test_html_with_a_tag_of_very_many_attributes_is_refused_at_once(tmp_path: Path) -> None:
+    page = f"<html><body><p {' '.join(f'a{number}=x' for number in range(100_000))}>Some text.</p></body></html>"
+    began = time.process_time()
+    (found,) = stream(write(tmp_path / "a.html", page))
+    assert time.process_time() - began < 10
+    assert isinstance(found, Refusal)
+    assert (found.reason, found.detail) == ("unreadable-file", "a tag with more than 10,000 attributes")
+
+
+def test_html_that_is_nested_without_end_is_read(tmp_path: Path) -> None:
+    page = f"<p>{'Some text that is here. ' * 9}</p>{'<div>' * 100_000}End"
+    assert "Some text" in document(rows(write(tmp_path / "a.html", page))[0]).text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 
 from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings, FieldNames
-from tasks.ingest.sources import batches, digest_of_files, expand, find, kind_of
+from tasks.ingest.sources import NoCorpusFile, batches, digest_of_files, expand, find, kind_of, opened
 
 
 def _make(folder: Path, *names: str) -> Path:
@@ -196,3 +197,76 @@ def test_files_that_take_long_or_cannot_be_read_have_no_digest(tmp_path: Path) -
     assert digest_of_files([text]) is not None
     (tmp_path / "corpus" / "a.txt").unlink()
     assert digest_of_files([text]) is None
+
+
+def _read(*paths: Path | str, follow_links: bool = False) -> dict[str, str]:
+    """What each file holds, or why it is none."""
+    found = {}
+    for file in expand(CorpusSettings(paths=tuple(map(str, paths)), follow_links=follow_links)):
+        try:
+            with opened(file) as stream:
+                found[file.name] = stream.read().decode()
+        except NoCorpusFile as none:
+            found[file.name] = none.reason
+    return found
+
+
+def _linked(folder: Path) -> Path:
+    """A corpus with links to a file of its own, to one outside, and to a folder outside."""
+    _make(folder, "docs/a.txt", "docs2/b.txt", "secrets/c.txt", "secrets/d.txt")
+    (folder / "docs/within.txt").symlink_to(folder / "docs/a.txt")
+    (folder / "docs/outside.txt").symlink_to("../secrets/c.txt")
+    (folder / "docs/alike.txt").symlink_to("../docs2/b.txt")
+    (folder / "docs/folder").symlink_to(folder / "secrets")
+    return folder
+
+
+def test_a_link_that_leaves_the_corpus_is_no_file_of_it(tmp_path: Path) -> None:
+    _linked(tmp_path)
+    inside = {"a.txt": "x", "within.txt": "x"}
+    assert _read(tmp_path / "docs") == {**inside, "outside.txt": "link-outside", "alike.txt": "link-outside"}
+    found = _read(f"{tmp_path}/docs/**/*.txt")
+    assert found == {**_read(tmp_path / "docs"), "folder/c.txt": "link-outside", "folder/d.txt": "link-outside"}
+    assert set(_read(f"{tmp_path}/docs/fold*").values()) == {"link-outside"}
+    assert _read(tmp_path / "docs", follow_links=True) == {**inside, "outside.txt": "x", "alike.txt": "x"}
+
+
+def test_a_link_to_another_path_of_the_corpus_and_one_that_is_named_itself_are_read(tmp_path: Path) -> None:
+    _linked(tmp_path)
+    assert set(_read(tmp_path / "docs", tmp_path / "docs2").values()) == {"x", "link-outside"}
+    assert _read(tmp_path / "docs", tmp_path / "docs2")["alike.txt"] == "x"
+    for paths in (
+        (tmp_path / "docs", tmp_path / "docs/outside.txt"),
+        (tmp_path / "docs/outside.txt", tmp_path / "docs"),
+    ):
+        assert _read(*paths)["outside.txt"] == "x"
+    (tmp_path / "elsewhere").symlink_to(tmp_path / "docs")
+    assert _read(tmp_path / "elsewhere") == _read(tmp_path / "docs")
+
+
+@pytest.mark.timeout(30)
+def test_pipes_sockets_and_devices_are_no_files_and_nothing_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(_make(tmp_path, "a.txt"))
+    os.mkfifo("b.txt")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("c.txt")
+        (tmp_path / "d.txt").symlink_to("/dev/null")
+        assert _read(tmp_path) == {"a.txt": "x", "b.txt": "not-a-file", "c.txt": "not-a-file", "d.txt": "link-outside"}
+        assert _read(tmp_path, follow_links=True)["d.txt"] == "not-a-file"
+        assert digest_of_files(expand(CorpusSettings(paths=(str(tmp_path),)))) is not None
+
+
+@pytest.mark.timeout(30)
+def test_what_became_a_pipe_or_a_link_after_it_was_listed_is_not_read(tmp_path: Path) -> None:
+    _make(tmp_path, "docs/a.txt", "docs/b.txt", "secret.txt")
+    first, second = expand(CorpusSettings(paths=(str(tmp_path / "docs"),)))
+    Path(first.path).unlink()
+    os.mkfifo(first.path)
+    Path(second.path).unlink()
+    Path(second.path).symlink_to(tmp_path / "secret.txt")
+    for file, reason in ((first, "not-a-file"), (second, "link-outside")):
+        with pytest.raises(NoCorpusFile) as none:
+            opened(file)
+        assert none.value.reason == reason
