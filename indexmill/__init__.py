@@ -31,6 +31,7 @@ from indexmill.errors import (
     StoreNotWritable,
     UnsupportedFormat,
 )
+from indexmill.forks import LOADING
 
 if TYPE_CHECKING:
     from indexmill.answer.base import Answer
@@ -82,9 +83,10 @@ def open(  # noqa: A001
     Raises SnapshotNotFound where there is no such store, version or alias, or its manifest is another one, and BadInput
     for a version and an alias at once, less than one process, or a ``manifest`` that is no SHA-256.
     """
-    from indexmill.snapshot import open_snapshot
+    with LOADING:
+        from indexmill.snapshot import open_snapshot
 
-    return open_snapshot(path, version=version, alias=alias, processes=processes, manifest=manifest)
+        return open_snapshot(path, version=version, alias=alias, processes=processes, manifest=manifest)
 
 
 def open_llm(

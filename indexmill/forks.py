@@ -3,21 +3,26 @@
 A child has one thread, the one that forked. A lock that another thread held stays held there, and a library that hands
 work to its own threads waits for threads that are gone. So locks are free again in a child, an encoder opens its
 runtime again, and torch runs in a thread that the child starts.
+
+What cannot be made anew is waited for: Python locks a module while a thread imports it, and in a child it would stay
+locked. So a process is forked only once no thread is loading anything.
 """
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401 - as logging
+import logging  # noqa: F401 - it locks around forks, and must not begin to while LOADING waits for its import
 import os
 import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["Lock", "Renewable", "TorchTurn", "keep_forever", "renew_in_children"]
+__all__ = ["LOADING", "Lock", "Renewable", "TorchTurn", "keep_forever", "renew_in_children"]
 
 T = TypeVar("T")
 
@@ -66,6 +71,53 @@ class Lock:
         self._lock = threading.RLock()
 
 
+class _Loading:
+    """``with LOADING:`` around code that may import modules: the process is not forked until it has ended.
+
+    Any number of threads may load at the same time. A fork waits for all but its own thread; after PATIENCE it goes on,
+    lest a thread that waits for something else holds it up for ever.
+    """
+
+    PATIENCE: ClassVar[float] = 10.0
+    """Seconds."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._depths: dict[int, int] = {}
+        """By thread, how deep it is in such code."""
+
+    def __enter__(self) -> None:
+        own = threading.get_ident()
+        with self._changed:
+            self._depths[own] = self._depths.get(own, 0) + 1
+
+    def __exit__(self, *raised: object) -> None:
+        own = threading.get_ident()
+        with self._changed:
+            self._depths[own] -= 1
+            if not self._depths[own]:
+                del self._depths[own]
+                self._changed.notify_all()
+
+    def before_fork(self) -> None:
+        """Wait until no other thread loads; none begins to before ``after_fork``."""
+        self._changed.acquire()
+        self._changed.wait_for(lambda: not self._depths.keys() - {threading.get_ident()}, self.PATIENCE)
+
+    def after_fork(self) -> None:
+        """In the parent: let others load."""
+        self._changed.release()
+
+    def after_fork_in_child(self) -> None:
+        """Forget the threads that are gone."""
+        own = threading.get_ident()
+        self._changed = threading.Condition()
+        self._depths = {thread: depth for thread, depth in self._depths.items() if thread == own}
+
+
+LOADING = _Loading()
+
+
 class TorchTurn:
     """Runs torch, one call at a time.
 
@@ -105,3 +157,8 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):  # where processes can be forked
     os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(
+        before=LOADING.before_fork,
+        after_in_parent=LOADING.after_fork,
+        after_in_child=LOADING.after_fork_in_child,
+    )

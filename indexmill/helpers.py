@@ -48,6 +48,10 @@ PART = 64
 PATIENCE = 5.0
 """Seconds that helpers have to end once nothing more can come."""
 
+ANSWER_SECONDS = 300.0
+QUESTION_SECONDS = 5.0
+"""Seconds that a helper has for a part, and more for each of its questions; then it is killed, and others answer."""
+
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from indexmill.helpers import serve; serve()"
 
 _ENVIRONMENT = {
@@ -76,8 +80,9 @@ _Row = tuple[str, str, float, str, str, tuple[str, ...], int | None]
 class Helpers:
     """Processes that have the same snapshot open as this one, and answer batches for it.
 
-    One batch at a time, whichever thread asks. Where a helper ends, another takes over its part, with a warning, and it
-    is started anew for the next batch. In a process that was forked from this one there are none.
+    One batch at a time, whichever thread asks. Where a helper ends, or does not answer in time, another takes over its
+    part, with a warning, and it is started anew for the next batch. In a process that was forked from this one there
+    are none.
     """
 
     def __init__(self, opening: Callable[[], Snapshot], count: int) -> None:
@@ -131,7 +136,8 @@ class Helpers:
                     part = left.popleft()
                     helper = idle.pop()
                     busy[helper.connection] = helper, part
-                    helper.ask(whole._replace(asked=_some(whole.asked, part)))
+                    some = _some(whole.asked, part)
+                    helper.ask(whole._replace(asked=some), len(some.questions))
                 if not busy:  # every helper has ended
                     own = left.popleft()
                     found[own.start] = retriever.search(_some(asked, own), whole.k)
@@ -140,7 +146,8 @@ class Helpers:
                     helper, part = busy[connection]
                     kind, told = helper.hear()
                     if kind == "encode":
-                        helper.tell(_tried(partial(asked.encode or _unable, told)))
+                        reply = _tried(partial(asked.encode or _unable, told))
+                        helper.ask(reply, len(asked.questions[part]))
                         continue
                     del busy[connection]
                     if kind == "ended":
@@ -203,6 +210,8 @@ class _Helper:
             raise StoreError("Python does not say which program it is, so it starts no helpers: open with processes=1")
         path = [str(Path(one).absolute()) for one in sys.path if isinstance(one, str)]
         self.asked = False
+        self._watch: threading.Timer | None = None
+        self._late = ""
         self.connection, its = Pipe()
         with its:
             self.process = subprocess.Popen(  # noqa: S603
@@ -219,10 +228,19 @@ class _Helper:
         """Whether it is there, and has answered what it was asked: after an interrupt it may not have."""
         return not (self.asked or self.connection.closed) and self.process.poll() is None
 
-    def ask(self, part: _Part) -> None:
-        """Have it answer a part."""
+    def ask(self, what: object, questions: int) -> None:
+        """Have it answer something about so many questions, or go on with it, before its time is over."""
         self.asked = True
-        self.tell(part)
+        seconds = ANSWER_SECONDS + QUESTION_SECONDS * questions
+        self._watch = threading.Timer(seconds, self._kill, [seconds])
+        self._watch.daemon = True
+        self._watch.start()
+        self.tell(what)
+
+    def _kill(self, seconds: float) -> None:
+        """End the process from another thread, so that whoever sends it something or waits for it goes on."""
+        self._late = f"has not answered for {seconds:.0f} seconds and was killed"
+        self.process.kill()
 
     def tell(self, what: object) -> None:
         """Say something to it; where it has ended, it does not answer."""
@@ -235,10 +253,16 @@ class _Helper:
             said: tuple[str, Any] = self.connection.recv()
             return said
         except (EOFError, OSError):
-            return "ended", f"the helper process {self.process.pid} has ended with {self.end()}"
+            ended = self.end()
+            return "ended", f"the helper process {self.process.pid} {self._late or f'has ended with {ended}'}"
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
 
     def end(self) -> int:
         """End it, in the middle of something or not, and how it ended."""
+        if self._watch is not None:
+            self._watch.cancel()
         self.connection.close()
         self.process.kill()
         return self.process.wait()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import BadInput, CorruptBlob, IndexmillError, NotFound, SnapshotNotFound, StoreError
-from indexmill.forks import Lock
+from indexmill.forks import LOADING, Lock
 from indexmill.hits import Hit
 from indexmill.manifest import Artifact, Manifest, Ref
 from indexmill.retrieve.base import (
@@ -95,6 +95,8 @@ class Snapshot:
         self._lock = Lock()
         self._made: dict[str | tuple[str, ...], Any] = {}
         self._closed = False
+        self._taken: set[tuple[object, ...]] = set()
+        """The ways of retrieval that have been taken: modules are imported when one first is."""
 
     @property
     def version(self) -> int | None:
@@ -106,7 +108,8 @@ class Snapshot:
     @property
     def methods(self) -> tuple[str, ...]:
         """The retrieval methods that this snapshot holds the artifacts for, the best first."""
-        from indexmill.retrieve.registry import available
+        with LOADING:
+            from indexmill.retrieve.registry import available
 
         return available(self.manifest)
 
@@ -172,6 +175,28 @@ class Snapshot:
         recogniser of the caller's finds in it (``LlmRecogniser.question_names``), beside those whose names stand in it.
         Raises as ``retrieve`` does.
         """
+        way = (method, explain, where is None, vectors is None, rerank is None)
+        with nullcontext() if way in self._taken else LOADING:
+            found = self._retrieve(
+                questions, method, k, vectors, explain, where, parameters, names, rerank, rerank_depth
+            )
+        self._taken.add(way)
+        return found
+
+    def _retrieve(
+        self,
+        questions: Sequence[str],
+        method: str | None,
+        k: int,
+        vectors: npt.ArrayLike | None,
+        explain: bool,
+        where: Where | None,
+        parameters: Mapping[str, object] | None,
+        names: Sequence[Sequence[str]] | None,
+        rerank: Reranker | None,
+        rerank_depth: int,
+    ) -> list[list[Hit]]:
+        """See ``retrieve_batch``."""
         if isinstance(questions, str):
             raise BadInput("questions is one text; expected a sequence of questions")
         k, depth = check_k(k), check_depth(rerank_depth)
@@ -280,7 +305,8 @@ class Snapshot:
         vectors, names: as ``retrieve_batch`` takes them; the rest as ``answer`` does. A question that the model does
         not answer has an answer with an ``error``, so that the others are not lost; only LlmForbidden ends them all.
         """
-        from indexmill.answer.answers import answers
+        with LOADING:
+            from indexmill.answer.answers import answers
 
         return answers(
             self,
@@ -325,7 +351,8 @@ class Snapshot:
 
     def retriever(self, method: str | None = None) -> Retriever:
         """The retriever of a method; raises FamilyNotFound where the snapshot does not hold what it needs."""
-        from indexmill.retrieve.registry import make
+        with LOADING:
+            from indexmill.retrieve.registry import make
 
         name = method or self.default_method
         return self._once(("retriever", name), lambda: make(name, self))
@@ -358,9 +385,10 @@ class Snapshot:
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """A table, its shards one after the other; all columns unless some are named. Raises NotFound, CorruptBlob."""
-        import pyarrow as pa
+        with LOADING:
+            import pyarrow as pa
 
-        from indexmill.tables import read_table
+            from indexmill.tables import read_table
 
         shards = [shard for shard in self.shards(name) if shard.kind == "table"]
         if not shards:
@@ -496,7 +524,7 @@ class Snapshot:
                 self._check_open()
                 made = self._made.get(key)
                 if made is None:
-                    with sound(self.path, key if isinstance(key, str) else " ".join(map(str, key))):
+                    with LOADING, sound(self.path, key if isinstance(key, str) else " ".join(map(str, key))):
                         made = self._made[key] = make()
         return cast(T, made)
 

@@ -216,6 +216,84 @@ print("done")
     )
 
 
+def test_a_process_may_fork_while_another_thread_loads_a_snapshot(store: Path) -> None:
+    run(
+        """
+import indexmill
+
+def load():
+    with indexmill.open(sys.argv[1]) as snapshot:
+        for method in snapshot.methods:
+            snapshot.retrieve_batch(["Who paid for the bridge?", "Where is Ilse?"], method=method)
+
+children, thread = [], threading.Thread(target=load)
+thread.start()
+for number in range(12):
+    time.sleep(number % 4 * 0.03)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(40)
+        try:
+            load()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    children.append(child)
+thread.join()
+assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children)
+print("done")
+""",
+        store,
+    )
+
+
+def test_a_fork_waits_for_what_is_loaded_but_not_for_ever() -> None:
+    run(
+        """
+from indexmill.forks import LOADING
+LOADING.PATIENCE = 2.0
+loading, ends, ended = threading.Event(), threading.Event(), []
+
+def load():
+    with LOADING, LOADING:
+        loading.set()
+        ends.wait()
+        ended.append(time.monotonic())
+
+def in_thread():
+    loading.clear()
+    ends.clear()
+    thread = threading.Thread(target=load)
+    thread.start()
+    loading.wait()
+    return thread
+
+thread = in_thread()
+threading.Timer(0.5, ends.set).start()
+forked(lambda: None)
+assert ended, "the fork did not wait"
+thread.join()
+
+thread, before = in_thread(), time.monotonic()
+def child():
+    with LOADING:
+        pass
+    forked(lambda: None)
+forked(child)
+assert 2 <= time.monotonic() - before < 30
+ends.set()
+thread.join()
+
+with LOADING:  # of its own thread
+    before = time.monotonic()
+    forked(lambda: forked(lambda: None))
+    assert time.monotonic() - before < 2
+print("done")
+""",
+    )
+
+
 def test_a_child_has_connections_of_its_own_to_a_reranker(store: Path) -> None:
     pytest.importorskip("httpx2")
     run(

@@ -173,6 +173,26 @@ def test_a_helper_that_ends_in_the_middle_leaves_its_part_to_others(
     assert not set(victims) & set(processes(helped))
 
 
+@pytest.mark.parametrize("length", [1, 4_000])  # less and more than a socket holds
+def test_a_helper_that_hangs_is_killed_and_others_answer(
+    helped: Snapshot, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    questions = [f"{question} {'bridge ' * (length // 7)}" for question in QUESTIONS] * 10
+    expected = helped.retrieve_batch(questions, method="bm25", k=3)
+    monkeypatch.setattr(helpers, "ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr(helpers, "QUESTION_SECONDS", 0.0)
+    hanging, other = processes(helped)
+    os.kill(hanging, signal.SIGSTOP)
+    with pytest.warns(
+        RuntimeWarning, match=rf"process {hanging} has not answered for 3 seconds and was killed; others"
+    ):
+        assert helped.retrieve_batch(questions, method="bm25", k=3) == expected
+    monkeypatch.undo()
+    assert helped.retrieve_batch(questions, method="bm25", k=3) == expected
+    assert hanging not in processes(helped)
+    assert other in processes(helped)
+
+
 def test_what_a_search_raises_in_a_helper_is_raised_here(store: Path, alone: list[list[Hit]]) -> None:
     with indexmill.open(store, processes=2) as snapshot:
         snapshot.retriever("bm25").search(Asked(["bridge"], np.empty((1, 64), np.float32)), 1)  # has read what it needs

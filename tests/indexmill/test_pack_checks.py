@@ -56,6 +56,7 @@ def test_arrays_that_fit_have_nothing_wrong() -> None:
     [
         ({"parents": np.zeros(7, np.int32)}, "do not agree"),
         ({"parents": np.array([4, 4, 5, 5, 6, 6, 6], np.int32)}, "do not agree"),
+        ({"parents": np.array([5, 5, 4, 4, 6, 6, -1], np.int32)}, "do not agree"),
         ({"parents": np.array([4, 4, 5, 5, 6, -1, -1], np.int32)}, "do not agree"),
         ({"parents": np.array([4, 4, 5, 5, 6, 6, -2], np.int32)}, "-2; expected -1 at least"),
         ({"parents": np.array([4, 4, 5, 5, 6, 6, 7], np.int32)}, "7; expected less than 7"),

@@ -158,3 +158,10 @@ def test_a_record_is_bounded_before_it_is_read(tmp_path: Path) -> None:
         file.truncate(RECORD_BYTES + 1)
     with pytest.raises(IndexmillError, match="more than the"):
         indexmill.open(tmp_path / "store")
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(CorruptBlob, match="cannot be read: it is no regular file"):
+            open_regular(path)

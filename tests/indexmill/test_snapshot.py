@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 import timeit
@@ -338,3 +339,42 @@ def test_a_run_of_combining_marks_is_broken_up() -> None:
     assert max(map(len, asked.split("\N{COMBINING GRAPHEME JOINER}"))) == 30
     own, before = (min(timeit.repeat(partial(unicodedata.normalize, "NFKC", one), number=1)) for one in (asked, long))
     assert own < before / 10
+
+
+def test_what_many_threads_want_first_is_made_once_and_whole(store: Path) -> None:
+    made: list[int] = []
+    threads = 4
+    with indexmill.open(store) as snapshot, ThreadPoolExecutor(threads) as pool:
+        barrier, rest = threading.Barrier(threads), threading.Barrier(threads)
+
+        def make() -> list[str]:
+            made.append(threading.get_ident())
+            with contextlib.suppress(threading.BrokenBarrierError):
+                rest.wait(timeout=1)  # until the other threads make it, too, if they do
+            return ["whole"]
+
+        def want(_: int) -> list[str]:
+            barrier.wait()
+            return snapshot._once("a thing", make)
+
+        found = list(pool.map(want, range(threads)))
+        assert len(made) == 1
+        assert all(one is found[0] for one in found)
+
+
+def test_what_was_made_is_had_without_waiting_for_what_is_being_made(store: Path) -> None:
+    with indexmill.open(store) as snapshot, ThreadPoolExecutor(1) as pool:
+        assert snapshot._once("quick", lambda: "made") == "made"
+        making, may_end = threading.Event(), threading.Event()
+
+        def slow() -> str:
+            making.set()
+            assert may_end.wait(timeout=60)
+            return "at last"
+
+        waiting = pool.submit(snapshot._once, "slow", slow)
+        making.wait()
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(snapshot._once, "quick", lambda: "again").result(timeout=30) == "made"
+            may_end.set()
+        assert waiting.result() == "at last"
