@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - what stands in a file is written as one text, however long
 """The mutants of `benchmarks.mutants`."""
 
 from __future__ import annotations
@@ -41,9 +42,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/folder.py",
         "        except FileExistsError:\n            made = False\n",
         "        except FileExistsError:\n            made = True\n",
-        (
-            "tests/storage/test_folder.py::test_a_user_without_permission_reads_everything_and_is_told_that_writing_is_refused",
-        ),
+        ("tests/storage/test_races.py::test_who_comes_second_between_the_look_and_the_link_has_made_nothing",),
     ),
     Mutant(
         "storage/folder.py",
@@ -73,9 +72,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/folder.py",
         '                if entry.name != f"run-{keep}":\n',
         '                if entry.name == f"run-{keep}":\n',
-        (
-            "tests/storage/test_folder.py::test_a_user_without_permission_reads_everything_and_is_told_that_writing_is_refused",
-        ),
+        ("tests/storage/test_folder.py::test_the_sweep_removes_what_the_dead_left_and_spares_the_living",),
     ),
     Mutant(
         "storage/folder.py",
@@ -87,10 +84,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/folder.py",
         " and not _at_work(entry.name)\n",
         "\n",
-        (
-            "tests/storage/test_folder.py::test_the_sweep_removes_what_the_dead_left_and_spares_the_living",
-            "tests/storage/test_folder.py::test_a_sweep_of_everything_spares_what_a_live_process_is_writing",
-        ),
+        ("tests/storage/test_folder.py::test_a_sweep_of_everything_spares_what_a_live_process_is_writing",),
     ),
     Mutant(
         "storage/refs.py",
@@ -150,41 +144,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/lease.py",
         "highest_epoch(self.store)) > self.epoch:\n",
         "highest_epoch(self.store)) > self.epoch + 1:\n",
-        (
-            "tests/storage/test_lease.py::test_a_stale_holder_finds_out_and_never_commits",
-            "tests/storage/test_lease.py::test_the_thread_of_a_stale_holder_says_so_and_stops",
-        ),
-    ),
-    Mutant(
-        "storage/lease.py",
-        "                self.store.delete(renewal_name(self.epoch, self._renewals - 1))\n            self.check()\n",
-        "                self.store.delete(renewal_name(self.epoch, self._renewals - 1))\n",
-        (
-            "tests/storage/test_lease.py::test_a_stale_holder_finds_out_and_never_commits",
-            "tests/storage/test_lease.py::test_the_thread_of_a_stale_holder_says_so_and_stops",
-            "tests/storage/test_lease.py::test_a_holder_whose_clock_jumps_keeps_the_lease_or_finds_out",
-        ),
-    ),
-    Mutant(
-        "storage/lease.py",
-        "        with self._lock:\n            self.check()\n            if self._ended",
-        "        with self._lock:\n            if self._ended",
-        (
-            "tests/storage/test_lease.py::test_a_stale_holder_finds_out_and_never_commits",
-            "tests/storage/test_lease.py::test_the_thread_of_a_stale_holder_says_so_and_stops",
-        ),
-    ),
-    Mutant(
-        "storage/lease.py",
-        "            except IndexmillError:\n                continue ",
-        "            except IndexmillError:\n                return ",
-        ("tests/storage/test_lease.py::test_a_thread_that_cannot_renew_tries_again",),
-    ),
-    Mutant(
-        "storage/lease.py",
-        "        if already:\n            return\n",
-        "",
-        ("tests/storage/test_lease.py::test_a_run_takes_the_lease_and_gives_it_back",),
+        ("tests/storage/test_lease.py::test_a_stale_holder_finds_out_and_never_commits",),
     ),
     Mutant(
         "storage/ledger.py",
@@ -208,10 +168,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/ledger.py",
         "        store.delete(name)\n    return entry\n",
         "        store.delete(name)\n        return entry\n    return entry\n",
-        (
-            "tests/storage/test_ledger.py::test_a_damaged_record_counts_as_none_and_is_replaced",
-            "tests/storage/test_ledger.py::test_a_record_that_cannot_be_used_is_replaced",
-        ),
+        ("tests/storage/test_ledger.py::test_a_damaged_record_counts_as_none_and_is_replaced",),
     ),
     Mutant(
         "storage/batches.py",
@@ -235,7 +192,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/batches.py",
         'sorted(names, key=lambda name: name == batch_name(batch, "asked")):',
         "sorted(names):",
-        ("tests/storage/test_batches.py::test_a_batch_is_given_up_without_being_read",),
+        ("tests/storage/test_batches.py::test_giving_up_that_breaks_off_leaves_a_batch_to_give_up",),
     ),
     Mutant(
         "storage/batches.py",
@@ -280,12 +237,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if not (one[2].startswith(two[2]) or two[2].startswith(one[2])):\n",
         "    if not one[2].startswith(two[2]):\n",
         ("tests/storage/test_receipts.py::test_shards_overlap_when_one_prefix_begins_the_other",),
-    ),
-    Mutant(
-        "storage/receipts.py",
-        "    store.delete(receipt_name(receipt.stage, receipt.key))\n    return record(store, receipt)\n",
-        "    return record(store, receipt)\n",
-        ("tests/tasks/test_build.py::test_a_cold_build_replaces_what_came_out_different",),
     ),
     Mutant(
         "storage/exports.py",
@@ -341,13 +292,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "    store.create(name, record.to_bytes())\n    return record\n    return RunEnd",
         ("tests/storage/test_runs.py::test_a_run_from_start_to_end",),
     ),
-    Mutant("storage/runs.py", "    if anew:\n        store.delete(name)\n", "", ("tests/storage/test_runs.py",)),
-    Mutant(
-        "storage/runs.py",
-        "    if not store.create(name, record.to_bytes()):\n        return QuarantineRecord",
-        "    store.create(name, record.to_bytes())\n    if False:\n        return QuarantineRecord",
-        ("tests/storage/test_runs.py",),
-    ),
     Mutant(
         "storage/publish.py",
         "        if size != artifact.bytes:\n",
@@ -359,12 +303,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "    lease.check()\n    check_whole(store, manifest)\n",
         "    check_whole(store, manifest)\n",
         ("tests/storage/test_publish.py::test_a_run_that_lost_the_lease_publishes_nothing",),
-    ),
-    Mutant(
-        "storage/publish.py",
-        "    digest = store.put_blob(manifest.to_bytes())\n    lease.check()\n",
-        "    digest = store.put_blob(manifest.to_bytes())\n",
-        ("tests/storage/test_publish.py",),
     ),
     Mutant(
         "storage/holds.py",
@@ -447,24 +385,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/indexmill/test_folder.py::test_a_ref_under_another_number_is_refused",),
     ),
     Mutant(
-        "indexmill/folder.py",
-        "        self.check_there(ref.version)\n        return ref\n",
-        "        return ref\n",
-        (
-            "tests/indexmill/test_folder.py::test_a_version_that_is_not_there_is_answered_with_those_that_can_be_opened",
-            "tests/indexmill/test_snapshot.py",
-        ),
-    ),
-    Mutant(
-        "indexmill/folder.py",
-        '        if ended.state != "refused" or ended.manifest is None:\n',
-        "        if ended.manifest is None:\n",
-        (
-            "tests/indexmill/test_folder.py",
-            "tests/indexmill/test_snapshot.py",
-        ),
-    ),
-    Mutant(
         "indexmill/packs.py",
         "            if size != start + data:\n",
         "            if size < start + data:\n",
@@ -478,33 +398,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "indexmill/packs.py",
-        "            if length > min(_LONGEST_HEADER, size - _PREFIX.size):\n",
-        "            if length > size - _PREFIX.size:\n",
-        ("tests/indexmill/test_packs.py::test_a_hostile_file_is_refused",),
-    ),
-    Mutant(
-        "indexmill/packs.py",
         "dtype not in DTYPES:\n                raise CorruptBlob",
         "dtype is None:\n                raise CorruptBlob",
-        (
-            "tests/indexmill/test_packs.py::test_a_hostile_file_is_refused",
-            "tests/indexmill/test_packs.py::test_a_damaged_header_never_does_more_than_be_refused",
-        ),
+        ("tests/indexmill/test_packs.py::test_a_hostile_file_is_refused",),
     ),
     Mutant(
         "indexmill/packs.py",
         "            empty.setflags(write=False)\n",
         "            pass\n",
-        (
-            "tests/indexmill/test_packs.py::test_arrays_are_mapped_aligned_and_read_only",
-            "tests/indexmill/test_packs.py::test_any_arrays_come_back_as_they_were",
-        ),
-    ),
-    Mutant(
-        "indexmill/packs.py",
-        "        if done + values.nbytes > entry.nbytes:\n",
-        "        if values.nbytes > entry.nbytes:\n",
-        ("tests/indexmill/test_packs.py::test_a_writer_that_is_fed_wrongly_leaves_no_file",),
+        ("tests/indexmill/test_packs.py::test_arrays_are_mapped_aligned_and_read_only",),
     ),
     Mutant(
         "indexmill/manifest.py",
@@ -519,12 +421,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/indexmill/test_manifest.py::test_a_ref_that_makes_no_sense_is_refused",),
     ),
     Mutant(
-        "indexmill/manifest.py",
-        "if one.name == other.name}\n",
-        "if one == other}\n",
-        ("tests/indexmill/test_manifest.py",),
-    ),
-    Mutant(
         "indexmill/retrieve/masks.py",
         "        return found if condition.holds else ~found\n",
         "        return found if condition.holds else self.present & ~found\n",
@@ -535,30 +431,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "            yield self._texts[found if number is None else found & ~self._numeral]\n",
         "            yield self._texts[found]\n",
         (
-            "tests/indexmill/test_filters.py::test_comparisons_are_those_of_python",
-            "tests/indexmill/test_filters.py::test_a_filter_leaves_the_documents_that_it_holds_for",
+            "tests/indexmill/test_filters.py::test_a_text_that_is_written_as_a_number_is_compared_as_one_with_a_word_that_is",
         ),
-    ),
-    Mutant(
-        "indexmill/retrieve/masks.py",
-        'bound = math.ceil(number) if condition.operator in ("<", ">=") else',
-        'bound = math.ceil(number) if condition.operator in ("<", "<=") else',
-        (
-            "tests/indexmill/test_filters.py::test_comparisons_are_those_of_python",
-            "tests/indexmill/test_filters.py::test_a_filter_leaves_the_documents_that_it_holds_for",
-        ),
-    ),
-    Mutant(
-        "indexmill/retrieve/masks.py",
-        "            held &= self._column(condition.field).holds(condition)\n",
-        "            held |= self._column(condition.field).holds(condition)\n",
-        ("tests/indexmill/test_filters.py::test_a_filter_leaves_the_documents_that_it_holds_for",),
-    ),
-    Mutant(
-        "indexmill/retrieve/masks.py",
-        ".astype(np.int64) + first)\n",
-        ".astype(np.int64))\n",
-        ("tests/indexmill/test_filters.py::test_a_filter_leaves_the_documents_that_it_holds_for",),
     ),
     Mutant(
         "indexmill/exported.py",
@@ -576,25 +450,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "indexmill/verify.py",
         "artifact.bytes, again=True)",
         "artifact.bytes)",
-        ("tests/indexmill/test_verify.py::test_a_flipped_byte_is_found_even_after_the_blob_was_used",),
+        ("tests/indexmill/test_verify.py::test_a_byte_that_rots_without_a_trace_in_the_folder_is_found",),
     ),
     Mutant(
         "indexmill/models/bounded_http.py",
         "        if self._response.is_success and len(self.content) > LARGEST_ANSWER:\n            raise",
         "        if len(self.content) > 100 * LARGEST_ANSWER:\n            raise",
         ("tests/indexmill/test_bounded_http.py::test_an_answer_without_end_is_cut_off_and_takes_no_memory",),
-    ),
-    Mutant(
-        "indexmill/models/bounded_http.py",
-        "        if stream and response.is_success:\n            return response\n",
-        "        if stream:\n            return response\n",
-        ("tests/indexmill/test_bounded_http.py::test_an_answer_without_end_is_cut_off_and_takes_no_memory",),
-    ),
-    Mutant(
-        "indexmill/models/bounded_http.py",
-        "            headers.pop(gone, None)\n",
-        "            headers.get(gone)\n",
-        ("tests/indexmill/test_bounded_http.py::test_an_answer_that_is_just_not_too_long_is_read_whole",),
     ),
     Mutant(
         "indexmill/models/openai_batches.py",
@@ -610,66 +472,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/llm/ask.py",
-        "and error.retry and not (error.answered and bill.useless >= _USELESS)\n",
-        "and error.retry\n",
-        (
-            "tests/tasks/test_llm_ask.py::test_an_endpoint_that_completes_nothing_ends_the_run_and_no_prompt_is_to_blame",
-        ),
-    ),
-    Mutant(
-        "tasks/llm/ask.py",
         "        if not self.answered and (len(self.rejected) > 1 or last.answered):\n",
         "        if not self.answered and len(self.rejected) > 1:\n",
         (
             "tests/tasks/test_llm_ask.py::test_an_endpoint_that_completes_nothing_ends_the_run_and_no_prompt_is_to_blame",
-        ),
-    ),
-    Mutant(
-        "tasks/llm/ask.py",
-        "            return await self._known(key, request) or await self._paid(key, request)\n",
-        "            return await self._paid(key, request)\n",
-        ("tests/tasks/test_llm_ask.py::test_what_two_ask_at_once_is_paid_for_once",),
-    ),
-    Mutant(
-        "tasks/llm/ask.py",
-        "                spent = 0, 0\n            elif",
-        "                pass\n            elif",
-        ("tests/tasks/test_llm_ask.py::test_retry_after_is_waited_for_and_told_to_the_quota",),
-    ),
-    Mutant(
-        "tasks/llm/ask.py",
-        "    if entry is not None and fits(entry.value, request.schema):\n",
-        "    if entry is not None:\n",
-        ("tests/tasks/test_llm_ask.py::test_an_answer_that_does_not_fit_is_no_answer_wherever_it_comes_from",),
-    ),
-    Mutant(
-        "tasks/llm/ask.py",
-        "    refusals.remove(store, key)\n",
-        "    pass\n",
-        ("tests/tasks/test_llm_ask.py::test_a_second_bad_answer_is_quarantined_and_asked_again_on_request",),
-    ),
-    Mutant(
-        "tasks/llm/collect.py",
-        "        if not gone.names((*question.about, question.makes))\n",
-        "        if not gone.names(question.about)\n",
-        (
-            "tests/flows/test_llm_batch.py",
-            "tests/tasks/test_llm_batch.py::test_questions_about_a_forgotten_passage_leave_the_batch",
-        ),
-    ),
-    Mutant(
-        "tasks/llm/collect.py",
-        "            if bad.is_final:\n",
-        "            if False:\n",
-        ("tests/tasks/test_llm_batch.py::test_what_a_batch_withholds_is_not_asked_again",),
-    ),
-    Mutant(
-        "tasks/llm/collect.py",
-        "            came.aside |= set() if _may_work_later(line) else {question.key}\n",
-        "            pass\n",
-        (
-            "tests/tasks/test_llm_batch.py::test_missing_and_failed_lines_go_into_a_further_batch",
-            "tests/tasks/test_llm_batch.py::test_an_expired_batch_is_completed_by_another",
         ),
     ),
     Mutant(
@@ -683,33 +489,6 @@ MUTANTS: tuple[Mutant, ...] = (
         '            self._patiently(partial(self._endpoint.delete, file_id))\n            fault_point("batch-barred")\n',
         '            fault_point("batch-barred")\n',
         ("tests/tasks/test_llm_batch.py::test_a_start_that_arrives_late_finds_no_file",),
-    ),
-    Mutant(
-        "tasks/llm/batch_steps.py",
-        "        for twin in listed[1:]:\n",
-        "        for twin in listed[2:]:\n",
-        ("tests/tasks/test_llm_batch.py::test_a_lost_answer_to_the_start_starts_no_second_batch",),
-    ),
-    Mutant(
-        "tasks/llm/batch_steps.py",
-        "        if current is not None and current.run_id != self._run_id:\n",
-        "        if current is None:\n",
-        ("tests/tasks/test_llm_batch.py::test_a_run_that_lost_its_lease_starts_no_batch",),
-    ),
-    Mutant(
-        "tasks/llm/batch_steps.py",
-        "        while not listed and not self._is_listed(batch.starting.created):\n",
-        "        while False:\n",
-        (
-            "tests/tasks/test_llm_batch.py::test_a_start_that_never_arrived_is_made_again",
-            "tests/tasks/test_llm_batch.py::test_a_lost_answer_to_the_start_starts_no_second_batch",
-        ),
-    ),
-    Mutant(
-        "tasks/llm/batch_steps.py",
-        "        came.aside |= aside\n",
-        "",
-        ("tests/tasks/test_llm_batch.py::test_a_file_of_answers_that_is_too_large_is_read_as_far_as_it_may_be",),
     ),
     Mutant(
         "tasks/llm/account.py",
@@ -736,30 +515,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/tasks/llm/test_account.py::test_a_pause_holds_back_all_calls_and_a_shorter_one_does_not_shorten_it",),
     ),
     Mutant(
-        "tasks/llm/account.py",
-        "(most_tokens is None or tokens <= most_tokens)",
-        "(most_tokens is None or tokens < most_tokens)",
-        (
-            "tests/tasks/llm/test_account.py::test_a_call_that_cannot_fit_any_more_ends_the_asking",
-            "tests/tasks/llm/test_account.py::test_whatever_happens_budget_and_rates_hold_and_nobody_overtakes",
-        ),
-    ),
-    Mutant(
-        "tasks/llm/account.py",
-        "        for call in (*self._open.values(), *self._lapsed.values()):\n",
-        "        for call in self._lapsed.values():\n",
-        (
-            "tests/tasks/llm/test_account.py::test_what_was_never_settled_is_spent_and_nobody_waits_for_it_for_ever",
-            "tests/tasks/llm/test_account.py::test_whatever_happens_budget_and_rates_hold_and_nobody_overtakes",
-        ),
-    ),
-    Mutant(
-        "tasks/llm/account.py",
-        "            if call.since + self._limits.lapse > now:\n",
-        "            if call.since > now:\n",
-        ("tests/tasks/llm/test_account.py::test_what_was_never_settled_is_spent_and_nobody_waits_for_it_for_ever",),
-    ),
-    Mutant(
         "tasks/gates.py",
         "    elif before is not None and before - now > max_shrink * before:\n",
         "    elif before is not None and before - now > max_shrink * now:\n",
@@ -778,91 +533,23 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/flows/test_stand_ins.py::test_how_many_are_too_many",),
     ),
     Mutant(
-        "tasks/gates.py",
-        "            if before - now > settings.tolerance + _EXACT:\n",
-        "            if before - now > settings.tolerance:\n",
-        ("tests/tasks/test_gates.py",),
-    ),
-    Mutant(
-        "tasks/gates.py",
-        "            if recall < settings.minimum - _EXACT:\n",
-        "            if recall <= settings.minimum:\n",
-        ("tests/tasks/test_gates.py::test_recall_may_fall_by_the_tolerance_and_not_below_the_minimum",),
-    ),
-    Mutant(
-        "tasks/unchanged.py",
-        "        mine = same.to_numpy(zero_copy_only=False) & ~held\n",
-        "        mine = same.to_numpy(zero_copy_only=False)\n",
-        (
-            "tests/tasks/test_build.py::test_update_equals_rebuild",
-            "tests/tasks/test_build.py::test_an_edit_reads_the_other_documents_of_its_shard_from_the_parent",
-        ),
-    ),
-    Mutant(
         "tasks/known_rows.py",
         '                self._tables.append(table.filter(pc.invert(table.column("stand_in"))))\n',
         "                self._tables.append(table)\n",
         ("tests/tasks/test_attributes.py::test_a_refused_attribute_has_a_stand_in_until_it_is_asked_for_again",),
     ),
     Mutant(
-        "tasks/maker.py",
-        "        if found is not None or self.retry_refused or (stage.name",
-        "        if found is not None or (stage.name",
-        ("tests/flows/test_stand_ins.py::test_a_model_that_fails_at_every_prompt_publishes_nothing",),
-    ),
-    Mutant(
-        "tasks/maker.py",
-        "self._reuse(stage.name, row_space, want.shard) if row_space and not self.cold else (),\n",
-        "self._reuse(stage.name, row_space, want.shard) if row_space else (),\n",
-        (
-            "tests/tasks/test_build.py::test_a_cold_build_makes_every_part_and_the_same_bytes",
-            "tests/tasks/test_build.py::test_a_cold_build_replaces_what_came_out_different",
-        ),
-    ),
-    Mutant(
-        "tasks/maker.py",
-        "        if stage.name not in _BY_DOCUMENT or self.cold:\n",
-        "        if stage.name not in _BY_DOCUMENT:\n",
-        (
-            "tests/tasks/test_build.py::test_a_cold_build_replaces_what_came_out_different",
-            "tests/tasks/test_build.py::test_a_cold_build_makes_every_part_and_the_same_bytes",
-        ),
-    ),
-    Mutant(
-        "tasks/maker.py",
-        "            alike &= self._alike.get(before, frozenset())\n",
-        "            pass\n",
-        ("tests/tasks/test_build.py::test_a_new_version_of_a_stage_copies_no_vector_of_the_old",),
-    ),
-    Mutant(
-        "tasks/maker.py",
-        "                others = runs.unpublished_runs(self.store) - {self.run_id}\n",
-        "                others = set[str]()\n",
-        ("tests/tasks/test_build.py",),
-    ),
-    Mutant(
         "tasks/ingest/shards.py",
         "before[high] - before[low] <= limit:\n",
         "before[high] - before[low] < limit:\n",
-        (
-            "tests/tasks/test_shards.py::test_a_trie_worked_by_hand",
-            "tests/tasks/test_shards.py::test_shards_partition_the_ids_within_bounds",
-        ),
+        ("tests/tasks/test_shards.py::test_a_trie_worked_by_hand",),
     ),
     Mutant(
         "tasks/ingest/shards.py",
         "(0xFF00 >> bit) & 0xFF\n",
         "(0xFF00 >> bit + 1) & 0xFF\n",
         ("tests/tasks/test_shards.py::test_shards_partition_the_ids_within_bounds",),
-    ),
-    Mutant(
-        "tasks/ingest/spill.py",
-        "    poisonous = poisonous[np.isin(poisonous, order)]\n",
-        "",
-        (
-            "tests/tasks/test_ingest_spill.py::test_poison_is_left_out_as_if_it_had_never_been_there",
-            "tests/tasks/test_ingest_spill.py::test_a_forgotten_document_is_as_if_it_had_never_been_there",
-        ),
+        "the bit that is kept besides is set in the first row only where it is set in all, and is set in what is sought anyway",
     ),
     Mutant(
         "tasks/ingest/spill.py",
@@ -871,44 +558,10 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/tasks/test_ingest_spill.py::test_a_forgotten_document_is_as_if_it_had_never_been_there",),
     ),
     Mutant(
-        "tasks/ingest/spill.py",
-        "    if found != shard.digest:\n",
-        "    if not found:\n",
-        ("tests/tasks/test_ingest_spill.py::test_a_spill_that_is_not_the_planned_one_is_not_used",),
-    ),
-    Mutant(
-        "tasks/ingest/spill.py",
-        "            if _state(file) != before:\n",
-        "            if False:\n",
-        ("tests/tasks/test_ingest_spill.py::test_a_file_that_changes_while_it_is_read_is_told",),
-    ),
-    Mutant(
-        "tasks/ingest/spill.py",
-        "    scans = sorted(results, key=lambda result: (result.files, result.name))\n",
-        "    scans = list(results)\n",
-        ("tests/tasks/test_ingest_spill.py::test_documents_are_a_function_of_the_set_of_rows",),
-    ),
-    Mutant(
         "tasks/resolve.py",
         "descending=[False, True, True, False])",
         "descending=[False, True, True, True])",
-        (
-            "tests/tasks/test_resolve.py::test_an_entity_is_shown_as_it_is_mentioned_then_as_passages_tell_of_it",
-            "tests/tasks/test_resolve.py::test_neither_the_order_of_passages_nor_their_shards_matter",
-            "tests/tasks/test_resolve.py::test_without_extraction_the_table_is_that_of_the_mentions_alone",
-        ),
-    ),
-    Mutant(
-        "tasks/resolve.py",
-        'linked=(~pl.col("kind").is_in(UNLINKED_KINDS)).any(),',
-        'linked=(~pl.col("kind").is_in(UNLINKED_KINDS)).all(),',
-        ("tests/tasks/test_resolve.py",),
-    ),
-    Mutant(
-        "tasks/resolve.py",
-        'pl.col("document_id").n_unique()',
-        'pl.col("document_id").len()',
-        ("tests/tasks/test_resolve.py",),
+        ("tests/tasks/test_resolve.py::test_an_entity_is_shown_as_it_is_mentioned_then_as_passages_tell_of_it",),
     ),
     Mutant(
         "tasks/zoom_links.py",
@@ -917,67 +570,10 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/tasks/test_zoom_links.py::test_an_update_ends_in_the_bits_of_a_rebuild",),
     ),
     Mutant(
-        "tasks/zoom_links.py",
-        "    falls = (base < before) & (below[kept] <= room)\n",
-        "    falls = base < before\n",
-        ("tests/tasks/test_zoom_links.py::test_an_update_ends_in_the_bits_of_a_rebuild",),
-    ),
-    Mutant(
-        "tasks/zoom_links.py",
-        "    below[kept[rises]] = reached[place[rises], now[rises] - 1 - _LOWEST]\n",
-        "",
-        ("tests/tasks/test_zoom_links.py::test_an_update_ends_in_the_bits_of_a_rebuild",),
-    ),
-    Mutant(
-        "tasks/zoom_links.py",
-        "    levels[kept] = now\n",
-        "",
-        ("tests/tasks/test_zoom_links.py::test_an_update_ends_in_the_bits_of_a_rebuild",),
-    ),
-    Mutant(
-        "tasks/zoom_links.py",
-        "    chosen = np.arange(len(owners)) - first[owners] < cap\n",
-        "    chosen = np.arange(len(owners)) - first[owners] <= cap\n",
-        ("tests/tasks/test_zoom_links.py::test_links_are_those_beyond_the_threshold_up_to_the_cap",),
-    ),
-    Mutant(
         "tasks/segments.py",
         "        cuts[at] = high - low > largest\n",
         "        cuts[at] = high - low >= largest\n",
         ("tests/tasks/test_segments.py::test_segments_are_those_of_the_trie",),
-    ),
-    Mutant(
-        "tasks/segments.py",
-        "        full = high - low > largest\n",
-        "        full = high - low > largest + smallest\n",
-        ("tests/tasks/test_segments.py::test_every_node_is_in_one_segment_within_bounds",),
-    ),
-    Mutant(
-        "tasks/segments.py",
-        "    left = depths[small] > depths[small + 1]",
-        "    left = depths[small] >= depths[small + 1]",
-        ("tests/tasks/test_segments.py::test_segments_are_those_of_the_trie",),
-    ),
-    Mutant(
-        "tasks/segments.py",
-        "ranks = _gray_ranks(_word(keys, vectors, planes, rows, word) if known is None else known[rows]) ^ flipped\n",
-        "ranks = _gray_ranks(_word(keys, vectors, planes, rows, word) if known is None else known[rows])\n",
-        (
-            "tests/tasks/test_segments.py::test_segments_are_those_of_the_trie",
-            "tests/tasks/test_segments.py::test_neighbouring_codes_differ_in_one_bit_of_their_first_difference",
-        ),
-    ),
-    Mutant(
-        "tasks/warm_start.py",
-        "    if not lost and part_key(stage, settings, same) == held.key:\n",
-        "    if not lost:\n",
-        ("tests/tasks/test_hetero_groups.py",),
-    ),
-    Mutant(
-        "tasks/warm_start.py",
-        "    return None if build.cold else build",
-        "    return build",
-        ("tests/tasks/test_hetero_groups.py::test_a_cold_run_ignores_what_was_before",),
     ),
     Mutant(
         "flows/operation.py",
@@ -986,35 +582,9 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/tasks/test_build.py::test_a_run_that_lost_its_lease_stops_and_says_so",),
     ),
     Mutant(
-        "flows/operation.py",
-        '        state, code = "interrupted", 130\n',
-        '        state, code = "failed", 130\n',
-        ("tests/flows/test_interrupt.py::test_an_interrupted_run_is_recorded_as_such",),
-    ),
-    Mutant(
         "flows/interrupt.py",
         "            if self._came:\n                raise KeyboardInterrupt(self._name)\n            yield\n",
         "            yield\n",
         ("tests/flows/test_interrupt.py::test_stages_that_begin_again_after_a_signal_do_not",),
-    ),
-    Mutant(
-        "flows/interrupt.py",
-        "        except Exception as error:\n            if self._came:\n                raise KeyboardInterrupt(self._name) from error\n            raise\n",
-        "        except Exception:\n            raise\n",
-        ("tests/flows/test_interrupt.py::test_a_signal_stops_the_stages_and_is_raised_when_they_have_ended",),
-    ),
-    Mutant(
-        "flows/interrupt.py",
-        "        if not first or (self._build is None and not self._ending):\n",
-        "        if not first or self._build is None:\n",
-        (
-            "tests/flows/test_interrupt.py::test_after_the_stages_the_first_signal_changes_nothing_and_the_second_is_raised",
-        ),
-    ),
-    Mutant(
-        "flows/interrupt.py",
-        "            self._build, self._ending = None, True\n        if self._came:\n            raise",
-        "            self._build, self._ending = None, True\n        if False:\n            raise",
-        ("tests/flows/test_interrupt.py::test_a_signal_stops_the_stages_and_is_raised_when_they_have_ended",),
     ),
 )

@@ -56,8 +56,7 @@ def working_copy() -> Iterator[Path]:
     """A copy of the files of this working tree that git knows or would add, in a temporary folder."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        Path(folder).chmod(0o755)  # tests act as a user who may only read
+    with tempfile.TemporaryDirectory(prefix="pytest-mutants-") as folder:  # as tests expect that open folders to others
         root = Path(folder) / "tree"
         for name in filter(None, listed.split("\0")):
             if (ROOT / name).is_file():

@@ -10,12 +10,10 @@ from typing import Any
 
 import httpx2
 
+from indexmill.models.chat import LARGEST_ANSWER
 from indexmill.models.llm_errors import LlmUnusable
 
-__all__ = ["LARGEST_ANSWER", "LARGEST_ERROR", "BoundedClient", "content_of", "too_large"]
-
-LARGEST_ANSWER = 8_000_000
-"""Bytes of an answer: 125,000 tokens, more than models write at once, of 64 bytes each."""
+__all__ = ["LARGEST_ERROR", "BoundedClient", "content_of", "too_large"]
 
 LARGEST_ERROR = 1_000_000
 """Bytes that are read of what comes with an error status, which itself says the most."""

@@ -15,7 +15,19 @@ from indexmill.canonical import canonical_json
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmUnreachable
 
-__all__ = ["Shape", "Structured", "chat_body", "completion_of", "input_bound", "shapes", "takes_strict"]
+__all__ = [
+    "LARGEST_ANSWER",
+    "Shape",
+    "Structured",
+    "chat_body",
+    "completion_of",
+    "input_bound",
+    "shapes",
+    "takes_strict",
+]
+
+LARGEST_ANSWER = 8_000_000
+"""Bytes of an answer at most: 125,000 tokens, more than models write at once, of 64 bytes each."""
 
 Structured = Literal["auto", "json_schema", "json_object", "text"]
 Limit = Literal["max_tokens", "max_completion_tokens"]

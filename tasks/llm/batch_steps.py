@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from indexmill.errors import LeaseLost
-from indexmill.models.bounded_http import LARGEST_ANSWER
+from indexmill.models.chat import LARGEST_ANSWER
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected, LlmUnusable
 from indexmill.models.openai_batches import NotStarted, OpenAiBatches, Shown
 from indexmill.models.openai_llm import OpenAiLlm

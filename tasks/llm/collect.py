@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from indexmill.canonical import strict_json
-from indexmill.models.bounded_http import LARGEST_ANSWER
+from indexmill.models.chat import LARGEST_ANSWER
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.openai_llm import OpenAiLlm
 from storage.batches import Batch

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from indexmill.models.bounded_http import LARGEST_ANSWER
+from indexmill.models.chat import LARGEST_ANSWER
 from tests.llm_server import LlmServer, Reply
 
 ROOT = Path(__file__).resolve().parents[2]

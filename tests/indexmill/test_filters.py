@@ -339,6 +339,17 @@ def test_comparisons_are_those_of_python(cells: list[Any], wanted: Any, data: st
     assert column.holds(condition).tolist() == [one != (sign == "!=") for one in expected]
 
 
+@pytest.mark.parametrize(
+    ("condition", "expected"), [("field<5", [False, True, False]), ("field<b", [True, True, True])]
+)
+def test_a_text_that_is_written_as_a_number_is_compared_as_one_with_a_word_that_is(
+    condition: str, expected: list[bool]
+) -> None:
+    column = Column(3, [0, 1, 2], ["10", "2", "a"])  # as texts, "10" comes before "5"
+    (parsed,) = Filter.of([condition]).conditions
+    assert column.holds(parsed).tolist() == expected
+
+
 def compares(cell: Any, sign: str, wanted: Any) -> bool:
     """What the documentation says of one value."""
     compare = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[sign]

@@ -12,6 +12,7 @@ from indexmill.canonical import canonical_json
 from indexmill.errors import CorruptBlob, SnapshotNotFound, UnsupportedFormat
 from indexmill.folder import FolderReader, verified_blob
 from indexmill.layout import (
+    FORMAT_VERSION,
     alias_name,
     attempt_name,
     blob_path,
@@ -130,6 +131,9 @@ def test_what_is_no_store_is_named(tmp_path: Path, where: str) -> None:
 def test_a_store_of_a_newer_format_is_refused(store: FolderStore) -> None:
     overwrite(store.root / "store.json", b'{"format_version":99,"new":true}')
     with pytest.raises(UnsupportedFormat, match="format 99"):
+        FolderReader(store.root)
+    overwrite(store.root / "store.json", canonical_json({"format_version": FORMAT_VERSION + 1}))
+    with pytest.raises(UnsupportedFormat, match=f"format {FORMAT_VERSION + 1}"):
         FolderReader(store.root)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def test_a_flipped_byte_is_found_even_after_the_blob_was_used(store: FolderStore
     assert artifact.digest in found.problems[0].detail
     assert found.artifacts == 1
     assert check(store, 1).ok
+
+
+def test_a_byte_that_rots_without_a_trace_in_the_folder_is_found(store: FolderStore) -> None:
+    artifact = manifest_of(store, 2).artifacts[1]
+    path = store.root / blob_path(artifact.digest)
+    assert check(store).ok
+    status, data = path.stat(), bytearray(path.read_bytes())
+    data[-1] ^= 4
+    path.chmod(0o644)
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert [problem.what for problem in check(store).problems] == ["vectors/p"]
 
 
 @pytest.mark.parametrize(

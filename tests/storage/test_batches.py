@@ -123,6 +123,25 @@ def test_a_batch_is_given_up_without_being_read(store: FolderStore) -> None:
     assert not batches.give_up(store, "../refs")
 
 
+def test_giving_up_that_breaks_off_leaves_a_batch_to_give_up(store: FolderStore) -> None:
+    batch = begin(store)
+    for step in STEPS:
+        batch = batches.record(store, batch, step)
+    deleted = itertools.count(1)
+
+    def hook(name: str) -> None:
+        if name == "delete" and next(deleted) == 4:
+            raise OSError(5, "Input/output error")
+
+    faults.install(hook)
+    with pytest.raises(StoreError):
+        batches.give_up(store, batch.id)
+    faults.install(None)
+    assert list(batches.open_states(store)) == [batch.id]
+    assert batches.give_up(store, batch.id)
+    assert store.list("batches/") == []
+
+
 def test_questions_leave_a_batch(store: FolderStore) -> None:
     batch = begin(store)
     for name in ("passage-1", "node-1"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from indexmill.canonical import digest_of
 from indexmill.folder import FolderReader
+from storage import faults
 from storage.folder import FolderStore, init_store
 from storage.lease import acquire, holding
 from storage.refs import commit
@@ -24,6 +25,17 @@ def test_one_of_many_processes_creates_a_name_and_readers_see_whole_records(stor
     assert sorted(name for name, _ in winners) == names  # each exactly once
     for name, word in winners:
         assert store.get(name) == word.encode() * 100_000
+
+
+def test_who_comes_second_between_the_look_and_the_link_has_made_nothing(store: FolderStore) -> None:
+    def hook(name: str) -> None:
+        if name == "create work/name":
+            faults.install(None)
+            assert store.create("work/name", b"theirs")
+
+    faults.install(hook)
+    assert not store.create("work/name", b"ours")
+    assert store.get("work/name") == b"theirs"
 
 
 def test_processes_put_the_same_blobs_at_once(store: FolderStore) -> None:
