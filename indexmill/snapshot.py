@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.passages import Passages
     from indexmill.retrieve.summaries import Summaries
 
-__all__ = ["Blobs", "Snapshot", "open_candidate", "open_manifest", "open_snapshot", "sound"]
+__all__ = ["Blobs", "Snapshot", "open_candidate", "open_manifest", "open_snapshot"]
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class Blobs(Protocol):
 
 
 @contextmanager
-def sound(path: Path, what: str) -> Iterator[None]:
+def _sound(path: Path, what: str) -> Iterator[None]:
     """Raise CorruptBlob where code that reads artifacts raises what artifacts that do not fit together cause."""
     try:
         yield
@@ -220,7 +220,7 @@ class Snapshot:
         asking = Asked(texts, used, encode, allowed, explain, [named[i] for i in chosen] if named else ())
         wanted = k if rerank is None else max(k, depth)
         name = method or self.default_method
-        with sound(self.path, f"method {name}"):
+        with _sound(self.path, f"method {name}"):
             if self.helpers is None:
                 answers = retriever.search(asking, wanted)
             else:
@@ -363,7 +363,7 @@ class Snapshot:
         from indexmill.retrieve.masks import Masks
 
         masks, chosen = self._once("masks", lambda: Masks(self)), Filter.of(where)
-        with sound(self.path, "metadata of documents"):
+        with _sound(self.path, "metadata of documents"):
             mask = masks.mask(chosen)
         return None if mask.all() else mask
 
@@ -524,7 +524,7 @@ class Snapshot:
                 self._check_open()
                 made = self._made.get(key)
                 if made is None:
-                    with LOADING, sound(self.path, key if isinstance(key, str) else " ".join(map(str, key))):
+                    with LOADING, _sound(self.path, key if isinstance(key, str) else " ".join(key)):
                         made = self._made[key] = make()
         return cast(T, made)
 
