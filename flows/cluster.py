@@ -30,7 +30,6 @@ from distributed.security import Security
 
 from flows import fork_server
 from flows.credentials import dask_settings, write_credentials
-from flows.environment import worker_environment
 from flows.headway import telling
 from flows.local_cluster import LocalCluster
 from flows.quota_desk import ClusterQuota
@@ -41,6 +40,7 @@ from schemas.config import LlmSettings
 from tasks.environment import code_digest, environment_fingerprint
 from tasks.executor import Call, Failed, StoppedError, WorkerDied
 from tasks.llm.quota import Limits, RunQuota
+from tasks.process_environment import worker_environment
 
 __all__ = ["DaskExecutor", "open_cluster"]
 

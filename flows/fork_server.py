@@ -16,7 +16,6 @@ from multiprocessing import forkserver, resource_tracker, util
 from pathlib import Path
 from typing import Any
 
-from flows.environment import secret_variables
 from flows.scratch import PREFIX, scratch_folder
 from indexmill.errors import IndexmillError
 from schemas.config import Configuration, LlmSettings
@@ -24,6 +23,7 @@ from storage import runs
 from storage.folder import open_store
 from tasks.ingest import scan_process
 from tasks.ingest.sources import digest_of_files, find, is_quick
+from tasks.process_environment import secret_variables
 
 __all__ = ["running", "start", "start_where_work_is_expected"]
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.environment import secret_variables, without
 from flows.scratch import scratch_folder
 from indexmill.errors import IndexmillError
 from schemas.config import LlmSettings
+from tasks.process_environment import secret_variables, without
 
 __all__ = ["PrefectServer", "private_prefect"]
 

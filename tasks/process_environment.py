@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-from schemas.config import LlmSettings
+if TYPE_CHECKING:  # a process is started by these before anything else is imported
+    from schemas.config import LlmSettings
 
 __all__ = ["secret_variables", "without", "worker_environment"]
 
