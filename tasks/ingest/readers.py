@@ -355,12 +355,12 @@ def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
     if (found := front_matter.parted(text)) is not None:
         front, body = found
         try:
-            read = front_matter.metadata_of(front)
+            given = front_matter.metadata_of(front)
         except front_matter.FrontMatterError:
             left_out = front_matter.looks_like_yaml(front)
-            read = {} if left_out else None
-        if read is not None:
-            metadata, text = read, body
+            given = {} if left_out else None
+        if given is not None:
+            metadata, text = given, body
     title = metadata.pop("title", None)
     title = title if title not in (None, "") else _first_heading(text)
     yield replace(_file_row(source, title, text, metadata), front_matter_left_out=left_out)
@@ -452,7 +452,8 @@ def _refuse_expansion(expanded: int, file: BinaryIO) -> None:
     """Raise OSError where more has come out of a file than any that is made of texts holds."""
     most = max(_LEAST_EXPANDED, _MOST_TIMES * os.fstat(file.fileno()).st_size)
     if expanded > most:
-        raise OSError(f"it expands to more than {most:,} bytes, {_MOST_TIMES} times its size; the rest is not read")
+        said = f"it expands to more than {most:,} bytes, the most for its size; the rest is not read"
+        raise OSError(f"{said}: if it is what you want, make several files of it")
 
 
 class _Expanded(io.RawIOBase):
