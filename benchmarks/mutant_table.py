@@ -124,8 +124,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/lease.py",
-        "        if self.released:\n            return True\n",
-        "        if self.released:\n            return False\n",
+        "        if self.released:\n            return True\n        living = alive(self.holder)\n        return living is False or now",
+        "        if self.released:\n            return False\n        living = alive(self.holder)\n        return living is False or now",
         ("tests/storage/test_lease.py::test_a_run_takes_the_lease_and_gives_it_back",),
     ),
     Mutant(
@@ -300,8 +300,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/publish.py",
-        "    lease.check()\n    check_whole(store, manifest)\n",
-        "    check_whole(store, manifest)\n",
+        "    lease.check()\n    data = manifest.to_bytes()\n",
+        "    data = manifest.to_bytes()\n",
         ("tests/storage/test_publish.py::test_a_run_that_lost_the_lease_publishes_nothing",),
     ),
     Mutant(
@@ -336,7 +336,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/gc.py",
-        "    numbers = {there[-1].version, *refs.aliases(store).values()}\n",
+        "    numbers = set(refs.aliases(store).values())\n",
         "    numbers = {there[-1].version}\n",
         (
             "tests/storage/test_gc.py::test_an_alias_keeps_its_version_and_so_does_a_kept_version_with_the_same_manifest",
@@ -586,5 +586,217 @@ MUTANTS: tuple[Mutant, ...] = (
         "            if self._came:\n                raise KeyboardInterrupt(self._name)\n            yield\n",
         "            yield\n",
         ("tests/flows/test_interrupt.py::test_stages_that_begin_again_after_a_signal_do_not",),
+    ),
+    Mutant(
+        "storage/folder.py",
+        "if _copy(_pieces(source), descriptor) != digest:",
+        "if _copy(_pieces(source), descriptor) == '':",
+        ("tests/storage/test_folder.py::test_a_blob_is_restored_from_a_file_with_its_bytes_and_from_no_other",),
+    ),
+    Mutant(
+        "storage/folder.py",
+        "stays = hash_file(aside)[0] == digest",
+        "stays = False",
+        ("tests/storage/test_folder.py::test_only_a_damaged_blob_is_discarded",),
+    ),
+    Mutant(
+        "storage/copies.py",
+        "return same > 0",
+        "return True",
+        ("tests/flows/test_repair.py::test_what_makes_a_folder_a_store_is_not_taken_from_any_store",),
+    ),
+    Mutant(
+        "storage/repair.py",
+        'outcome = "rebuild" if newest in need.versions else "lost" if need.served else "dropped"',
+        'outcome = "rebuild" if newest in need.versions else "lost"',
+        ("tests/flows/test_repair.py::test_a_part_of_an_older_version_that_no_reader_needs_is_removed_and_not_missed",),
+    ),
+    Mutant(
+        "storage/deletions.py",
+        "    if latest != seen:\n",
+        "    if False:\n",
+        ("tests/storage/test_deletions.py::test_nothing_is_removed_where_another_run_published_meanwhile",),
+    ),
+    Mutant(
+        "storage/deletions.py",
+        "        if epoch not in working:\n",
+        "        if True:\n",
+        ("tests/storage/test_deletions.py::test_a_version_waits_for_the_end_of_a_run_that_may_remove_its_blobs",),
+    ),
+    Mutant(
+        "storage/publish.py",
+        "    deletions.check_unannounced(store, needed, lease.clock)\n",
+        "    pass\n",
+        ("tests/storage/test_interleavings.py::test_a_collection_that_stops_anywhere_while_another_run_publishes",),
+    ),
+    Mutant(
+        "storage/publish.py",
+        "        _restore(store, {*there, *at_hand}, at_hand)\n",
+        "        pass\n",
+        (
+            "tests/storage/test_interleavings.py::test_a_writer_that_stops_anywhere_while_collections_remove_what_it_needs",
+        ),
+    ),
+    Mutant(
+        "storage/gc.py",
+        "        _check_whole(store, kept[-1], every)\n",
+        "        pass\n",
+        ("tests/storage/test_deletions.py::test_no_version_goes_while_the_newest_lacks_a_blob",),
+    ),
+    Mutant(
+        "indexmill/regular_files.py",
+        "if not stat.S_ISREG(status.st_mode):",
+        "if False:",
+        ("tests/indexmill/test_regular_files.py::test_what_is_no_regular_file_is_not_opened",),
+    ),
+    Mutant(
+        "indexmill/tables.py",
+        "_check_size(_decoded_bytes(table), artifact, where)",
+        "_check_size(table.nbytes, artifact, where)",
+        ("tests/indexmill/test_tables.py::test_a_long_text_does_not_become_many",),
+    ),
+    Mutant(
+        "indexmill/pack_checks.py",
+        "(parents[children] != owners).any()",
+        "False",
+        ("tests/indexmill/test_pack_checks.py::test_a_tree_that_is_none_is_told",),
+    ),
+    Mutant(
+        "indexmill/exported.py",
+        "if digest not in (None, found):",
+        "if False:",
+        ("tests/indexmill/test_snapshot.py::test_a_manifest_may_be_pinned",),
+    ),
+    Mutant(
+        "indexmill/forks.py",
+        "self._changed.wait_for(lambda: not self._depths.keys() - {threading.get_ident()}, self.PATIENCE)",
+        "pass",
+        ("tests/indexmill/test_forks.py::test_a_fork_waits_for_what_is_loaded_but_not_for_ever",),
+    ),
+    Mutant(
+        "indexmill/retrieve/base.py",
+        "if marks > _MOST_MARKS:",
+        "if False:",
+        ("tests/indexmill/test_snapshot.py::test_a_run_of_combining_marks_is_broken_up",),
+    ),
+    Mutant(
+        "tasks/ingest/spill.py",
+        "position[1] = number",
+        "position[1] = number - 1",
+        (
+            "tests/tasks/test_ingest_supervisor.py::test_of_a_file_of_records_the_rows_before_the_one_that_crashes_are_kept",
+        ),
+    ),
+    Mutant(
+        "tasks/ingest/supervisor.py",
+        "if not ended.slow:",
+        "if False:",
+        ("tests/tasks/test_ingest_supervisor.py::test_a_child_that_is_killed_once_refuses_nothing",),
+    ),
+    Mutant(
+        "tasks/ingest/scan_process.py",
+        "if now - self._since > _BLOCKED * self._seconds:",
+        "if now - self._since > self._seconds:",
+        ("tests/tasks/test_ingest_supervisor.py::test_waiting_is_not_computing",),
+    ),
+    Mutant(
+        "tasks/ingest/scan_process.py",
+        "    _idle.clear()\n",
+        "    pass\n",
+        ("tests/tasks/test_ingest_supervisor.py::test_a_process_that_is_forked_has_children_of_its_own",),
+    ),
+    Mutant(
+        "tasks/ingest/refused.py",
+        'further = pc.and_(pc.is_in(refused["reason"], pa.array(_FAILED)), pc.is_null(refused["document_id"]))',
+        'further = pc.is_in(refused["reason"], pa.array(_FAILED))',
+        (
+            "tests/tasks/test_ingest_refused.py::test_a_text_file_that_failed_holds_nothing_further_and_a_file_of_records_may",
+        ),
+    ),
+    Mutant(
+        "tasks/ingest/front_matter.py",
+        "    if len(front) > MAX_CHARACTERS:",
+        "    if len(front) >= MAX_CHARACTERS:",
+        ("tests/tasks/test_ingest_front_matter.py::test_the_limits_are_where_they_are_said_to_be",),
+    ),
+    Mutant(
+        "tasks/ingest/front_matter.py",
+        "            self._anchored[anchor] = size, height",
+        "            self._anchored[anchor] = 1, height",
+        ("tests/tasks/test_ingest_front_matter.py::test_what_is_over_a_limit_or_not_plain_is_told_at_once",),
+    ),
+    Mutant(
+        "tasks/ingest/sources.py",
+        "path.startswith(root.rstrip(os.sep) + os.sep)",
+        "path.startswith(root)",
+        ("tests/tasks/test_ingest_sources.py::test_a_link_that_leaves_the_corpus_is_no_file_of_it",),
+    ),
+    Mutant(
+        "tasks/ingest/readers.py",
+        "            expanded += max(texts, batch.nbytes) + _ROW_BYTES * batch.num_rows",
+        "            expanded += batch.nbytes + _ROW_BYTES * batch.num_rows",
+        (
+            "tests/tasks/test_ingest_readers.py::test_a_small_parquet_file_of_very_many_long_texts_is_not_read_to_its_end",
+        ),
+    ),
+    Mutant(
+        "tasks/ingest/readers.py",
+        "            refused = refused + 1 if isinstance(row, Refusal) else 0",
+        "            refused += isinstance(row, Refusal)",
+        ("tests/tasks/test_ingest_readers.py::test_a_file_of_nothing_but_bad_rows_is_not_read_to_its_end",),
+    ),
+    Mutant(
+        "flows/scratch.py",
+        "        if os.fstat(lock).st_uid != os.geteuid():",
+        "        if False:",
+        ("tests/flows/test_scratch.py::test_folders_of_another_user_are_left",),
+    ),
+    Mutant(
+        "flows/scratch.py",
+        "            if entry.name.startswith(PREFIX):",
+        '            if entry.name.startswith("indexmill-"):',
+        ("tests/flows/test_scratch.py::test_only_folders_whose_process_is_gone_are_removed",),
+    ),
+    Mutant(
+        "tasks/process_environment.py",
+        "    named = set() if llm is None else {llm.api_key_env}",
+        "    named = set()",
+        ("tests/flows/test_strangers.py::test_workers_have_a_key_only_where_a_language_model_may_be_asked",),
+    ),
+    Mutant(
+        "storage/deletions.py",
+        "    lease.check()\n    latest = ",
+        "    latest = ",
+        ("tests/storage/test_deletions.py::test_the_lease_is_looked_at_between_deletions",),
+    ),
+    Mutant(
+        "storage/refs.py",
+        "        check_there(store, version)  # it may have been removed at this moment: then the alias has to move again\n",
+        "        pass\n",
+        ("tests/storage/test_refs.py::test_an_alias_that_moves_to_a_version_as_that_is_removed_says_so",),
+    ),
+    Mutant(
+        "storage/forget.py",
+        "    if remains:\n",
+        "    if False:\n",
+        ("tests/flows/test_forget_races.py::test_what_another_run_writes_while_blobs_go_is_not_taken_for_forgotten",),
+    ),
+    Mutant(
+        "storage/forget.py",
+        "    aliases |= _move_aliases(store, search, newest, created)  # moving one needs no lease\n",
+        "",
+        ("tests/flows/test_forget_races.py::test_an_alias_that_moves_to_a_version_as_that_is_withdrawn_moves_on",),
+    ),
+    Mutant(
+        "indexmill/snapshot.py",
+        "            with self._lock:\n                self._check_open()\n                made = self._made.get(key)\n",
+        "            if True:\n                self._check_open()\n                made = self._made.get(key)\n",
+        ("tests/indexmill/test_snapshot.py::test_what_many_threads_want_first_is_made_once_and_whole",),
+    ),
+    Mutant(
+        "tasks/ingest/spill.py",
+        "    poisonous = poisonous[np.isin(poisonous, order)]\n",
+        "",
+        ("tests/tasks/test_ingest_spill.py::test_a_document_that_is_forgotten_is_not_refused_as_poison",),
     ),
 )

@@ -387,3 +387,15 @@ def test_a_forgotten_document_is_as_if_it_had_never_been_there(tmp_path: Path) -
     assert (one.shards, one.fingerprint, one.documents) == (other.shards, other.fingerprint, other.documents)
     assert len(one.shards) > 3
     assert documents(one, tmp_path / "all") == documents(other, tmp_path / "kept")
+
+
+def test_a_document_that_is_forgotten_is_not_refused_as_poison(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "all.jsonl", records(3))
+    chosen = CorpusSettings(paths=(str(file),))
+    scanned = [scan(one, chosen, tmp_path) for one in expand(chosen)]
+    everything = documents(plan(scanned, tmp_path, 60), tmp_path)
+    killing = {row["content_hash"]: ("kills-worker", "split: SIGKILL") for row in everything}
+    planned = plan(scanned, tmp_path, 60, poison=killing, forgotten=[id_hash("d1")])
+    refused = quarantine_of(planned, tmp_path).to_pylist()
+    assert sorted(row["document_id"] for row in refused) == ["d0", "d2"]
+    assert planned.refused == {"kills-worker": 2}
