@@ -30,6 +30,7 @@ from indexmill.errors import (
     StoreError,
     StoreNotWritable,
     UnsupportedFormat,
+    VersionWithdrawn,
 )
 from indexmill.forks import LOADING
 
@@ -60,6 +61,7 @@ __all__ = [
     "StoreError",
     "StoreNotWritable",
     "UnsupportedFormat",
+    "VersionWithdrawn",
     "open",
     "open_llm",
     "open_reranker",
