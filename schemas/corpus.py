@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -61,13 +61,13 @@ class CorpusSettings(BaseModel):
         default=60.0,
         gt=0,
         allow_inf_nan=False,
-        description="Processor time that reading one document may take; blocked without computing it may be 20 times "
-        "as long. What takes longer is refused, with what its file holds after it",
+        description="Processor time that reading one document may take; it may block for 20 times as long. Beyond "
+        "that, the document and the rest of its file are refused",
     )
     max_reading_memory_bytes: int = Field(
         default=4 << 30,
         ge=256 << 20,
-        description="Memory of a process that reads the corpus; some ten times max_document_bytes is enough",
+        description="Memory of a process that reads the corpus: at least eight times max_document_bytes",
     )
     follow_links: bool = Field(
         default=False, description="Read files below a folder that are links to somewhere outside the corpus"
@@ -80,6 +80,15 @@ class CorpusSettings(BaseModel):
         if value in '"\r\n \0' or not value.isascii():
             raise ValueError(f"{value!r} cannot delimit CSV columns; use a comma, semicolon, tab or |")
         return value
+
+    @model_validator(mode="after")
+    def _have_memory_for_a_document(self) -> Self:
+        if self.max_reading_memory_bytes < 8 * self.max_document_bytes:
+            raise ValueError(
+                f"max_reading_memory_bytes is {self.max_reading_memory_bytes}, and documents of max_document_bytes "
+                f"({self.max_document_bytes}) take up to eight times as much to read: raise the one or lower the other"
+            )
+        return self
 
     @property
     def max_line_bytes(self) -> int:

@@ -239,8 +239,8 @@ class Build(Maker):
         if left_out := self.corpus.front_matter_left_out:
             counts["front_matter_left_out"] = len(left_out)
             self.progress.warn(
-                f"the front matter of {gates.first_of(left_out)} is not YAML and was left out: the text is in the "
-                "index, with the first heading as title and without metadata"
+                f"the front matter of {gates.first_of(left_out)} was left out (not YAML, over a limit, or values that "
+                "JSON cannot hold): the text is in the index, with the first heading as title and without metadata"
             )
         if failed := failed_files(refused):
             self.progress.warn(

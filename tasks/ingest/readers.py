@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from indexmill.counted import byte_size
 from indexmill.extras import not_installed
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
 from tasks.ingest import front_matter
@@ -452,8 +453,10 @@ def _refuse_expansion(expanded: int, file: BinaryIO) -> None:
     """Raise OSError where more has come out of a file than any that is made of texts holds."""
     most = max(_LEAST_EXPANDED, _MOST_TIMES * os.fstat(file.fileno()).st_size)
     if expanded > most:
-        said = f"it expands to more than {most:,} bytes, the most for its size; the rest is not read"
-        raise OSError(f"{said}: if it is what you want, make several files of it")
+        raise OSError(
+            f"it expands to more than {byte_size(most)}, the most for its size; the rest is not read: split it into "
+            f"files that expand to at most {byte_size(_LEAST_EXPANDED)} each"
+        )
 
 
 class _Expanded(io.RawIOBase):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from indexmill.errors import DiskFull
+from indexmill.free_space import temporary_folder
 from tasks.child import ending, import_path
 from tasks.executor import StoppedError, stopped
 from tasks.process_environment import secret_variables, without
@@ -65,7 +66,7 @@ class ScanProcess:
                 shared.flush()
                 self._start(shared.fileno())
         except OSError as error:
-            if (full := DiskFull.of(error, tempfile.gettempdir())) is not None:
+            if (full := DiskFull.of(error, temporary_folder())) is not None:
                 raise full from error
             raise
         _every.add(self)

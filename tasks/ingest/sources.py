@@ -89,8 +89,11 @@ class NoCorpusFile(OSError):
     """What has the name of a corpus file is none. reason: one of documents.REASONS."""
 
     def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
+        super().__init__(reason, detail)  # as a copy in another process is made again
         self.reason, self.detail = reason, detail
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,10 @@ def opened(file: SourceFile) -> io.BufferedReader:
     if file.within:
         path, flags = os.path.realpath(path), flags | os.O_NOFOLLOW
         if not any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in file.within):
-            raise NoCorpusFile("link-outside", f"it is a link to {_printable(path)}; see corpus.follow_links")
+            raise NoCorpusFile(
+                "link-outside",
+                f"it leads to {_printable(path)}, outside the corpus: name that in corpus.paths, or set follow_links",
+            )
     _expect_a_file(os.stat(path).st_mode)  # noqa: PTH116 - to open a device may change it
     stream = os.fdopen(os.open(path, flags), "rb")
     try:

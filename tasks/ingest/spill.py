@@ -106,7 +106,7 @@ class ScanResult:
     tokens: int
     refused: dict[str, int]  # by reason
     changed: tuple[str, ...]  # warning: files that changed while they were read; what was read is kept
-    front_matter_left_out: tuple[str, ...] = ()  # warning: files whose front matter is not YAML
+    front_matter_left_out: tuple[str, ...] = ()  # warning: files whose front matter cannot be read
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,3 +314,10 @@ def test_what_a_run_records_holds_no_password() -> None:
     assert settings.llm.base_url == urls["base_url"]
     assert pickle.loads(pickle.dumps(settings)).llm.proxy == urls["proxy"]  # noqa: S301 - made here
     assert "a-password" not in str(settings.published())
+
+
+def test_what_reads_a_document_has_memory_for_it(folder: Path) -> None:
+    corpus = {"paths": ["docs"], "max_document_bytes": 100_000_000}
+    assert load_configuration(written(folder, corpus=corpus)).corpus is not None
+    with pytest.raises(ConfigurationError, match=r"max_reading_memory_bytes is 500000000.*raise the one"):
+        load_configuration(written(folder, corpus={**corpus, "max_reading_memory_bytes": 500_000_000}))

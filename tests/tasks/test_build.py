@@ -213,7 +213,7 @@ def test_front_matter_that_was_left_out_is_told_and_counted(tmp_path: Path) -> N
     with indexmill.open(tmp_path / "store") as snapshot:
         assert snapshot.table("documents").column("title").to_pylist() == ["The a Bridge", "The b Bridge", "C"]
     (said,) = [message for message in warned if "front matter" in message]
-    assert said.startswith("the front matter of a.md and 1 other is not YAML and was left out")
+    assert said.startswith("the front matter of a.md and 1 other was left out (not YAML, over a limit,")
     report = runs.last_report(open_store(tmp_path / "store"))
     assert report["stages"]["ingest"]["front_matter_left_out"] == 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 from pathlib import Path
 
@@ -270,3 +271,8 @@ def test_what_became_a_pipe_or_a_link_after_it_was_listed_is_not_read(tmp_path: 
         with pytest.raises(NoCorpusFile) as none:
             opened(file)
         assert none.value.reason == reason
+
+
+def test_why_a_file_is_none_reaches_another_process() -> None:
+    copy = pickle.loads(pickle.dumps(NoCorpusFile("not-a-file", "it is a pipe")))  # noqa: S301
+    assert (copy.reason, copy.detail, str(copy)) == ("not-a-file", "it is a pipe", "it is a pipe")
