@@ -758,6 +758,18 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/flows/test_scratch.py::test_only_folders_whose_process_is_gone_are_removed",),
     ),
     Mutant(
+        "flows/scratch.py",
+        "        if _owner_is_gone(folder):",
+        "        if True:",
+        ("tests/flows/test_scratch.py::test_folders_that_name_no_process_are_left_unless_they_are_empty",),
+    ),
+    Mutant(
+        "flows/scratch.py",
+        "(living is None and same_boot(owner))",
+        "(living is None)",
+        ("tests/flows/test_scratch.py::test_folders_of_another_machine_or_a_live_process_are_left",),
+    ),
+    Mutant(
         "tasks/process_environment.py",
         "    named = set() if llm is None else {llm.api_key_env}",
         "    named = set()",
