@@ -770,6 +770,18 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/flows/test_scratch.py::test_folders_of_another_machine_or_a_live_process_are_left",),
     ),
     Mutant(
+        "flows/server.py",
+        "urllib.request.build_opener(urllib.request.ProxyHandler({}))",
+        "urllib.request.build_opener()",
+        ("tests/flows/test_server.py::test_a_health_check_with_a_password_goes_through_no_proxy",),
+    ),
+    Mutant(
+        "flows/server.py",
+        "            **_without_proxy(_HOST),\n",
+        "",
+        ("tests/flows/test_server.py::test_no_proxy_is_told_the_password",),
+    ),
+    Mutant(
         "tasks/process_environment.py",
         "    named = set() if llm is None else {llm.api_key_env}",
         "    named = set()",
