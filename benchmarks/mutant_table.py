@@ -782,6 +782,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/flows/test_server.py::test_no_proxy_is_told_the_password",),
     ),
     Mutant(
+        "tasks/isolate.py",
+        "without(secret_variables(llm)) if stage.requests is None else",
+        "worker_environment(llm) if stage.requests is None else",
+        (
+            "tests/tasks/test_process_environment.py::test_a_trial_is_given_a_key_only_where_its_stage_asks_a_language_model",
+        ),
+    ),
+    Mutant(
+        "tasks/process_environment.py",
+        "if _OF_A_READER.fullmatch(name) and name not in secret",
+        "if name not in secret",
+        ("tests/tasks/test_process_environment.py::test_a_process_that_reads_is_given_no_variable_but_those_it_needs",),
+    ),
+    Mutant(
         "tasks/process_environment.py",
         "    named = set() if llm is None else {llm.api_key_env}",
         "    named = set()",
