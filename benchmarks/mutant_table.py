@@ -782,6 +782,18 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/flows/test_server.py::test_no_proxy_is_told_the_password",),
     ),
     Mutant(
+        "flows/credentials.py",
+        "    _write(folder / _KEY, text)\n    _write(folder / _CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))\n",
+        "    _write(folder / _CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))\n    _write(folder / _KEY, text)\n",
+        ("tests/flows/test_credentials.py::test_credentials_are_whole_after_a_process_that_was_killed",),
+    ),
+    Mutant(
+        "flows/cluster.py",
+        'address.partition("://")[0] if "://" in address else dask.config.get("distributed.comm.default-scheme")',
+        'address.partition("://")[0]',
+        ("tests/flows/test_strangers.py::test_an_address_that_does_not_fit_the_settings_of_dask_is_bad_input",),
+    ),
+    Mutant(
         "tasks/isolate.py",
         "without(secret_variables(llm)) if stage.requests is None else",
         "worker_environment(llm) if stage.requests is None else",
