@@ -67,10 +67,8 @@ def blames_documents(error: Exception) -> bool:
 def failing_documents(job: Job, llm: LlmSettings | None = None) -> list[Failing]:
     """The documents that the stage of a job cannot take, ordered by id; none where each of them goes well.
 
-    llm: the language model that the run may ask.
-
     None, too, where the stage fails without any document, or with more than MOST of them. Raises what is no document's
-    fault.
+    fault. llm: the language model that the run may ask.
     """
     table = read_table(
         open_store(job.store_url), job.inputs["documents"], DOCUMENTS, columns=["document_id", "content_hash"]
