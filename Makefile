@@ -1,7 +1,7 @@
 # make demo     create .venv, install, build an index of the sample corpus, ask it a question
 # make test     create .venv, install, run the tests
 # make test-slow  the tests that take minutes
-# make mutants  whether the tests notice lines that are changed for the worse (minutes)
+# make mutants  mutation tests: whether the tests notice changed lines (minutes)
 # make lint     ruff and mypy
 
 PYTHON ?= python3.11

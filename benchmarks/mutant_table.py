@@ -758,6 +758,56 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/flows/test_scratch.py::test_only_folders_whose_process_is_gone_are_removed",),
     ),
     Mutant(
+        "flows/scratch.py",
+        "        if _owner_is_gone(folder):",
+        "        if True:",
+        ("tests/flows/test_scratch.py::test_folders_that_name_no_process_are_left_unless_they_are_empty",),
+    ),
+    Mutant(
+        "flows/scratch.py",
+        "(living is None and same_boot(owner))",
+        "(living is None)",
+        ("tests/flows/test_scratch.py::test_folders_of_another_machine_or_a_live_process_are_left",),
+    ),
+    Mutant(
+        "flows/server.py",
+        "urllib.request.build_opener(urllib.request.ProxyHandler({}))",
+        "urllib.request.build_opener()",
+        ("tests/flows/test_server.py::test_a_health_check_with_a_password_goes_through_no_proxy",),
+    ),
+    Mutant(
+        "flows/server.py",
+        "            **_without_proxy(_HOST),\n",
+        "",
+        ("tests/flows/test_server.py::test_no_proxy_is_told_the_password",),
+    ),
+    Mutant(
+        "flows/credentials.py",
+        "    _write(folder / _KEY, text)\n    _write(folder / _CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))\n",
+        "    _write(folder / _CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))\n    _write(folder / _KEY, text)\n",
+        ("tests/flows/test_credentials.py::test_credentials_are_whole_after_a_process_that_was_killed",),
+    ),
+    Mutant(
+        "flows/cluster.py",
+        'address.partition("://")[0] if "://" in address else dask.config.get("distributed.comm.default-scheme")',
+        'address.partition("://")[0]',
+        ("tests/flows/test_strangers.py::test_an_address_that_does_not_fit_the_settings_of_dask_is_bad_input",),
+    ),
+    Mutant(
+        "tasks/isolate.py",
+        "without(secret_variables(llm)) if stage.requests is None else",
+        "worker_environment(llm) if stage.requests is None else",
+        (
+            "tests/tasks/test_process_environment.py::test_a_trial_is_given_a_key_only_where_its_stage_asks_a_language_model",
+        ),
+    ),
+    Mutant(
+        "tasks/process_environment.py",
+        "if _OF_A_READER.fullmatch(name) and name not in secret",
+        "if name not in secret",
+        ("tests/tasks/test_process_environment.py::test_a_process_that_reads_is_given_no_variable_but_those_it_needs",),
+    ),
+    Mutant(
         "tasks/process_environment.py",
         "    named = set() if llm is None else {llm.api_key_env}",
         "    named = set()",

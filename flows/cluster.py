@@ -355,13 +355,14 @@ def _check_security(address: str) -> None:
         return
     security = Security()
     credentials = security.get_tls_config_for_role("client")
-    if address.startswith("tls://") and not (credentials["ca_file"] and credentials["cert"]):
+    scheme = address.partition("://")[0] if "://" in address else dask.config.get("distributed.comm.default-scheme")
+    if scheme == "tls" and not (credentials["ca_file"] and credentials["cert"]):
         raise BadInput(
             f"--dask {address}: Dask's settings name no certificates for a client: set "
             "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT and "
             "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY to their files"
         )
-    if address.startswith("tcp://") and security.require_encryption:
+    if scheme in ("tcp", "ws") and security.require_encryption:
         raise BadInput(
             f"--dask {address}: Dask's settings want encryption (distributed.comm.require-encryption), and this "
             "address has none: give the scheduler's tls:// address"

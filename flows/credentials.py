@@ -7,8 +7,8 @@ folder has them.
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,9 +21,12 @@ _KEY = "key.pem"
 def write_credentials(folder: Path, days: int = 365) -> None:
     """Write a new key and its certificate, which is its own authority, into a folder; only this user may read them.
 
-    Whoever has the key is trusted by whoever has the certificate, in every role. Raises FileExistsError where the
-    folder has some.
+    Whoever has the key is trusted by whoever has the certificate, in every role. The certificate is written last: a key
+    without one is of a process that was killed meanwhile, and replaced. Raises FileExistsError where the folder has a
+    certificate, and OSError where it cannot be written to.
     """
+    if (folder / _CERTIFICATE).exists():
+        raise FileExistsError(f"{folder / _CERTIFICATE} exists; remove it and {_KEY} for new ones")
     from cryptography import x509  # not while the command starts
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -66,10 +69,29 @@ def dask_settings(folder: Path) -> dict[str, object]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    """Write a file that is there as a whole or not at all, for this user alone."""
+    temporary = path.with_suffix(".new")
+    temporary.unlink(missing_ok=True)  # of a process that was killed
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m flows.credentials",
+        description="Write a key and a certificate of ten years for a Dask cluster, unless the folder has them.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="where key.pem and certificate.pem are written")
+    folder = parser.parse_args().folder
+    try:
+        if not (folder / _CERTIFICATE).exists():
+            write_credentials(folder, days=3650)
+    except OSError as error:
+        parser.exit(2, f"{parser.prog}: cannot write credentials to {folder}: {error.strerror or error}\n")
 
 
 if __name__ == "__main__":
-    if not (Path(sys.argv[1]) / _CERTIFICATE).exists():
-        write_credentials(Path(sys.argv[1]), days=3650)
+    _main()

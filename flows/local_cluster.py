@@ -16,7 +16,11 @@ _SILENCE = 50
 
 
 class _WithoutHttp:
-    """Mixed into a server of Dask, which would else answer everybody with its settings and what it is at."""
+    """Mixed into a server of Dask, which would else answer everybody with its settings and what it is at.
+
+    No setting of Dask keeps it from listening. The method is not documented: `tests/flows/test_strangers.py` fails
+    where a version of Dask has renamed it.
+    """
 
     def start_http_server(self, *_: object, **__: object) -> None:
         """Listen nowhere."""

@@ -1,7 +1,9 @@
 """Folders for temporary files that go with the process that made them, however that ends.
 
-A process holds a lock (flock) on each of its folders, which the system drops when the process ends. So a folder without
-a lock was left by a process that was killed, and whoever makes the next one beside it removes it.
+A process holds a lock (flock) on each of its folders, which the system drops when the process ends, and names itself in
+a file there. A folder that names a process of this boot of this machine, and has no lock, was left by a process that
+was killed; whoever makes the next one beside it removes it. Locks may say nothing of a process elsewhere (NFS), and a
+folder that names no process may be somebody's own: these are left, unless a folder is empty.
 """
 
 from __future__ import annotations
@@ -14,10 +16,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from indexmill.errors import StoreError
+from storage.processes import Process, alive, same_boot, this_process
+
 __all__ = ["PREFIX", "scratch_folder"]
 
 PREFIX = "indexmill-run-"
 """How their names begin."""
+
+_OWNER = "owner.json"
+"""The file that names the process of a folder: the first that is written there, and the last that is removed."""
 
 
 @contextlib.contextmanager
@@ -32,28 +40,38 @@ def scratch_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # what cannot be removed now is left for the next process
+        _remove(folder)  # what cannot be removed now is left for the next process
         os.close(lock)
 
 
 def _locked_folder(place: Path) -> tuple[Path, int]:
-    """A new folder and the descriptor that holds its lock."""
+    """A new folder that names this process, and the descriptor that holds its lock."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         try:
             lock = _opened(folder)
-        except FileNotFoundError:  # before it had a lock another process took it for an abandoned one
+        except FileNotFoundError:  # while it was empty another process took it for an abandoned one
             continue
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            _lock_and_name(folder, lock)
+        except (BlockingIOError, FileNotFoundError):  # another process is removing it, or has
             os.close(lock)
             continue
-        except OSError:  # a file system without locks, where nobody removes what others left
-            return folder, lock
-        if _is_at(lock, folder):
-            return folder, lock
-        os.close(lock)
+        except BaseException:
+            _remove(folder)
+            os.close(lock)
+            raise
+        return folder, lock
+
+
+def _lock_and_name(folder: Path, lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks, where nobody removes what others left
+        return
+    (folder / _OWNER).write_bytes(this_process().to_bytes())
 
 
 def _remove_abandoned(place: Path) -> None:
@@ -70,10 +88,39 @@ def _remove_unlocked(folder: Path) -> None:
         if os.fstat(lock).st_uid != os.geteuid():
             return
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_at(lock, folder):
-            shutil.rmtree(folder, ignore_errors=True)
+        if not _is_at(lock, folder):
+            return
+        if _owner_is_gone(folder):
+            _remove(folder)
+        else:
+            folder.rmdir()  # fails unless it is empty: its process was killed before it named itself
     finally:
         os.close(lock)
+
+
+def _owner_is_gone(folder: Path) -> bool:
+    """Whether a folder that has no lock names a process that this machine can tell has ended."""
+    try:
+        owner = Process.from_bytes((folder / _OWNER).read_bytes(), f"{folder}/{_OWNER}")
+    except (OSError, StoreError):
+        return False
+    living = alive(owner)
+    return living is False or (living is None and same_boot(owner))  # of another container here, which locks as we do
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder as far as that is possible; whatever is left of it, it names its process, or is empty."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in list(entries):
+            with contextlib.suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                elif entry.name != _OWNER:
+                    Path(entry.path).unlink()
+    with contextlib.suppress(OSError):
+        if [path.name for path in folder.iterdir()] == [_OWNER]:
+            (folder / _OWNER).unlink()
+        folder.rmdir()
 
 
 def _opened(folder: Path) -> int:

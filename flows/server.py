@@ -29,6 +29,7 @@ from tasks.process_environment import secret_variables, without
 
 __all__ = ["PrefectServer", "private_prefect"]
 
+_HOST = "127.0.0.1"
 _START_SECONDS = 120.0
 _IN_MEMORY = "sqlite+aiosqlite:///file::memory:?cache=shared&uri=true&check_same_thread=false"
 _QUIET = {
@@ -57,12 +58,15 @@ class PrefectServer:
 
     def wait(self, seconds: float = _START_SECONDS) -> None:
         """Block until the server answers; raises IndexmillError, with the end of its log, where it does not."""
-        headers = {} if self.password is None else {"Authorization": _authorization(self.password)}
-        health = urllib.request.Request(self.url.rstrip("/") + "/health", headers=headers)  # noqa: S310 - ours, or the user's
+        health = urllib.request.Request(self.url.rstrip("/") + "/health")  # noqa: S310 - ours, or the user's
+        opener = urllib.request.build_opener()
+        if self.password is not None:
+            health.add_header("Authorization", _authorization(self.password))
+            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy is told the password
         deadline = time.monotonic() + seconds
         while True:
             try:
-                with urllib.request.urlopen(health, timeout=5) as answer:  # noqa: S310
+                with opener.open(health, timeout=5) as answer:
                     if answer.status == 200:
                         return
             except OSError as error:
@@ -86,18 +90,19 @@ def private_prefect(llm: LlmSettings | None = None) -> Iterator[PrefectServer]:
     Enter it before Prefect is first imported: Prefect reads its environment then. The server starts while the block
     runs; `wait` blocks until it answers. Analytics are off, its database is in memory, its home a temporary folder.
 
-    It answers who has its password, and is told that by a pipe: no command line and no environment holds it. llm:
-    whose key it is not given either.
+    It answers only requests with its password, which it receives through a pipe: no command line and no environment
+    holds it. Clients of this process ask it without a proxy. llm: whose key it is not given either.
     """
     given = os.environ.get("PREFECT_API_URL")
     if given:
         yield PrefectServer(given)
         return
     with scratch_folder() as home, socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
+        listening.bind((_HOST, 0))
+        url = f"http://{_HOST}:{listening.getsockname()[1]}/api"
         settings = {
             **_QUIET,
+            **_without_proxy(_HOST),
             "PREFECT_HOME": str(home),
             "PREFECT_API_DATABASE_CONNECTION_URL": _IN_MEMORY,
             "PREFECT_API_URL": url,
@@ -131,6 +136,13 @@ def private_prefect(llm: LlmSettings | None = None) -> Iterator[PrefectServer]:
             process.wait()
             if process.stdin is not None:
                 process.stdin.close()
+
+
+def _without_proxy(host: str) -> dict[str, str]:
+    """The variables by which clients (httpx, websockets, urllib) reach a host directly, and others as before."""
+    given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""  # in the order that clients ask in
+    value = given if given.strip() == "*" else ",".join(filter(None, [given, host]))
+    return {"no_proxy": value, "NO_PROXY": value}
 
 
 def _authorization(password: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from indexmill.manifest import Record
 
-__all__ = ["Process", "alive", "this_process", "this_user"]
+__all__ = ["Process", "alive", "same_boot", "this_process", "this_user"]
 
 
 class Process(Record):
@@ -58,6 +58,12 @@ def alive(process: Process) -> bool | None:
     except (PermissionError, OverflowError):
         pass
     return None  # the number is taken, but /proc does not show by whom
+
+
+def same_boot(process: Process) -> bool:
+    """Whether a process ran on this machine since it was last started, in whichever container."""
+    boot = process.space.partition(" ")[0]
+    return bool(boot) and boot == _space().partition(" ")[0]
 
 
 def _space() -> str:

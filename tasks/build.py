@@ -144,6 +144,7 @@ class Build(Maker):
         self.configuration = configuration
         self.allow_shrink = allow_shrink
         self.retry_refused = retry_refused
+        self.llm = configuration.llm
         self._batch = batch  # whether language models are asked by batches
         self._approve = approve  # raises where the build must not go on, once the corpus is known
         self.measured: Quality | None = None

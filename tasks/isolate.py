@@ -3,26 +3,29 @@
 A shard is tried in blocks of about the square root of its documents, one after the other in a child process that
 `tasks.trial` runs; what a block that failed holds is tried document by document. A child lives until it is ended, so
 that a shard with one such document costs four of them and about twice the work. A document is found guilty
-of the death of a process when it alone has ended two. What trials compute is not kept.
+of the death of a process when it alone has ended two. What trials compute is not kept. Only trials of a stage that asks
+a language model are given its key.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
-import os
 import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from indexmill.errors import IndexmillError
+from schemas.config import LlmSettings
 from schemas.tables import DOCUMENTS
 from storage.folder import open_store
 from storage.tables import read_table
 from tasks.child import ending, import_path
-from tasks.stage import Job
+from tasks.process_environment import secret_variables, without, worker_environment
+from tasks.stage import Job, Stage
 
 __all__ = ["MOST", "DocumentsFailed", "Failing", "Rows", "Trial", "blames_documents", "failing_documents"]
 
@@ -61,31 +64,34 @@ def blames_documents(error: Exception) -> bool:
     return not isinstance(error, (IndexmillError, MemoryError, OSError, ImportError))
 
 
-def failing_documents(job: Job) -> list[Failing]:
+def failing_documents(job: Job, llm: LlmSettings | None = None) -> list[Failing]:
     """The documents that the stage of a job cannot take, ordered by id; none where each of them goes well.
 
     None, too, where the stage fails without any document, or with more than MOST of them. Raises what is no document's
-    fault.
+    fault. llm: the language model that the run may ask.
     """
     table = read_table(
         open_store(job.store_url), job.inputs["documents"], DOCUMENTS, columns=["document_id", "content_hash"]
     )
     size = max(math.isqrt(table.num_rows), 1)
     blocks = [(at, min(at + size, table.num_rows)) for at in range(0, table.num_rows, size)]
+    stage: Stage = importlib.import_module(job.stage).STAGE
+    environment = without(secret_variables(llm)) if stage.requests is None else worker_environment(llm)
     suspects: list[Rows] = []
-    for trial in _tried(job, [(0, 0), *blocks]):
+    for trial in _tried(job, [(0, 0), *blocks], environment):
         if trial.detail:
             suspects.append(trial.rows)
         if trial.detail and (trial.rows == (0, 0) or len(suspects) > MOST):
             return []
     alone = [(row, row + 1) for first, last in suspects for row in range(first, last)]
     found: list[Trial] = []
-    for trial in _tried(job, alone):
+    for trial in _tried(job, alone, environment):
         if trial.detail:
             found.append(trial)
         if len(found) > MOST:
             return []
-    survived = {trial.rows for trial in _tried(job, [one.rows for one in found if one.kills]) if not trial.detail}
+    deadly = [one.rows for one in found if one.kills]
+    survived = {trial.rows for trial in _tried(job, deadly, environment) if not trial.detail}
     rows = table.to_pylist()
     return [
         Failing(rows[trial.rows[0]]["document_id"], rows[trial.rows[0]]["content_hash"], trial.kills, trial.detail)
@@ -94,22 +100,22 @@ def failing_documents(job: Job) -> list[Failing]:
     ]
 
 
-def _tried(job: Job, trials: Sequence[Rows]) -> Iterator[Trial]:
+def _tried(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
     """Each trial in turn, in one process for as long as that lives."""
     left = list(trials)
     while left:
-        for trial in _in_a_process(job, tuple(left)):
+        for trial in _in_a_process(job, tuple(left), environment):
             left.remove(trial.rows)
             yield trial
 
 
-def _in_a_process(job: Job, trials: Sequence[Rows]) -> Iterator[Trial]:
+def _in_a_process(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
     """The trials that one process gets through, and the one that ended it."""
     with (
         tempfile.TemporaryFile() as said,
         subprocess.Popen(
             [sys.executable, "-P", "-m", "tasks.trial"],
-            env={**os.environ, "PYTHONPATH": import_path()},
+            env={**environment, "PYTHONPATH": import_path()},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,

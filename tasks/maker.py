@@ -16,6 +16,7 @@ from typing import Any
 from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import BudgetReached
 from indexmill.manifest import Manifest
+from schemas.config import LlmSettings
 from schemas.tables import DOCUMENTS
 from storage import poison, refs, runs
 from storage.lineage import Lineage, LineageEntry
@@ -92,10 +93,12 @@ class Want:
 class Maker:
     """Makes the parts of a run.
 
-    retry_refused: whether parts that were published with failed rows are made again.
+    retry_refused: whether parts that were published with failed rows are made again. llm: the language model that
+    stages may ask.
     """
 
     retry_refused = False
+    llm: LlmSettings | None = None
 
     def __init__(
         self, store: Store, executor: Executor, run_id: str, *, parent: Parent | None, progress: Progress, cold: bool
@@ -324,7 +327,7 @@ class Maker:
         """Raise DocumentsFailed, its findings recorded, if there are documents that make these calls fail."""
         self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
         names: list[str] = []
-        tries = [Call(f"{call.key}-isolate", failing_documents, call.arguments) for call in calls]
+        tries = [Call(f"{call.key}-isolate", failing_documents, (*call.arguments, self.llm)) for call in calls]
         for _, found in self._patiently(tries, PRIORITY["scan"]):
             for one in found:
                 names.append(one.document_id)

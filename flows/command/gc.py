@@ -100,7 +100,7 @@ def command(
 def _text(done: Collected, would: str) -> str:
     withdrawn = f", {_counted(done.versions_withdrawn)} withdrawn by forget" if done.versions_withdrawn else ""
     if done.versions_incomplete:
-        withdrawn += f", {_counted(done.versions_incomplete)} withdrawn as they were not whole"
+        withdrawn += f", {_counted(done.versions_incomplete)} withdrawn because they were incomplete"
     lines = [
         f"versions: {_counted(done.versions_removed)} {would}removed, {_counted(done.versions_kept)} kept{withdrawn}",
         _line("blobs", would, done.blobs_removed, done.blobs_set_aside, done.blobs_waiting, done.blobs_kept),

@@ -25,7 +25,7 @@ from indexmill.errors import DiskFull
 from indexmill.free_space import temporary_folder
 from tasks.child import ending, import_path
 from tasks.executor import StoppedError, stopped
-from tasks.process_environment import secret_variables, without
+from tasks.process_environment import reader_environment
 
 if TYPE_CHECKING:  # this module is imported to start a process before anything else is
     from schemas.corpus import CorpusSettings
@@ -78,7 +78,7 @@ class ScanProcess:
         with its:
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", "-m", "tasks.ingest.scanner", str(its.fileno()), str(shared)],
-                env={**_ENVIRONMENT, **without(secret_variables()), "PYTHONPATH": import_path()},
+                env={**_ENVIRONMENT, **reader_environment(), "PYTHONPATH": import_path()},
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,
                 stderr=self._errors,

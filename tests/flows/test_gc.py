@@ -254,7 +254,7 @@ def test_a_build_goes_on_after_a_version_that_was_withdrawn(quick: Path, capsys:
     back = roll_back(store, 2)
     assert (back.published, back.version) == (False, 2)
     assert main(["gc", "--store", str(root), "--keep-last", "1", "--dry-run"]) == 0
-    assert "2 (3, 4) withdrawn as they were not whole\n" in capsys.readouterr().out
+    assert "2 (3, 4) withdrawn because they were incomplete\n" in capsys.readouterr().out
 
 
 def test_a_run_that_was_asleep_as_it_published_says_that_its_version_is_withdrawn(quick: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import stat
 import tempfile
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from flows.scratch import PREFIX, scratch_folder
+from storage.processes import this_process
 from tests.corpora import documents, write_corpus
 from tests.flows.children import settings
 from tests.flows.commands import command, write_settings
@@ -24,11 +26,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def abandoned(place: Path, name: str = "left") -> Path:
-    """A folder whose process is gone."""
+def abandoned(place: Path, name: str = "left", **owner: str | int) -> Path:
+    """A folder whose process is gone; owner: what differs from a process of this machine that is."""
     folder = place / f"{PREFIX}{name}"
     (folder / "below").mkdir(parents=True)
     (folder / "below" / "key.pem").touch()
+    gone = this_process().model_copy(update={"pid": 1 << 30, "started": "1", **owner})
+    (folder / "owner.json").write_bytes(gone.to_bytes())
     return folder
 
 
@@ -47,6 +51,53 @@ def test_only_folders_whose_process_is_gone_are_removed(place: Path) -> None:
     with scratch_folder() as first, scratch_folder() as second:
         assert sorted(place.iterdir()) == sorted([other, first, second])
     assert not left.exists()
+
+
+def test_folders_that_name_no_process_are_left_unless_they_are_empty(place: Path) -> None:
+    own = abandoned(place, "notes")
+    (own / "owner.json").unlink()
+    unreadable = abandoned(place, "unreadable")
+    (unreadable / "owner.json").write_text("{}")
+    (place / f"{PREFIX}empty").mkdir()
+    with scratch_folder():
+        pass
+    assert set(place.iterdir()) == {own, unreadable}
+    assert (own / "below" / "key.pem").exists()
+
+
+def test_folders_of_another_machine_or_a_live_process_are_left(place: Path) -> None:
+    space = this_process().space.partition(" ")[2]
+    elsewhere = abandoned(place, "elsewhere", host="elsewhere", space=f"another-boot {space}")
+    namesake = abandoned(place, "namesake", space=f"another-boot {space}")
+    living = abandoned(place, "living", pid=os.getpid(), started=this_process().started)
+    with scratch_folder():
+        pass
+    assert set(place.iterdir()) == {elsewhere, namesake, living}
+
+
+@pytest.mark.skipif(not this_process().space, reason="no /proc")
+def test_folders_of_other_containers_are_removed_unless_they_are_locked(place: Path) -> None:
+    boot = this_process().space.partition(" ")[0]
+    abandoned(place, "gone", host="container", space=f"{boot} pid:[1]")
+    locked = abandoned(place, "locked", host="container", space=f"{boot} pid:[1]")
+    lock = os.open(locked, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with scratch_folder():
+        pass
+    os.close(lock)
+    assert list(place.iterdir()) == [locked]
+
+
+def test_what_is_left_of_a_folder_names_its_process(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = abandoned(place)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
+        with scratch_folder():
+            pass
+    assert (left / "owner.json").exists()
+    with scratch_folder():
+        pass
+    assert list(place.iterdir()) == []
 
 
 def test_a_link_is_not_followed_and_a_file_is_left(place: Path) -> None:

@@ -22,6 +22,7 @@ import pytest
 pytest.importorskip("distributed")
 
 import dask
+import distributed
 
 from flows.cluster import open_cluster
 from flows.scratch import PREFIX
@@ -156,6 +157,13 @@ def test_whatever_listens_wants_a_certificate_or_a_password(held: Held) -> None:
     assert sorted([*secured, *refusing]) == ports
 
 
+@pytest.mark.parametrize("server", [distributed.Scheduler, distributed.Worker])
+def test_dask_has_the_method_that_keeps_its_http_servers_from_starting(server: type) -> None:
+    assert callable(getattr(server, "start_http_server", None)), (
+        "distributed has renamed the undocumented method that flows.local_cluster overrides"
+    )
+
+
 def test_who_has_no_keys_or_others_is_told_nothing(held: Held) -> None:
     assert stranger(held, None, []) == {}
 
@@ -212,6 +220,8 @@ def test_workers_have_a_key_only_where_a_language_model_may_be_asked(
     [
         ("tls://127.0.0.1:1", {}, "name no certificates"),
         ("tcp://127.0.0.1:1", {"distributed.comm.require-encryption": True}, "want encryption"),
+        ("127.0.0.1:1", {"distributed.comm.require-encryption": True}, "want encryption"),
+        ("127.0.0.1:1", {"distributed.comm.default-scheme": "tls"}, "name no certificates"),
     ],
 )
 def test_an_address_that_does_not_fit_the_settings_of_dask_is_bad_input(

@@ -1,0 +1,86 @@
+"""The private Prefect server is asked directly, whatever proxy the machine has."""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import httpx
+import pytest
+
+pytest.importorskip("prefect")
+
+from flows.server import PrefectServer, private_prefect
+from indexmill.errors import IndexmillError
+
+PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
+
+
+class Proxy(HTTPServer):
+    """Refuses what it is asked for, and remembers it."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Refusing)
+        self.asked: list[str] = []
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    server: Proxy
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        self.send_error(502)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """The proxy of this machine."""
+    for name in (*PROXIES, "PREFECT_API_URL"):
+        monkeypatch.delenv(name, raising=False)
+    with Proxy() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.server_port}")
+        yield server
+        server.shutdown()
+
+
+def test_no_proxy_is_told_the_password(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "example.org")
+    with private_prefect() as server:
+        server.wait()
+        encoded = base64.b64encode(f"{server.password}".encode()).decode()
+        headers = {"Authorization": f"Basic {encoded}"}
+        assert httpx.get(f"{server.url}/health", headers=headers, timeout=60).status_code == 200
+        assert urllib.request.proxy_bypass("127.0.0.1")
+        assert urllib.request.proxy_bypass("example.org")
+        assert not urllib.request.proxy_bypass("example.com")
+    assert proxy.asked == []
+    assert os.environ["no_proxy"] == "example.org"
+    assert "NO_PROXY" not in os.environ
+
+
+def test_a_health_check_with_a_password_goes_through_no_proxy(proxy: Proxy) -> None:
+    with pytest.raises(IndexmillError, match="does not answer"):
+        PrefectServer("http://127.0.0.1:1/api", password="x" * 32).wait(seconds=0)
+    assert proxy.asked == []
+
+
+def test_whoever_asks_no_proxy_goes_on_doing_so(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+    with private_prefect():
+        assert urllib.request.proxy_bypass("example.org")
+        assert os.environ["NO_PROXY"] == "*"
+    assert proxy.asked == []
+
+
+def test_a_server_of_the_user_is_asked_through_the_proxy(proxy: Proxy) -> None:
+    with pytest.raises(IndexmillError, match="does not answer"):
+        PrefectServer("http://prefect.example.org/api").wait(seconds=0)
+    assert set(proxy.asked) == {"http://prefect.example.org/api/health"}

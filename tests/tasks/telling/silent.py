@@ -1,0 +1,10 @@
+"""A stage that asks no language model."""
+
+from __future__ import annotations
+
+from tasks.stage import Stage
+from tests.tasks.telling import tell
+
+__all__ = ["STAGE"]
+
+STAGE = Stage("silent", 1, tell)

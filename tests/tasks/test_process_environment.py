@@ -1,0 +1,57 @@
+"""What the processes of a run see of the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from schemas.config import LlmSettings
+from schemas.tables import DOCUMENTS
+from storage.folder import init_store
+from storage.tables import put_table
+from tasks.ingest.scan_process import ScanProcess
+from tasks.isolate import Failing, failing_documents
+from tasks.process_environment import reader_environment
+from tasks.stage import Job
+from tests.tasks.telling import NAMES
+
+SECRETS = ("LLM_CRED", "PGPASSWORD", "DATABASE_URL", "OPENAI_API_KEY", "PYTHON_API_KEY", "PREFECT_API_AUTH_STRING")
+NEEDED = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "XDG_CACHE_HOME": "/nowhere", "TZ": "UTC", "PYTHONUNBUFFERED": "1"}
+
+
+def test_a_process_that_reads_is_given_no_variable_but_those_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SECRETS:
+        monkeypatch.setenv(name, "canary")
+    for name, value in NEEDED.items():
+        monkeypatch.setenv(name, value)
+    process = ScanProcess()
+    try:
+        started = Path(f"/proc/{process.pid}/environ").read_text(encoding="utf-8").split("\0")
+    finally:
+        process.end()
+    assert "canary" not in " ".join(started)
+    assert set(started) >= {f"{name}={value}" for name, value in NEEDED.items()}
+    assert NEEDED.items() <= reader_environment().items()
+
+
+@pytest.mark.parametrize(
+    ("stage", "backend", "given"),
+    [
+        ("silent", "openai", NAMES[:1]),
+        ("asking", "openai", NAMES[:3]),
+        ("asking", "extractive", NAMES[:1]),
+    ],
+)
+def test_a_trial_is_given_a_key_only_where_its_stage_asks_a_language_model(
+    stage: str, backend: str, given: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in NAMES:
+        monkeypatch.setenv(name, "canary")
+    store = init_store(tmp_path / "store")
+    row = {"document_id": "a", "title": "", "text": "text", "source": None, "metadata": "{}", "content_hash": "0" * 64}
+    digest, _ = put_table(store, pa.Table.from_pylist([row], schema=DOCUMENTS))
+    job = Job(f"tests.tasks.telling.{stage}", "0" * 64, "", str(store.root), "run", {"documents": digest}, {})
+    llm = LlmSettings.model_validate({"backend": backend, "model": "tester", "api_key_env": "LLM_CRED"})
+    assert failing_documents(job, llm) == [Failing("a", "0" * 64, False, f"ValueError: {' '.join(given)}")]
