@@ -3,8 +3,9 @@
     .reserve        RESERVE bytes, allocated on the disk, without content
 
 Taking the lease is creating a record, so on a full disk nothing could begin to remove anything. A run that frees space
-gives the reserve up when a record of its own finds no room, and sets it aside again at its end. Every other run does so
-as soon as it holds the lease. A leading dot is no name of a store: whoever lists or collects records does not see it.
+gives the reserve up when a record of its own finds no room, and sets it aside again at its end; the record that a
+version is no longer there may use it in any run. Every other run sets it aside as soon as it holds the lease. A leading
+dot is no name of a store: whoever lists or collects records does not see it.
 """
 
 from __future__ import annotations
