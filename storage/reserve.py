@@ -14,6 +14,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from storage.faults import write_all
+
 __all__ = ["RESERVE", "give_up", "keep"]
 
 RESERVE = 1 << 20
@@ -28,11 +30,20 @@ def keep(root: Path) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
-            os.posix_fallocate(descriptor, 0, RESERVE)
+            _allocate(descriptor)
         except OSError:
             path.unlink()  # a part of it would only make the disk fuller
         finally:
             os.close(descriptor)
+
+
+def _allocate(descriptor: int) -> None:
+    """Have the system give a file its space; where it cannot be asked to, as on macOS, write it."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, RESERVE)
+    elif os.fstat(descriptor).st_size < RESERVE:
+        write_all(descriptor, bytes(RESERVE))
+        os.fsync(descriptor)
 
 
 def give_up(root: Path) -> bool:
