@@ -416,7 +416,7 @@ class Snapshot:
         pack = open_pack(path)
         sizes = self._once("sizes", lambda: Sizes(self.manifest))
         if artifact.schema_ is not None and pack.schema != artifact.schema_:
-            raise CorruptBlob(f"{path}: {artifact.name!r} has not the arrays that the manifest says")
+            raise CorruptBlob(f"{path}: {artifact.name!r} does not have the arrays that the manifest declares")
         if problem := check_arrays(artifact.name, pack, sizes.of(artifact.name)):
             raise CorruptBlob(f"{path}: the arrays {artifact.name!r} cannot be used: {problem}")
         return pack

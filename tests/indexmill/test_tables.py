@@ -92,7 +92,7 @@ def _pieces(column: pa.Array, length: int) -> list[pa.Array]:
     ("table", "told", "why"),
     [
         (text_table(text=["a"]), {"rows": 2}, "has 1 rows; the manifest says 2"),
-        (text_table(text=["a"]), {"schema_": []}, "not the columns that the manifest says"),
+        (text_table(text=["a"]), {"schema_": []}, "does not have the columns that the manifest declares"),
         (text_table(start=["a"]), {}, "has string in the column 'start'; expected integer"),
         (pa.table({"text": [1]}), {}, "has int64 in the column 'text'; expected text"),
         (pa.table({"text": pa.array(["a"], pa.large_string())}), {}, "has large_string in the column 'text'"),
