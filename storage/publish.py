@@ -106,7 +106,13 @@ def publish(
     except _NotWhole as found:
         problem = found.error
         told = f"version {ref.version} of {store.url} was published, and withdrawn again: {problem}"
-        refs.remove(store, Removal(version=ref.version, reason="incomplete", run_id=lease.run_id, created=created))
+        try:
+            refs.remove(store, Removal(version=ref.version, reason="incomplete", run_id=lease.run_id, created=created))
+        except StoreError as error:
+            raise type(error)(
+                f"version {ref.version} of {store.url} is published and not whole ({problem}), and could not be "
+                f"withdrawn: {error}; check it with `indexmill verify`, and run again"
+            ) from error
         raise (DiskFull(told) if isinstance(problem, DiskFull) else VersionWithdrawn(told)) from problem
     except StoreError as error:
         raise type(error)(
@@ -130,8 +136,8 @@ def _look_again(store: Store, lease: Lease, there: Collection[str], at_hand: Map
     Raises _NotWhole where a later run may be removing something, or something is missing and cannot be put back, and
     StoreError where that cannot be told: a network share that fails for a moment is asked twice.
     """
+    missing: list[str] = []
     for last in (False, True):
-        missing: list[str] = []
         try:
             deletions.check_unannounced(store, there, lease.clock, after=lease.epoch)
             missing = sorted(one for one in {*there, *at_hand} if store.blob_size(one) is None)

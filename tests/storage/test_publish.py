@@ -137,6 +137,7 @@ class Disturbed(FolderStore):
         super().__init__(root)
         self.looks, self.puts, self.loses = looks, puts, loses
         self.published = False
+        self.after_put: list[Exception] = []
 
     def create(self, name: str, data: bytes) -> bool:
         created = super().create(name, data)
@@ -156,6 +157,7 @@ class Disturbed(FolderStore):
 
     def put_blob(self, data: bytes | Path) -> str:
         if self.published and self.puts:
+            self.looks += self.after_put
             raise self.puts.pop()
         return super().put_blob(data)
 
@@ -202,6 +204,23 @@ def test_a_version_that_cannot_be_made_whole_is_withdrawn(
         publish(disturbed, lease, manifest_of(disturbed), None, created=CREATED)
     assert said.value.exit_code == code
     assert refs.removals(store)[1].reason == "incomplete"
+
+
+def test_what_is_missing_is_known_although_the_second_look_fails(store: FolderStore) -> None:
+    disturbed = Disturbed(store.root, [], [FULL], "manifest")
+    disturbed.after_put = [STALE]
+    with acquire(disturbed, "run1") as lease, pytest.raises(VersionWithdrawn, match="stale file handle"):
+        publish(disturbed, lease, manifest_of(disturbed), None, created=CREATED)
+
+
+def test_a_version_that_cannot_be_withdrawn_is_told(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise FULL
+
+    monkeypatch.setattr(refs, "remove", fails)
+    disturbed = Disturbed(store.root, [], [], "table")
+    with acquire(disturbed, "run1") as lease, pytest.raises(DiskFull, match=r"not whole .* could not be withdrawn"):
+        publish(disturbed, lease, manifest_of(disturbed), None, created=CREATED)
 
 
 def test_a_version_is_withdrawn_from_a_full_disk(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
