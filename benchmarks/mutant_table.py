@@ -631,7 +631,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/publish.py",
-        "        _restore(store, {*there, *at_hand}, at_hand)\n",
+        "        _restore(store, missing, at_hand)\n",
         "        pass\n",
         (
             "tests/storage/test_interleavings.py::test_a_writer_that_stops_anywhere_while_collections_remove_what_it_needs",
@@ -645,9 +645,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "indexmill/regular_files.py",
-        "if not stat.S_ISREG(status.st_mode):",
+        "if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):",
         "if False:",
-        ("tests/indexmill/test_regular_files.py::test_what_is_no_regular_file_is_not_opened",),
+        ("tests/indexmill/test_regular_files.py::test_what_has_become_a_pipe_since_it_was_looked_at_is_not_read",),
     ),
     Mutant(
         "indexmill/tables.py",
@@ -674,8 +674,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/indexmill/test_forks.py::test_a_fork_waits_for_what_is_loaded_but_not_for_ever",),
     ),
     Mutant(
-        "indexmill/retrieve/base.py",
-        "if marks > _MOST_MARKS:",
+        "indexmill/normalise.py",
+        "if marks > _MOST:",
         "if False:",
         ("tests/indexmill/test_snapshot.py::test_a_run_of_combining_marks_is_broken_up",),
     ),

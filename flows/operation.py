@@ -79,7 +79,7 @@ def operation(
         with _recorded(at_work, clock):
             try:
                 yield at_work
-            except VersionWithdrawn:
+            except (VersionWithdrawn, DiskFull):
                 raise
             except Exception:
                 lease.check()  # where the lease is lost, that is why

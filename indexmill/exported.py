@@ -6,7 +6,8 @@
     <artifact>                     other arrays and files, under their own names
 
 The names come from the manifest's artifacts, which are plain relative paths, and the bytes are those of the blobs. A
-link in the folder may lead elsewhere within it, not out of it.
+link in the folder may lead elsewhere within it, not out of it. That is looked at when a file is first used. It is
+opened by its path again after that, so nothing here guards against someone who changes the folder meanwhile.
 """
 
 from __future__ import annotations
@@ -59,13 +60,19 @@ class ExportedFolder:
         found = digest_of(data)
         if digest not in (None, found):
             raise SnapshotNotFound(f"{where}: has the SHA-256 {found}; expected {digest}")
+        self.digest = found
+        """The SHA-256 of the manifest."""
         self.manifest = Manifest.from_bytes(data, str(where))
         self._checked: set[str] = set()
         self._lock = Lock()
 
+    def path_of(self, artifact: Artifact) -> Path:
+        """Where the artifact's file should lie, unchecked."""
+        return self._path / exported_name(artifact, self.manifest)
+
     def open_local(self, artifact: Artifact) -> Path:
         """The artifact's file, checked against size and digest on first use; raises CorruptBlob."""
-        path = self._path / exported_name(artifact, self.manifest)
+        path = self.path_of(artifact)
         with self._lock:
             if artifact.name not in self._checked:
                 self._check(path, artifact)

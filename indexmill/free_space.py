@@ -16,6 +16,8 @@ def free_space(path: Path) -> str:
 
     Where it is not bytes that are missing but files (inodes), that is said. Nothing where the system does not tell.
     """
+    if not hasattr(os, "statvfs"):
+        return ""
     try:
         folder = next(one for one in (path.absolute(), *path.absolute().parents) if one.is_dir())
         told = os.statvfs(folder)

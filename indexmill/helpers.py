@@ -52,6 +52,9 @@ ANSWER_SECONDS = 300.0
 QUESTION_SECONDS = 5.0
 """Seconds that a helper has for a part, and more for each of its questions; then it is killed, and others answer."""
 
+FIRST_ANSWER_SECONDS = 3600.0
+"""Seconds that a helper has until its first answer with a method: it opens the snapshot, and hashes what it reads."""
+
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from indexmill.helpers import serve; serve()"
 
 _ENVIRONMENT = {
@@ -137,7 +140,7 @@ class Helpers:
                     helper = idle.pop()
                     busy[helper.connection] = helper, part
                     some = _some(whole.asked, part)
-                    helper.ask(whole._replace(asked=some), len(some.questions))
+                    helper.ask(whole._replace(asked=some), len(some.questions), whole.method)
                 if not busy:  # every helper has ended
                     own = left.popleft()
                     found[own.start] = retriever.search(_some(asked, own), whole.k)
@@ -147,7 +150,7 @@ class Helpers:
                     kind, told = helper.hear()
                     if kind == "encode":
                         reply = _tried(partial(asked.encode or _unable, told))
-                        helper.ask(reply, len(asked.questions[part]))
+                        helper.ask(reply, len(asked.questions[part]), whole.method)
                         continue
                     del busy[connection]
                     if kind == "ended":
@@ -155,6 +158,7 @@ class Helpers:
                         warnings.warn(f"{told}; others answer for it", RuntimeWarning, stacklevel=4)
                         continue
                     helper.asked = False
+                    helper.answered.add(whole.method)
                     idle.append(helper)
                     if kind == "error":
                         error = error or told
@@ -202,7 +206,10 @@ def _hits(rows: list[tuple[_Row, dict[str, Any] | None]], version: int | None) -
 
 
 class _Helper:
-    """A process, and what it is told and says. asked: whether it was asked something that it has not answered."""
+    """A process, and what it is told and says.
+
+    asked: whether it was asked something that it has not answered. answered: the methods with which it has.
+    """
 
     def __init__(self, opening: Callable[[], Snapshot]) -> None:
         executable = get_executable()
@@ -210,6 +217,7 @@ class _Helper:
             raise StoreError("Python does not say which program it is, so it starts no helpers: open with processes=1")
         path = [str(Path(one).absolute()) for one in sys.path if isinstance(one, str)]
         self.asked = False
+        self.answered: set[str] = set()
         self._watch: threading.Timer | None = None
         self._late = ""
         self.connection, its = Pipe()
@@ -228,10 +236,12 @@ class _Helper:
         """Whether it is there, and has answered what it was asked: after an interrupt it may not have."""
         return not (self.asked or self.connection.closed) and self.process.poll() is None
 
-    def ask(self, what: object, questions: int) -> None:
+    def ask(self, what: object, questions: int, method: str) -> None:
         """Have it answer something about so many questions, or go on with it, before its time is over."""
         self.asked = True
         seconds = ANSWER_SECONDS + QUESTION_SECONDS * questions
+        if method not in self.answered:
+            seconds = max(seconds, FIRST_ANSWER_SECONDS)
         self._watch = threading.Timer(seconds, self._kill, [seconds])
         self._watch.daemon = True
         self._watch.start()

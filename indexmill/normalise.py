@@ -11,17 +11,22 @@ import re
 import unicodedata
 from typing import Literal
 
-__all__ = ["normalise"]
+__all__ = ["normalise", "parted"]
 
 _MOST = 30
-_JOINER = "\u034f"
+_JOINER = "\N{COMBINING GRAPHEME JOINER}"
 _RUN = re.compile(r"(?:[^\w\s\x00-\x7f]|[\uff9e\uff9f]){31,}")
 """Characters that may be marks, or be decomposed into some: no letter or digit begins with a mark, but for two."""
 
 
 def normalise(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:
     """The text in a normal form, with no more than thirty combining marks in a row."""
-    return unicodedata.normalize(form, _RUN.sub(_parted, text))
+    return unicodedata.normalize(form, parted(text))
+
+
+def parted(text: str) -> str:
+    """The text with a joiner, which means nothing, after each thirty combining marks in a row."""
+    return _RUN.sub(_parted, text)
 
 
 def _parted(run: re.Match[str]) -> str:

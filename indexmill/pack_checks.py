@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from indexmill.manifest import Manifest
 
-__all__ = ["check_arrays", "sizes_of"]
+__all__ = ["Sizes", "check_arrays"]
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -32,7 +32,7 @@ class _Rule(NamedTuple):
     """What one array has to be.
 
     kind: of its values. shape: lengths or names of lengths, with ``+1`` for one more; equal names are equal lengths,
-    those of ``sizes_of`` among them. into: it holds, rising from 0, places in something of this length, the last its
+    those of ``Sizes`` among them. into: it holds, rising from 0, places in something of this length, the last its
     end. below: its values are less than this, and at least ``least``. rising: whether no value is less than the one
     before.
     """
@@ -204,33 +204,49 @@ _TABLES = (
 """Tables in shards that arrays stand beside row by row, or point into."""
 
 
-def sizes_of(manifest: Manifest, name: str) -> dict[str, int]:
-    """The lengths that arrays of an artifact have to have, or to stay below, as a manifest says.
+_LENGTHS = frozenset(
+    length.removesuffix("+1")
+    for rules in _RULES.values()
+    for rule in rules.values()
+    for length in (*rule.shape, rule.into, rule.below)
+    if isinstance(length, str)
+)
+"""The names of lengths in the rules."""
 
-    ``passages`` are the rows of that table in all shards, ``own passages`` those in the shard of the artifact's label,
-    ``dimensions`` the length of a passage's vector.
-    """
-    sizes: dict[str, int] = {}
-    label = name.partition("/")[2]
-    for one in manifest.artifacts:
-        table, _, shard = one.name.partition("/")
-        if one.kind == "table" and one.rows is not None:
-            table = table if table in _TABLES else one.name
-            sizes[table] = sizes.get(table, 0) + one.rows
-            if shard == label:
-                sizes[f"own {table}"] = one.rows
-        elif table == "vectors" and "dimensions" not in sizes:
-            declared: Any = one.schema_
-            with contextlib.suppress(KeyError, IndexError, TypeError):  # a schema of another form
-                sizes["dimensions"] = int(declared["passages"]["shape"][1])
-    return sizes
+
+class Sizes:
+    """The lengths that arrays of a snapshot have to have, or to stay below, as its manifest says."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._all: dict[str, int] = {}
+        self._own: dict[str, dict[str, int]] = {}  # by label
+        for one in manifest.artifacts:
+            table, _, label = one.name.partition("/")
+            if one.kind == "table" and one.rows is not None:
+                table = table if table in _TABLES else one.name
+                if table in _LENGTHS:
+                    self._all[table] = self._all.get(table, 0) + one.rows
+                if f"own {table}" in _LENGTHS:
+                    self._own.setdefault(label, {})[f"own {table}"] = one.rows
+            elif table == "vectors" and "dimensions" not in self._all:
+                declared: Any = one.schema_
+                with contextlib.suppress(KeyError, IndexError, TypeError):  # a schema of another form
+                    self._all["dimensions"] = int(declared["passages"]["shape"][1])
+
+    def of(self, name: str) -> dict[str, int]:
+        """The lengths that concern an artifact.
+
+        ``passages`` are the rows of that table in all shards, ``own passages`` those in the shard of the artifact's
+        label, ``dimensions`` the length of a passage's vector.
+        """
+        return self._all | self._own.get(name.partition("/")[2], {})
 
 
 def check_arrays(name: str, arrays: Arrays, sizes: Mapping[str, int]) -> str:
     """What is wrong with the arrays of an artifact, such as "'parents' has values below -1"; empty where nothing is.
 
-    sizes: lengths by name, as ``sizes_of`` gives them. Arrays that are missing are the business
-    of whoever reads them, and so are those that are not known here.
+    sizes: lengths by name, as ``Sizes.of`` gives them. Arrays that are missing are the business of whoever reads
+    them, and so are those that are not known here.
     """
     rules = _RULES.get(name) or _RULES.get(name.partition("/")[0], {})
     known = {one: rule for one, rule in rules.items() if one in arrays}

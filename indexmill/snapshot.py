@@ -67,12 +67,15 @@ class Blobs(Protocol):
 
 @contextmanager
 def _sound(path: Path, what: str) -> Iterator[None]:
-    """Raise CorruptBlob where code that reads artifacts raises what artifacts that do not fit together cause."""
+    """Raise CorruptBlob where code that reads artifacts raises what artifacts that do not fit together cause.
+
+    A MemoryError passes: the sizes that artifacts declare are bounded before, so it is this machine's lack of memory.
+    """
     try:
         yield
     except IndexmillError:
         raise
-    except (ValueError, TypeError, LookupError, ArithmeticError, NotImplementedError, MemoryError) as error:
+    except (ValueError, TypeError, LookupError, ArithmeticError, NotImplementedError) as error:
         raise CorruptBlob(
             f"{path}: the snapshot's {what} cannot be used: its artifacts do not fit together "
             f"({type(error).__name__}: {error}); check them with `indexmill verify`, or open another copy or version"
@@ -339,7 +342,8 @@ class Snapshot:
         if not texts:
             return np.empty((0, self.dimensions or 0), dtype=np.float32)
         encoder = self.encoder()
-        with encoder_errors(self.path):
+        (carried,) = self._once("carried encoder", lambda: (bool(self.manifest.under("encoder")),))
+        with encoder_errors(self.path) if carried else nullcontext():
             vectors = encoder.encode(texts)
         return check_vectors(vectors, len(texts), self.dimensions)
 
@@ -405,14 +409,15 @@ class Snapshot:
 
     def _open_arrays(self, artifact: Artifact) -> Pack:
         """The arrays of an artifact; raises CorruptBlob where they are not what its name and the manifest say."""
-        from indexmill.pack_checks import check_arrays, sizes_of
+        from indexmill.pack_checks import Sizes, check_arrays
         from indexmill.packs import open_pack
 
         path = self.file(artifact.name)
         pack = open_pack(path)
+        sizes = self._once("sizes", lambda: Sizes(self.manifest))
         if artifact.schema_ is not None and pack.schema != artifact.schema_:
-            raise CorruptBlob(f"{path}: {artifact.name!r} has not the arrays that the manifest says")
-        if problem := check_arrays(artifact.name, pack, sizes_of(self.manifest, artifact.name)):
+            raise CorruptBlob(f"{path}: {artifact.name!r} does not have the arrays that the manifest declares")
+        if problem := check_arrays(artifact.name, pack, sizes.of(artifact.name)):
             raise CorruptBlob(f"{path}: the arrays {artifact.name!r} cannot be used: {problem}")
         return pack
 

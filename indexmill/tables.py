@@ -100,7 +100,7 @@ def _check_declared(file: pq.ParquetFile, artifact: Artifact, wanted: pa.Schema,
     if artifact.rows is not None and metadata.num_rows != artifact.rows:
         raise CorruptBlob(f"{where} has {metadata.num_rows:,} rows; the manifest says {artifact.rows:,}")
     if artifact.schema_ is not None and describe_table(file.schema_arrow) != artifact.schema_:
-        raise CorruptBlob(f"{where} has not the columns that the manifest says")
+        raise CorruptBlob(f"{where} does not have the columns that the manifest declares")
     if len(set(wanted.names)) < len(wanted):
         raise CorruptBlob(f"{where} has two columns of one name")
     for field in wanted:

@@ -11,9 +11,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from indexmill.canonical import digest_of
 from indexmill.errors import BadInput, CorruptBlob, StoreError
-from indexmill.exported import MANIFEST_FILE, ExportedFolder, exported_name, is_exported
+from indexmill.exported import MANIFEST_FILE, ExportedFolder, is_exported
 from indexmill.folder import check_store, read_name
 from indexmill.layout import (
     BRANCH,
@@ -90,10 +89,9 @@ def open_copy(path: Path) -> Copy:
     """
     path = path.absolute()
     if is_exported(path):
-        manifest = ExportedFolder(path).manifest
-        files = {artifact.digest: path / exported_name(artifact, manifest) for artifact in manifest.artifacts}
-        manifest_file = path / MANIFEST_FILE
-        return Copy(path, {digest_of(manifest_file.read_bytes()): manifest_file, **files})
+        exported = ExportedFolder(path)
+        files = {artifact.digest: exported.path_of(artifact) for artifact in exported.manifest.artifacts}
+        return Copy(path, {exported.digest: path / MANIFEST_FILE, **files})
     if (path / "blobs" / "sha256").is_dir():
         return Copy(path)
     raise BadInput(f"{path} is neither a store nor an exported snapshot: give the folder of a copy of either")

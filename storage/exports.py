@@ -26,10 +26,11 @@ from indexmill.folder import BLOB_ADVICE
 from indexmill.layout import blob_path, export_name, export_prefix, number_of
 from indexmill.manifest import Artifact, Digest, Manifest, Record, Timestamp, Word
 from indexmill.regular_files import open_regular
+from indexmill.tables import ROWS_PER_GROUP
 from storage.faults import fault_point, write_all
 from storage.folder import FolderStore, sync_folder
 from storage.protocol import Store
-from storage.tables import ROWS_PER_GROUP, writer
+from storage.tables import writer
 from storage.writing import writing
 
 __all__ = ["Export", "exports", "lay_out", "record", "write_file", "write_table"]

@@ -28,7 +28,7 @@ from indexmill.errors import (
     StoreNotWritable,
 )
 from indexmill.folder import blob_bytes, check_store, hash_file, read_name, verified_again, verified_blob
-from indexmill.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name
+from indexmill.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name, removal_prefix
 from storage import reserve
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
@@ -137,7 +137,7 @@ class FolderStore:
         digest = digest_of(data)
         if not self._refresh(digest):
             with writing_to_store(self.root / blob_path(digest)):
-                self._with_reserve(partial(self._put_bytes, digest, data))
+                self._with_reserve(partial(self._put_bytes, digest, data), self._frees_space)
         return digest
 
     def _put_bytes(self, digest: str, data: bytes) -> None:
@@ -267,7 +267,8 @@ class FolderStore:
     def create(self, name: str, data: bytes) -> bool:
         """Publish a record under a name: True if this call made it, False if the name exists."""
         with writing_to_store(self.root / check_name(name)):
-            return self._with_reserve(partial(_create, self.root, name, data))
+            may_use_it = self._frees_space or name.startswith(removal_prefix())  # a version goes, and its blobs then
+            return self._with_reserve(partial(_create, self.root, name, data), may_use_it)
 
     def get(self, name: str) -> bytes:
         """The record of a name; NotFound if there is none."""
@@ -303,7 +304,7 @@ class FolderStore:
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there."""
         with writing_to_store(self.root / check_name(name)):
-            self._with_reserve(partial(_replace, self.root, name, data))
+            self._with_reserve(partial(_replace, self.root, name, data), self._frees_space)
 
     def delete(self, name: str) -> None:
         """Remove a record, or a blob by its path; nothing happens if there is none."""
@@ -325,12 +326,12 @@ class FolderStore:
             self._frees_space = False
             reserve.keep(self.root)
 
-    def _with_reserve(self, write: Callable[[], _T]) -> _T:
+    def _with_reserve(self, write: Callable[[], _T], may_use_it: bool) -> _T:
         try:
             return write()
         except OSError as error:
             full = DiskFull.of(error, self.root) is not None
-            if not (full and self._frees_space and reserve.give_up(self.root)):
+            if not (full and may_use_it and reserve.give_up(self.root)):
                 raise
         return write()
 

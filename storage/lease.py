@@ -103,9 +103,10 @@ def at_work(store: Store, now: float, epochs: Container[int] | None = None) -> l
     A lease whose record is damaged, or has just been removed as old, is left out.
     """
     names = store.list(lease_prefix())
+    there = set(names)
     found = []
     for epoch in (number for name in names if (number := number_of(name)) is not None):
-        if release_name(epoch) not in names and (epochs is None or epoch in epochs):
+        if (epochs is None or epoch in epochs) and release_name(epoch) not in there:
             with contextlib.suppress(NotFound, CorruptBlob):
                 found.append(_holding(store, epoch, names))
     return [one for one in found if not one.over(now)]

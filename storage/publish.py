@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pydantic import JsonValue
 
 from indexmill.counted import byte_size
-from indexmill.errors import CorruptBlob, LeaseLost, StoreError, VersionWithdrawn
+from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, StoreError, VersionWithdrawn
 from indexmill.layout import BRANCH, blob_path
 from indexmill.manifest import Artifact, Manifest, Ref, Removal, describe_table
 from indexmill.packs import open_pack
@@ -77,9 +77,10 @@ def publish(
     """Make a snapshot visible: check that its blobs are there, keep its manifest, create its ref, look once more.
 
     Raises CorruptBlob if a blob is missing or has another length, StoreError for a manifest that is too long for
-    readers, LeaseLost if another run took over, published first or may be removing blobs of it, VersionWithdrawn if
-    that came out after the ref was there. Until the ref exists, no reader can see anything of it; calling again after a
-    crash is safe.
+    readers, LeaseLost if another run took over, published first or may be removing blobs of it. Where it comes out
+    after the ref was there that the version is not whole, it is withdrawn: VersionWithdrawn, or DiskFull if a full disk
+    kept it from being made whole. A StoreError may also come after the ref was there, and then says so. Until the ref
+    exists, no reader can see anything of it; calling again after a crash is safe.
     """
     lease.check()
     data = manifest.to_bytes()
@@ -101,19 +102,59 @@ def publish(
     lease.check()
     ref = refs.commit(store, digest, parent, lease.epoch, lease.run_id, created, cost or {}, note, branch=branch)
     try:
-        deletions.check_unannounced(store, there, lease.clock, after=lease.epoch)
-        _restore(store, {*there, *at_hand}, at_hand)
-    except (LeaseLost, StoreError) as error:
-        refs.remove(store, Removal(version=ref.version, reason="incomplete", run_id=lease.run_id, created=created))
-        raise VersionWithdrawn(
-            f"version {ref.version} of {store.url} was published, and withdrawn again: {error}"
+        _look_again(store, lease, there, at_hand)
+    except _NotWhole as found:
+        problem = found.error
+        told = f"version {ref.version} of {store.url} was published, and withdrawn again: {problem}"
+        try:
+            refs.remove(store, Removal(version=ref.version, reason="incomplete", run_id=lease.run_id, created=created))
+        except StoreError as error:
+            raise type(error)(
+                f"version {ref.version} of {store.url} is published and not whole ({problem}), and could not be "
+                f"withdrawn: {error}; check it with `indexmill verify`, and run again"
+            ) from error
+        raise (DiskFull(told) if isinstance(problem, DiskFull) else VersionWithdrawn(told)) from problem
+    except StoreError as error:
+        raise type(error)(
+            f"version {ref.version} of {store.url} is published, but whether all of it is still there could not be "
+            f"looked at: {error}; check it with `indexmill verify`"
         ) from error
     return ref
 
 
-def _restore(store: Store, needed: Collection[str], at_hand: Mapping[str, bytes]) -> None:
-    """Put again what is missing of a published version and at hand; LeaseLost if anything else is missing."""
-    missing = sorted(one for one in needed if store.blob_size(one) is None)
+class _NotWhole(Exception):
+    """Something of a published version is missing, or may be removed. error: what says so."""
+
+    def __init__(self, error: LeaseLost | StoreError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _look_again(store: Store, lease: Lease, there: Collection[str], at_hand: Mapping[str, bytes]) -> None:
+    """Put back what is missing of a published version and at hand.
+
+    Raises _NotWhole where a later run may be removing something, or something is missing and cannot be put back, and
+    StoreError where that cannot be told: a network share that fails for a moment is asked twice.
+    """
+    missing: list[str] = []
+    for last in (False, True):
+        try:
+            deletions.check_unannounced(store, there, lease.clock, after=lease.epoch)
+            missing = sorted(one for one in {*there, *at_hand} if store.blob_size(one) is None)
+            _restore(store, missing, at_hand)
+        except LeaseLost as error:
+            raise _NotWhole(error) from error
+        except StoreError as error:
+            if not last:
+                continue
+            if missing:
+                raise _NotWhole(error) from error
+            raise
+        return
+
+
+def _restore(store: Store, missing: Collection[str], at_hand: Mapping[str, bytes]) -> None:
+    """Put blobs again; LeaseLost if any is not at hand."""
     for digest in missing:
         if digest not in at_hand:
             raise LeaseLost(

@@ -111,7 +111,7 @@ def needs(store: FolderStore, copies: Sequence[Copy]) -> Needs:
             data = _bytes(store, copies, manifest.lineage)
         if data is None:
             for digest, _ in blobs_of(store):
-                need(number, digest, "what it is nobody can tell", served=False)
+                need(number, digest, "a blob of unknown use", served=False)
             continue
         for part in Lineage.from_bytes(data, f"{store.url}, the lineage of version {number}").entries:
             for output, digest in part.outputs.items():

@@ -9,12 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexmill.errors import StoreError
+from indexmill.tables import ROWS_PER_GROUP
 from schemas.tables import conform
 from storage.protocol import Store
 
-__all__ = ["ROWS_PER_GROUP", "put_table", "read_table", "table_bytes", "writer"]
-
-ROWS_PER_GROUP = 65_536
+__all__ = ["put_table", "read_table", "table_bytes", "writer"]
 
 
 def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:

@@ -53,10 +53,13 @@ def check_encoder_files(files: Mapping[str, Path]) -> None:
 
 @contextmanager
 def encoder_errors(where: Path) -> Iterator[None]:
-    """Raise CorruptBlob where an encoder that a snapshot carries fails, a panic of its tokenizer included."""
+    """Raise CorruptBlob where an encoder that a snapshot carries fails, a panic of its tokenizer included.
+
+    What this machine lacks is not the snapshot's fault, and passes: memory, files, libraries.
+    """
     try:
         yield
-    except IndexmillError:
+    except (IndexmillError, MemoryError, OSError, ImportError):
         raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":

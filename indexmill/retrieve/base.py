@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -21,6 +20,7 @@ from indexmill.errors import BadInput, ConfigurationError
 from indexmill.hits import Hit
 from indexmill.mistakes import allowed
 from indexmill.names import canonical_name
+from indexmill.normalise import parted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -76,8 +76,6 @@ READ = "read"
 
 MOST_CHARACTERS = 16_384
 """Of a question: several times what an encoder reads of one."""
-
-_MOST_MARKS, _JOINER = 30, "\N{COMBINING GRAPHEME JOINER}"
 
 EXPLAINED_TOGETHER = 64
 """Questions whose hits are explained at once."""
@@ -308,24 +306,7 @@ def check_question(question: object) -> str:
         question.encode("utf-8")
     except UnicodeEncodeError as error:
         raise BadInput(f"a question is not valid Unicode text (character {error.start}): {question!r}") from error
-    return _broken_up(question.strip())
-
-
-def _broken_up(text: str) -> str:
-    """A text with a joiner, which means nothing, after each 30 combining marks in a row (UAX #15, Stream-Safe Text).
-
-    Putting the marks of a run into their canonical order takes the square of their number.
-    """
-    if text.isascii():
-        return text
-    pieces, marks = [], 0
-    for character in text:
-        marks = marks + 1 if unicodedata.combining(character) else 0
-        if marks > _MOST_MARKS:
-            pieces.append(_JOINER)
-            marks = 1
-        pieces.append(character)
-    return "".join(pieces)
+    return parted(question.strip())
 
 
 def check_names(names: object, questions: int) -> list[list[str]]:

@@ -14,7 +14,6 @@ import io
 import math
 import os
 import re
-import stat
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from typing import Literal
 from indexmill.errors import BadInput, IndexmillError, UnsupportedFormat
 from indexmill.folder import check_store
 from indexmill.layout import STORE_FILE
+from indexmill.regular_files import NotRegular, open_checked
 from schemas.corpus import CorpusSettings
 
 __all__ = [
@@ -155,28 +155,18 @@ def opened(file: SourceFile) -> io.BufferedReader:
 
     The checks are made on what is opened, not on what was listed, and nothing that is no file can make it wait.
     """
-    path, flags = file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+    path, flags = file.path, 0
     if file.within:
-        path, flags = os.path.realpath(path), flags | os.O_NOFOLLOW
+        path, flags = os.path.realpath(path), os.O_NOFOLLOW
         if not any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in file.within):
             raise NoCorpusFile(
                 "link-outside",
                 f"it leads to {_printable(path)}, outside the corpus: name that in corpus.paths, or set follow_links",
             )
-    _expect_a_file(os.stat(path).st_mode)  # noqa: PTH116 - to open a device may change it
-    stream = os.fdopen(os.open(path, flags), "rb")
     try:
-        _expect_a_file(os.fstat(stream.fileno()).st_mode)
-    except NoCorpusFile:
-        stream.close()
-        raise
-    return stream
-
-
-def _expect_a_file(mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        kinds = ((stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"), (stat.S_ISDIR, "folder"))
-        raise NoCorpusFile("not-a-file", f"it is a {next((name for is_one, name in kinds if is_one(mode)), 'device')}")
+        return open_checked(path, flags)
+    except NotRegular as error:
+        raise NoCorpusFile("not-a-file", str(error)) from error
 
 
 def batches(

@@ -186,6 +186,14 @@ def test_a_part_of_an_older_version_that_no_reader_needs_is_removed_and_not_miss
     assert ok(root)
 
 
+def test_where_a_lineage_is_damaged_too_nobody_can_tell_what_a_blob_is(root: Path) -> None:
+    chosen, of = private(root, 2), manifest(root, 2).lineage
+    for digest in (chosen, of):
+        damage(root, digest, "flipped")
+    told = {one.name: one.what for one in repair(root, dry_run=True).findings}
+    assert told == {blob_path(chosen): "a blob of unknown use", blob_path(of): "the lineage"}
+
+
 def test_an_export_brings_back_its_version_and_its_manifest(versions: Versions, root: Path) -> None:
     paths = [
         damage(root, digest, "flipped")

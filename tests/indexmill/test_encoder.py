@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,3 +165,38 @@ def _publish(path: Path, files: dict[str, bytes]) -> None:
         writer.file(f"encoder/{name}", data)
     writer.models = {"encoder": {"backend": "openvino", "precision": "f32"}}
     writer.publish()
+
+
+@pytest.mark.parametrize("error", [MemoryError("no memory"), OSError(24, "Too many open files"), ImportError("no tbb")])
+def test_what_this_machine_lacks_is_not_the_fault_of_the_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(texts: list[str]) -> np.ndarray:
+        raise error
+
+    writer = SnapshotWriter(tmp_path / "store")
+    writer.shard("p", WORLD["p0"])
+    writer.file("encoder/encoder.json", b"{}")
+    writer.publish()
+    with indexmill.open(tmp_path / "store") as snapshot:
+        monkeypatch.setattr(snapshot, "encoder", lambda: SimpleNamespace(encode=fails))
+        with pytest.raises(type(error), match=str(error.args[-1])):
+            snapshot.encode(["bridge"])
+
+
+@pytest.mark.parametrize(("carries", "expected"), [(True, CorruptBlob), (False, RuntimeError)])
+def test_only_the_encoder_that_a_snapshot_carries_is_its_artifact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, carries: bool, expected: type[Exception]
+) -> None:
+    def fails(texts: list[str]) -> np.ndarray:
+        raise RuntimeError("CUDA error")
+
+    writer = SnapshotWriter(tmp_path / "store")
+    writer.shard("p", WORLD["p0"])
+    if carries:
+        writer.file("encoder/encoder.json", b"{}")
+    writer.publish()
+    with indexmill.open(tmp_path / "store") as snapshot:
+        monkeypatch.setattr(snapshot, "encoder", lambda: SimpleNamespace(encode=fails))
+        with pytest.raises(expected, match="CUDA error"):
+            snapshot.encode(["bridge"])

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -191,6 +192,23 @@ def test_a_helper_that_hangs_is_killed_and_others_answer(
     assert helped.retrieve_batch(questions, method="bm25", k=3) == expected
     assert hanging not in processes(helped)
     assert other in processes(helped)
+
+
+def test_a_helper_has_longer_until_its_first_answer_with_a_method(
+    store: Path, alone: list[list[Hit]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It opens the snapshot first, and hashes the files that the method needs."""
+    monkeypatch.setattr(helpers, "ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(helpers, "QUESTION_SECONDS", 0.0)
+    with indexmill.open(store) as snapshot:
+        expected = answers(snapshot, method="bm25")
+    with indexmill.open(store, processes=2) as snapshot:
+        before = processes(snapshot)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert answers(snapshot) == alone
+            assert answers(snapshot, method="bm25") == expected
+        assert processes(snapshot) == before
 
 
 def test_what_a_search_raises_in_a_helper_is_raised_here(store: Path, alone: list[list[Hit]]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,8 @@ from pydantic import JsonValue
 
 import indexmill
 from indexmill.errors import CorruptBlob
-from indexmill.pack_checks import check_arrays
+from indexmill.manifest import Artifact
+from indexmill.pack_checks import Sizes, check_arrays
 from indexmill.packs import write_pack
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
 
@@ -169,3 +171,40 @@ def test_a_parameter_of_the_manifest_has_to_be_one_that_the_method_takes(tmp_pat
         pytest.raises(indexmill.ConfigurationError, match="parameters of lsh_tree: pool is"),
     ):
         snapshot.retrieve("who paid for the bridge?", method="lsh_tree")
+
+
+def test_the_manifest_is_walked_once_for_all_packs(tmp_path: Path) -> None:
+    walks = []
+
+    class Walked(tuple[Artifact, ...]):
+        def __iter__(self) -> Iterator[Artifact]:
+            walks.append(len(self))
+            return super().__iter__()
+
+    writer = SnapshotWriter(tmp_path)
+    for label, texts in WORLD.items():
+        writer.shard(label, texts)
+    writer.bm25()
+    writer.publish()
+    with indexmill.open(tmp_path) as snapshot:
+        packs = [one.name for one in snapshot.manifest.artifacts if one.kind == "arrays"]
+        walked = Walked(snapshot.manifest.artifacts)
+        snapshot.manifest = snapshot.manifest.model_copy(update={"artifacts": walked})
+        for name in packs:
+            snapshot.arrays(name)
+    assert len(packs) > 3
+    assert walks == [len(walked)]
+
+
+def test_the_lengths_of_a_shard_are_those_of_its_label(tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path)
+    for label, texts in WORLD.items():
+        writer.shard(label, texts)
+    writer.publish()
+    with indexmill.open(tmp_path) as snapshot:
+        rows = {one.name: one.rows or 0 for one in snapshot.manifest.under("passages")}
+        sizes = Sizes(snapshot.manifest)
+        for name, own in rows.items():
+            found = sizes.of(name.replace("passages", "vectors"))
+            assert (found["own passages"], found["passages"]) == (own, sum(rows.values()))
+            assert found["dimensions"] == snapshot.dimensions

@@ -165,3 +165,41 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
         with pytest.raises(CorruptBlob, match="cannot be read: it is no regular file"):
             open_regular(path)
+
+
+def test_what_is_no_regular_file_is_looked_at_before_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open a device may change it, such as a tape that rewinds."""
+    (tmp_path / "file").touch()
+    opened = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda path, *rest: opened.append(path) or real(path, *rest))
+    for path in (Path("/dev/null"), tmp_path):
+        with pytest.raises(CorruptBlob):
+            open_regular(path)
+    assert opened == []
+    open_regular(tmp_path / "file").close()
+    assert opened == [tmp_path / "file"]
+
+
+@pytest.mark.timeout(30)
+def test_what_has_become_a_pipe_since_it_was_looked_at_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    before = (tmp_path / "file").stat()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", lambda path: before)
+        with pytest.raises(CorruptBlob, match="no regular file"):
+            open_regular(tmp_path / "pipe")
+
+
+ELSEWHERE = "import os\nfor name in ('O_CLOEXEC', 'O_NONBLOCK', 'statvfs', 'posix_fallocate'): delattr(os, name)\n"
+
+
+def test_a_snapshot_opens_where_the_system_lacks_what_only_some_have(exported: Path) -> None:
+    assert within_time(ELSEWHERE + OPEN, exported) == ""
+    space = "from pathlib import Path\nfrom indexmill.free_space import free_space\nprint(repr(free_space(Path('/'))))"
+    assert within_time(ELSEWHERE + space) == "''\n"

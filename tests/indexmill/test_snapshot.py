@@ -378,3 +378,20 @@ def test_what_was_made_is_had_without_waiting_for_what_is_being_made(store: Path
             assert other.submit(snapshot._once, "quick", lambda: "again").result(timeout=30) == "made"
             may_end.set()
         assert waiting.result() == "at last"
+
+
+def test_a_lack_of_memory_is_not_the_fault_of_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(name: str, snapshot: object) -> None:
+        raise error
+
+    writer = SnapshotWriter(tmp_path)
+    writer.shard("p0", WORLD["p0"])
+    writer.publish()
+    monkeypatch.setattr("indexmill.retrieve.registry.make", fails)
+    with indexmill.open(tmp_path) as snapshot:
+        error: Exception = MemoryError("no memory")
+        with pytest.raises(MemoryError, match="no memory"):
+            snapshot.retriever()
+        error = ValueError("shapes differ")
+        with pytest.raises(CorruptBlob, match="shapes differ"):
+            snapshot.retriever()

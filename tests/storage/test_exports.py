@@ -9,10 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from indexmill.errors import StoreError
+from indexmill.tables import ROWS_PER_GROUP
 from storage import exports, faults
 from storage.exports import write_file, write_table
 from storage.folder import FolderStore
-from storage.tables import ROWS_PER_GROUP, table_bytes
+from storage.tables import table_bytes
 from tests.storage.children import CREATED
 
 SCHEMA = pa.schema({"number": pa.int64(), "text": pa.string()})

@@ -281,3 +281,21 @@ def test_who_may_still_be_at_work(store: FolderStore) -> None:
     (store.root / lease_name(lost.epoch)).chmod(0o644)
     (store.root / lease_name(lost.epoch)).write_bytes(b"{")
     assert [one.run_id for one in at_work(store, ends)] == ["here"]
+
+
+def test_whether_old_leases_were_given_back_is_not_looked_for_in_the_whole_list(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+
+    class Names(list[str]):
+        def __contains__(self, name: object) -> bool:
+            looked.append(name)
+            return super().__contains__(name)
+
+    for number in range(20):
+        acquire(store, f"run{number}").release()
+    listed = Names(store.list("leases/"))
+    monkeypatch.setattr(store, "list", lambda _: listed)
+    assert at_work(store, time.time()) == []
+    assert looked == []

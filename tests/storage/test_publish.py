@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import errno
+import json
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from indexmill.errors import CorruptBlob, LeaseLost, StoreError
+from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, StoreError, VersionWithdrawn
 from indexmill.folder import FolderReader
 from indexmill.layout import blob_path, lease_name
-from indexmill.manifest import Artifact, Corpus, Manifest
+from indexmill.manifest import Artifact, Corpus, Manifest, Removal
 from indexmill.verify import verify
-from storage import faults, lineage
+from storage import faults, folder, lineage, refs, reserve
 from storage.arrays import put_pack
 from storage.folder import FolderStore
 from storage.lease import acquire
@@ -124,3 +128,112 @@ def test_two_versions_share_their_blobs(store: FolderStore) -> None:
     again = children.build(store.root)
     assert (again.version, again.parent, again.manifest) == (2, 1, first.manifest)
     assert len(store.list("blobs/")) == 4  # table, vectors, lineage, manifest
+
+
+class Disturbed(FolderStore):
+    """A store that fails once its first version is there, as often as it is told, and where a blob goes meanwhile."""
+
+    def __init__(self, root: Path, looks: list[Exception], puts: list[Exception], loses: str = "") -> None:
+        super().__init__(root)
+        self.looks, self.puts, self.loses = looks, puts, loses
+        self.published = False
+        self.after_put: list[Exception] = []
+
+    def create(self, name: str, data: bytes) -> bool:
+        created = super().create(name, data)
+        if name.startswith("refs/main/"):
+            self.published = True
+            if self.loses:
+                digest = json.loads(data)["manifest"]
+                if self.loses == "table":
+                    digest = FolderReader(self.root).manifest(digest).artifacts[0].digest
+                (self.root / blob_path(digest)).unlink()
+        return created
+
+    def blob_size(self, digest: str) -> int | None:
+        if self.published and self.looks:
+            raise self.looks.pop()
+        return super().blob_size(digest)
+
+    def put_blob(self, data: bytes | Path) -> str:
+        if self.published and self.puts:
+            self.looks += self.after_put
+            raise self.puts.pop()
+        return super().put_blob(data)
+
+
+STALE, FULL = StoreError("stale file handle"), DiskFull("no space")
+
+
+@pytest.mark.parametrize(("looks", "puts", "loses"), [([STALE], [], ""), ([], [FULL], "manifest")], ids=["look", "put"])
+def test_a_store_that_fails_once_after_the_ref_withdraws_nothing(
+    store: FolderStore, looks: list[Exception], puts: list[Exception], loses: str
+) -> None:
+    disturbed = Disturbed(store.root, list(looks), list(puts), loses)
+    with acquire(disturbed, "run1") as lease:
+        assert publish(disturbed, lease, manifest_of(disturbed), None, created=CREATED).version == 1
+    assert (disturbed.looks, disturbed.puts) == ([], [])
+    assert verify(FolderReader(store.root)).ok
+
+
+@pytest.mark.parametrize("error", [STALE, FULL])
+def test_a_version_that_cannot_be_looked_at_again_stays(store: FolderStore, error: StoreError) -> None:
+    disturbed = Disturbed(store.root, [error] * 2, [])
+    with acquire(disturbed, "run1") as lease, pytest.raises(type(error), match=r"version 1 of .* is published") as said:
+        publish(disturbed, lease, manifest_of(disturbed), None, created=CREATED)
+    assert type(said.value) is type(error)
+    assert str(error) in str(said.value)
+    assert "indexmill verify" in str(said.value)
+    assert refs.removals(store) == {}
+    assert FolderReader(store.root).resolve().version == 1
+
+
+@pytest.mark.parametrize(
+    ("puts", "loses", "expected", "code"),
+    [
+        ([FULL] * 2, "manifest", DiskFull, 6),
+        ([STALE] * 2, "manifest", VersionWithdrawn, 5),
+        ([], "table", VersionWithdrawn, 5),
+    ],
+)
+def test_a_version_that_cannot_be_made_whole_is_withdrawn(
+    store: FolderStore, puts: list[Exception], loses: str, expected: type[StoreError], code: int
+) -> None:
+    disturbed = Disturbed(store.root, [], list(puts), loses)
+    with acquire(disturbed, "run1") as lease, pytest.raises(expected, match="published, and withdrawn again") as said:
+        publish(disturbed, lease, manifest_of(disturbed), None, created=CREATED)
+    assert said.value.exit_code == code
+    assert refs.removals(store)[1].reason == "incomplete"
+
+
+def test_what_is_missing_is_known_although_the_second_look_fails(store: FolderStore) -> None:
+    disturbed = Disturbed(store.root, [], [FULL], "manifest")
+    disturbed.after_put = [STALE]
+    with acquire(disturbed, "run1") as lease, pytest.raises(VersionWithdrawn, match="stale file handle"):
+        publish(disturbed, lease, manifest_of(disturbed), None, created=CREATED)
+
+
+def test_a_version_that_cannot_be_withdrawn_is_told(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise FULL
+
+    monkeypatch.setattr(refs, "remove", fails)
+    disturbed = Disturbed(store.root, [], [], "table")
+    with acquire(disturbed, "run1") as lease, pytest.raises(DiskFull, match=r"not whole .* could not be withdrawn"):
+        publish(disturbed, lease, manifest_of(disturbed), None, created=CREATED)
+
+
+def test_a_version_is_withdrawn_from_a_full_disk(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve.keep(store.root)
+
+    def no_space(path: Path, *_: object) -> bool:
+        if (store.root / ".reserve").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(path, *_)
+
+    real = folder._create
+    monkeypatch.setattr(folder, "_create", no_space)
+    with pytest.raises(DiskFull):
+        store.create("holds/00000000000000000001.json", b"{}")
+    refs.remove(store, Removal(version=1, reason="incomplete", run_id="run1", created=CREATED))
+    assert list(refs.removals(store)) == [1]

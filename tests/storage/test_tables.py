@@ -13,10 +13,11 @@ from indexmill.errors import CorruptBlob, StoreError
 from indexmill.layout import blob_path
 from indexmill.manifest import describe_table
 from indexmill.packs import open_pack
+from indexmill.tables import ROWS_PER_GROUP
 from schemas.tables import MENTIONS, QUARANTINE, SENTENCES
 from storage.arrays import put_pack
 from storage.folder import FolderStore
-from storage.tables import ROWS_PER_GROUP, put_table, read_table, table_bytes
+from storage.tables import put_table, read_table, table_bytes
 
 ROWS = [{"passage_id": f"{n:032x}", "ordinal": n % 7, "start": n, "end": n + 5} for n in range(1000)]
 TABLE = pa.Table.from_pylist(ROWS, schema=SENTENCES)

@@ -1,0 +1,45 @@
+"""Folders from which a store can be repaired."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import indexmill
+from indexmill.canonical import digest_of
+from indexmill.errors import CorruptBlob
+from indexmill.regular_files import MANIFEST_BYTES
+from storage.copies import open_copy
+from tests.indexmill.small_snapshot import publish
+from tests.indexmill.test_snapshot import export
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    publish(tmp_path / "store")
+    with indexmill.open(tmp_path / "store") as snapshot:
+        export(snapshot, tmp_path / "exported")
+    return tmp_path / "exported"
+
+
+def test_an_export_has_the_blobs_of_its_manifest_and_the_manifest(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = {path: digest_of(path.read_bytes()) for path in exported.rglob("*") if path.is_file()}
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", None)  # which has no bound
+        copy = open_copy(exported)
+    assert digests
+    for path, digest in digests.items():
+        held = copy.blob(digest)
+        assert held is not None
+        assert held == path or held.read_bytes() == path.read_bytes()
+    assert copy.blob("0" * 64) is None
+
+
+def test_the_manifest_of_an_export_has_a_bound(exported: Path) -> None:
+    with (exported / "manifest.json").open("r+b") as file:
+        file.truncate(MANIFEST_BYTES + 1)
+    with pytest.raises(CorruptBlob, match="more than the"):
+        open_copy(exported)
