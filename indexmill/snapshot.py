@@ -75,7 +75,7 @@ def _sound(path: Path, what: str) -> Iterator[None]:
         yield
     except IndexmillError:
         raise
-    except (ValueError, TypeError, LookupError, ArithmeticError, NotImplementedError) as error:
+    except (ValueError, TypeError, LookupError, ArithmeticError, NotImplementedError, RecursionError) as error:
         raise CorruptBlob(
             f"{path}: the snapshot's {what} cannot be used: its artifacts do not fit together "
             f"({type(error).__name__}: {error}); check them with `indexmill verify`, or open another copy or version"

@@ -79,7 +79,7 @@ def _opened(
         texts = [field.name for field in wanted if pa.types.is_string(field.type)]
         with pq.ParquetFile(path, memory_map=True, read_dictionary=texts) as file:
             yield file, lambda read: _decoded(read(columns=wanted.names), wanted, artifact, where)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for the name of a column
         raise CorruptBlob(f"{where} cannot be read as Parquet: {error}") from error
 
 
