@@ -176,8 +176,8 @@ _TABLES: Mapping[str, Callable[[pa.Table], pa.Table]] = {
     "no rows": lambda table: table.slice(0, 0),
     "one less": lambda table: table.slice(1),
     "twice": lambda table: pa.concat_tables([table, table]),
-    "reversed": lambda table: table.take(pa.array(range(len(table) - 1, -1, -1))),
-    "first row alone": lambda table: table.take(pa.array([0] * len(table))),
+    "reversed": lambda table: table.take(pa.array(range(len(table) - 1, -1, -1), pa.int64())),
+    "first row alone": lambda table: table.take(pa.array([0] * len(table), pa.int64())),
     "no columns": lambda table: table.select([]),
 }
 
