@@ -137,7 +137,7 @@ def test_arrays_that_are_not_those_of_the_manifest_are_corrupt(tmp_path: Path) -
     writer.artifacts.remove(tree)
     writer.artifacts.append(tree.model_copy(update={"schema_": {}}))
     writer.publish()
-    with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(CorruptBlob, match="that the manifest says"):
+    with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(CorruptBlob, match="that the manifest declares"):
         snapshot.arrays("lsh_tree/tree")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,12 +29,21 @@ def test_a_process_that_reads_is_given_no_variable_but_those_it_needs(monkeypatc
         monkeypatch.setenv(name, value)
     process = ScanProcess()
     try:
-        started = Path(f"/proc/{process.pid}/environ").read_text(encoding="utf-8").split("\0")
+        started = _environment_of(process.pid)
     finally:
         process.end()
     assert "canary" not in " ".join(started)
     assert set(started) >= {f"{name}={value}" for name, value in NEEDED.items()}
     assert NEEDED.items() <= reader_environment().items()
+
+
+def _environment_of(pid: int) -> list[str]:
+    """The variables that a process was started with; there are none to see while its program is being loaded."""
+    deadline = time.monotonic() + 60
+    while not (text := Path(f"/proc/{pid}/environ").read_text(encoding="utf-8").strip("\0")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return text.split("\0")
 
 
 @pytest.mark.parametrize(
