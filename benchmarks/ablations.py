@@ -28,7 +28,7 @@ from benchmarks.bootstrap import Difference, difference
 from benchmarks.machine import describe_machine
 from benchmarks.protocol import DEPTHS, names
 from benchmarks.sets import SETS
-from indexmill.evaluate import Question, evaluate, read_questions
+from indexmill.evaluate.recall import Question, evaluate, read_questions
 from indexmill.snapshot import Snapshot
 
 __all__ = ["LEFT_OUT", "Change", "Table", "left_out_of", "print_table"]

@@ -27,7 +27,7 @@ import indexmill
 from benchmarks.machine import describe_machine
 from indexmill.answer.evaluation import Asking, bill, evaluate_answers
 from indexmill.answer.scores import words
-from indexmill.evaluate import Question, read_questions
+from indexmill.evaluate.recall import Question, read_questions
 from indexmill.snapshot import Snapshot
 from tests.llm_rules import texts_of
 from tests.llm_server import LlmServer, schema_of
@@ -66,7 +66,7 @@ def sample_store(folder: Path) -> Path:
     """The sample corpus, built with every family."""
     from flows.run import build_inline
     from schemas.config import Configuration
-    from tasks.report import Silent
+    from tasks.core.report import Silent
 
     settings = {
         "store": folder / "store",

@@ -139,9 +139,9 @@ def stages_of(store: Path) -> None:
     """In this process: make the stages of the whole corpus again from a store's parts, and tell their peaks."""
     from flows.run import run_build
     from schemas.config import load_configuration
-    from tasks.build import NEEDS, Build
-    from tasks.executor import InlineExecutor
-    from tasks.report import Silent
+    from tasks.core.executor import InlineExecutor
+    from tasks.core.report import Silent
+    from tasks.pipeline.build import NEEDS, Build
 
     told: dict[str, dict[str, float]] = {}
 

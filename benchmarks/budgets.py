@@ -26,11 +26,11 @@ import numpy as np
 
 import indexmill
 from benchmarks.machine import describe_machine
-from indexmill.evaluate import BATCH, Question, read_questions
+from indexmill.evaluate.recall import BATCH, Question, read_questions
+from indexmill.families.lsh_tree.search import fitting
 from indexmill.hits import Hit
 from indexmill.results import FoundHit, QuestionResult
 from indexmill.retrieve.base import Asked, PassageRetriever, Vectors
-from indexmill.retrieve.lsh_tree import fitting
 from indexmill.snapshot import Snapshot
 
 __all__ = ["BY_TEXTS", "BY_UNITS", "Shown", "batches", "cut", "of_hits", "print_curve", "ranked_texts", "recalled"]

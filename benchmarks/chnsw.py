@@ -37,10 +37,10 @@ from scipy import sparse
 
 import indexmill
 from benchmarks.machine import describe_machine
-from indexmill.retrieve.chnsw import Beam, Chnsw
+from indexmill.families.community_tree.chnsw import Beam, Chnsw
 from indexmill.retrieve.grid import on_grid
-from tasks.chnsw import ChnswSettings, Level, build_chnsw
-from tasks.neighbours import nearest_of_all
+from tasks.core.neighbours import nearest_of_all
+from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
 
 SMALLEST = 10  # nodes of the top level
 CHILDREN = 20

@@ -33,16 +33,16 @@ import numpy as np
 
 import indexmill
 from benchmarks.machine import describe_machine
-from indexmill.canonical import canonical_json
-from indexmill.names import NameIndex
-from tasks.communities.augment import codicil, knn, none, weighted
-from tasks.communities.graph import Edges, Floats, Graph, Labels, Weighted, graph_of
-from tasks.communities.leiden import leiden
-from tasks.communities.levels import Augment, Cluster, Level, Stops, level_over, levels_over
-from tasks.communities.measures import calinski_harabasz, cosine_to_centre, modularity
-from tasks.communities.node2vec import node2vec
-from tasks.communities.scan import scan
-from tasks.communities.spectral import spectral
+from indexmill.store.canonical import canonical_json
+from indexmill.text.names import NameIndex
+from tasks.core.communities.augment import codicil, knn, none, weighted
+from tasks.core.communities.graph import Edges, Floats, Graph, Labels, Weighted, graph_of
+from tasks.core.communities.leiden import leiden
+from tasks.core.communities.levels import Augment, Cluster, Level, Stops, level_over, levels_over
+from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre, modularity
+from tasks.core.communities.node2vec import node2vec
+from tasks.core.communities.scan import scan
+from tasks.core.communities.spectral import spectral
 
 AUGMENTATIONS: Mapping[str, Augment] = {"none": none, "knn": knn, "codicil": codicil}
 SAMPLE, CHANGED = 600, 0.02

@@ -33,23 +33,23 @@ import indexmill
 from benchmarks.communities import AUGMENTATIONS, mean_of_members
 from benchmarks.lsh_retrieval import POOL, recalls
 from benchmarks.machine import describe_machine
-from indexmill.evaluate import Question, read_questions
+from indexmill.evaluate.recall import Question, read_questions
+from indexmill.families.community_tree.entities import gains
+from indexmill.families.community_tree.ranking import ranked
+from indexmill.families.community_tree.search import CommunityTree, CommunityTreeParameters, nodes_of
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
-from indexmill.retrieve.community_tree import CommunityTree, CommunityTreeParameters, nodes_of
-from indexmill.retrieve.community_tree_entities import gains
-from indexmill.retrieve.community_tree_ranking import ranked
 from indexmill.retrieve.fused import FusedParameters, combine
 from indexmill.retrieve.grid import SCALE
 from indexmill.retrieve.matrices import Sparse
 from indexmill.snapshot import Snapshot
-from tasks.chnsw import Level as Nodes
-from tasks.chnsw import build_chnsw
-from tasks.communities.graph import Graph, Labels, Weighted, graph_of
-from tasks.communities.leiden import leiden
-from tasks.communities.levels import Cluster, Level, Stops, levels_over
-from tasks.communities.measures import calinski_harabasz, cosine_to_centre
-from tasks.communities.spectral import spectral
+from tasks.core.communities.graph import Graph, Labels, Weighted, graph_of
+from tasks.core.communities.leiden import leiden
+from tasks.core.communities.levels import Cluster, Level, Stops, levels_over
+from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
+from tasks.core.communities.spectral import spectral
+from tasks.families.community_tree.chnsw import Level as Nodes
+from tasks.families.community_tree.chnsw import build_chnsw
 
 Rows = list[npt.NDArray[np.int64]]
 Start = npt.NDArray[np.int64] | None

@@ -37,7 +37,7 @@ import numpy as np
 
 import indexmill
 from benchmarks.machine import describe_machine
-from indexmill.evaluate import read_questions
+from indexmill.evaluate.recall import read_questions
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

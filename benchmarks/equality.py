@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe_machine
-from indexmill.folder import FolderReader
+from indexmill.store.folder import FolderReader
 
 
 def write_night(state: Path, night: int, folder: Path, documents: int, nights: int) -> Path:

@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from benchmarks.budgets import BY_TEXTS, BY_UNITS, Shown, batches, of_hits, ranked_texts, recalled
-from indexmill.evaluate import Question
+from indexmill.evaluate.recall import Question
+from indexmill.families.heterograph.nodes import SHOWN
+from indexmill.families.heterograph.retriever import HeterographReader
+from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.retrieve.base import Asked, PassageRetriever
-from indexmill.retrieve.heterograph import KINDS, Heterograph
-from indexmill.retrieve.heterograph_nodes import SHOWN
-from indexmill.retrieve.heterograph_reader import HeterographReader
 from indexmill.snapshot import Snapshot
-from tasks.heterograph.graph import graph_of_tables
+from tasks.families.heterograph.graph import graph_of_tables
 
 __all__ = ["Asking", "print_ablations", "print_depth", "print_settings"]
 

@@ -40,13 +40,13 @@ import zstandard
 from benchmarks.machine import describe_machine
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.recogniser import open_recogniser
-from indexmill.printable import one_line
+from indexmill.text.printable import one_line
 from schemas.config import SplitSettings
 from schemas.corpus import CorpusSettings
-from tasks.ingest import scan_process, spill, supervisor
-from tasks.ingest.sources import TEXT_KINDS, SourceFile, expand
-from tasks.recognise import recognise
-from tasks.split import split
+from tasks.stages.ingest import scan_process, spill, supervisor
+from tasks.stages.ingest.sources import TEXT_KINDS, SourceFile, expand
+from tasks.stages.recognise.rules import recognise
+from tasks.stages.split.split import split
 
 __all__ = ["Kind", "Measured", "measure", "report", "write"]
 

@@ -31,13 +31,13 @@ from itertools import pairwise
 import numpy as np
 
 import indexmill
-import tasks.segments
+import tasks.families.lsh_tree.segmentation
 from benchmarks.machine import describe_machine
-from tasks.hyperplanes import Hyperplanes
-from tasks.ingest.shards import id_hashes
-from tasks.lsh_axes import principal_axes
-from tasks.segments import segment
-from tasks.topics import TOPICS
+from tasks.core.shards import id_hashes
+from tasks.families.lsh_tree.axes import principal_axes
+from tasks.families.lsh_tree.hyperplanes import Hyperplanes
+from tasks.families.lsh_tree.segmentation import segment
+from tasks.families.lsh_tree.topics import TOPICS
 
 Rows = np.ndarray
 Way = Callable[[Rows], list[Rows]]
@@ -124,17 +124,17 @@ def _cohesion_below(segments: Sequence[Rows], sums: np.ndarray, held: np.ndarray
 
 
 def with_parts(way: Way, **parts: object) -> Way:
-    """The way with some functions of tasks.segments replaced."""
+    """The way with some functions of tasks.families.lsh_tree.segmentation replaced."""
 
     def changed(rows: Rows) -> list[Rows]:
-        kept = {name: getattr(tasks.segments, name) for name in parts}
+        kept = {name: getattr(tasks.families.lsh_tree.segmentation, name) for name in parts}
         try:
             for name, part in parts.items():
-                setattr(tasks.segments, name, part)
+                setattr(tasks.families.lsh_tree.segmentation, name, part)
             return way(rows)
         finally:
             for name, part in kept.items():
-                setattr(tasks.segments, name, part)
+                setattr(tasks.families.lsh_tree.segmentation, name, part)
 
     return changed
 

@@ -22,11 +22,11 @@ import numpy.typing as npt
 
 import indexmill
 from benchmarks.machine import describe_machine
-from indexmill.evaluate import Question, read_questions
+from indexmill.evaluate.recall import Question, read_questions
+from indexmill.families.lsh_tree.search import Tree, fitting
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
 from indexmill.retrieve.fused import FusedParameters, combine
-from indexmill.retrieve.lsh_tree import Tree, fitting
 from indexmill.snapshot import Snapshot
 
 Floats = npt.NDArray[np.floating]

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import describe_machine
-from tasks.hierarchy import Bounds, Layer, Nodes, layers_over
-from tasks.hyperplanes import Hyperplanes
+from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layers_over
+from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 
 DIMENSION = 384
 BOUNDS = Bounds(smallest=6, largest=12, layers=16)

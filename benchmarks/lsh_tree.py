@@ -37,19 +37,19 @@ import numpy as np
 import indexmill
 from benchmarks import lsh_cohesion
 from benchmarks.machine import describe_machine
-from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import IndexmillError
-from indexmill.evaluate import Question, read_questions
+from indexmill.evaluate.recall import Question, read_questions
 from indexmill.models.llm import Request
 from indexmill.snapshot import Snapshot
+from indexmill.store.canonical import canonical_json, digest_of
 from schemas.config import LlmSettings
-from tasks.embed import row_key
-from tasks.hierarchy import Bounds, Layer, Nodes, layer_over
-from tasks.hyperplanes import Hyperplanes
-from tasks.ingest.shards import estimate_tokens
+from tasks.core.shards import estimate_tokens
+from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
+from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.llm.prompts import prompt
-from tasks.split import embedded_text
-from tasks.summarise import Extractive, fingerprint, request
+from tasks.stages.embed.embed import row_key
+from tasks.stages.split.split import embedded_text
+from tasks.stages.write.summarise import Extractive, fingerprint, request
 
 TOKENS = 100
 SUMMARY = prompt("summary")

@@ -26,9 +26,9 @@ import numpy as np
 
 import indexmill
 from indexmill.command.misses import titles_of
-from indexmill.evaluate import Question, evaluate, read_questions
-from indexmill.retrieve.tri_graph import Retrieved, TriGraph
-from indexmill.retrieve.tri_graph_reader import open_tri_graph
+from indexmill.evaluate.recall import Question, evaluate, read_questions
+from indexmill.families.tri_graph.retriever import open_tri_graph
+from indexmill.families.tri_graph.search import Retrieved, TriGraph
 
 
 class Causes:

@@ -24,8 +24,8 @@ from typing import Any
 import indexmill
 from benchmarks.machine import describe_machine
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
-from indexmill.names import NameIndex
-from tasks.split import embedded_text
+from indexmill.text.names import NameIndex
+from tasks.stages.split.split import embedded_text
 
 Work = tuple[list[str], list[list[tuple[int, int]]], list[str]]
 

@@ -35,7 +35,7 @@ from benchmarks.machine import describe_machine
 from benchmarks.sets import SETS, Files, evidence_recall
 from indexmill.command.options import parameters_by_method
 from indexmill.errors import BadInput, IndexmillError
-from indexmill.evaluate import evaluate, read_questions
+from indexmill.evaluate.recall import evaluate, read_questions
 from indexmill.results import NO_EVIDENCE, QuestionResult, read_results, write_results
 from indexmill.retrieve.registry import METHODS
 from indexmill.snapshot import Snapshot

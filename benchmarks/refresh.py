@@ -32,11 +32,11 @@ from typing import Any
 import indexmill
 from benchmarks.equality import write_night
 from benchmarks.machine import describe_machine
-from indexmill.manifest import Manifest
-from indexmill.names import NameIndex
+from indexmill.store.manifest import Manifest
+from indexmill.text.names import NameIndex
 from storage import lineage
 from storage.folder import open_store
-from tasks.split import title_prefix
+from tasks.stages.split.split import title_prefix
 
 MEDIAN = 0.03
 """Of the full build's time: the most for the median night, and for one of few documents beside its share of text."""

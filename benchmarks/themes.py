@@ -32,9 +32,9 @@ import numpy as np
 
 import indexmill
 from benchmarks.machine import describe_machine
-from indexmill.evaluate import read_questions
+from indexmill.evaluate.recall import read_questions
+from indexmill.families.lsh_tree.search import fitting
 from indexmill.hits import Hit
-from indexmill.retrieve.lsh_tree import fitting
 from indexmill.snapshot import Snapshot
 
 BUDGETS = (500, 1000, 2000)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import indexmill
 from benchmarks.machine import describe_machine
-from indexmill.evaluate import read_questions
-from indexmill.retrieve.tri_graph_reader import open_tri_graph
+from indexmill.evaluate.recall import read_questions
+from indexmill.families.tri_graph.retriever import open_tri_graph
 
 BATCH = 256
 REACH = 60  # passages retrieved, so that ten distinct documents are among them

@@ -30,13 +30,13 @@ import numpy as np
 
 import indexmill
 from benchmarks.machine import describe_machine
-from indexmill.answer.kept_sentences import KeptSentences
-from indexmill.evaluate import Question, read_questions
+from indexmill.evaluate.recall import Question, read_questions
+from indexmill.families.zoom_graph.answering import KeptSentences
+from indexmill.families.zoom_graph.retriever import open_zoom_graph
+from indexmill.families.zoom_graph.search import ZoomGraph
 from indexmill.retrieve.grid import UNIT, on_grid
-from indexmill.retrieve.zoom_graph import ZoomGraph
-from indexmill.retrieve.zoom_graph_reader import open_zoom_graph
 from indexmill.snapshot import Snapshot
-from tasks.zoom_links import LinkSettings, chosen_links, find_candidates
+from tasks.families.zoom_graph.links import LinkSettings, chosen_links, find_candidates
 
 REACH = 10
 

@@ -24,7 +24,7 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from tasks.build import NEEDS
+from tasks.pipeline.build import NEEDS
 
 __all__ = ["show_flow"]
 

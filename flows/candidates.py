@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from flows.operation import operation
 from indexmill.errors import BadInput, LeaseLost, SnapshotNotFound
-from indexmill.layout import blob_path
-from indexmill.manifest import Manifest, Ref
+from indexmill.store.layout import blob_path
+from indexmill.store.manifest import Manifest, Ref
 from storage import holds, refs, runs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore

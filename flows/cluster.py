@@ -37,10 +37,10 @@ from flows.scratch import scratch_folder
 from indexmill.errors import BadInput, IndexmillError
 from indexmill.models.headway import Listener
 from schemas.config import LlmSettings
-from tasks.environment import code_digest, environment_fingerprint
-from tasks.executor import Call, Failed, StoppedError, WorkerDied
+from tasks.core.environment import code_digest, environment_fingerprint
+from tasks.core.executor import Call, Failed, StoppedError, WorkerDied
+from tasks.core.process_environment import worker_environment
 from tasks.llm.quota import Limits, RunQuota
-from tasks.process_environment import worker_environment
 
 __all__ = ["DaskExecutor", "open_cluster"]
 

@@ -25,10 +25,10 @@ from prefect.states import Completed, Failed
 
 from flows.progress import Lines
 from flows.run import Outcome, build_under_prefect
-from indexmill.counted import counted
 from indexmill.errors import IndexmillError
+from indexmill.text.counted import counted
 from schemas.config import load_configuration
-from tasks.backfill import Waves
+from tasks.pipeline.backfill import Waves
 
 __all__ = ["backfill", "refresh"]
 

@@ -15,21 +15,21 @@ from pydantic import JsonValue
 
 import indexmill
 from flows.operation import recorded
-from indexmill.counted import counted
 from indexmill.errors import BadInput, DiskFull, FamilyNotFound, SnapshotNotFound, StoreNotWritable
-from indexmill.handover import graphml, graphrag
-from indexmill.handover.entity_graph import check_extraction
-from indexmill.handover.heterograph import heterograph
-from indexmill.layout import blob_path
-from indexmill.manifest import Manifest, Ref
+from indexmill.export import graphml, graphrag
+from indexmill.export.entity_graph import check_extraction
+from indexmill.families.heterograph.graphml import heterograph
 from indexmill.snapshot import Snapshot
+from indexmill.store.layout import blob_path
+from indexmill.store.manifest import Manifest, Ref
+from indexmill.text.counted import counted
 from storage import exports, refs, runs
 from storage.clock import Clock, timestamp
 from storage.faults import fault_point
 from storage.folder import FolderStore, sync_folder
 from storage.processes import alive, this_user
 from storage.publish import check_whole
-from tasks.report import Progress
+from tasks.core.report import Progress
 
 __all__ = ["FORMS", "PARTIAL", "Exported", "export_snapshot", "sweep_partial"]
 

@@ -21,9 +21,9 @@ from indexmill.errors import IndexmillError
 from schemas.config import Configuration, LlmSettings
 from storage import runs
 from storage.folder import open_store
-from tasks.ingest import scan_process
-from tasks.ingest.sources import digest_of_files, find, is_quick
-from tasks.process_environment import secret_variables
+from tasks.core.process_environment import secret_variables
+from tasks.stages.ingest import scan_process
+from tasks.stages.ingest.sources import digest_of_files, find, is_quick
 
 __all__ = ["running", "start", "start_where_work_is_expected"]
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 
-from tasks.build import Build
+from tasks.pipeline.build import Build
 
 __all__ = ["Interrupt", "stoppable"]
 

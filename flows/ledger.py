@@ -24,9 +24,9 @@ import pyarrow as pa
 
 from flows.export import PARTIAL, sweep_partial
 from flows.operation import operation, recorded
-from indexmill.counted import counted
 from indexmill.errors import BadInput, CorruptBlob, DiskFull, StoreNotWritable, UnsupportedFormat
-from indexmill.layout import ledger_prefixes
+from indexmill.store.layout import ledger_prefixes
+from indexmill.text.counted import counted
 from schemas.tables import QUARANTINE
 from storage import exports, ledger, refusals, runs, tombstones
 from storage.clock import Clock, timestamp
@@ -34,7 +34,7 @@ from storage.folder import FolderStore, sync_folder
 from storage.ledger import LONGEST, LedgerEntry
 from storage.processes import this_user
 from storage.tombstones import Forgotten, document_digest
-from tasks.report import Progress
+from tasks.core.report import Progress
 
 __all__ = ["HandedOver", "TakenIn", "export_ledger", "import_ledger"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.quota import HereQuota, begin, forget
 from schemas.config import LlmSettings
-from tasks.executor import Call, InlineExecutor, StoppedError
+from tasks.core.executor import Call, InlineExecutor, StoppedError
 from tasks.llm.quota import Limits, RunQuota
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class OnDemand:
         self._expecting.start()
 
     def run(self, calls: Iterable[Call], **options: Any) -> Iterator[tuple[Call, Any]]:
-        """Run the calls where they belong; see `tasks.executor.Executor`."""
+        """Run the calls where they belong; see `tasks.core.executor.Executor`."""
         wanted = list(calls)
         if not wanted:
             return

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from indexmill.errors import DiskFull, IndexmillError, StoreError, VersionWithdrawn
-from indexmill.free_space import temporary_folder
 from indexmill.models.secrets import redacted
+from indexmill.store.free_space import temporary_folder
 from storage import refs, reserve, runs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore

@@ -14,14 +14,14 @@ from flows.interrupt import stoppable
 from flows.processes import ProcessExecutor
 from flows.run import parent_of
 from flows.scratch import scratch_folder
-from indexmill.canonical import canonical_json
 from indexmill.errors import BadInput, CorruptBlob, DiskFull, StoreNotWritable
+from indexmill.store.canonical import canonical_json
 from schemas.config import Configuration
 from storage import runs
 from storage.overlay import OverlayStore, overlay_of
-from tasks.plan import Plan
-from tasks.planner import Planner
-from tasks.report import Progress
+from tasks.core.report import Progress
+from tasks.pipeline.plan.plan import Plan
+from tasks.pipeline.plan.planner import Planner
 
 __all__ = ["make_plan", "read_plan", "write_plan"]
 

@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import Any, Self
 
-from tasks.executor import Call, Failed, InlineExecutor, StoppedError, WorkerDied
+from tasks.core.executor import Call, Failed, InlineExecutor, StoppedError, WorkerDied
 from tasks.llm.quota import Limits, RunQuota
 
 __all__ = ["ProcessExecutor"]

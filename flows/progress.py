@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TextIO
 
-from indexmill.printable import one_line
+from indexmill.text.printable import one_line
 
 __all__ = ["Lines", "TerminalBars"]
 

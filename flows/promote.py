@@ -10,9 +10,9 @@ from pydantic import JsonValue
 
 from flows.operation import recorded
 from indexmill.errors import BadInput, SnapshotNotFound
-from indexmill.folder import FolderReader
-from indexmill.layout import blob_path
-from indexmill.manifest import Manifest
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import blob_path
+from indexmill.store.manifest import Manifest
 from storage import refs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore

@@ -23,7 +23,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from flows.quota import AT_WORK, SharedQuota, begin, forget
 from flows.quota_line import Line, name_of
 from indexmill.errors import BadInput, IndexmillError
-from tasks.environment import code_digest
+from tasks.core.environment import code_digest
 from tasks.llm.quota import Limits, LocalQuota, Quota, Spent
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from pydantic import JsonValue
 
 from flows.operation import operation
 from indexmill.command.versions import version_of
-from indexmill.folder import FolderReader
+from indexmill.store.folder import FolderReader
 from storage import refs, runs
 from storage.clock import Clock
 from storage.copies import Copy
 from storage.folder import open_store
 from storage.lease import acquire
 from storage.repair import Finding, damaged_blobs, needs, repair_blobs, repair_records, repair_store_file
-from tasks.report import Progress
+from tasks.core.report import Progress
 
 __all__ = ["Repaired", "repair"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from flows.operation import operation
 from indexmill.errors import SnapshotNotFound
-from indexmill.layout import blob_path
-from indexmill.manifest import Hold, Manifest
+from indexmill.store.layout import blob_path
+from indexmill.store.manifest import Hold, Manifest
 from storage import holds, refs
 from storage.clock import Clock, timestamp
 from storage.folder import FolderStore

@@ -17,10 +17,10 @@ from flows.on_demand import OnDemand
 from flows.operation import Operation, operation
 from flows.shown import Shown
 from flows.stages import Stages
-from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob, GateRefused
-from indexmill.manifest import Manifest, Ref
 from indexmill.models.openai_llm import open_llm
+from indexmill.store.canonical import digest_of
+from indexmill.store.manifest import Manifest, Ref
 from schemas.config import Configuration
 from storage import holds, lineage, refs, runs
 from storage.clock import Clock, timestamp
@@ -29,14 +29,14 @@ from storage.lease import Lease
 from storage.lineage import Lineage
 from storage.protocol import Store
 from storage.publish import publish
-from tasks.backfill import Waves, backfill
-from tasks.build import NEEDS, Build
-from tasks.executor import Executor, InlineExecutor
-from tasks.gates import refuse_quality
-from tasks.isolate import DocumentsFailed
-from tasks.maker import Parent
-from tasks.plan import Approved
-from tasks.report import Progress
+from tasks.core.executor import Executor, InlineExecutor
+from tasks.core.isolate import DocumentsFailed
+from tasks.core.part_runner import Parent
+from tasks.core.report import Progress
+from tasks.pipeline.backfill import Waves, backfill
+from tasks.pipeline.build import NEEDS, Build
+from tasks.pipeline.gates import refuse_quality
+from tasks.pipeline.plan.plan import Approved
 
 __all__ = [
     "Outcome",

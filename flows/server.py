@@ -25,7 +25,7 @@ from typing import Any
 from flows.scratch import scratch_folder
 from indexmill.errors import IndexmillError
 from schemas.config import LlmSettings
-from tasks.process_environment import secret_variables, without
+from tasks.core.process_environment import secret_variables, without
 
 __all__ = ["PrefectServer", "private_prefect"]
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from flows.server import PrefectServer
-from tasks.report import Progress
+from tasks.core.report import Progress
 
 __all__ = ["Shown"]
 

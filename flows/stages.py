@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import MappingProxyType
 
-from tasks.build import Build
-from tasks.executor import StoppedError
+from tasks.core.executor import StoppedError
+from tasks.pipeline.build import Build
 
 __all__ = ["Stages"]
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from indexmill.folder import FolderReader
-from indexmill.layout import batch_name
-from indexmill.manifest import Hold, Ref
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import batch_name
+from indexmill.store.manifest import Hold, Ref
 from storage import batches, holds, lease, refs, runs
 from storage.clock import from_timestamp
 from storage.folder import FolderStore

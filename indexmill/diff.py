@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import indexmill
-from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import SnapshotNotFound
-from indexmill.folder import FolderReader
-from indexmill.manifest import Artifact, Manifest, Ref
 from indexmill.snapshot import Snapshot
-from indexmill.tables import read_table
+from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.folder import FolderReader
+from indexmill.store.manifest import Artifact, Manifest, Ref
+from indexmill.store.tables import read_table
 
 __all__ = ["Difference", "Documents", "Entities", "Sizes", "compare", "diff"]
 

@@ -27,7 +27,7 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
-from indexmill.free_space import free_space
+from indexmill.store.free_space import free_space
 
 __all__ = [
     "BadInput",

@@ -20,7 +20,6 @@ import numpy.typing as npt
 from indexmill.errors import BadInput, CorruptBlob, IndexmillError, NotFound, SnapshotNotFound, StoreError
 from indexmill.forks import LOADING, Lock
 from indexmill.hits import Hit
-from indexmill.manifest import Artifact, Manifest, Ref
 from indexmill.retrieve.base import (
     Allowed,
     Asked,
@@ -32,25 +31,26 @@ from indexmill.retrieve.base import (
     check_vectors,
 )
 from indexmill.retrieve.rerank import check_depth, reranked
+from indexmill.store.manifest import Artifact, Manifest, Ref
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from indexmill.answer.base import Answer
-    from indexmill.filters import Where
-    from indexmill.folder import FolderReader
-    from indexmill.helpers import Helpers
+    from indexmill.families.bm25.retriever import TermIndex
+    from indexmill.families.community_tree.nodes import Communities
+    from indexmill.families.heterograph.nodes import HeterographNodes
+    from indexmill.families.lsh_tree.summaries import Summaries
     from indexmill.models.embedder import Embedder
     from indexmill.models.llm import LLM
     from indexmill.models.reranker import Reranker
-    from indexmill.name_filter import NameFilter
-    from indexmill.packs import Pack
-    from indexmill.retrieve.bm25 import TermIndex
-    from indexmill.retrieve.communities import Communities
-    from indexmill.retrieve.heterograph_nodes import HeterographNodes
+    from indexmill.retrieve.filters import Where
     from indexmill.retrieve.passage_vectors import PassageVectors
     from indexmill.retrieve.passages import Passages
-    from indexmill.retrieve.summaries import Summaries
+    from indexmill.retrieve.worker_pool import Helpers
+    from indexmill.store.folder import FolderReader
+    from indexmill.store.packs import Pack
+    from indexmill.text.name_filter import NameFilter
 
 __all__ = ["Blobs", "Snapshot", "open_candidate", "open_manifest", "open_snapshot"]
 
@@ -136,11 +136,10 @@ class Snapshot:
 
         method: the best that the snapshot holds by default. explain: False saves the time of making explanations.
         where: which documents take part, by their metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
-        see ``indexmill.filters``. It changes neither the scores nor the order of those that do. parameters: settings of
-        the method in place of the snapshot's, such as ``{"damping": 0.85}`` of tri_graph; of a method that fused
-        combines, ``{"tri_graph.damping": 0.85}``. rerank: what orders the passages
-        among the first ``rerank_depth`` hits anew, such as ``indexmill.open_reranker`` returns: see
-        ``indexmill.retrieve.rerank``.
+        see ``indexmill.retrieve.filters``. It changes neither the scores nor the order of those that do. parameters:
+        settings of the method in place of the snapshot's, such as ``{"damping": 0.85}`` of tri_graph; of a method that
+        fused combines, ``{"tri_graph.damping": 0.85}``. rerank: what orders the passages among the first
+        ``rerank_depth`` hits anew, such as ``indexmill.open_reranker`` returns: see ``indexmill.retrieve.rerank``.
         Raises BadInput for a k below 1, a question that is no text or has more than 16,384 characters, a filter that is
         malformed or names a field that no document has, or a parameter that the method does not take, FamilyNotFound
         for a method that the snapshot does not hold, ModelUnavailable where the encoder cannot be opened here,
@@ -349,7 +348,7 @@ class Snapshot:
 
     def encoder(self) -> Embedder:
         """The encoder of questions; raises ModelUnavailable where it cannot be opened here."""
-        from indexmill.encoder import open_encoder
+        from indexmill.retrieve.encoder import open_encoder
 
         return self._once("encoder", lambda: open_encoder(self))
 
@@ -363,7 +362,7 @@ class Snapshot:
 
     def _allowed(self, where: Where) -> Allowed | None:
         """The passages of the documents that a filter holds for; None for all."""
-        from indexmill.filters import Filter
+        from indexmill.retrieve.filters import Filter
         from indexmill.retrieve.masks import Masks
 
         masks, chosen = self._once("masks", lambda: Masks(self)), Filter.of(where)
@@ -392,7 +391,7 @@ class Snapshot:
         with LOADING:
             import pyarrow as pa
 
-            from indexmill.tables import read_table
+            from indexmill.store.tables import read_table
 
         shards = [shard for shard in self.shards(name) if shard.kind == "table"]
         if not shards:
@@ -409,8 +408,8 @@ class Snapshot:
 
     def _open_arrays(self, artifact: Artifact) -> Pack:
         """The arrays of an artifact; raises CorruptBlob where they are not what its name and the manifest say."""
-        from indexmill.pack_checks import Sizes, check_arrays
-        from indexmill.packs import open_pack
+        from indexmill.store.pack_checks import Sizes, check_arrays
+        from indexmill.store.packs import open_pack
 
         path = self.file(artifact.name)
         pack = open_pack(path)
@@ -458,14 +457,14 @@ class Snapshot:
     @property
     def term_index(self) -> TermIndex:
         """What finds the passages by their words; raises CorruptBlob where the arrays of bm25 do not fit them."""
-        from indexmill.retrieve.bm25 import open_term_index
+        from indexmill.families.bm25.retriever import open_term_index
 
         return self._once("term index", lambda: open_term_index(self))
 
     @property
     def summaries(self) -> Summaries:
         """The summaries of lsh_tree by their row in all tables of them; raises FamilyNotFound where there are none."""
-        from indexmill.retrieve.summaries import Summaries
+        from indexmill.families.lsh_tree.summaries import Summaries
 
         return self._once("summaries", lambda: Summaries(self))
 
@@ -475,7 +474,7 @@ class Snapshot:
 
         Raises FamilyNotFound where there are none, CorruptBlob where tree, index and tables do not fit each other.
         """
-        from indexmill.retrieve.communities import Communities
+        from indexmill.families.community_tree.nodes import Communities
 
         return self._once("communities", lambda: Communities(self))
 
@@ -485,13 +484,13 @@ class Snapshot:
 
         Raises FamilyNotFound where there is none, CorruptBlob where its arrays and tables do not fit each other.
         """
-        from indexmill.retrieve.heterograph_nodes import HeterographNodes
+        from indexmill.families.heterograph.nodes import HeterographNodes
 
         return self._once("heterograph", lambda: HeterographNodes(self))
 
     def name_filter(self) -> NameFilter | None:
         """What tells most texts that name no entity from names; None where it would take long to make."""
-        from indexmill.name_filter import open_name_filter
+        from indexmill.text.name_filter import open_name_filter
 
         (found,) = self._once("name filter", lambda: (open_name_filter(self),))
         return found
@@ -546,9 +545,9 @@ def open_snapshot(
     manifest: str | None = None,
 ) -> Snapshot:
     """Open a snapshot: see ``indexmill.open``."""
-    from indexmill.exported import ExportedFolder, is_exported
-    from indexmill.folder import FolderReader
-    from indexmill.layout import is_digest
+    from indexmill.store.exported import ExportedFolder, is_exported
+    from indexmill.store.folder import FolderReader
+    from indexmill.store.layout import is_digest
 
     if version is not None and alias is not None:
         raise BadInput(f"version={version} and alias={alias!r} are given; expected one of them at most")
@@ -577,14 +576,14 @@ def open_snapshot(
 
 def open_candidate(path: str | os.PathLike[str], run: str, processes: int = 1) -> Snapshot:
     """Open what a gate kept a run from publishing; raises SnapshotNotFound where there is no such run or candidate."""
-    from indexmill.folder import FolderReader
+    from indexmill.store.folder import FolderReader
 
     return open_manifest(path, FolderReader(path).candidate(run), processes)
 
 
 def open_manifest(path: str | os.PathLike[str], manifest: str, processes: int = 1) -> Snapshot:
     """Open the snapshot of a store whose manifest has this digest, whether or not a version publishes it."""
-    from indexmill.folder import FolderReader
+    from indexmill.store.folder import FolderReader
 
     store, where = FolderReader(path), Path(path)
     found = store.manifest(manifest)
@@ -595,7 +594,7 @@ def _helpers(processes: int, opening: Callable[..., Snapshot], where: Path, *whi
     """What answers batches in place of this process; None for one process, which is this one."""
     if processes == 1:
         return None
-    from indexmill.helpers import Helpers
+    from indexmill.retrieve.worker_pool import Helpers
 
     return Helpers(partial(opening, where.absolute(), *which), processes)
 

@@ -32,17 +32,17 @@ from pydantic import (
 
 from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
 from indexmill.errors import ConfigurationError
+from indexmill.families.bm25.retriever import Bm25Parameters
+from indexmill.families.community_tree.search import CommunityTreeParameters
+from indexmill.families.heterograph.search import HeterographParameters
+from indexmill.families.lsh_tree.search import LshTreeParameters
+from indexmill.families.tri_graph.search import TriGraphParameters
+from indexmill.families.zoom_graph.search import ZoomGraphParameters
 from indexmill.mistakes import WrongSettings, found, mistakes, unknown
 from indexmill.models.secrets import redacted
-from indexmill.retrieve.bm25 import Bm25Parameters
-from indexmill.retrieve.community_tree import CommunityTreeParameters
 from indexmill.retrieve.dense import DenseParameters
 from indexmill.retrieve.fused import FusedParameters
-from indexmill.retrieve.heterograph import HeterographParameters
-from indexmill.retrieve.lsh_tree import LshTreeParameters
 from indexmill.retrieve.registry import METHODS
-from indexmill.retrieve.tri_graph import TriGraphParameters
-from indexmill.retrieve.zoom_graph import ZoomGraphParameters
 from schemas.corpus import CorpusSettings, as_tuple
 
 __all__ = [

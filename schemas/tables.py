@@ -105,7 +105,7 @@ PLAIN = _schema(
     headings=pa.list_(pa.string()),  # above each passage, those of higher levels first; may be empty
     targets=pa.list_(pa.string()),  # the words in the targets of each passage's links
 )
-"""Of the documents that are written in markup alone, in their order: see tasks.markup."""
+"""Of the documents that are written in markup alone, in their order: see tasks.text.markup."""
 
 STAND_INS = _schema(document_id=pa.string())  # of which something else stands in for what a model was to find
 
@@ -154,7 +154,7 @@ SURFACES = _schema(entity_id=pa.string(), surface=pa.string(), mentions=pa.int64
 LSH_SEGMENTS = _schema(
     node_id=pa.string(),
     child_id=pa.string(),  # of a passage or, above the first layer, of a node
-    child_digest=pa.string(),  # of the child's text: see tasks.embed.row_key, 32 hex digits
+    child_digest=pa.string(),  # of the child's text: see tasks.stages.embed.embed.row_key, 32 hex digits
     shard=pa.string(),  # where the child's text lies
 )
 """Ordered by (node_id, child_id)."""
@@ -200,8 +200,8 @@ DESCRIBED = _schema(
     surface=pa.string(),  # how it is shown
     type=pa.string(),  # the most frequent one, the smallest of equals; may be empty
     description=pa.string(),  # what all passages say of it, put together; may be empty
-    tokens=pa.int32(),  # of the text that is embedded: see tasks.describe.entity_text
-    digest=pa.string(),  # of that text: see tasks.embed.row_key, 32 hex digits
+    tokens=pa.int32(),  # of the text that is embedded: see tasks.stages.resolve.describe.entity_text
+    digest=pa.string(),  # of that text: see tasks.stages.embed.embed.row_key, 32 hex digits
     pieces=pa.int32(),  # distinct descriptions that it was put together from
     passages=pa.int32(),  # that it was extracted from
     stand_in=pa.bool_(),  # the pieces joined since the model gave no description
@@ -223,7 +223,7 @@ SAME_AS = _schema(
     entity_id=pa.string(),
     other_id=pa.string(),  # the greater id
     cosine=pa.float32(),  # of the vectors of the two names
-    likeness=pa.float32(),  # of their letters, 0 to 1: see tasks.same_as
+    likeness=pa.float32(),  # of their letters, 0 to 1: see tasks.stages.resolve.same_as
 )
 """Entities whose names are nearly the same, ordered by (entity_id, other_id)."""
 
@@ -268,14 +268,14 @@ COMMUNITY_SOURCES = _schema(
 
 HETERO_NODES = _schema(
     node_id=pa.string(),
-    kind=pa.string(),  # one of indexmill.retrieve.heterograph.KINDS
+    kind=pa.string(),  # one of indexmill.families.heterograph.search.KINDS
 )
 """Ordered by kind, in the order of KINDS, then node_id; no id twice."""
 
 HETERO_EDGES = _schema(
     source=pa.string(),  # node_id
     target=pa.string(),  # node_id
-    kind=pa.string(),  # one of tasks.heterograph.graph.ENDS, which says what its ends may be
+    kind=pa.string(),  # one of tasks.families.heterograph.graph.ENDS, which says what its ends may be
     weight=pa.float32(),  # 1
 )
 """Ordered by kind, in the order of ENDS, then by their ends in the order of nodes; no two nodes are linked twice."""
@@ -294,7 +294,7 @@ HETERO_ATTRIBUTES = _schema(
     entity_id=pa.string(),
     text=pa.string(),
     tokens=pa.int32(),  # of the text, special tokens included
-    digest=pa.string(),  # of the text: see tasks.embed.row_key, 32 hex digits
+    digest=pa.string(),  # of the text: see tasks.stages.embed.embed.row_key, 32 hex digits
     made_of=pa.string(),  # of all that the attribute is made of: what has the same is not made again
     stand_in=pa.bool_(),  # made of the texts' own sentences since the model gave none
 )
@@ -320,7 +320,7 @@ HETERO_READ = _schema(
     owner=pa.string(),  # entity_id, or community_id
     node_id=pa.string(),
     kind=pa.string(),  # of the node
-    digest=pa.string(),  # of the node's text: see tasks.embed.row_key, 32 hex digits
+    digest=pa.string(),  # of the node's text: see tasks.stages.embed.embed.row_key, 32 hex digits
     text=pa.string(),
 )
 """The nodes that a text is made of, ordered by owner, then by kind in the order of KINDS and node_id."""
@@ -345,7 +345,7 @@ QUARANTINE = _schema(
     file=pa.string(),  # the corpus file
     line=pa.int64(),  # 1 is the first; a row number for Parquet; null for a whole file
     document_id=pa.string(),
-    reason=pa.string(),  # a short word: see tasks.ingest
+    reason=pa.string(),  # a short word: see tasks.stages.ingest
     detail=pa.string(),  # what was found and what was expected
 )
 

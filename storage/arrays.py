@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from indexmill.packs import write_pack
+from indexmill.store.packs import write_pack
 from storage.protocol import Store
 from storage.writing import writing_to_store
 

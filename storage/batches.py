@@ -22,11 +22,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
-from indexmill.canonical import canonical_json, digest_of
-from indexmill.counted import counted
 from indexmill.errors import NotFound
-from indexmill.layout import batch_name, batch_prefix
-from indexmill.manifest import Digest, Record, Timestamp, Word
+from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.layout import batch_name, batch_prefix
+from indexmill.store.manifest import Digest, Record, Timestamp, Word
+from indexmill.text.counted import counted
 from storage.protocol import Store
 
 __all__ = [

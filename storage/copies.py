@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from indexmill.errors import BadInput, CorruptBlob, StoreError
-from indexmill.exported import MANIFEST_FILE, ExportedFolder, is_exported
-from indexmill.folder import check_store, read_name
-from indexmill.layout import (
+from indexmill.store.exported import MANIFEST_FILE, ExportedFolder, is_exported
+from indexmill.store.folder import check_store, read_name
+from indexmill.store.layout import (
     BRANCH,
     STORE_FILE,
     alias_prefix,
@@ -27,7 +27,7 @@ from indexmill.layout import (
     run_name,
     tombstone_prefix,
 )
-from indexmill.manifest import Alias, Hold, Record, Ref, Removal
+from indexmill.store.manifest import Alias, Hold, Record, Ref, Removal
 from storage.exports import Export
 
 __all__ = ["Copy", "open_copy", "read_record", "record_names"]

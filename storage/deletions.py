@@ -55,8 +55,8 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob, LeaseLost, NotFound, StoreError
-from indexmill.layout import aside_name, aside_prefix, blob_path, removing_name, removing_prefix
-from indexmill.manifest import Name, Record, Timestamp, Word
+from indexmill.store.layout import aside_name, aside_prefix, blob_path, removing_name, removing_prefix
+from indexmill.store.manifest import Name, Record, Timestamp, Word
 from storage import refs
 from storage.clock import Clock, timestamp
 from storage.lease import Lease, at_work

@@ -21,12 +21,12 @@ import pyarrow as pa
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob
-from indexmill.exported import MANIFEST_FILE, exported_name
-from indexmill.folder import BLOB_ADVICE
-from indexmill.layout import blob_path, export_name, export_prefix, number_of
-from indexmill.manifest import Artifact, Digest, Manifest, Record, Timestamp, Word
-from indexmill.regular_files import open_regular
-from indexmill.tables import ROWS_PER_GROUP
+from indexmill.store.exported import MANIFEST_FILE, exported_name
+from indexmill.store.folder import BLOB_ADVICE
+from indexmill.store.layout import blob_path, export_name, export_prefix, number_of
+from indexmill.store.manifest import Artifact, Digest, Manifest, Record, Timestamp, Word
+from indexmill.store.regular_files import open_regular
+from indexmill.store.tables import ROWS_PER_GROUP
 from storage.faults import fault_point, write_all
 from storage.folder import FolderStore, sync_folder
 from storage.protocol import Store
@@ -93,7 +93,7 @@ def _newest(store: Store) -> int:
 
 
 def lay_out(store: FolderStore, manifest: Manifest, folder: Path, copied: Callable[[Artifact], None]) -> None:
-    """Copy a snapshot into an empty folder as `indexmill.exported` reads it, and sync it.
+    """Copy a snapshot into an empty folder as `indexmill.store.exported` reads it, and sync it.
 
     The manifest comes last. `copied` is told of every artifact. Raises CorruptBlob for a blob whose bytes are not those
     of its digest, DiskFull where the folder has no space, StoreNotWritable where it has no permission.

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import (
     ConfigurationError,
     CorruptBlob,
@@ -27,8 +26,9 @@ from indexmill.errors import (
     StoreError,
     StoreNotWritable,
 )
-from indexmill.folder import blob_bytes, check_store, hash_file, read_name, verified_again, verified_blob
-from indexmill.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name, removal_prefix
+from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.folder import blob_bytes, check_store, hash_file, read_name, verified_again, verified_blob
+from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_path, check_name, removal_prefix
 from storage import reserve
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process

@@ -28,8 +28,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from indexmill.errors import CorruptBlob, NotFound, StoreError
-from indexmill.layout import batch_prefix, blob_path, is_digest, lease_prefix, run_prefix
-from indexmill.manifest import Manifest, Ref, Removal
+from indexmill.store.layout import batch_prefix, blob_path, is_digest, lease_prefix, run_prefix
+from indexmill.store.manifest import Manifest, Ref, Removal
 from storage import deletions, lineage, refs, runs
 from storage.clock import Clock, from_timestamp, timestamp
 from storage.deletions import Since

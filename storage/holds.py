@@ -9,8 +9,8 @@ their time.
 from __future__ import annotations
 
 from indexmill.errors import CorruptBlob, GateRefused
-from indexmill.layout import hold_name, hold_prefix, number_of
-from indexmill.manifest import Hold
+from indexmill.store.layout import hold_name, hold_prefix, number_of
+from indexmill.store.manifest import Hold
 from storage import refs
 from storage.protocol import Store
 

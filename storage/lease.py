@@ -22,8 +22,8 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob, IndexmillError, LeaseLost, NotFound, StoreError
-from indexmill.layout import lease_name, lease_prefix, number_of, release_name, renewal_name
-from indexmill.manifest import Record, Timestamp, Word
+from indexmill.store.layout import lease_name, lease_prefix, number_of, release_name, renewal_name
+from indexmill.store.manifest import Record, Timestamp, Word
 from storage.clock import Clock, from_timestamp, timestamp
 from storage.processes import Process, alive, this_process
 from storage.protocol import Names, Store

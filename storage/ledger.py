@@ -16,11 +16,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from indexmill.canonical import canonical_json, digest_of, strict_json
 from indexmill.errors import CorruptBlob, NotFound, UnsupportedFormat
-from indexmill.layout import ledger_name, ledger_prefixes
-from indexmill.manifest import Digest, Record, Timestamp, Word
 from indexmill.models.llm import key_of
+from indexmill.store.canonical import canonical_json, digest_of, strict_json
+from indexmill.store.layout import ledger_name, ledger_prefixes
+from indexmill.store.manifest import Digest, Record, Timestamp, Word
 from storage.protocol import Store
 
 __all__ = ["LONGEST", "Answers", "Id", "LedgerEntry", "Signed", "find", "key_of", "record", "scan", "stats"]

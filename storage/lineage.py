@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from indexmill.layout import blob_path
-from indexmill.manifest import Digest, Record, Word
+from indexmill.store.layout import blob_path
+from indexmill.store.manifest import Digest, Record, Word
 from storage.protocol import Store
 from storage.receipts import Receipt, overlap
 

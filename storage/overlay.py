@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound
-from indexmill.folder import hash_file, read_name
-from indexmill.layout import TEMPORARY, blob_path, check_name
+from indexmill.store.canonical import digest_of
+from indexmill.store.folder import hash_file, read_name
+from indexmill.store.layout import TEMPORARY, blob_path, check_name
 from storage.folder import FolderStore, check_free, link, open_store
 from storage.protocol import Kept, Names, Store
 from storage.writing import writing_to_store

@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 
 from indexmill.errors import CorruptBlob
-from indexmill.layout import poison_name, poison_prefix
-from indexmill.manifest import Digest, Record, Word
+from indexmill.store.layout import poison_name, poison_prefix
+from indexmill.store.manifest import Digest, Record, Word
 from storage.protocol import Store
 
 __all__ = ["Poison", "known", "record"]

@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 
-from indexmill.manifest import Record
+from indexmill.store.manifest import Record
 
 __all__ = ["Process", "alive", "same_boot", "this_process", "this_user"]
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from indexmill.canonical import canonical_json
-from indexmill.layout import ledger_name, refusal_name
+from indexmill.store.canonical import canonical_json
+from indexmill.store.layout import ledger_name, refusal_name
 from storage import ledger, refusals
 from storage.protocol import Store
 from storage.tombstones import document_digest

@@ -14,12 +14,12 @@ from typing import Literal
 import pyarrow.parquet as pq
 from pydantic import JsonValue
 
-from indexmill.counted import byte_size
 from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, StoreError, VersionWithdrawn
-from indexmill.layout import BRANCH, blob_path
-from indexmill.manifest import Artifact, Manifest, Ref, Removal, describe_table
-from indexmill.packs import open_pack
-from indexmill.regular_files import MANIFEST_BYTES
+from indexmill.store.layout import BRANCH, blob_path
+from indexmill.store.manifest import Artifact, Manifest, Ref, Removal, describe_table
+from indexmill.store.packs import open_pack
+from indexmill.store.regular_files import MANIFEST_BYTES
+from indexmill.text.counted import byte_size
 from storage import deletions, lineage, refs
 from storage.lease import Lease
 from storage.protocol import Store

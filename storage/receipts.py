@@ -15,8 +15,8 @@ from typing import Annotated
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob, NotFound
-from indexmill.layout import attempt_name, receipt_name, receipt_prefix
-from indexmill.manifest import Digest, Record, Word
+from indexmill.store.layout import attempt_name, receipt_name, receipt_prefix
+from indexmill.store.manifest import Digest, Record, Word
 from storage.protocol import Store
 
 __all__ = ["Receipt", "candidates", "find", "find_attempt", "find_incomplete", "overlap", "record", "replace", "scan"]

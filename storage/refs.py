@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from indexmill.errors import CorruptBlob, LeaseLost, NotFound, SnapshotNotFound, StoreError
-from indexmill.layout import (
+from indexmill.store.layout import (
     BRANCH,
     alias_name,
     alias_prefix,
@@ -19,7 +19,7 @@ from indexmill.layout import (
     removal_name,
     removal_prefix,
 )
-from indexmill.manifest import Alias, Ref, Removal
+from indexmill.store.manifest import Alias, Ref, Removal
 from storage.protocol import Store
 
 __all__ = [

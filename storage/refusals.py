@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from indexmill.errors import CorruptBlob, NotFound
-from indexmill.layout import refusal_name, refusal_prefix
-from indexmill.manifest import Digest, Timestamp, Word
+from indexmill.store.layout import refusal_name, refusal_prefix
+from indexmill.store.manifest import Digest, Timestamp, Word
 from storage.ledger import Id, Signed
 from storage.protocol import Store
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError
-from indexmill.folder import check_store, hash_file, verified_blob
-from indexmill.layout import BRANCH, STORE_FILE, blob_path, number_of, ref_prefix, removal_name
-from indexmill.manifest import Manifest, Ref
+from indexmill.store.folder import check_store, hash_file, verified_blob
+from indexmill.store.layout import BRANCH, STORE_FILE, blob_path, number_of, ref_prefix, removal_name
+from indexmill.store.manifest import Manifest, Ref
 from storage.copies import Copy, read_record, record_names
 from storage.folder import FolderStore, replace_file
 from storage.gc import blobs_of

@@ -20,10 +20,10 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field, JsonValue
 
-from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError
-from indexmill.layout import run_name, run_prefix
-from indexmill.manifest import Digest, Name, Record, Timestamp, Word
+from indexmill.store.canonical import digest_of
+from indexmill.store.layout import run_name, run_prefix
+from indexmill.store.manifest import Digest, Name, Record, Timestamp, Word
 from schemas.tables import QUARANTINE
 from storage.clock import Clock, from_timestamp, timestamp
 from storage.lease import holding

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexmill.errors import StoreError
-from indexmill.tables import ROWS_PER_GROUP
+from indexmill.store.tables import ROWS_PER_GROUP
 from schemas.tables import conform
 from storage.protocol import Store
 

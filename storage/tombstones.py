@@ -17,9 +17,9 @@ from typing import Annotated
 import pyarrow as pa
 from pydantic import Field
 
-from indexmill.canonical import digest_of
-from indexmill.layout import tombstone_name, tombstone_prefix
-from indexmill.manifest import Digest, Record, Timestamp, Word
+from indexmill.store.canonical import digest_of
+from indexmill.store.layout import tombstone_name, tombstone_prefix
+from indexmill.store.manifest import Digest, Record, Timestamp, Word
 from storage.protocol import Store
 
 __all__ = ["Forgotten", "Tombstone", "document_digest", "forgotten", "put", "shown"]
@@ -88,7 +88,7 @@ def document_digest(document_id: str) -> str:
 
 
 def shown(document_id: str) -> str:
-    """The id as a quarantine shows it: see `tasks.ingest.documents.clip`."""
+    """The id as a quarantine shows it: see `tasks.stages.ingest.documents.clip`."""
     return document_id if len(document_id) <= _SHOWN else document_id[: _SHOWN - 3] + "..."
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexmill.canonical import canonical_json
+from indexmill.store.canonical import canonical_json
 from storage.tombstones import shown
 
 __all__ = ["FORGOTTEN", "Traces"]

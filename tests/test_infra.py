@@ -24,8 +24,8 @@ from indexmill.errors import BadInput, BudgetReached, DiskFull, GateRefused, Ind
 from tests.corpora import documents, write_corpus
 from tests.flows.children import settings
 from tests.flows.commands import write_settings
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 INFRA = ROOT / "infra"
 STATES = re.compile(r'name="(\w+)"|"(BadInput|Refused|BudgetReached|DiskFull|Failed)"')
 

@@ -8,13 +8,12 @@ import pytest
 
 import indexmill
 from flows.run import build_inline
-from indexmill.evaluate import evaluate, read_questions
+from indexmill.evaluate.recall import evaluate, read_questions
 from schemas.config import Configuration
-from tasks.report import Silent
+from tasks.core.report import Silent
 from tests.llm_rules import rules_answer
 from tests.llm_server import CANARY, LlmServer
-
-SAMPLE = Path(__file__).resolve().parent.parent / "sample"
+from tests.paths import SAMPLE
 
 
 @pytest.fixture(scope="module")

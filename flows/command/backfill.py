@@ -59,7 +59,7 @@ def command(
     progress.doing("starting")
 
     from flows.run import build_under_prefect
-    from tasks.backfill import Waves
+    from tasks.pipeline.backfill import Waves
 
     outcome = build_under_prefect(
         configuration,

@@ -8,7 +8,7 @@ import click
 
 from flows.command.shared import blank, configured
 from indexmill.command.options import Options, common, table
-from indexmill.printable import one_line
+from indexmill.text.printable import one_line
 
 __all__ = ["command"]
 

@@ -11,7 +11,7 @@ import click
 from flows.command.shared import budget_of, budgeted, configured, progress_of, quality_lines
 from flows.fork_server import start_where_work_is_expected
 from indexmill.command.options import Options, common
-from indexmill.counted import counted
+from indexmill.text.counted import counted
 
 if TYPE_CHECKING:
     from flows.run import Outcome
@@ -80,7 +80,7 @@ def command(
     approved = None
     if plan_file is not None or max_cost is not None:
         from flows.plan import make_plan, read_plan
-        from tasks.plan import Approved
+        from tasks.pipeline.plan.plan import Approved
 
         plan = (
             read_plan(plan_file)

@@ -15,7 +15,7 @@ from indexmill.command.options import DEFAULT_STORE, Options, anchored, common, 
 from indexmill.errors import IndexmillError
 from indexmill.models.openai_llm import open_llm
 from indexmill.models.secrets import redacted
-from indexmill.printable import printable
+from indexmill.text.printable import printable
 from schemas.config import Configuration, LlmSettings
 from schemas.corpus import CorpusSettings
 

@@ -9,7 +9,7 @@ import click
 
 from flows.command.shared import progress_of
 from indexmill.command.options import Options, common
-from indexmill.counted import counted
+from indexmill.text.counted import counted
 
 __all__ = ["command"]
 
@@ -44,7 +44,7 @@ def command(options: Options, arguments: tuple[str, ...], alias: str | None, tab
     """
     from flows.export import export_snapshot
     from indexmill.command.versions import version_of
-    from indexmill.folder import FolderReader
+    from indexmill.store.folder import FolderReader
     from storage.folder import open_store
 
     if len(arguments) > 2 or (alias is not None and len(arguments) > 1):

@@ -10,8 +10,8 @@ import click
 
 from flows.command.shared import configured, progress_of
 from indexmill.command.options import Options, common
-from indexmill.counted import counted
-from indexmill.printable import one_line
+from indexmill.text.counted import counted
+from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
     from storage.forget import Forgetting, Search

@@ -64,7 +64,7 @@ def _look_at(corpus: tuple[str, ...]) -> tuple[str, ...]:
     if not corpus:
         return ()
     from schemas.corpus import CorpusSettings
-    from tasks.ingest.sources import find
+    from tasks.stages.ingest.sources import find
 
     try:
         return find(CorpusSettings(paths=corpus), allow_none=True).empty

@@ -9,7 +9,7 @@ import click
 
 from flows.command.shared import progress_of
 from indexmill.command.options import Options, common, shared_options, table
-from indexmill.counted import counted
+from indexmill.text.counted import counted
 
 __all__ = ["command"]
 
@@ -31,7 +31,7 @@ def command() -> None:
 @common
 def stats(options: Options) -> None:
     """How many answers there are, by model and task, what they cost in tokens, and how much room they take."""
-    from indexmill.layout import ledger_prefixes
+    from indexmill.store.layout import ledger_prefixes
     from storage import ledger, refusals
     from storage.folder import open_store
 

@@ -9,11 +9,11 @@ import click
 
 from flows.command.shared import configured, progress_of
 from indexmill.command.options import Options, common, table
-from indexmill.printable import one_line
+from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
-    from tasks.estimate import Range
-    from tasks.plan import Cost, Plan
+    from tasks.core.estimate import Range
+    from tasks.pipeline.plan.plan import Cost, Plan
 
 __all__ = ["command"]
 
@@ -69,7 +69,7 @@ def command(
     progress.doing("starting")
 
     from flows.plan import make_plan, write_plan
-    from tasks.plan import Approved
+    from tasks.pipeline.plan.plan import Approved
 
     plan = make_plan(
         configuration, progress=progress, cold=cold, allow_shrink=allow_shrink, retry_refused=retry_refused
@@ -138,7 +138,7 @@ def _range(number: Range) -> str:
 
 
 def _cost(cost: Cost) -> str:
-    from tasks.plan import money
+    from tasks.pipeline.plan.plan import money
 
     bounds = money(cost.low) if cost.low == cost.high else f"{money(cost.low)} to {money(cost.high)}"
     if cost.expected is None or cost.likely is None or cost.low == cost.high:

@@ -29,7 +29,7 @@ def command(options: Options, version: str | None, alias: str | None, remove: st
     """
     from flows.promote import promote, remove_alias
     from indexmill.command.versions import version_of
-    from indexmill.folder import FolderReader
+    from indexmill.store.folder import FolderReader
     from storage.folder import open_store
 
     if (remove is None) == (version is None) or (version is None) != (alias is None):

@@ -7,7 +7,7 @@ import dataclasses
 import click
 
 from indexmill.command.options import Options, common
-from indexmill.counted import counted
+from indexmill.text.counted import counted
 
 __all__ = ["command"]
 

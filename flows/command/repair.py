@@ -9,9 +9,9 @@ import click
 
 from flows.command.shared import progress_of
 from indexmill.command.options import Options, common, store_folder
-from indexmill.counted import counted
-from indexmill.layout import is_digest
-from indexmill.printable import one_line
+from indexmill.store.layout import is_digest
+from indexmill.text.counted import counted
+from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
     from flows.repair import Repaired

@@ -29,7 +29,7 @@ def command(options: Options, version: str, note: str) -> None:
     """
     from flows.rollback import roll_back
     from indexmill.command.versions import version_of
-    from indexmill.folder import FolderReader
+    from indexmill.store.folder import FolderReader
     from storage.folder import open_store
 
     store = open_store(options.store_path())

@@ -9,7 +9,7 @@ import click
 
 from flows.command.shared import blank, quality_lines
 from indexmill.command.options import Options, common, table
-from indexmill.printable import printable
+from indexmill.text.printable import printable
 from storage.runs import Run
 
 __all__ = ["command"]

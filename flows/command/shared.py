@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from indexmill.command.options import Options
-from indexmill.counted import counted
+from indexmill.text.counted import counted
 from schemas.config import Configuration, load_configuration
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import click
 
 from flows.status import EXIT_CODES, Status, look, told
 from indexmill.command.options import Duration, Options, common
-from indexmill.printable import printable
+from indexmill.text.printable import printable
 
 __all__ = ["command"]
 

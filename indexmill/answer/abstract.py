@@ -16,7 +16,7 @@ from indexmill.answer.asking import Ask, Patience
 from indexmill.answer.prompts import prompt
 from indexmill.answer.turns import Turns
 from indexmill.errors import BadInput
-from indexmill.evaluate import Question
+from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM, Request, data_block
 
 __all__ = ["ABSTRACT", "USERS", "Written", "abstract_questions", "questions_of"]

@@ -15,16 +15,16 @@ from indexmill.answer.base import Answer, Answering, Said, context_tokens
 from indexmill.answer.quotation import Quotation
 from indexmill.answer.turns import Turns, all_of
 from indexmill.errors import BadInput
+from indexmill.families.lsh_tree.search import fitting
 from indexmill.hits import Hit
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.retrieve.base import check_k
-from indexmill.retrieve.lsh_tree import fitting
 from indexmill.retrieve.registry import answering
 
 if TYPE_CHECKING:
-    from indexmill.filters import Where
     from indexmill.models.reranker import Reranker
+    from indexmill.retrieve.filters import Where
     from indexmill.snapshot import Snapshot
 
 __all__ = ["NOTHING_FOUND", "answers", "contexts_of", "run_to_its_end", "within"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from indexmill.canonical import canonical_json
 from indexmill.hits import Hit
+from indexmill.store.canonical import canonical_json
 
 if TYPE_CHECKING:
     from indexmill.answer.asking import Ask

@@ -1,7 +1,7 @@
 """How well a snapshot's methods answer questions with a language model, and what that takes.
 
-Every question costs at least one call, unless the model is one that keeps its answers (``indexmill.answer.kept``):
-``bill`` says beforehand what all comes to.
+Every question costs at least one call, unless the model is one that keeps its answers
+(``indexmill.answer.answer_cache``): ``bill`` says beforehand what all comes to.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from indexmill.answer.answers import contexts_of
 from indexmill.answer.base import Answer, Bill
 from indexmill.answer.scores import Scores, scores_of
 from indexmill.errors import BadInput
-from indexmill.evaluate import Question
+from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM
 from indexmill.retrieve.registry import answering
 
 if TYPE_CHECKING:
-    from indexmill.filters import Where
     from indexmill.models.reranker import Reranker
     from indexmill.retrieve.base import Vectors
+    from indexmill.retrieve.filters import Where
     from indexmill.snapshot import Snapshot
 
 __all__ = ["AnswerEvaluation", "AnswerResult", "Asking", "answered", "bill", "evaluate_answers"]

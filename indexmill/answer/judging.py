@@ -18,7 +18,7 @@ from indexmill.answer.asking import Ask, Patience, asked_or_not
 from indexmill.answer.base import Answer, Bill, prompt_tokens, text_tokens
 from indexmill.answer.prompts import prompt
 from indexmill.answer.turns import Turns, all_of
-from indexmill.evaluate import Question
+from indexmill.evaluate.recall import Question
 from indexmill.models.llm import LLM, Request, data_block
 from indexmill.models.llm_errors import LlmError
 

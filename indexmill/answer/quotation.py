@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from indexmill.answer.base import Said
 from indexmill.hits import Hit
-from indexmill.terms import COMMON, Analyser
+from indexmill.text.terms import COMMON, Analyser
 
 if TYPE_CHECKING:
     from indexmill.answer.asking import Ask

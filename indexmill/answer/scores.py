@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from indexmill.normalise import normalise
-from indexmill.terms import UNSPACED
+from indexmill.text.normalise import normalise
+from indexmill.text.terms import UNSPACED
 
 __all__ = ["Scores", "scores_of", "words"]
 

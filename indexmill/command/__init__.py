@@ -22,8 +22,8 @@ import click
 from indexmill.command.options import Options, shared_options
 from indexmill.errors import ConfigurationError, DiskFull, IndexmillError
 from indexmill.extras import install
-from indexmill.free_space import temporary_folder
-from indexmill.printable import printable
+from indexmill.store.free_space import temporary_folder
+from indexmill.text.printable import printable
 
 __all__ = ["cli", "main", "run"]
 

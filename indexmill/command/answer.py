@@ -20,9 +20,9 @@ from indexmill.command.options import (
 from indexmill.command.query import few, titled, wrapped
 from indexmill.command.reranker import reranking, reranking_of
 from indexmill.command.waiting import Waiting, WatchedLlm
-from indexmill.counted import counted
 from indexmill.errors import BadInput
-from indexmill.printable import one_line, printable
+from indexmill.text.counted import counted
+from indexmill.text.printable import one_line, printable
 
 __all__ = ["command"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from indexmill.command.options import Options, common, table
-from indexmill.printable import one_line
+from indexmill.text.printable import one_line
 
 __all__ = ["command"]
 
@@ -36,7 +36,7 @@ def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
     """
     from indexmill.command.versions import version_of
     from indexmill.diff import diff
-    from indexmill.folder import FolderReader
+    from indexmill.store.folder import FolderReader
 
     store = FolderReader(options.store_path())
     older, newer = (None if word is None else version_of(store, word) for word in (a, b))
@@ -48,7 +48,7 @@ def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
-    from indexmill.counted import byte_size
+    from indexmill.text.counted import byte_size
 
     a, b = found["a"], found["b"]
     lines = [f"version {a['version']}, {a['created'][:19]}  ->  version {b['version']}, {b['created'][:19]}"]

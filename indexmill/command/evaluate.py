@@ -21,12 +21,12 @@ from indexmill.command.options import (
     table,
 )
 from indexmill.command.reranker import reranking, reranking_of
-from indexmill.counted import counted
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.extras import not_installed
+from indexmill.text.counted import counted
 
 if TYPE_CHECKING:
-    from indexmill.evaluate import MethodResult
+    from indexmill.evaluate.recall import MethodResult
 
 __all__ = ["command", "communities_table", "numbers", "record_weights"]
 
@@ -199,7 +199,7 @@ def command(
         _fit(options, questions, ks, version, alias, run)
         return
     from indexmill.command.misses import misses_of, shown_misses, titles_of
-    from indexmill.evaluate import evaluate, read_questions
+    from indexmill.evaluate.recall import evaluate, read_questions
     from indexmill.results import write_results
 
     methods = None if method is None else [name.strip() for name in method.split(",") if name.strip()]
@@ -276,8 +276,8 @@ def communities_table(levels: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _fit(options: Options, questions: Path, ks: str, version: str | None, alias: str | None, run: str | None) -> None:
-    from indexmill.evaluate import read_questions
-    from indexmill.fit import fit
+    from indexmill.evaluate.fit import fit
+    from indexmill.evaluate.recall import read_questions
 
     with opened(options, version, alias, run) as snapshot:
         found = fit(snapshot, read_questions(questions), numbers(ks))

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from indexmill.answer.abstract import abstract_questions
+from indexmill.answer.answer_cache import KeptAnswers, KeptLlm
 from indexmill.answer.base import Bill
 from indexmill.answer.evaluation import AnswerEvaluation, Asking, bill, evaluate_answers
 from indexmill.answer.judging import CRITERIA, Judgement, bill_of_judging, judge
-from indexmill.answer.kept import KeptAnswers, KeptLlm
 from indexmill.command.evaluate import numbers
 from indexmill.command.model import filtering_of, model_of, prompts_of
 from indexmill.command.options import Options, parameters_by_method, table
 from indexmill.command.reranker import Reranking
-from indexmill.counted import counted
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
-from indexmill.evaluate import read_questions
+from indexmill.evaluate.recall import read_questions
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmUnusable
+from indexmill.text.counted import counted
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from indexmill.counted import counted
-from indexmill.printable import one_line
 from indexmill.results import QuestionResult
+from indexmill.text.counted import counted
+from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot

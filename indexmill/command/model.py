@@ -11,7 +11,7 @@ import click
 from indexmill.command.options import Options, anchored
 from indexmill.errors import BadInput
 from indexmill.models.openai_llm import OpenAiLlm, open_llm
-from indexmill.printable import one_line
+from indexmill.text.printable import one_line
 
 __all__ = ["asking", "filtering", "filtering_of", "model_of", "prompts_of"]
 

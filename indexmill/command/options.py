@@ -23,7 +23,7 @@ import click
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
-from indexmill.printable import one_line
+from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -235,7 +235,7 @@ class GroupedCommand(click.Command):
                     formatter.write_dl(records)
 
 
-_MANIFEST = "indexmill.manifest"
+_MANIFEST = "indexmill.store.manifest"
 """Under which name the digest of ``--manifest`` is kept until the snapshot is opened."""
 
 SHARED_GROUPS: Mapping[str, Collection[str]] = {

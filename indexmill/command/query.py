@@ -23,7 +23,7 @@ from indexmill.command.options import (
 from indexmill.command.reranker import reranking, reranking_of
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
-from indexmill.printable import one_line, printable
+from indexmill.text.printable import one_line, printable
 
 __all__ = ["command", "few", "titled", "wrapped"]
 

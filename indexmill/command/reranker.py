@@ -9,7 +9,7 @@ import click
 
 from indexmill.errors import BadInput
 from indexmill.models.reranker import Reranker, open_reranker
-from indexmill.printable import one_line
+from indexmill.text.printable import one_line
 
 __all__ = ["Reranking", "reranking", "reranking_of"]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from indexmill.command import communities as of_communities
-from indexmill.command import tree as of_summaries
 from indexmill.command.evaluate import communities_table
 from indexmill.command.options import Options, candidate, common, opened, table
 from indexmill.command.same_as import listing, pairs
-from indexmill.counted import byte_size, counted
 from indexmill.errors import BadInput
-from indexmill.printable import one_line
+from indexmill.families.community_tree import show as of_communities
+from indexmill.families.lsh_tree import show as of_summaries
+from indexmill.text.counted import byte_size, counted
+from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -91,9 +91,9 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
     ``communities`` has the levels of community_tree and how good they are, ``heterograph`` its nodes and edges by kind
     and the bytes that hold them, each where the snapshot holds the family.
     """
-    from indexmill.canonical import digest_of
-    from indexmill.command.heterograph import statistics
-    from indexmill.retrieve.communities import quality
+    from indexmill.families.community_tree.nodes import quality
+    from indexmill.families.heterograph.show import statistics
+    from indexmill.store.canonical import digest_of
 
     levels, graph = quality(snapshot), statistics(snapshot)
     manifest, ref = snapshot.manifest, snapshot.ref
@@ -110,7 +110,7 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _text(shown: dict[str, Any], unnumbered: str) -> str:
-    from indexmill.command.heterograph import listing
+    from indexmill.families.heterograph.show import listing
 
     version = unnumbered if shown["version"] is None else f"version {shown['version']}"
     lines = [f"{version}  manifest {shown['manifest'][:12]}"]

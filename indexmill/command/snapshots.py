@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from indexmill.command.options import Options, common, table
-from indexmill.printable import printable
+from indexmill.text.printable import printable
 
 if TYPE_CHECKING:
-    from indexmill.folder import FolderReader
-    from indexmill.manifest import Removal
+    from indexmill.store.folder import FolderReader
+    from indexmill.store.manifest import Removal
 
 __all__ = ["command", "listed"]
 
@@ -20,7 +20,7 @@ __all__ = ["command", "listed"]
 @common
 def command(options: Options) -> None:
     """List the versions of the index, the newest first, with the aliases that point to them, and the hold, if any."""
-    from indexmill.folder import FolderReader
+    from indexmill.store.folder import FolderReader
 
     store = FolderReader(options.store_path())
     found = listed(store)

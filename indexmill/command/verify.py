@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from indexmill.command.options import Options, common
-from indexmill.counted import counted
-from indexmill.printable import one_line
+from indexmill.text.counted import counted
+from indexmill.text.printable import one_line
 
 __all__ = ["command"]
 
@@ -38,12 +38,12 @@ def command(options: Options, version: str | None) -> None:
 
 def _checked(path: Path, version: str | None) -> dict[str, Any]:
     """The report of a store's version, or of an exported folder."""
-    from indexmill.canonical import digest_of
     from indexmill.command.versions import selection
     from indexmill.errors import SnapshotNotFound
-    from indexmill.exported import ExportedFolder, is_exported
-    from indexmill.folder import FolderReader
-    from indexmill.verify import check_artifacts, verify
+    from indexmill.store.canonical import digest_of
+    from indexmill.store.exported import ExportedFolder, is_exported
+    from indexmill.store.folder import FolderReader
+    from indexmill.store.verify import check_artifacts, verify
 
     if not is_exported(path):
         store = FolderReader(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from indexmill.folder import FolderReader
+    from indexmill.store.folder import FolderReader
 
 __all__ = ["selection", "version_of"]
 

@@ -11,12 +11,12 @@ from typing import Any, Self
 
 import click
 
-from indexmill.counted import counted
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.openai_llm import OpenAiLlm
 from indexmill.models.secrets import redacted
-from indexmill.printable import printable
+from indexmill.text.counted import counted
+from indexmill.text.printable import printable
 
 __all__ = ["Waiting", "WatchedLlm"]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from indexmill.canonical import canonical_json
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmUnreachable
+from indexmill.store.canonical import canonical_json
 
 __all__ = [
     "LARGEST_ANSWER",

@@ -22,11 +22,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from indexmill.canonical import canonical_json
 from indexmill.errors import ConfigurationError, ModelUnavailable
 from indexmill.extras import not_installed
 from indexmill.models.bert_graph import bert_graph, is_bert
 from indexmill.models.openvino_encoder import import_openvino
+from indexmill.store.canonical import canonical_json
 
 __all__ = ["DEFAULT_MODEL", "ModelFiles", "convert", "find_model", "load_transformer", "read_modules"]
 

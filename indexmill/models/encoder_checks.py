@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from indexmill.errors import CorruptBlob, IndexmillError
-from indexmill.regular_files import MANIFEST_BYTES, RECORD_BYTES, read_regular
+from indexmill.store.regular_files import MANIFEST_BYTES, RECORD_BYTES, read_regular
 
 __all__ = ["check_encoder_files", "encoder_errors"]
 

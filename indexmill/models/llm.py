@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from indexmill.canonical import canonical_json, digest_of
+from indexmill.store.canonical import canonical_json, digest_of
 
 __all__ = ["LLM", "Completion", "Request", "data_block", "key_of"]
 

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from indexmill.canonical import canonical_json, digest_of, strict_json
 from indexmill.models.llm import LLM, Completion, Request, data_block
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.models.recogniser import Field, Kind, Mention, RulesRecogniser, names_nothing, title_mentions
-from indexmill.names import canonical_name
+from indexmill.store.canonical import canonical_json, digest_of, strict_json
+from indexmill.text.names import canonical_name
 
 __all__ = ["PIECE_BYTES", "SCHEMA", "TASK", "LlmRecogniser", "Piece", "pieces", "place_of", "standard_name"]
 

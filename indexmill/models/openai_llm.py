@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from indexmill.canonical import canonical_json, digest_of
 from indexmill.errors import ConfigurationError, IndexmillError
 from indexmill.extras import not_installed
 from indexmill.models.chat import Limit, Shape, Structured, chat_body, completion_of, input_bound, shapes
@@ -28,6 +27,7 @@ from indexmill.models.http_logs import silence
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected, LlmUnreachable
 from indexmill.models.secrets import KeySource
+from indexmill.store.canonical import canonical_json, digest_of
 
 if TYPE_CHECKING:
     import httpx2

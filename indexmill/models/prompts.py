@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from indexmill.canonical import digest_of
 from indexmill.errors import ConfigurationError
+from indexmill.store.canonical import digest_of
 
 __all__ = ["Prompt", "read_prompt"]
 

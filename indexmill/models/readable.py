@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from indexmill.canonical import strict_json
 from indexmill.models.llm import Completion
+from indexmill.store.canonical import strict_json
 
 __all__ = ["BadAnswer", "value_of"]
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from indexmill.errors import ModelUnavailable
 from indexmill.extras import not_installed
-from indexmill.names import canonical_name, canonical_words
+from indexmill.text.names import canonical_name, canonical_words
 
 __all__ = [
     "LONGEST_NAME",

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from indexmill.errors import BadInput, ModelUnavailable
 from indexmill.extras import not_installed
 from indexmill.forks import TorchTurn
-from indexmill.terms import COMMON, Analyser
+from indexmill.text.terms import COMMON, Analyser
 
 __all__ = ["KEY_ENV", "CrossEncoderReranker", "Reranker", "WordOverlap", "open_reranker"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from indexmill.models.recogniser import Mention, names_nothing
-from indexmill.names import canonical_name, canonical_words
+from indexmill.text.names import canonical_name, canonical_words
 
 __all__ = ["About", "Subject", "subjects_of"]
 

@@ -1,1 +1,1 @@
-"""Retrieval from a snapshot: one module per method, found by name in ``registry``."""
+"""Retrieval from a snapshot: methods found by name in ``registry``, and what several of them share."""

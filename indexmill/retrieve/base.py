@@ -19,8 +19,8 @@ from pydantic import Field
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.hits import Hit
 from indexmill.mistakes import allowed
-from indexmill.names import canonical_name
-from indexmill.normalise import parted
+from indexmill.text.names import canonical_name
+from indexmill.text.normalise import parted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

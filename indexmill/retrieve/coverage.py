@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from indexmill.retrieve.bm25 import question_terms
+from indexmill.families.bm25.retriever import question_terms
+from indexmill.retrieve.linking import Links
 from indexmill.retrieve.matrices import Rows, Scores
-from indexmill.retrieve.question_links import Links
-from indexmill.terms import Analyser
+from indexmill.text.terms import Analyser
 
 __all__ = ["coverage"]
 

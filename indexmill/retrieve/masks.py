@@ -1,7 +1,7 @@
 """Which passages a filter allows: its conditions, compared by columns with the metadata of a snapshot's documents.
 
 A field is read once, from the JSON of the documents that can have it, into a column of values for each kind. What a
-comparison means is in ``indexmill.filters``.
+comparison means is in ``indexmill.retrieve.filters``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import BadInput, CorruptBlob
-from indexmill.filters import DOCUMENT_FIELDS, Condition, Filter, Value, number_of
 from indexmill.retrieve.base import Allowed
+from indexmill.retrieve.filters import DOCUMENT_FIELDS, Condition, Filter, Value, number_of
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -224,7 +224,7 @@ class Masks:
         return [*DOCUMENT_FIELDS, *shown, *(["..."] if len(names) > len(shown) else [])]
 
     def _table(self, name: str, column: str) -> Any:
-        from indexmill.tables import read_table
+        from indexmill.store.tables import read_table
 
         artifact = self._snapshot.artifact(name)
         return read_table(self._snapshot.file(name), artifact, [column]).column(column).combine_chunks()

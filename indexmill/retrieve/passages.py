@@ -57,7 +57,7 @@ class Passages:
     @cached_property
     def documents(self) -> npt.NDArray[np.int64]:
         """``(n_passages,)``, a number for the document of every passage: all passages of one document have the same."""
-        from indexmill.tables import read_table
+        from indexmill.store.tables import read_table
 
         first, found = 0, [np.empty(0, dtype=np.int64)]
         for artifact in self._rows.tables:

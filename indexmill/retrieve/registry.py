@@ -12,9 +12,9 @@ from indexmill.errors import BadInput, FamilyNotFound
 
 if TYPE_CHECKING:
     from indexmill.answer.base import Answering
-    from indexmill.manifest import Manifest
     from indexmill.retrieve.base import Retriever
     from indexmill.snapshot import Snapshot
+    from indexmill.store.manifest import Manifest
 
 __all__ = ["METHODS", "Method", "answering", "available", "make"]
 
@@ -33,21 +33,21 @@ class Method:
 
 METHODS: dict[str, Method] = {
     "fused": Method("indexmill.retrieve.fused:Fused"),
-    "tri_graph": Method("indexmill.retrieve.tri_graph_reader:TriGraphReader", family="tri_graph"),
+    "tri_graph": Method("indexmill.families.tri_graph.retriever:TriGraphReader", family="tri_graph"),
     "zoom_graph": Method(
-        "indexmill.retrieve.zoom_graph_reader:ZoomGraphReader",
+        "indexmill.families.zoom_graph.retriever:ZoomGraphReader",
         family="zoom_graph",
-        answering="indexmill.answer.kept_sentences:KeptSentences",
+        answering="indexmill.families.zoom_graph.answering:KeptSentences",
     ),
-    "lsh_tree": Method("indexmill.retrieve.lsh_tree_reader:LshTreeReader", family="lsh_tree"),
+    "lsh_tree": Method("indexmill.families.lsh_tree.retriever:LshTreeReader", family="lsh_tree"),
     "community_tree": Method(
-        "indexmill.retrieve.community_tree_reader:CommunityTreeReader",
+        "indexmill.families.community_tree.retriever:CommunityTreeReader",
         family="community_tree",
-        answering="indexmill.answer.community_tree:AdaptiveFiltering",
+        answering="indexmill.families.community_tree.answering:AdaptiveFiltering",
     ),
-    "heterograph": Method("indexmill.retrieve.heterograph_reader:HeterographReader", family="heterograph"),
+    "heterograph": Method("indexmill.families.heterograph.retriever:HeterographReader", family="heterograph"),
     "dense": Method("indexmill.retrieve.dense:Dense"),
-    "bm25": Method("indexmill.retrieve.bm25:Bm25", family="bm25"),
+    "bm25": Method("indexmill.families.bm25.retriever:Bm25", family="bm25"),
 }
 """All methods, the best first: a retrieval that names none takes the first that the snapshot holds."""
 

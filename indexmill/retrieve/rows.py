@@ -82,7 +82,7 @@ class Rows:
         return numbers.tolist(), (rows - self._bounds[numbers]).tolist()
 
     def _read(self, number: int) -> dict[str, Any]:
-        from indexmill.tables import read_table
+        from indexmill.store.tables import read_table
 
         artifact = self.tables[number]
         table = read_table(self._snapshot.file(artifact.name), artifact, self._columns)

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from indexmill.counted import counted
 from indexmill.errors import BudgetReached, ConfigurationError
+from indexmill.text.counted import counted
 from schemas.config import LlmSettings, Price
 from tasks.llm.bucket import TokenBucket
 

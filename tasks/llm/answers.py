@@ -9,9 +9,9 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from indexmill.canonical import canonical_json, strict_json
 from indexmill.models.llm import Completion
 from indexmill.models.readable import BadAnswer, value_of
+from indexmill.store.canonical import canonical_json, strict_json
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
-from indexmill.counted import counted
 from indexmill.errors import IndexmillError
 from indexmill.models.headway import headway
 from indexmill.models.llm import LLM, Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmRejected, LlmUnusable
 from indexmill.models.openai_llm import open_llm
+from indexmill.text.counted import counted
 from schemas.config import LlmSettings
 from storage import ledger, refusals
 from storage.clock import Clock, timestamp

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indexmill.canonical import strict_json
 from indexmill.models.chat import LARGEST_ANSWER
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.openai_llm import OpenAiLlm
+from indexmill.store.canonical import strict_json
 from storage.batches import Batch
 from storage.protocol import Store
 from storage.tombstones import forgotten

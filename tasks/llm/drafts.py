@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from indexmill.canonical import canonical_json
 from indexmill.models.llm import Request
 from indexmill.models.openai_batches import CHAT, LARGEST_BYTES
+from indexmill.store.canonical import canonical_json
 from storage.batches import Kind, Question
 
 __all__ = ["Draft", "request_of"]

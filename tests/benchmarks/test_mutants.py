@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from benchmarks import mutants
 from benchmarks.mutant_table import MUTANTS, Mutant
 from benchmarks.mutants import main
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
 
 
 @cache
@@ -38,11 +36,11 @@ def test_a_mutant_is_there_once() -> None:
     assert len({(one.file, one.old, one.new) for one in MUTANTS}) == len(MUTANTS) >= 55
 
 
-TESTS = ("tests/indexmill/test_counted.py",)
+TESTS = ("tests/indexmill/text/test_counted.py",)
 
 
 def mutants_of_counted() -> tuple[Mutant, Mutant]:
-    file, line = "indexmill/counted.py", "    if number == 1:\n"
+    file, line = "indexmill/text/counted.py", "    if number == 1:\n"
     return Mutant(file, line, "    if number != 1:\n", TESTS), Mutant(file, line, "    if 1 == number:\n", TESTS)
 
 
@@ -54,7 +52,7 @@ def test_a_mutant_is_killed_and_one_that_changes_nothing_survives(
     monkeypatch.setattr(mutants, "MUTANTS", (killed, same))
     assert main([]) == 1
     told = capsys.readouterr().out
-    assert f"| `{killed.shown}` | tests/indexmill/test_counted.py::" in told
+    assert f"| `{killed.shown}` | tests/indexmill/text/test_counted.py::" in told
     assert f"| `{same.shown}` | **none** |" in told
     assert f"survives:\n    {same.shown}" in told
     assert (ROOT / killed.file).read_text(encoding="utf-8") == before

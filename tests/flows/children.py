@@ -24,14 +24,14 @@ from flows.run import Outcome, backfill_inline, build_inline, run_build
 from indexmill.errors import IndexmillError
 from schemas.config import Configuration
 from storage import faults
-from tasks import recognise
-from tasks.backfill import Waves
-from tasks.build import Build
-from tasks.report import Silent
+from tasks.core.report import Silent
+from tasks.pipeline.backfill import Waves
+from tasks.pipeline.build import Build
+from tasks.stages.recognise import rules as recognise
+from tests.paths import ROOT
 
 __all__ = ["ROOT", "SMALL_TREE", "Ended", "Forks", "build", "settings"]
 
-ROOT = Path(__file__).resolve().parents[2]
 _UNEXPECTED = 99
 
 SMALL_TREE: dict[str, Any] = {"lsh_tree": {"smallest": 2, "largest": 4}}

@@ -10,7 +10,7 @@ from flows.rollback import roll_back
 from indexmill.errors import IndexmillError
 from storage import faults
 from storage.folder import open_store
-from tasks.report import Silent
+from tasks.core.report import Silent
 
 __all__ = ["export_and_die", "roll_back_and_die"]
 

@@ -15,17 +15,17 @@ import indexmill
 from flows.forget import forget
 from flows.operation import operation
 from flows.run import run_build
-from indexmill.canonical import digest_of
 from indexmill.errors import IndexmillError
-from indexmill.layout import blob_path
+from indexmill.store.canonical import digest_of
+from indexmill.store.layout import blob_path
 from schemas.config import Configuration
 from storage import gc, ledger, refs, refusals, runs
 from storage.folder import FolderStore, open_store
 from storage.ledger import LedgerEntry
 from storage.refusals import RefusedPrompt
-from tasks.build import Build
-from tasks.executor import InlineExecutor
-from tasks.report import Silent
+from tasks.core.executor import InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.build import Build
 from tests.corpora import documents
 from tests.flows.children import SMALL_TREE, Forks, build, settings
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import indexmill
 from indexmill.errors import SnapshotNotFound
-from indexmill.folder import FolderReader
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.verify import verify
 from storage.folder import FolderStore, open_store
 from storage.receipts import find
 

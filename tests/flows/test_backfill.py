@@ -18,17 +18,17 @@ import pytest
 import indexmill
 from flows.run import Outcome, Publish, backfill_inline, run_stages
 from indexmill.command import main
-from indexmill.folder import FolderReader
-from indexmill.manifest import Manifest
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.manifest import Manifest
+from indexmill.store.verify import verify
 from schemas.config import Configuration
 from storage import refs, runs
 from storage.folder import open_store
 from storage.lease import holding
-from tasks.backfill import OF_CORPUS, START, Waves, backfill
-from tasks.build import OF_SHARDS, Build
-from tasks.executor import InlineExecutor, StoppedError
-from tasks.report import Progress, Silent
+from tasks.core.executor import InlineExecutor, StoppedError
+from tasks.core.report import Progress, Silent
+from tasks.pipeline.backfill import OF_CORPUS, START, Waves, backfill
+from tasks.pipeline.build import OF_SHARDS, Build
 from tests.corpora import documents, write_corpus
 from tests.flows.children import ROOT, Forks, build, settings
 from tests.flows.commands import command, write_settings
@@ -402,8 +402,8 @@ with private_prefect() as server:
     told = {"Authorization": f"Basic {base64.b64encode(server.password.encode()).decode()}"}
     from flows.run import build_under_prefect
     from schemas.config import Configuration
-    from tasks.backfill import Waves
-    from tasks.report import Silent
+    from tasks.pipeline.backfill import Waves
+    from tasks.core.report import Silent
     server.wait()
 
     def found(what):

@@ -18,15 +18,15 @@ from flows.run import Outcome, run_build
 from flows.stages import Stages
 from indexmill.command import main
 from indexmill.errors import BudgetReached, ConfigurationError
-from indexmill.manifest import Manifest
 from indexmill.models.llm_errors import LlmForbidden
+from indexmill.store.manifest import Manifest
 from schemas.config import Configuration, load_configuration
 from storage import ledger, runs
 from storage.folder import init_store, open_store
 from storage.receipts import scan
-from tasks.build import NEEDS, Build
-from tasks.executor import Executor, InlineExecutor
-from tasks.report import Silent
+from tasks.core.executor import Executor, InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.build import NEEDS, Build
 from tests.corpora import documents, write_corpus
 from tests.flows.children import settings
 from tests.flows.commands import write_settings

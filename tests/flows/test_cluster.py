@@ -20,7 +20,7 @@ from flows.cluster import DaskExecutor, open_cluster
 from indexmill.errors import BadInput, IndexmillError
 from indexmill.models.headway import headway
 from storage.folder import init_store
-from tasks.executor import Call, InlineExecutor
+from tasks.core.executor import Call, InlineExecutor
 
 
 def later(seconds: float, value: int) -> int:

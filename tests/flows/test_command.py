@@ -16,15 +16,15 @@ import pytest
 
 from flows.run import Outcome, run_build
 from indexmill.command import main
-from indexmill.folder import FolderReader
-from indexmill.layout import STORE_FILE, blob_path
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import STORE_FILE, blob_path
+from indexmill.store.verify import verify
 from schemas.config import Configuration, load_configuration
 from storage import runs
 from storage.folder import init_store, open_store
 from storage.lease import acquire, holding
-from tasks.build import Build
-from tasks.executor import InlineExecutor
+from tasks.core.executor import InlineExecutor
+from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
 from tests.flows.built import Built
 from tests.flows.children import ROOT, build, settings

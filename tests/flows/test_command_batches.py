@@ -11,14 +11,14 @@ import yaml
 from flows.forget import forget
 from flows.status import look
 from indexmill.command import main
-from indexmill.manifest import Manifest
+from indexmill.store.manifest import Manifest
 from schemas.tables import PASSAGES
 from storage import batches, refs
 from storage.batches import Asked, Kind, Question
 from storage.folder import open_store
 from storage.lease import acquire
 from storage.tables import read_table
-from tasks.executor import StoppedError
+from tasks.core.executor import StoppedError
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.llm_batches import Plan

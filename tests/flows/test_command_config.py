@@ -16,14 +16,14 @@ from flows.operation import operation
 from flows.run import run_stages
 from indexmill.command import main
 from indexmill.errors import DiskFull
-from indexmill.manifest import Manifest
+from indexmill.store.manifest import Manifest
 from schemas.config import Configuration, load_configuration
 from storage import runs
 from storage.folder import init_store
-from tasks.build import Build
-from tasks.executor import InlineExecutor
-from tasks.ingest.sources import expand
-from tasks.report import Silent
+from tasks.core.executor import InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.build import Build
+from tasks.stages.ingest.sources import expand
 from tests.llm_server import CANARY
 
 WORD = "word-of-the-proxy"

@@ -11,7 +11,7 @@ import pytest
 
 from indexmill.command import main
 from indexmill.command import same_as as listed
-from indexmill.names import entity_id
+from indexmill.text.names import entity_id
 from tests.corpora import write_corpus
 from tests.flows.children import build, settings
 from tests.storage.quick import quick_folder

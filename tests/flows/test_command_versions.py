@@ -12,12 +12,12 @@ import pytest
 
 from flows.run import Outcome, run_build
 from indexmill.command import main
-from indexmill.folder import FolderReader
+from indexmill.store.folder import FolderReader
 from schemas.config import Configuration
 from storage.folder import open_store
 from storage.lease import acquire
-from tasks.build import Build
-from tasks.executor import InlineExecutor
+from tasks.core.executor import InlineExecutor
+from tasks.pipeline.build import Build
 from tests.flows.children import build
 from tests.flows.commands import write_settings
 from tests.flows.versions import Versions, make_versions

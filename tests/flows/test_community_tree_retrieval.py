@@ -12,16 +12,16 @@ import pytest
 import indexmill
 from flows.export import export_snapshot
 from flows.run import build_inline
-from indexmill.evaluate import Question, evaluate
+from indexmill.evaluate.recall import Question, evaluate
+from indexmill.families.community_tree.nodes import quality
 from indexmill.hits import Hit
-from indexmill.retrieve.communities import quality
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
 from storage.folder import FolderStore
-from tasks.describe import entity_text
-from tasks.report import Silent
-from tasks.reports import community_text
+from tasks.core.report import Silent
+from tasks.families.community_tree.report_writer import community_text
+from tasks.stages.resolve.describe import entity_text
 from tests.corpora import Documents, documents, write_corpus
 
 EVERY = 1000

@@ -18,15 +18,15 @@ import indexmill
 from flows.export import export_snapshot
 from flows.promote import promote
 from flows.rollback import roll_back
-from indexmill.canonical import digest_of
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, StoreNotWritable
-from indexmill.exported import exported_name
-from indexmill.layout import blob_path
+from indexmill.store.canonical import digest_of
+from indexmill.store.exported import exported_name
+from indexmill.store.layout import blob_path
 from storage import exports, faults, runs
 from storage.folder import FolderStore, open_store
 from storage.lease import acquire
-from tasks.report import Silent
+from tasks.core.report import Silent
 from tests.flows.disturbed import export_and_die
 from tests.flows.versions import Jumping, Versions, bare, make_versions
 from tests.storage import children

@@ -17,11 +17,11 @@ import indexmill
 from flows.export import export_snapshot
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, FamilyNotFound, StoreNotWritable
-from indexmill.handover import graphrag
-from indexmill.layout import blob_path
+from indexmill.export import graphrag
+from indexmill.store.layout import blob_path
 from storage import exports, faults, runs
 from storage.folder import FolderStore, open_store
-from tasks.report import Silent
+from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.disturbed import export_and_die

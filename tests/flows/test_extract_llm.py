@@ -14,16 +14,16 @@ from flows.forget import forget
 from flows.plan import make_plan
 from flows.run import Outcome, backfill_inline, run_build
 from indexmill.errors import BudgetReached, ConfigurationError
-from indexmill.names import entity_id
+from indexmill.text.names import entity_id
 from schemas.config import Configuration
 from storage import ledger, runs
 from storage.folder import open_store
-from tasks.backfill import Waves
-from tasks.build import Build
-from tasks.executor import InlineExecutor
-from tasks.extraction import EXTRACTION
-from tasks.plan import Plan
-from tasks.report import Silent
+from tasks.core.executor import InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.backfill import Waves
+from tasks.pipeline.build import Build
+from tasks.pipeline.plan.plan import Plan
+from tasks.stages.extract.tables import EXTRACTION
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import settings
 from tests.llm_extracts import extract_answer

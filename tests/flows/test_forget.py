@@ -16,19 +16,19 @@ import pytest
 import indexmill
 from flows.forget import forget
 from flows.run import run_build
-from indexmill.canonical import digest_of
 from indexmill.command import main
 from indexmill.errors import BadInput, IndexmillError, LeaseLost, SnapshotNotFound, StoreError
-from indexmill.folder import FolderReader
-from indexmill.layout import ledger_name
-from indexmill.verify import verify
+from indexmill.store.canonical import digest_of
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import ledger_name
+from indexmill.store.verify import verify
 from schemas.config import Configuration
 from storage import refs, runs, tombstones
 from storage.folder import open_store
 from storage.forget import ForgetRecord
 from storage.lease import acquire
-from tasks.build import Build
-from tasks.executor import InlineExecutor
+from tasks.core.executor import InlineExecutor
+from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
 from tests.flows.children import Forks, build, settings
 from tests.flows.commands import write_settings
@@ -264,7 +264,7 @@ def test_every_document_can_be_forgotten(quick: Path) -> None:
     with pytest.raises(SnapshotNotFound):
         indexmill.open(root, version=1)
     configuration = Configuration.model_validate(settings(root, write_corpus(quick / "more.jsonl", documents(7))))
-    from tasks.report import Silent
+    from tasks.core.report import Silent
 
     more = run_build(configuration, InlineExecutor(), Build.run, progress=Silent())
     assert (more.documents, more.forgotten) == (2, 5)

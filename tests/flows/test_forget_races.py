@@ -10,8 +10,8 @@ import pytest
 
 from flows.forget import forget
 from indexmill.errors import LeaseLost, StoreError
-from indexmill.folder import FolderReader
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.verify import verify
 from storage import refs
 from storage.folder import FolderStore, open_store
 from tests.corpora import documents, write_corpus

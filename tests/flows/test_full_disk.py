@@ -13,10 +13,10 @@ import pytest
 
 from indexmill.command import main
 from indexmill.errors import DiskFull
-from indexmill.folder import FolderReader
-from indexmill.layout import blob_path
 from indexmill.results import write_results
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import blob_path
+from indexmill.store.verify import verify
 from storage import reserve, runs
 from storage.folder import open_store
 from tests.corpora import documents, write_corpus

@@ -16,16 +16,16 @@ from flows.candidates import publish_candidate
 from flows.run import Outcome, run_build
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, GateRefused, LeaseLost, StoreNotWritable
-from indexmill.folder import FolderReader
-from indexmill.layout import blob_path
 from indexmill.snapshot import open_candidate
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import blob_path
+from indexmill.store.verify import verify
 from schemas.config import Configuration
 from storage import faults, runs
 from storage.folder import open_store
-from tasks.build import Build
-from tasks.executor import InlineExecutor
-from tasks.report import Silent
+from tasks.core.executor import InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.build import Build
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import settings
 from tests.storage.quick import quick_folder

@@ -18,9 +18,9 @@ from flows.candidates import publish_candidate
 from flows.rollback import roll_back
 from indexmill.command import main
 from indexmill.errors import SnapshotNotFound, VersionWithdrawn
-from indexmill.folder import FolderReader
-from indexmill.manifest import Removal
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.manifest import Removal
+from indexmill.store.verify import verify
 from storage import faults, gc, refs, runs
 from storage.clock import timestamp
 from storage.folder import open_store

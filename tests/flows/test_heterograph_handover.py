@@ -12,7 +12,7 @@ import pytest
 
 import indexmill
 from indexmill.command import main
-from indexmill.retrieve.heterograph_nodes import SHOWN
+from indexmill.families.heterograph.nodes import SHOWN
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.storage.quick import quick_folder

@@ -16,10 +16,10 @@ from flows.run import Outcome, backfill_inline, run_build
 from schemas.config import Configuration
 from storage import ledger, runs
 from storage.folder import open_store
-from tasks.backfill import Waves
-from tasks.build import Build
-from tasks.executor import InlineExecutor
-from tasks.report import Silent
+from tasks.core.executor import InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.backfill import Waves
+from tasks.pipeline.build import Build
 from tests.corpora import Documents, told_of, write_corpus
 from tests.flows.children import Forks, settings
 from tests.flows.forgetting import forget_here

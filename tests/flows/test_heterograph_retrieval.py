@@ -15,17 +15,17 @@ from flows.export import export_snapshot
 from flows.run import build_inline
 from indexmill.command import main
 from indexmill.errors import CorruptBlob
-from indexmill.evaluate import Question, evaluate
-from indexmill.folder import FolderReader
+from indexmill.evaluate.recall import Question, evaluate
+from indexmill.families.heterograph.nodes import SHOWN
+from indexmill.families.heterograph.search import KINDS
 from indexmill.hits import Hit
-from indexmill.layout import blob_path
-from indexmill.retrieve.heterograph import KINDS
-from indexmill.retrieve.heterograph_nodes import SHOWN
 from indexmill.snapshot import Snapshot
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import blob_path
+from indexmill.store.verify import verify
 from schemas.config import Configuration
 from storage.folder import FolderStore
-from tasks.report import Silent
+from tasks.core.report import Silent
 from tests.corpora import Documents, documents, write_corpus
 
 EVERY = 3000

@@ -13,7 +13,7 @@ from flows.interrupt import stoppable
 from flows.operation import operation
 from storage import runs
 from storage.folder import init_store
-from tasks.build import Build
+from tasks.pipeline.build import Build
 
 
 class _Stopped:

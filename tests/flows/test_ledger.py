@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from flows.ledger import export_ledger, import_ledger
-from indexmill.canonical import canonical_json, digest_of, strict_json
 from indexmill.command import main
 from indexmill.errors import BadInput, LeaseLost, StoreNotWritable
-from indexmill.layout import ledger_name, refusal_name
+from indexmill.store.canonical import canonical_json, digest_of, strict_json
+from indexmill.store.layout import ledger_name, refusal_name
 from storage import exports, gc, ledger, runs, tombstones
 from storage.folder import FolderStore, init_store, open_store
 from storage.forget import ForgetRecord, Search, dry_run
 from storage.lease import acquire
 from storage.ledger import LONGEST, LedgerEntry
-from tasks.report import Silent
+from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.forgetting import answer, collect, forget_here, passages_of, refuse

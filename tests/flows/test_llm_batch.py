@@ -12,9 +12,9 @@ from indexmill.errors import BudgetReached
 from schemas.config import Configuration
 from storage import batches, runs
 from storage.folder import open_store
-from tasks.backfill import Waves
-from tasks.executor import InlineExecutor, StoppedError
-from tasks.report import Silent
+from tasks.core.executor import InlineExecutor, StoppedError
+from tasks.core.report import Silent
+from tasks.pipeline.backfill import Waves
 from tests.corpora import documents, write_corpus
 from tests.flows.children import ROOT, settings
 from tests.flows.commands import command, write_settings

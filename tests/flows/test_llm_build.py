@@ -25,9 +25,9 @@ from indexmill.models.llm_errors import LlmBusy
 from schemas.config import Configuration
 from storage import ledger, runs
 from storage.folder import init_store, open_store
-from tasks.build import Build
-from tasks.executor import Executor, InlineExecutor
-from tasks.report import Silent
+from tasks.core.executor import Executor, InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.build import Build
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import ROOT, settings
 from tests.flows.commands import Command, command, write_settings

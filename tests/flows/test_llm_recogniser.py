@@ -17,11 +17,11 @@ from indexmill.errors import BadInput, BudgetReached, ConfigurationError
 from schemas.config import Configuration, load_configuration
 from storage import ledger, runs
 from storage.folder import open_store
-from tasks.backfill import Waves
-from tasks.build import Build
-from tasks.executor import InlineExecutor
-from tasks.plan import Plan
-from tasks.report import Silent
+from tasks.core.executor import InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.backfill import Waves
+from tasks.pipeline.build import Build
+from tasks.pipeline.plan.plan import Plan
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import settings
 from tests.llm_rules import rules_answer, texts_of

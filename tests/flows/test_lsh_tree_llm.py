@@ -17,9 +17,9 @@ from schemas.config import Configuration
 from storage import ledger, runs
 from storage.folder import open_store
 from storage.receipts import scan
-from tasks.build import Build
-from tasks.executor import InlineExecutor
-from tasks.report import Silent
+from tasks.core.executor import InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.build import Build
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import Forks, settings
 from tests.flows.forgetting import forget_here

@@ -17,9 +17,9 @@ from flows.run import build_under_prefect
 from schemas.config import Configuration
 from storage import runs
 from storage.folder import init_store, open_store
-from tasks.build import Build
-from tasks.executor import Call, StoppedError
-from tasks.report import Silent
+from tasks.core.executor import Call, StoppedError
+from tasks.core.report import Silent
+from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
 from tests.flows import children
 from tests.flows.built import Built

@@ -19,12 +19,12 @@ from schemas.config import Configuration
 from storage import faults, runs
 from storage.folder import open_store
 from storage.lease import acquire, holding
-from tasks import bm25
-from tasks.build import Build
-from tasks.estimate import Estimate, LlmUse, Range
-from tasks.executor import Call, InlineExecutor
-from tasks.report import Silent
-from tasks.stage import Inputs
+from tasks.core.estimate import Estimate, LlmUse, Range
+from tasks.core.executor import Call, InlineExecutor
+from tasks.core.report import Silent
+from tasks.core.stage import Inputs
+from tasks.families.bm25 import postings as bm25
+from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
 from tests.flows.commands import command, write_settings
@@ -223,7 +223,7 @@ def test_the_build_refuses_what_the_plan_did_not_say(
 def test_runs_shows_the_plan_beside_what_came(
     chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:
-    from tasks.plan import Approved
+    from tasks.pipeline.plan.plan import Approved
 
     plan = make_plan(configuration(chosen), progress=Silent())
     outcome = run_build(configuration(chosen), InlineExecutor(), Build.run, progress=Silent(), approved=Approved(plan))

@@ -13,10 +13,10 @@ from flows.run import run_build
 from indexmill.command import main
 from indexmill.errors import BudgetReached
 from schemas.config import Configuration
-from tasks.build import Build
-from tasks.executor import InlineExecutor
-from tasks.plan import Approved, Plan
-from tasks.report import Silent
+from tasks.core.executor import InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.build import Build
+from tasks.pipeline.plan.plan import Approved, Plan
 from tests.corpora import documents, write_corpus
 from tests.flows.children import settings
 from tests.flows.commands import write_settings

@@ -19,9 +19,9 @@ from indexmill.errors import BadInput, GateRefused, IndexmillError
 from schemas.config import Configuration
 from storage import runs
 from storage.folder import open_store
-from tasks import build as builds
-from tasks.build import Build
-from tasks.executor import Call, Failed, InlineExecutor, WorkerDied
+from tasks.core.executor import Call, Failed, InlineExecutor, WorkerDied
+from tasks.pipeline import build as builds
+from tasks.pipeline.build import Build
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows import deadly
 from tests.flows.children import settings

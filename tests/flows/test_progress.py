@@ -14,7 +14,7 @@ from flows import progress
 from flows.progress import Lines, TerminalBars
 from flows.run import build_inline
 from schemas.config import Configuration
-from tasks.report import Silent
+from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
 from tests.flows.children import settings
 

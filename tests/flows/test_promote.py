@@ -12,8 +12,8 @@ import pytest
 import indexmill
 from flows.promote import promote, remove_alias
 from indexmill.errors import BadInput, CorruptBlob, LeaseLost, SnapshotNotFound
-from indexmill.folder import FolderReader
-from indexmill.layout import alias_name, blob_path
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import alias_name, blob_path
 from storage import faults, refs, runs
 from storage.folder import FolderStore, open_store
 from storage.lease import acquire

@@ -26,7 +26,7 @@ from flows.quota_line import name_of
 from indexmill.errors import BadInput, BudgetReached, IndexmillError
 from schemas.config import Price
 from storage.folder import init_store
-from tasks.executor import Call, Failed, StoppedError, WorkerDied
+from tasks.core.executor import Call, Failed, StoppedError, WorkerDied
 from tasks.llm.quota import AskingEnded, Limits, Quota, RunQuota, Spent
 from tests.flows.elsewhere import cluster_elsewhere
 

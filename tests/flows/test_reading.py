@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(900)
 
 STRUCK = ROOT / "tests" / "tasks" / "struck"
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(STRUCK), str(ROOT)])}
-"""Texts act on the process that reads them: see `tests/tasks/struck/sitecustomize.py`."""
+"""Texts act on the process that reads them: see `tests/tasks/stages/ingest/struck/sitecustomize.py`."""
 
 
 def write(folder: Path, texts: Mapping[str, str]) -> None:

@@ -19,15 +19,15 @@ from flows.repair import Repaired
 from flows.repair import repair as _repair
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, SnapshotNotFound
-from indexmill.folder import FolderReader
-from indexmill.layout import STORE_FILE, alias_name, blob_path, export_name, ref_name, tombstone_name
-from indexmill.manifest import Manifest
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import STORE_FILE, alias_name, blob_path, export_name, ref_name, tombstone_name
+from indexmill.store.manifest import Manifest
+from indexmill.store.verify import verify
 from storage import lineage, runs
 from storage.copies import open_copy
 from storage.folder import init_store, open_store
 from storage.lease import acquire
-from tasks.report import Silent
+from tasks.core.report import Silent
 from tests.flows.children import Forks, build, settings
 from tests.flows.versions import Versions, make_versions
 from tests.storage.quick import quick_folder

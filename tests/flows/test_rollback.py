@@ -11,10 +11,10 @@ import pytest
 
 from flows.rollback import resume, roll_back
 from indexmill.errors import CorruptBlob, GateRefused, LeaseLost, SnapshotNotFound
-from indexmill.folder import FolderReader
-from indexmill.layout import blob_path
-from indexmill.manifest import Manifest
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import blob_path
+from indexmill.store.manifest import Manifest
+from indexmill.store.verify import verify
 from storage import faults, holds, refs, runs
 from storage.folder import FolderStore, open_store
 from storage.lease import acquire

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from flows.stages import Stages
-from tasks.build import Build
-from tasks.executor import StoppedError
+from tasks.core.executor import StoppedError
+from tasks.pipeline.build import Build
 
 
 class Failing:

@@ -12,16 +12,16 @@ import pytest
 
 from flows.run import Outcome, run_build
 from flows.status import look
-from indexmill.canonical import canonical_json
 from indexmill.command import main
 from indexmill.errors import GateRefused
+from indexmill.store.canonical import canonical_json
 from schemas.config import Configuration
 from storage import refs, runs
 from storage.folder import open_store
-from tasks.build import Build
-from tasks.executor import InlineExecutor
-from tasks.gates import FEW, StandIns, refuse_stand_ins
-from tasks.report import Silent
+from tasks.core.executor import InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.build import Build
+from tasks.pipeline.gates import FEW, StandIns, refuse_stand_ins
 from tests.corpora import documents, write_corpus
 from tests.flows.children import settings
 from tests.llm_server import CANARY, Faults, LlmServer, Received

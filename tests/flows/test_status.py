@@ -22,9 +22,9 @@ from storage.clock import timestamp
 from storage.folder import FolderStore, init_store, open_store
 from storage.lease import DURATION, MARGIN, acquire
 from storage.processes import this_process
-from tasks.build import Build
-from tasks.executor import InlineExecutor
-from tasks.report import Silent
+from tasks.core.executor import InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.build import Build
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows.children import settings
 from tests.storage.quick import quick_folder

@@ -13,12 +13,12 @@ import pytest
 import indexmill
 from flows.run import run_build
 from indexmill.diff import diff
-from indexmill.names import entity_id
 from indexmill.snapshot import Snapshot
+from indexmill.text.names import entity_id
 from schemas.config import Configuration
-from tasks.build import Build
-from tasks.executor import InlineExecutor
-from tasks.report import Silent
+from tasks.core.executor import InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
 from tests.flows.children import SMALL_TREE, settings
 from tests.llm_rules import texts_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flows.promote import promote, remove_alias
 from flows.rollback import resume, roll_back
 from indexmill.errors import GateRefused, SnapshotNotFound
-from indexmill.folder import FolderReader
+from indexmill.store.folder import FolderReader
 from storage import holds, refs, runs
 from storage.folder import FolderStore, open_store
 from tests.indexmill.small_snapshot import WORLD, Text, publish

@@ -22,13 +22,13 @@ from click.testing import CliRunner
 from pydantic import JsonValue
 
 import indexmill
-from indexmill.canonical import digest_of
 from indexmill.command import cli
 from indexmill.errors import IndexmillError
-from indexmill.exported import MANIFEST_FILE, exported_name
-from indexmill.manifest import Artifact, Manifest, describe_table
-from indexmill.packs import open_pack, write_pack
 from indexmill.snapshot import Snapshot
+from indexmill.store.canonical import digest_of
+from indexmill.store.exported import MANIFEST_FILE, exported_name
+from indexmill.store.manifest import Artifact, Manifest, describe_table
+from indexmill.store.packs import open_pack, write_pack
 
 MEMORY = 6 << 30
 """Address space of the process: what its libraries map, and little more."""

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from pydantic import JsonValue
 
-from indexmill.canonical import content_id, digest_of
-from indexmill.manifest import Family
-from indexmill.names import NameIndex, canonical_name, entity_id
+from indexmill.store.canonical import content_id, digest_of
+from indexmill.store.manifest import Family
+from indexmill.text.names import NameIndex, canonical_name, entity_id
 from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, RELATED
-from tasks.chnsw import Level, build_chnsw
+from tasks.families.community_tree.chnsw import Level, build_chnsw
 from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter
 
 

@@ -1,6 +1,7 @@
 """The family heterograph in a small snapshot: what passages say, and what is told of it, as a test names them.
 
-The graph is made by `tasks.heterograph`, from tables as the stages make them, and laid out as a build lays it out.
+The graph is made by `tasks.families.heterograph`, from tables as the stages make them, and laid out as a build lays it
+out.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import JsonValue
 
-from indexmill.canonical import digest_of
-from indexmill.manifest import Family
-from indexmill.names import NameIndex, canonical_name, entity_id
-from indexmill.retrieve.heterograph import KINDS, Heterograph
+from indexmill.families.heterograph.search import KINDS, Heterograph
+from indexmill.store.canonical import digest_of
+from indexmill.store.manifest import Family
+from indexmill.text.names import NameIndex, canonical_name, entity_id
 from schemas.tables import (
     ENTITIES,
     HETERO_ATTRIBUTES,
@@ -30,8 +31,8 @@ from schemas.tables import (
     UNITS,
 )
 from storage.tables import read_table
-from tasks.extraction import Entity, Extraction, Unit, tables_of
-from tasks.heterograph.graph import (
+from tasks.core.shards import estimate_tokens
+from tasks.families.heterograph.graph import (
     ENDS,
     Pieces,
     TypedGraph,
@@ -43,11 +44,11 @@ from tasks.heterograph.graph import (
     relation_nodes,
     texts,
 )
-from tasks.heterograph.names import name_words
-from tasks.heterograph.near import near_pairs
-from tasks.heterograph.support import support
-from tasks.heterograph.texts import relation_table
-from tasks.ingest.shards import estimate_tokens
+from tasks.families.heterograph.names import name_words
+from tasks.families.heterograph.near import near_pairs
+from tasks.families.heterograph.support import support
+from tasks.families.heterograph.texts import relation_table
+from tasks.stages.extract.tables import Entity, Extraction, Unit, tables_of
 from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter
 
 __all__ = ["Attribute", "Element", "write_heterograph"]

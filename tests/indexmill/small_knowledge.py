@@ -1,6 +1,7 @@
 """A small snapshot with a knowledge graph: what each passage tells, put together, and communities over the entities.
 
-The tables are made as the stages make them, from `tasks.extraction`; reports and vectors are not needed here.
+The tables are made as the stages make them, from `tasks.stages.extract.tables`; reports and vectors are not needed
+here.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from indexmill.manifest import Family
-from indexmill.names import entity_id
+from indexmill.store.manifest import Family
+from indexmill.text.names import entity_id
 from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, RELATED
-from tasks.communities.levels import community_id
-from tasks.extraction import EXTRACTION, Entity, Extraction, Relation, Unit, tables_of
+from tasks.core.communities.levels import community_id
+from tasks.stages.extract.tables import EXTRACTION, Entity, Extraction, Relation, Unit, tables_of
 from tests.indexmill.small_snapshot import SnapshotWriter, Text
 
 __all__ = ["KNOWLEDGE", "Group", "Knowledge", "Said", "publish_knowledge", "random_knowledge"]

@@ -11,21 +11,21 @@ import numpy as np
 import pyarrow as pa
 from pydantic import JsonValue
 
-from indexmill.canonical import canonical_json, content_id, digest_of
-from indexmill.layout import BRANCH, alias_name, ref_name
-from indexmill.manifest import Alias, Artifact, Corpus, Family, Manifest, Ref
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.recogniser import WordListRecogniser
-from indexmill.names import NameIndex, canonical_name, entity_id
-from indexmill.packs import write_pack
 from indexmill.retrieve.matrices import Sparse, build_matrices
+from indexmill.store.canonical import canonical_json, content_id, digest_of
+from indexmill.store.layout import BRANCH, alias_name, ref_name
+from indexmill.store.manifest import Alias, Artifact, Corpus, Family, Manifest, Ref
+from indexmill.store.packs import write_pack
+from indexmill.text.names import NameIndex, canonical_name, entity_id
 from schemas.tables import DOCUMENTS, ENTITIES, LSH_SUMMARIES, PASSAGES, SENTENCES
 from storage.folder import FolderStore, init_store
 from storage.lineage import Lineage
 from storage.lineage import put as put_lineage
 from storage.publish import describe
 from storage.tables import table_bytes
-from tasks.bm25 import postings
+from tasks.families.bm25.postings import postings
 
 EMBEDDER = HashEmbedder()
 RECOGNISER = WordListRecogniser(["Ada Venn", "Marrow Bridge", "Ilse", "Tallow", "Grey Hills"])

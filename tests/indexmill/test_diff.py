@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import indexmill
 from indexmill import diff as module
-from indexmill.canonical import content_id
 from indexmill.diff import Difference, Entities, compare, diff
 from indexmill.errors import SnapshotNotFound
-from indexmill.manifest import Artifact, Family
+from indexmill.store.canonical import content_id
+from indexmill.store.manifest import Artifact, Family
 from schemas.tables import ENTITIES
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, publish
 from tests.storage.quick import quick_folder

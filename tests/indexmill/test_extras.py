@@ -18,8 +18,7 @@ from indexmill.models.embedder import Tokeniser
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
 from indexmill.models.recogniser import SpacyRecogniser
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
-
-ROOT = Path(__file__).parents[2]
+from tests.paths import ROOT
 
 
 def test_an_extra_that_is_advised_is_one_of_the_package_and_brings_what_is_missing() -> None:

@@ -10,7 +10,7 @@ import pytest
 import indexmill
 from indexmill import BadInput
 from indexmill.command.misses import misses_of, shown_misses
-from indexmill.evaluate import Question, evaluate
+from indexmill.evaluate.recall import Question, evaluate
 from indexmill.results import FoundHit, QuestionResult, found_in, ranks_of, read_results, write_results
 from tests.indexmill.small_snapshot import Text, publish
 

@@ -17,13 +17,13 @@ from click.testing import CliRunner
 
 import indexmill
 from indexmill import BadInput, CorruptBlob, FamilyNotFound, NotFound, SnapshotNotFound, StoreError
-from indexmill.canonical import digest_of
 from indexmill.command import cli
-from indexmill.exported import exported_name
-from indexmill.layout import blob_path, run_name
-from indexmill.manifest import Manifest
 from indexmill.retrieve.base import MOST_CHARACTERS, check_question
 from indexmill.snapshot import Snapshot, open_candidate, open_manifest
+from indexmill.store.canonical import digest_of
+from indexmill.store.exported import exported_name
+from indexmill.store.layout import blob_path, run_name
+from indexmill.store.manifest import Manifest
 from storage.runs import RunEnd
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, point, publish
 

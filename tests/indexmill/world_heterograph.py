@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tasks.heterograph.graph import TypedGraph
+from tasks.families.heterograph.graph import TypedGraph
 from tests.indexmill.small_heterograph import Attribute, Element, write_heterograph
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
-from tests.tasks.heterograph.graphs import unit
+from tests.tasks.families.heterograph.graphs import unit
 
 SAID = [
     [unit("The bridge crosses the river.", "marrow bridge", "ilse", says=(("marrow bridge", "crosses", "ilse"),))],

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from indexmill.errors import LeaseLost
-from indexmill.folder import FolderReader
-from indexmill.manifest import Corpus, Manifest, Ref
+from indexmill.store.folder import FolderReader
+from indexmill.store.manifest import Corpus, Manifest, Ref
 from storage import faults, lineage, receipts
 from storage.arrays import put_pack
 from storage.folder import init_store, open_store

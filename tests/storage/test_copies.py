@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import indexmill
-from indexmill.canonical import digest_of
 from indexmill.errors import CorruptBlob
-from indexmill.regular_files import MANIFEST_BYTES
+from indexmill.store.canonical import digest_of
+from indexmill.store.regular_files import MANIFEST_BYTES
 from storage.copies import open_copy
 from tests.indexmill.small_snapshot import publish
 from tests.indexmill.test_snapshot import export

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from indexmill.errors import CorruptBlob, LeaseLost, SnapshotNotFound, VersionWithdrawn
-from indexmill.folder import FolderReader
-from indexmill.layout import blob_path, lease_name, receipt_name
-from indexmill.manifest import Ref
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import blob_path, lease_name, receipt_name
+from indexmill.store.manifest import Ref
 from storage import deletions, gc, refs
 from storage.clock import timestamp
 from storage.folder import FolderStore, init_store

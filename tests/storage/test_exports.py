@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from indexmill.errors import StoreError
-from indexmill.tables import ROWS_PER_GROUP
+from indexmill.store.tables import ROWS_PER_GROUP
 from storage import exports, faults
 from storage.exports import write_file, write_table
 from storage.folder import FolderStore

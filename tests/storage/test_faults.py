@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from indexmill.errors import SnapshotNotFound, StoreError
-from indexmill.folder import FolderReader
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.verify import verify
 from storage import faults
 from storage.folder import init_store, open_store
+from tests.paths import ROOT
 from tests.storage import children
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def whole_or_absent(root: Path, digest: str) -> bool:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.canonical import digest_of
 from indexmill.errors import (
     ConfigurationError,
     CorruptBlob,
@@ -26,7 +25,8 @@ from indexmill.errors import (
     StoreNotWritable,
     UnsupportedFormat,
 )
-from indexmill.layout import blob_path
+from indexmill.store.canonical import digest_of
+from indexmill.store.layout import blob_path
 from storage import arrays, faults
 from storage.folder import FolderStore, init_store, open_store
 from storage.processes import this_process

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from indexmill.errors import CorruptBlob, LeaseLost, SnapshotNotFound
-from indexmill.folder import FolderReader
-from indexmill.layout import blob_path, receipt_name, run_name
-from indexmill.manifest import Corpus, Manifest, Ref, Removal
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import blob_path, receipt_name, run_name
+from indexmill.store.manifest import Corpus, Manifest, Ref, Removal
+from indexmill.store.verify import verify
 from schemas.tables import QUARANTINE
 from storage import faults, gc, lineage, receipts, refs, runs
 from storage.clock import timestamp

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from indexmill.errors import CorruptBlob, GateRefused
-from indexmill.folder import FolderReader
-from indexmill.layout import hold_name
-from indexmill.manifest import Hold
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import hold_name
+from indexmill.store.manifest import Hold
 from storage import holds
 from storage.folder import FolderStore
 from storage.refs import commit

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pytest
 
 from indexmill.errors import LeaseLost, StoreError
-from indexmill.layout import blob_path
-from indexmill.manifest import Corpus, Manifest
+from indexmill.store.layout import blob_path
+from indexmill.store.manifest import Corpus, Manifest
 from storage import gc, lease, lineage, receipts, refs
 from storage.clock import timestamp
 from storage.folder import FolderStore, init_store

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from indexmill.errors import CorruptBlob, LeaseLost
-from indexmill.layout import lease_name, release_name
+from indexmill.store.layout import lease_name, release_name
 from storage import faults, lease, runs
 from storage.folder import FolderStore
 from storage.lease import DURATION, MARGIN, STALE, acquire, at_work, holding

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.canonical import canonical_json, digest_of, strict_json
 from indexmill.errors import CorruptBlob, UnsupportedFormat
-from indexmill.layout import ledger_name, refusal_name
 from indexmill.models.llm import Request
+from indexmill.store.canonical import canonical_json, digest_of, strict_json
+from indexmill.store.layout import ledger_name, refusal_name
 from storage import faults, ledger, refusals
 from storage.folder import FolderStore
 from storage.ledger import LedgerEntry, key_of

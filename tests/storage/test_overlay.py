@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from indexmill.errors import ConfigurationError, CorruptBlob, NotFound
-from indexmill.layout import blob_path
+from indexmill.store.layout import blob_path
 from storage.folder import FolderStore
 from storage.overlay import OverlayStore, open_any, overlay_of
 

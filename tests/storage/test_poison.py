@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.layout import poison_name
+from indexmill.store.layout import poison_name
 from storage import poison
 from storage.folder import FolderStore
 from storage.poison import Poison

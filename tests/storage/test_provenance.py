@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.layout import ledger_name
+from indexmill.store.layout import ledger_name
 from storage import ledger
 from storage.folder import FolderStore, init_store
 from storage.provenance import Answers, hashed

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, StoreError, VersionWithdrawn
-from indexmill.folder import FolderReader
-from indexmill.layout import blob_path, lease_name
-from indexmill.manifest import Artifact, Corpus, Manifest, Removal
-from indexmill.verify import verify
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import blob_path, lease_name
+from indexmill.store.manifest import Artifact, Corpus, Manifest, Removal
+from indexmill.store.verify import verify
 from storage import faults, folder, lineage, refs, reserve
 from storage.arrays import put_pack
 from storage.folder import FolderStore

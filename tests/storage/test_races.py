@@ -6,8 +6,8 @@ import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from indexmill.canonical import digest_of
-from indexmill.folder import FolderReader
+from indexmill.store.canonical import digest_of
+from indexmill.store.folder import FolderReader
 from storage import faults
 from storage.folder import FolderStore, init_store
 from storage.lease import acquire, holding

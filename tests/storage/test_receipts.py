@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.layout import attempt_name, blob_path, receipt_name
+from indexmill.store.layout import attempt_name, blob_path, receipt_name
 from storage.folder import FolderStore
 from storage.receipts import Receipt, candidates, find, find_attempt, find_incomplete, overlap, record, scan
 

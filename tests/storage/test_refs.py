@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from indexmill.errors import CorruptBlob, DiskFull, LeaseLost, SnapshotNotFound, StoreError
-from indexmill.folder import FolderReader
-from indexmill.layout import ref_name
-from indexmill.manifest import Ref, Removal
+from indexmill.store.folder import FolderReader
+from indexmill.store.layout import ref_name
+from indexmill.store.manifest import Ref, Removal
 from storage import faults, refs
 from storage.folder import FolderStore
 from tests.storage.children import CREATED

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.errors import CorruptBlob, StoreError
-from indexmill.layout import blob_path
-from indexmill.manifest import describe_table
-from indexmill.packs import open_pack
-from indexmill.tables import ROWS_PER_GROUP
+from indexmill.store.layout import blob_path
+from indexmill.store.manifest import describe_table
+from indexmill.store.packs import open_pack
+from indexmill.store.tables import ROWS_PER_GROUP
 from schemas.tables import MENTIONS, QUARANTINE, SENTENCES
 from storage.arrays import put_pack
 from storage.folder import FolderStore

@@ -5,7 +5,7 @@ import pyarrow as pa
 from schemas.tables import QUARANTINE
 from storage import tombstones
 from storage.folder import FolderStore
-from tasks.ingest.documents import clip
+from tasks.stages.ingest.documents import clip
 
 CREATED = "2026-01-31T02:00:00Z"
 

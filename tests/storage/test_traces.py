@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from indexmill.canonical import canonical_json
+from indexmill.store.canonical import canonical_json
 from storage.traces import Traces
 
 CONTENT = {
@@ -74,7 +74,7 @@ def test_refused_rows_are_found_by_id_file_and_detail(traces: Traces) -> None:
 
 
 def test_a_long_id_is_found_as_a_quarantine_shows_it() -> None:
-    from tasks.ingest.documents import clip
+    from tasks.stages.ingest.documents import clip
 
     name = "x" * 299 + "y" * 50
     row = {"file": "f", "line": 1, "document_id": clip(name), "reason": "no-text", "detail": ""}

@@ -18,7 +18,7 @@ from storage import runs
 from storage.folder import FolderStore, init_store
 from storage.lease import acquire
 from storage.ledger import find, key_of
-from tasks.executor import StoppedError
+from tasks.core.executor import StoppedError
 from tasks.llm.ask import Asking, ask
 from tasks.llm.batch import Batcher
 from tasks.llm.batch_steps import Rhythm

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexmill.names import canonical_name, entity_id
+from indexmill.text.names import canonical_name, entity_id
 from schemas.tables import EXTRACTED, MENTIONS, PASSAGES, RELATIONS
 from storage.tables import table_bytes
 

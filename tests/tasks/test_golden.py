@@ -12,24 +12,26 @@ import hashlib
 import importlib
 import json
 import os
+import pkgutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tasks
 from flows.run import build_inline
-from indexmill.canonical import canonical_json
-from indexmill.packs import open_pack
+from indexmill.store.canonical import canonical_json
+from indexmill.store.packs import open_pack
 from schemas.config import Configuration
 from storage import lineage, refs
 from storage.folder import open_store
 from storage.tables import read_table
-from tasks.build import NEEDS
-from tasks.report import Silent
+from tasks.core.report import Silent
+from tasks.pipeline.build import NEEDS
+from tests.paths import ROOT
 
 GOLDEN = Path(__file__).with_name("golden.json")
-SAMPLE = Path(__file__).resolve().parent.parent.parent / "sample" / "corpus.jsonl"
-MODULES = {"heterograph": "tasks.heterograph_index", "ingest": "tasks.ingest.part"}
+SAMPLE = ROOT / "sample" / "corpus.jsonl"
 
 # What the rules of names, sentences, passages and documents are tried on.
 
@@ -308,11 +310,13 @@ def settings_of(name: str, folder: Path) -> dict[str, Any]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
     """The version of every stage that a build runs, and a digest of what it makes of each corpus."""
     found: dict[str, dict[str, object]] = {}
+    modules = [importlib.import_module(one.name) for one in pkgutil.walk_packages(tasks.__path__, "tasks.")]
+    versions = {one.STAGE.name: one.STAGE.version for one in modules if hasattr(one, "STAGE")}
     for name in ("sample", "odd", "nothing extracted"):
         for stage, digest in digests(settings_of(name, tmp_path_factory.mktemp(name))).items():
             if name == "nothing extracted" and stage != "resolve":
                 continue  # the others make of the sample what they make where something is extracted
-            version = importlib.import_module(MODULES.get(stage, f"tasks.{stage}")).STAGE.version
+            version = versions[stage]
             found.setdefault(stage, {"version": version})[name] = digest
     return found
 

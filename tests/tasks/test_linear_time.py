@@ -15,23 +15,23 @@ import pyarrow as pa
 import pytest
 
 from indexmill.errors import BadInput
-from indexmill.filters import Filter
 from indexmill.models import readable
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.llm import Completion
 from indexmill.models.recogniser import RulesRecogniser, question_candidates
 from indexmill.models.subjects import subjects_of
-from indexmill.names import canonical_words
-from indexmill.terms import Analyser
+from indexmill.retrieve.filters import Filter
+from indexmill.text.names import canonical_words
+from indexmill.text.terms import Analyser
 from schemas.config import SplitSettings
 from schemas.tables import DOCUMENTS
-from tasks.extract import extract_all
-from tasks.extraction import Texts
-from tasks.ingest import front_matter, readers
-from tasks.markup import guess, link_words, visible
-from tasks.recognise import recognise
-from tasks.sentences import segments
-from tasks.split import split
+from tasks.stages.extract.extractive import extract_all
+from tasks.stages.extract.tables import Texts
+from tasks.stages.ingest.formats import front_matter, readers
+from tasks.stages.recognise.rules import recognise
+from tasks.stages.split.split import split
+from tasks.text.markup import guess, link_words, visible
+from tasks.text.sentences import segments
 
 SIZES = [4**power for power in range(5, 11)]  # 1,024 to 1,048,576 characters
 LONG_ENOUGH = 0.25  # seconds

@@ -6,7 +6,7 @@ import os
 import signal
 
 from schemas.tables import DOCUMENTS
-from tasks.stage import Inputs
+from tasks.core.stage import Inputs
 
 __all__ = ["EXIT", "KILL", "RAISE", "TOGETHER", "strike"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from tasks import bm25
-from tasks.stage import Inputs, Outputs
+from tasks.core.stage import Inputs, Outputs
+from tasks.families.bm25 import postings as bm25
 from tests.flows.deadly import strike
 
 _REAL = bm25.STAGE

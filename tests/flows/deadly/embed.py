@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from tasks import embed
-from tasks.stage import Inputs, Outputs
+from tasks.core.stage import Inputs, Outputs
+from tasks.stages.embed import embed
 from tests.flows.deadly import strike
 
 _REAL = embed.STAGE

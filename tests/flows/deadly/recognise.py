@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from tasks import recognise
-from tasks.stage import Inputs, Outputs
+from tasks.core.stage import Inputs, Outputs
+from tasks.stages.recognise import rules as recognise
 from tests.flows.deadly import strike
 
 _REAL = recognise.STAGE

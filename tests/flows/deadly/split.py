@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from tasks import split
-from tasks.stage import Inputs, Outputs
+from tasks.core.stage import Inputs, Outputs
+from tasks.stages.split import split
 from tests.flows.deadly import strike
 
 _REAL = split.STAGE

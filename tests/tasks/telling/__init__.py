@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from schemas.tables import DOCUMENTS
-from tasks.stage import Inputs, Outputs
+from tasks.core.stage import Inputs, Outputs
 
 __all__ = ["NAMES", "tell"]
 

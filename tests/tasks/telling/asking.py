@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.stage import Stage
+from tasks.core.stage import Stage
 from tests.tasks.telling import tell
 
 __all__ = ["STAGE"]

@@ -1,0 +1,191 @@
+"""Weights of fused retrieval, found on questions whose evidence is known.
+
+Coordinate search on the recall itself, which is what counts and is no smooth function of the weights: each weight in
+turn takes the value of a fixed grid that finds most, the smallest change winning ties, until none moves. Weights are
+chosen on the even-numbered questions and proven on the odd-numbered ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import BadInput
+from indexmill.evaluate.recall import Question
+from indexmill.retrieve.base import Asked, PassageRetriever, Vectors, check_k, parameters_of
+from indexmill.retrieve.fused import FusedParameters, covered, strength, with_second
+from indexmill.text.counted import counted
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["GRID", "Fit", "fit"]
+
+GRID = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+"""What a weight may be, relative to the largest."""
+
+_LEAST_QUESTIONS = 20
+
+Weights = Mapping[str, float]
+Scores = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a search found: mean recall at the ks, for the weights that were there before and for the new ones.
+
+    weights: the new ones, or those before where the new ones do worse on the questions they were not chosen on.
+    """
+
+    weights: dict[str, float]
+    before: dict[str, float]
+    chosen_on: tuple[float, float]  # even-numbered questions: before, after
+    proven_on: tuple[float, float]  # odd-numbered ones
+    questions: int
+
+    @property
+    def better(self) -> bool:
+        """Whether the weights changed."""
+        return self.weights != self.before
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as ``evaluate --fit --json`` prints it."""
+        return {
+            "weights": self.weights,
+            "before": self.before,
+            "recall": {
+                "even": {"before": self.chosen_on[0], "after": self.chosen_on[1]},
+                "odd": {"before": self.proven_on[0], "after": self.proven_on[1]},
+            },
+            "questions": self.questions,
+            "better": self.better,
+        }
+
+
+def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int], vectors: Vectors | None = None) -> Fit:
+    """Weights for the methods that the snapshot holds. vectors: ``(n_questions, d) float32``, encoded where absent.
+
+    Raises BadInput for too few questions to choose on one half and prove on the other.
+    """
+    if len(questions) < _LEAST_QUESTIONS:
+        few = counted(len(questions), "question is", "questions are")
+        raise BadInput(f"{few} too few to fit weights; at least {_LEAST_QUESTIONS} are needed")
+    setting = parameters_of(snapshot, "fused", FusedParameters)
+    before = setting.weights(snapshot.methods)
+    if vectors is None:
+        vectors = snapshot.encode([question.question for question in questions])
+    pools = _pools(snapshot, questions, list(before), vectors, setting)
+    depths = sorted({check_k(k) for k in ks})
+    even, odd = pools.half(0), pools.half(1)
+
+    best = _scaled(before)
+    most = even.recall(best, depths)
+    moved = True
+    while moved:
+        moved = False
+        for name in sorted(best):
+            for value in sorted(GRID, key=lambda value: (abs(value - best[name]), value)):
+                tried = _scaled({**best, name: value})
+                found = even.recall(tried, depths)
+                if found > most + 1e-12:
+                    best, most, moved = tried, found, True
+    chosen_on = (even.recall(before, depths), most)
+    proven_on = (odd.recall(before, depths), odd.recall(best, depths))
+    kept = best if proven_on[1] >= proven_on[0] and most > chosen_on[0] + 1e-12 else before
+    return Fit(dict(kept), before, chosen_on, proven_on, len(questions))
+
+
+def _scaled(weights: Weights) -> dict[str, float]:
+    """The weights with 1 for the largest."""
+    largest = max(weights.values(), default=0.0)
+    return {name: round(weight / largest, 4) if largest else 1.0 for name, weight in weights.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pools:
+    """The documents that any method finds for each question.
+
+    strengths: ``(n_methods, n_candidates)`` of passages, ordered by question and document, as far as the method counts
+    for the question. starts: the first candidate of each document.
+    owners: the question of each document. gold: whether a document is evidence. golds: the evidence of each question.
+    second: what a document gains by its next best passage.
+    """
+
+    names: tuple[str, ...]
+    strengths: Scores
+    starts: npt.NDArray[np.int64]
+    owners: npt.NDArray[np.int64]
+    gold: npt.NDArray[np.bool_]
+    golds: npt.NDArray[np.int64]
+    questions: npt.NDArray[np.int64]  # those that count
+    second: float
+
+    def half(self, parity: int) -> _Pools:
+        """The same, counting every other question only."""
+        chosen = self.questions[self.questions % 2 == parity]
+        return _Pools(self.names, self.strengths, self.starts, self.owners, self.gold, self.golds, chosen, self.second)
+
+    def recall(self, weights: Weights, ks: Sequence[int]) -> float:
+        """Mean evidence recall at the ks, averaged."""
+        scores = np.array([weights[name] for name in self.names]) @ self.strengths
+        sizes = np.diff(self.starts, append=len(scores))
+        scores = with_second(scores, np.arange(len(sizes)).repeat(sizes), self.second)
+        scores = np.maximum.reduceat(scores, self.starts)
+        order = np.lexsort((-scores, self.owners))
+        first = np.searchsorted(self.owners, np.arange(len(self.golds)))
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order)) - first[self.owners]
+        means = [
+            (np.bincount(self.owners, self.gold & (ranks < k), len(self.golds)) / self.golds)[self.questions].mean()
+            for k in ks
+        ]
+        return float(sum(means) / len(means))
+
+
+def _pools(
+    snapshot: Snapshot, questions: Sequence[Question], methods: list[str], vectors: Vectors, setting: FusedParameters
+) -> _Pools:
+    document_of = snapshot.passages.document_ids()
+    strengths: list[Scores] = []
+    starts: list[int] = []
+    owners: list[int] = []
+    gold: list[bool] = []
+    candidates = 0
+    retrievers = [snapshot.retriever(name) for name in methods]
+    asked = Asked([question.question for question in questions], vectors, snapshot.encode, explain=False)
+    ranking = [one for one in retrievers if isinstance(one, PassageRetriever)]
+    ranked = [one.rank(asked, setting.pool) for one in ranking]
+    known = covered(ranking, asked)
+    for number, (question, coverage, *of_question) in enumerate(zip(questions, known, *ranked, strict=True)):
+        lists = dict(zip(methods, of_question, strict=True))
+        rows = np.unique(np.concatenate([found.rows for found in of_question]))
+        if not len(rows):
+            continue
+        counted = setting.counted(lists, coverage)
+        values = np.zeros((len(methods), len(rows)))
+        for own, (method, found) in zip(values, lists.items(), strict=True):
+            own[rows.searchsorted(found.rows)] = counted[method] * strength(method, found.scores)
+        documents = [document_of[row] for row in rows.tolist()]
+        order = sorted(range(len(rows)), key=documents.__getitem__)
+        strengths.append(values[:, order])
+        evidence = set(question.gold_ids)
+        for place, row in enumerate(order):
+            if place == 0 or documents[row] != documents[order[place - 1]]:
+                starts.append(candidates + place)
+                owners.append(number)
+                gold.append(documents[row] in evidence)
+        candidates += len(rows)
+    return _Pools(
+        tuple(methods),
+        np.concatenate(strengths, axis=1) if strengths else np.empty((len(methods), 0)),
+        np.array(starts, np.int64),
+        np.array(owners, np.int64),
+        np.array(gold, bool),
+        np.array([len(question.gold_ids) for question in questions], np.int64),
+        np.arange(len(questions)),
+        setting.second,
+    )

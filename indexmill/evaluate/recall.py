@@ -1,0 +1,402 @@
+"""Evidence recall of retrieval methods on a set of questions whose evidence is known.
+
+Evidence recall@k of a question is the part of its gold documents among the first k distinct documents that a method
+returns; several passages of one document count once. A set's recall is the mean over its questions, as the papers
+of the index families report it.
+
+A summary is no evidence: it names every document below it, up to all of the corpus, and may tell nothing of most. Nor
+is the description of an entity, or a community's, nor what heterograph tells of them, its attributes and high-level
+elements. A relation is said by its documents, but by any number of them in the same words, and nothing ranks these: one
+hit would find as many as are asked for. So the documents of passages and of units are found, of which each comes from
+one, and what stands between them counts by its tokens, which are read all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from indexmill.errors import BadInput
+from indexmill.hits import Hit
+from indexmill.results import FoundHit, QuestionResult, found_in, ranks_of, recall
+
+if TYPE_CHECKING:
+    from indexmill.models.reranker import Reranker
+    from indexmill.retrieve.base import Vectors
+    from indexmill.retrieve.filters import Where
+    from indexmill.snapshot import Snapshot
+
+__all__ = [
+    "Evaluation",
+    "MethodResult",
+    "Question",
+    "evaluate",
+    "found_documents",
+    "parse_questions",
+    "read_questions",
+]
+
+_Retrieve = Callable[[Sequence[int], int], list[list[Hit]]]
+
+WARM = 64
+"""Questions retrieved before time is taken."""
+
+BATCH = 256
+"""Questions retrieved at once, so that the memory of an evaluation does not grow with the set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A line of a question file: ``{"id", "question", "gold_ids", "type", "answer"}``; the last two are optional.
+
+    gold_ids may be empty only where the file was read for answers. answers: any of which is right; none where the line
+    has no answer.
+    """
+
+    id: str
+    question: str
+    gold_ids: tuple[str, ...]
+    type: str | None = None
+    answers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MethodResult:
+    """How one method did on a set of questions.
+
+    recall: mean evidence recall by k. tokens_per_question: of the hits read until the largest k is reached, None where
+    the snapshot does not count them. milliseconds_per_question: retrieval in batches, without encoding. each: what was
+    found, in the order of the questions.
+    """
+
+    questions: int
+    recall: dict[int, float]
+    tokens_per_question: float | None
+    milliseconds_per_question: float
+    encode_milliseconds_per_question: float
+    types: dict[str, tuple[int, dict[int, float]]]
+    each: tuple[QuestionResult, ...] = field(default=(), repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as ``evaluate --json`` prints it."""
+        fields: dict[str, Any] = {
+            **_named(self.recall),
+            "questions": self.questions,
+            "tokens_per_question": self.tokens_per_question,
+            "milliseconds_per_question": self.milliseconds_per_question,
+            "encode_milliseconds_per_question": self.encode_milliseconds_per_question,
+        }
+        if self.types:
+            fields["types"] = {kind: {**_named(means), "questions": n} for kind, (n, means) in self.types.items()}
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The results of all methods. unknown_gold_ids: gold documents that the snapshot lacks, which count as missed.
+
+    communities: of each level of community_tree, how many there are, and how good (``communities.quality``).
+    """
+
+    version: int | None
+    methods: dict[str, MethodResult]
+    gold_ids: int
+    unknown_gold_ids: int
+    communities: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The evaluation as ``evaluate --json`` prints it; ``communities`` only where there are any."""
+        fields = {
+            "version": self.version,
+            "methods": {name: result.to_dict() for name, result in self.methods.items()},
+            "gold_ids": self.gold_ids,
+            "unknown_gold_ids": self.unknown_gold_ids,
+        }
+        return {**fields, "communities": self.communities} if self.communities else fields
+
+
+def read_questions(path: str | Path, evidence: bool = True) -> list[Question]:
+    """The questions of a JSON Lines file; raises BadInput naming the line that cannot be used.
+
+    evidence: whether every line has to name the documents that hold it.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot read the question file: {error.strerror or error}") from error
+    return parse_questions(data, str(path), evidence)
+
+
+def parse_questions(data: bytes, where: str, evidence: bool = True) -> list[Question]:
+    """The questions in the bytes of a question file called `where`; raises as `read_questions` does."""
+    lines = data.splitlines()
+    questions = [
+        _question(f"{where}:{number}", line, evidence) for number, line in enumerate(lines, start=1) if line.strip()
+    ]
+    if not questions:
+        raise BadInput(f"{where}: holds no questions; expected lines of " + '{"id", "question", "gold_ids"}')
+    return questions
+
+
+def _question(where: str, line: bytes, evidence: bool) -> Question:
+    try:
+        record = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{where}: is not UTF-8 (byte {error.start})") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where}: is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise BadInput(f"{where}: is a JSON {type(record).__name__}; expected an object")
+    question, gold, kind = record.get("question"), record.get("gold_ids"), record.get("type")
+    if not isinstance(question, str) or not question.strip():
+        raise BadInput(f'{where}: "question" is {question!r}; expected a text')
+    if any("\ud800" <= character <= "\udfff" for character in question):
+        raise BadInput(f'{where}: "question" holds half of a surrogate pair, which is no text: {question!r}')
+    if gold is None and not evidence:
+        gold = []
+    if not isinstance(gold, list) or (evidence and not gold) or not all(isinstance(one, str) for one in gold):
+        raise BadInput(f'{where}: "gold_ids" is {gold!r}; expected a list of at least one document id')
+    if kind is not None and not isinstance(kind, str):
+        raise BadInput(f'{where}: "type" is {kind!r}; expected a text')
+    answers = _answers(where, record.get("answer"))
+    return Question(str(record.get("id", "")), question, tuple(dict.fromkeys(gold)), kind, answers)
+
+
+def _answers(where: str, given: object) -> tuple[str, ...]:
+    """The answer of a line: a text, a number, true for yes or false for no, or a list of those that are right."""
+    several = given if isinstance(given, list) else [] if given is None else [given]
+    if not all(isinstance(one, (str, int, float)) for one in several):
+        raise BadInput(f'{where}: "answer" is {given!r}; expected a text, or a list of texts any of which is right')
+    texts = ("yes" if one is True else "no" if one is False else str(one).strip() for one in several)
+    return tuple(dict.fromkeys(text for text in texts if text))
+
+
+def evaluate(
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    methods: Sequence[str] | None = None,
+    ks: Sequence[int] = (5, 10),
+    vectors: Vectors | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+    where: Where | None = None,
+    rerank: Reranker | None = None,
+    rerank_depth: int = 50,
+    parameters: Mapping[str, Mapping[str, object]] | None = None,
+    tokens: int | None = None,
+) -> Evaluation:
+    """Evidence recall of each method (all that the snapshot holds by default) on the questions.
+
+    vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. where, rerank,
+    rerank_depth: as ``Snapshot.retrieve`` takes them; gold documents that a filter leaves out count as missed.
+    parameters: settings by method in place of the snapshot's, such as ``{"tri_graph": {"damping": 0.85}}``. tokens:
+    hits of each question are kept beyond the largest k until they hold so many; that changes neither recall nor time.
+    Raises BadInput for no questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method
+    that the snapshot does not hold.
+    """
+    from indexmill.families.community_tree.nodes import quality
+    from indexmill.retrieve.base import check_k
+
+    if not questions:
+        raise BadInput("there are no questions to evaluate")
+    if not ks:
+        raise BadInput("there is no k to evaluate at")
+    ks = sorted({check_k(k) for k in ks})
+    names = list(dict.fromkeys(methods)) if methods else list(snapshot.methods)
+    given = {} if parameters is None else {name: dict(its) for name, its in parameters.items()}
+    if stray := sorted(set(given) - set(names)):
+        raise BadInput(
+            f"parameters= are of {', '.join(stray)}, and evaluated {'is' if len(names) == 1 else 'are'} "
+            f"{', '.join(names)}"
+        )
+    encoded_in = 0.0
+    uses = {name: snapshot.retriever(name).having(given.get(name, {})).uses_vectors for name in names}
+    if vectors is None and any(uses.values()):
+        snapshot.encode([questions[0].question])  # loads the encoder, which is not the questions' cost
+        started = clock()
+        vectors = snapshot.encode([question.question for question in questions])
+        encoded_in = clock() - started
+    gold = {one for question in questions for one in question.gold_ids}
+    known: set[str] = set()
+    if snapshot.manifest.corpus.documents:  # an empty snapshot has no table at all
+        known.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
+    retrieval: dict[str, Any] = {"where": where, "rerank": rerank, "rerank_depth": rerank_depth}
+    return Evaluation(
+        version=snapshot.version,
+        methods={
+            name: _measure(
+                snapshot,
+                questions,
+                name,
+                ks,
+                vectors if uses[name] else None,
+                encoded_in if uses[name] else 0.0,
+                clock,
+                {**retrieval, "parameters": given.get(name, {})},
+                tokens,
+            )
+            for name in names
+        },
+        gold_ids=len(gold),
+        unknown_gold_ids=len(gold - known),
+        communities=quality(snapshot),
+    )
+
+
+def found_documents(
+    snapshot: Snapshot, questions: Sequence[Question], method: str, k: int, vectors: Vectors | None
+) -> list[list[str]]:
+    """The first k distinct documents that a method finds for each question; fewer where it finds fewer.
+
+    vectors: of the questions, ``(n_questions, d) float32``; None for a method that uses none.
+    """
+    uses_vectors = snapshot.retriever(method).uses_vectors
+    retrieve = _retrieve(snapshot, questions, method, vectors if uses_vectors else None, {})
+    contexts = [hits for _, found in _in_batches(retrieve, len(questions), k) for hits in found]
+    return [found_in(hits)[:k] for hits in contexts]
+
+
+def _measure(
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    method: str,
+    ks: Sequence[int],
+    vectors: Vectors | None,
+    encoded_in: float,
+    clock: Callable[[], float],
+    retrieval: Mapping[str, Any],
+    tokens: int | None,
+) -> MethodResult:
+    depth = ks[-1]
+    retrieve = _retrieve(snapshot, questions, method, vectors, retrieval)
+    # Opens the method, maps arrays and reads tables, here and in helpers, which is not the questions' cost.
+    for count in (1, WARM) if retrieval["rerank"] is None else (1,):  # a reranker may have to be paid
+        retrieve(range(min(len(questions), count)), depth)
+    seconds = 0.0
+    each: list[QuestionResult] = []
+    counted: list[list[int | None]] = []
+    for took, found in _in_batches(retrieve, len(questions), depth, clock, tokens):
+        seconds += took
+        batch = questions[len(each) : len(each) + len(found)]
+        share = 1000 * took / len(found)
+        each += [_result(method, question, hits, ks, share) for question, hits in zip(batch, found, strict=True)]
+        counted += [[hit.tokens for hit in _until(hits, depth)] for hits in found]
+    recalls = {k: [one.recall[k] for one in each] for k in ks}
+    by_type: dict[str, list[int]] = {}
+    for i, question in enumerate(questions):
+        if question.type is not None:
+            by_type.setdefault(question.type, []).append(i)
+    read = [sum(n for n in row if n is not None) for row in counted]
+    return MethodResult(
+        questions=len(questions),
+        recall={k: _mean(values) for k, values in recalls.items()},
+        tokens_per_question=None if any(None in row for row in counted) else _mean(read),
+        milliseconds_per_question=1000 * seconds / len(questions),
+        encode_milliseconds_per_question=1000 * encoded_in / len(questions),
+        types={
+            kind: (len(rows), {k: _mean([values[i] for i in rows]) for k, values in recalls.items()})
+            for kind, rows in sorted(by_type.items())
+        },
+        each=tuple(each),
+    )
+
+
+def _result(
+    method: str, question: Question, hits: Sequence[Hit], ks: Sequence[int], milliseconds: float
+) -> QuestionResult:
+    documents = found_in(hits)
+    return QuestionResult(
+        method=method,
+        id=question.id,
+        question=question.question,
+        type=question.type,
+        gold_ids=question.gold_ids,
+        ranks=ranks_of(question.gold_ids, documents),
+        recall={k: recall(question.gold_ids, documents, k) for k in ks},
+        hits=tuple(FoundHit(hit.kind, hit.id, hit.document_ids, hit.score, hit.tokens) for hit in hits),
+        milliseconds=milliseconds,
+    )
+
+
+def _retrieve(
+    snapshot: Snapshot,
+    questions: Sequence[Question],
+    method: str,
+    vectors: Vectors | None,
+    retrieval: Mapping[str, Any],
+) -> _Retrieve:
+    """What retrieves the k best hits of some of the questions, given by their places.
+
+    retrieval: further arguments of ``Snapshot.retrieve_batch``.
+    """
+
+    def retrieve(chosen: Sequence[int], k: int) -> list[list[Hit]]:
+        given = None if vectors is None else vectors[list(chosen)]
+        texts = [questions[i].question for i in chosen]
+        return snapshot.retrieve_batch(texts, method=method, k=k, vectors=given, explain=False, **retrieval)
+
+    return retrieve
+
+
+def _in_batches(
+    retrieve: _Retrieve,
+    questions: int,
+    depth: int,
+    clock: Callable[[], float] = time.perf_counter,
+    tokens: int | None = None,
+) -> Iterator[tuple[float, list[list[Hit]]]]:
+    """The seconds that a batch's first retrieval took, and each question's hits that bring ``depth`` documents.
+
+    tokens: and that hold so many.
+    """
+    for first in range(0, questions, BATCH):
+        chosen = range(first, min(first + BATCH, questions))
+        started = clock()
+        found = retrieve(chosen, depth)
+        took = clock() - started
+        yield took, _deepened(retrieve, chosen, found, depth, tokens)
+
+
+def _deepened(
+    retrieve: _Retrieve, chosen: Sequence[int], found: list[list[Hit]], depth: int, tokens: int | None
+) -> list[list[Hit]]:
+    """Each question's hits up to the one that brings its ``depth``-th document, asking deeper where they fall short."""
+    contexts = dict(zip(chosen, found, strict=True))
+    asked = depth
+    short = list(chosen)
+    while short:
+        short = [i for i in short if len(contexts[i]) == asked and not _is_enough(contexts[i], depth, tokens)]
+        if short:
+            asked *= 2
+            contexts.update(zip(short, retrieve(short, asked), strict=True))
+    return [_until(contexts[i], depth, tokens) for i in chosen]
+
+
+def _is_enough(hits: Sequence[Hit], documents: int, tokens: int | None) -> bool:
+    """Whether hits bring so many documents and, where they are counted, hold so many tokens."""
+    counted = [hit.tokens for hit in hits]
+    held = None if tokens is None or None in counted else sum(n for n in counted if n is not None)
+    return len(found_in(hits)) >= documents and (held is None or tokens is None or held >= tokens)
+
+
+def _until(hits: list[Hit], documents: int, tokens: int | None = None) -> list[Hit]:
+    """The first hits that are enough."""
+    seen: set[str] = set()
+    held = 0
+    for i, hit in enumerate(hits):
+        seen.update(found_in([hit]))
+        held += hit.tokens or 0
+        if len(seen) >= documents and (tokens is None or held >= tokens):
+            return hits[: i + 1]
+    return hits
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _named(means: dict[int, float]) -> dict[str, float]:
+    return {f"recall@{k}": mean for k, mean in means.items()}

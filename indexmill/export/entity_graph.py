@@ -1,0 +1,204 @@
+"""The entities of a snapshot by row, with what is said of them: their titles, relations and passages.
+
+Entities are rows of the tables ``described/<label>``, one after the other; relations those of ``related/<label>``;
+passages those of ``passages/<label>``. Ids and links are held, texts are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.errors import CorruptBlob, FamilyNotFound
+from indexmill.retrieve.matrices import Rows, Sparse, both_ways
+from indexmill.text.names import NameIndex
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+    from indexmill.store.manifest import Manifest
+
+__all__ = ["ENABLE", "EntityGraph", "check_extraction", "paired", "pieces", "unique_titles", "whole"]
+
+ENABLE = "set `families: {community_tree: {enabled: true}}` in indexmill.yaml, build, and take the new version"
+"""What to do about a snapshot that lacks what is handed over."""
+
+_MANY = 65_536  # ids that are turned into keys at a time
+
+
+def check_extraction(manifest: Manifest, where: object) -> None:
+    """Raise FamilyNotFound for a snapshot whose entities are not described."""
+    for name in ("described", "related", "relations"):
+        if not (manifest.artifact(name) or manifest.under(name)):
+            raise FamilyNotFound(
+                f"{where}: the snapshot has no table {name!r}: nothing was extracted from its passages, or it is not "
+                f"put together by entity; {ENABLE}"
+            )
+
+
+def pieces(snapshot: Snapshot, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+    """Some columns of a table, a shard at a time, each with the row that its first is in all shards."""
+    from indexmill.store.tables import read_table
+
+    row = 0
+    for artifact in snapshot.shards(name):
+        table = read_table(snapshot.file(artifact.name), artifact, columns)
+        yield row, table
+        row += len(table)
+
+
+def paired(
+    snapshot: Snapshot, name: str, columns: Sequence[str], other: str, others: Sequence[str]
+) -> Iterator[tuple[int, pa.Table, pa.Table]]:
+    """As `pieces`, with the same shard of another table beside each. Raises NotFound where there is none."""
+    from indexmill.store.tables import read_table
+
+    labels = [artifact.name.removeprefix(name) for artifact in snapshot.shards(name)]
+    for label, (row, table) in zip(labels, pieces(snapshot, name, columns), strict=True):
+        yield row, table, read_table(snapshot.file(other + label), snapshot.artifact(other + label), others)
+
+
+def whole(snapshot: Snapshot, name: str, *columns: str) -> dict[str, pa.Array]:
+    """Some columns of strings of a table, all shards one after the other."""
+    chunks: dict[str, list[pa.Array]] = {column: [pa.array([], pa.string())] for column in columns}
+    for _, table in pieces(snapshot, name, columns):
+        for column, held in chunks.items():
+            held += table[column].chunks
+    return {column: pa.concat_arrays(held) for column, held in chunks.items()}
+
+
+def unique_titles(surfaces: pa.Array, names: pa.Array) -> pa.Array:
+    """A title for each entity that no other has: its surface form, with its canonical name behind it where it must.
+
+    surfaces, names: strings; names distinct. "Mercury" and "Mercury" become "Mercury (mercury planet)" and "Mercury
+    (mercury god)". A canonical name holds no parenthesis, so titles with one behind them differ as their names do; a
+    surface form that happens to be such a title gets its own name behind it, too, until none is left.
+    """
+    tail = pc.binary_join_element_wise(" (", names, ")", "")
+    longer = pc.binary_join_element_wise(surfaces, tail, "")
+    codes = pc.dictionary_encode(surfaces).indices.to_numpy(zero_copy_only=False)
+    plain = np.bincount(codes, minlength=1)[codes] == 1
+    clashes = plain
+    while clashes.any():
+        clashes = plain & pc.is_in(surfaces, longer.filter(pa.array(~plain))).to_numpy(zero_copy_only=False)
+        plain = plain & ~clashes
+    return pc.if_else(pa.array(plain), surfaces, longer)
+
+
+class EntityGraph:
+    """The graph of a snapshot's entities. Raises FamilyNotFound where nothing was extracted, CorruptBlob.
+
+    entity_ids, titles, passage_ids: strings in the order of rows; no two titles are equal. sources, targets:
+    ``(n_relations,) int64`` rows of entities.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        check_extraction(snapshot.manifest, snapshot.path)
+        self._snapshot = snapshot
+        shown = whole(snapshot, "described", "entity_id", "surface", "name")
+        self.entity_ids: pa.Array = shown["entity_id"]
+        self._keys = _keys(self.entity_ids)
+        self._order = self._keys.argsort(kind="stable")
+        self._sorted = self._keys[self._order]
+        if (self._sorted[1:] == self._sorted[:-1]).any():
+            raise self._broken("'described' has an entity twice")
+        self.titles: pa.Array = unique_titles(shown["surface"], shown["name"])
+        self.passage_ids: pa.Array = whole(snapshot, "passages", "passage_id")["passage_id"]
+        ends = [(self.rows(one["source"]), self.rows(one["target"])) for _, one in pieces(snapshot, "related", _ENDS)]
+        self.sources: Rows = np.concatenate([np.empty(0, np.int64), *(source for source, _ in ends)])
+        self.targets: Rows = np.concatenate([np.empty(0, np.int64), *(target for _, target in ends)])
+
+    def __len__(self) -> int:
+        return len(self.entity_ids)
+
+    def rows(self, ids: pa.ChunkedArray) -> Rows:
+        """The rows of some entities. Raises CorruptBlob for an id that no entity has."""
+        keys = _keys(ids)
+        at = np.minimum(self._sorted.searchsorted(keys), max(len(self) - 1, 0))
+        if len(keys) and not (len(self) and np.array_equal(self._sorted[at], keys)):
+            raise self._broken("a relation has an end that 'described' lacks")
+        return self._order[at].astype(np.int64) if len(keys) else np.empty(0, np.int64)
+
+    @cached_property
+    def degrees(self) -> Rows:
+        """With how many others each entity is related, in either direction: ``(n_entities,) int64``."""
+        count = len(self)
+        low, high = np.minimum(self.sources, self.targets), np.maximum(self.sources, self.targets)
+        pairs = np.unique(low * count + high)
+        low, high = np.divmod(pairs, max(count, 1))
+        return np.bincount(low, minlength=count) + np.bincount(high, minlength=count)
+
+    @cached_property
+    def _mentions(self) -> tuple[Sparse, Sparse]:
+        found = [
+            (self.rows(table["entity_id"]), passage) for passage, table in self._by_passage("extracted", "entity_id")
+        ]
+        return _linked(found, len(self), len(self.passage_ids))
+
+    @cached_property
+    def _evidence(self) -> tuple[Sparse, Sparse]:
+        count = len(self)
+        pairs = self.sources * count + self.targets
+        order = pairs.argsort(kind="stable")
+        ordered = pairs[order]
+        found = []
+        for passage, table in self._by_passage("relations", *_ENDS):
+            pair = self.rows(table["source"]) * count + self.rows(table["target"])
+            at = np.minimum(ordered.searchsorted(pair), max(len(ordered) - 1, 0))
+            if len(pair) and not (len(ordered) and np.array_equal(ordered[at], pair)):
+                raise self._broken("'relations' has a pair of entities that 'related' lacks")
+            found.append((order[at] if len(pair) else pair, passage))
+        return _linked(found, len(pairs), len(self.passage_ids))
+
+    @property
+    def entity_passages(self) -> Sparse:
+        """Entities x the passages that they were extracted from."""
+        return self._mentions[0]
+
+    @property
+    def passage_entities(self) -> Sparse:
+        """The transpose of entity_passages."""
+        return self._mentions[1]
+
+    @property
+    def relation_passages(self) -> Sparse:
+        """Relations x the passages that they were extracted from."""
+        return self._evidence[0]
+
+    @property
+    def passage_relations(self) -> Sparse:
+        """The transpose of relation_passages."""
+        return self._evidence[1]
+
+    def _broken(self, what: str) -> CorruptBlob:
+        return CorruptBlob(f"{self._snapshot.path}: {what}; check it with `indexmill verify`, or build again")
+
+    def _by_passage(self, name: str, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
+        """By shard, what passages hold, and the row of the passage of each."""
+        given = paired(self._snapshot, "passages", ["passage_id"], name, ["passage_id", *columns])
+        for first, passages, table in given:
+            row = pc.index_in(table["passage_id"], passages["passage_id"].combine_chunks())
+            if row.null_count:
+                raise self._broken(f"{name!r} has passages that 'passages' lacks")
+            yield row.to_numpy().astype(np.int64) + first, table
+
+
+_ENDS = ("source", "target")
+
+
+def _keys(ids: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint64]:
+    """The keys of a column of entity ids, without all ids as objects at once."""
+    parts = [NameIndex.keys(ids.slice(low, _MANY).to_pylist()) for low in range(0, len(ids), _MANY)]
+    return np.concatenate([np.empty(0, dtype=np.uint64), *parts])
+
+
+def _linked(found: Sequence[tuple[Rows, Rows]], height: int, width: int) -> tuple[Sparse, Sparse]:
+    """Links by rows and by columns, each once, from pairs of row and column."""
+    none = [np.empty(0, np.int64)]
+    rows, columns = (np.concatenate([*none, *(pair[side] for pair in found)]) for side in (0, 1))
+    return both_ways(rows, columns, None, height, width)

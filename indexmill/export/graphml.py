@@ -1,0 +1,166 @@
+"""A graph as GraphML, which Gephi, Cytoscape, yEd, networkx and igraph read.
+
+`document` writes any graph whose nodes and edges come as tables: a column is an attribute. `graph` gives it the
+entities of a snapshot, how they are related, and which communities they are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.export.entity_graph import EntityGraph, pieces
+from indexmill.export.hierarchy import Hierarchy
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["Elements", "document", "graph"]
+
+_NOT_IN_XML = "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"
+_ESCAPES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("\r", "&#13;"))
+
+_SPACES = (("\t", "&#9;"), ("\n", "&#10;"))  # in a text they are read as they are, in an XML attribute as spaces
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The nodes of a graph, or its edges: a schema, and rows of it a piece at a time.
+
+    The first column of nodes is their id, the first two of edges are those of their ends: strings. Each further column
+    is an attribute: a string, an integer, a float or a boolean; null, an empty string, NaN and infinities are left out.
+    """
+
+    schema: pa.Schema
+    pieces: Iterable[pa.Table]
+
+
+def graph(snapshot: Snapshot) -> tuple[Elements, Elements]:
+    """The entities of a snapshot and their relations. Raises FamilyNotFound where nothing was extracted, CorruptBlob.
+
+    Where there are communities, ``community_<level>`` is the number of an entity's community on a level, 0 the
+    coarsest, as in GraphRAG's tables, and ``community`` the title of the one on the lowest.
+    """
+    entities = EntityGraph(snapshot)
+    hierarchy = Hierarchy(snapshot, entities) if "community_tree" in snapshot.manifest.families else None
+    depth = 0 if hierarchy is None else hierarchy.depth
+    nodes = pa.schema(
+        {
+            **dict.fromkeys(("id", "label", "type", "description"), pa.string()),
+            **dict.fromkeys(("passages", "degree", *(f"community_{level}" for level in range(depth))), pa.int64()),
+            **({} if hierarchy is None else {"community": pa.string()}),
+        }
+    )
+    edges = pa.schema(
+        {**dict.fromkeys(("source", "target", "label", "description"), pa.string()), "weight": pa.float64()}
+    )
+    return Elements(nodes, _nodes(snapshot, entities, hierarchy, nodes)), Elements(edges, _edges(snapshot, edges))
+
+
+def _nodes(
+    snapshot: Snapshot, entities: EntityGraph, hierarchy: Hierarchy | None, schema: pa.Schema
+) -> Iterator[pa.Table]:
+    places = {}
+    titles = pa.array([], pa.string())
+    if hierarchy is not None:
+        places = {f"community_{level}": hierarchy.of_entities(level) for level in range(hierarchy.depth)}
+        titles = pa.concat_arrays(
+            [titles, *(chunk for _, table in hierarchy.texts("title") for chunk in table["title"].chunks)]
+        )
+    for first, table in pieces(snapshot, "described", ["entity_id", "type", "description", "passages"]):
+        rows = slice(first, first + len(table))
+        columns = {
+            "id": table["entity_id"],
+            "label": entities.titles.slice(first, len(table)),
+            "type": table["type"],
+            "description": table["description"],
+            "passages": table["passages"],
+            "degree": entities.degrees[rows],
+            **{name: _or_null(place[rows]) for name, place in places.items()},
+        }
+        if hierarchy is not None:
+            columns["community"] = titles.take(_or_null(hierarchy.of_entities()[rows]))
+        yield pa.table(columns).cast(schema)
+
+
+def _edges(snapshot: Snapshot, schema: pa.Schema) -> Iterator[pa.Table]:
+    names = ["source", "target", "kind", "description", "relations"]
+    for _, table in pieces(snapshot, "related", names):
+        yield table.select(names).rename_columns(schema.names).cast(schema)
+
+
+def _or_null(numbers: np.ndarray) -> pa.Array:
+    return pa.array(numbers, mask=numbers < 0)
+
+
+def document(nodes: Elements, edges: Elements) -> Iterator[bytes]:
+    """A directed graph as a GraphML file, a piece at a time; the same rows give the same bytes.
+
+    Characters that XML cannot hold become U+FFFD. Raises ValueError for a column of another type than `Elements` says.
+    """
+    declared = [*_declared("node", nodes.schema, 1), *_declared("edge", edges.schema, 2)]
+    head = ['<?xml version="1.0" encoding="UTF-8"?>', '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">']
+    yield _lines([*head, *declared, '<graph id="G" edgedefault="directed">'])
+    for table in nodes.pieces:
+        yield _lines(_rows("node", ("id",), table))
+    for table in edges.pieces:
+        yield _lines(_rows("edge", ("source", "target"), table))
+    yield _lines(["</graph>", "</graphml>"])
+
+
+def _declared(element: str, schema: pa.Schema, identifying: int) -> Iterator[str]:
+    for name in schema.names[:identifying]:
+        if not pa.types.is_string(schema.field(name).type):
+            raise ValueError(f"the column {name!r} of {element}s is {schema.field(name).type}; expected string")
+    for field in list(schema)[identifying:]:
+        key, name = quoteattr(f"{element}.{field.name}"), quoteattr(field.name)
+        yield f'<key id={key} for="{element}" attr.name={name} attr.type="{_type(field)}"/>'
+
+
+def _type(field: pa.Field) -> str:
+    for known, word in (
+        (pa.types.is_string, "string"),
+        (pa.types.is_boolean, "boolean"),
+        (pa.types.is_integer, "long"),
+        (pa.types.is_floating, "double"),
+    ):
+        if known(field.type):
+            return word
+    raise ValueError(f"the column {field.name!r} is {field.type}; GraphML holds strings, numbers and booleans")
+
+
+def _rows(element: str, identifying: Sequence[str], table: pa.Table) -> list[str]:
+    """One line for each row."""
+    parts: list[pa.ChunkedArray | str] = [f"<{element}"]
+    for name, column in zip(identifying, table.columns, strict=False):
+        identity = _escaped(column)
+        for one, other in _SPACES:
+            identity = pc.replace_substring(identity, one, other)
+        parts += [f' {name}="', identity, '"']
+    parts.append(">")
+    for name, column in list(zip(table.column_names, table.columns, strict=True))[len(identifying) :]:
+        text = _escaped(column)
+        data = pc.binary_join_element_wise(f"<data key={quoteattr(f'{element}.{name}')}>", text, "</data>", "")
+        parts.append(pc.if_else(pc.fill_null(pc.not_equal(text, ""), False), data, ""))
+    parts.append(f"</{element}>")
+    lines: list[str] = pc.binary_join_element_wise(*parts, "").to_pylist()
+    return lines
+
+
+def _escaped(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_finite(column), column, None)
+    text = column.cast(pa.string())
+    for one, other in _ESCAPES:
+        text = pc.replace_substring(text, one, other)
+    return pc.replace_substring_regex(text, _NOT_IN_XML, "\ufffd")
+
+
+def _lines(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()

@@ -1,0 +1,370 @@
+"""The six tables that tools made for GraphRAG 3 read, from a snapshot with the community tree.
+
+Names, order and types of the columns are those of GraphRAG 3.3's output tables. They are made a shard at a time: in
+memory are ids and links, and the texts of one shard. Rows have the snapshot's own ids, so that the tables of a snapshot
+are the same whenever they are made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.errors import CorruptBlob
+from indexmill.export.entity_graph import EntityGraph, check_extraction, paired, pieces
+from indexmill.export.hierarchy import Hierarchy, check_communities
+from indexmill.retrieve.matrices import Integers, Rows, Sparse, both_ways
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+    from indexmill.store.manifest import Manifest
+
+__all__ = ["SCHEMAS", "TableOf", "check", "tables"]
+
+_TEXT, _WHOLE, _REAL = pa.string(), pa.int64(), pa.float64()
+_TEXTS, _WHOLES = pa.list_(pa.string()), pa.list_(pa.int64())
+_FINDINGS = pa.list_(pa.struct([pa.field("summary", pa.string()), pa.field("explanation", pa.string())]))
+
+SCHEMAS: dict[str, pa.Schema] = {
+    "documents": pa.schema(
+        {
+            "id": _TEXT,
+            "human_readable_id": _WHOLE,
+            "title": _TEXT,
+            "text": _TEXT,
+            "text_unit_ids": _TEXTS,
+            "creation_date": _TEXT,
+            "raw_data": _TEXT,
+        }
+    ),
+    "text_units": pa.schema(
+        {
+            "id": _TEXT,
+            "human_readable_id": _WHOLE,
+            "text": _TEXT,
+            "n_tokens": _WHOLE,
+            "document_id": _TEXT,
+            "entity_ids": _TEXTS,
+            "relationship_ids": _TEXTS,
+            "covariate_ids": _TEXTS,
+        }
+    ),
+    "entities": pa.schema(
+        {
+            "id": _TEXT,
+            "human_readable_id": _WHOLE,
+            "title": _TEXT,
+            "type": _TEXT,
+            "description": _TEXT,
+            "text_unit_ids": _TEXTS,
+            "frequency": _WHOLE,
+            "degree": _WHOLE,
+        }
+    ),
+    "relationships": pa.schema(
+        {
+            "id": _TEXT,
+            "human_readable_id": _WHOLE,
+            "source": _TEXT,
+            "target": _TEXT,
+            "description": _TEXT,
+            "weight": _REAL,
+            "combined_degree": _WHOLE,
+            "text_unit_ids": _TEXTS,
+        }
+    ),
+    "communities": pa.schema(
+        {
+            "id": _TEXT,
+            "human_readable_id": _WHOLE,
+            "community": _WHOLE,
+            "level": _WHOLE,
+            "parent": _WHOLE,
+            "children": _WHOLES,
+            "title": _TEXT,
+            "entity_ids": _TEXTS,
+            "relationship_ids": _TEXTS,
+            "text_unit_ids": _TEXTS,
+            "period": _TEXT,
+            "size": _WHOLE,
+        }
+    ),
+    "community_reports": pa.schema(
+        {
+            "id": _TEXT,
+            "human_readable_id": _WHOLE,
+            "community": _WHOLE,
+            "level": _WHOLE,
+            "parent": _WHOLE,
+            "children": _WHOLES,
+            "title": _TEXT,
+            "summary": _TEXT,
+            "full_content": _TEXT,
+            "rank": _REAL,
+            "rating_explanation": _TEXT,
+            "findings": _FINDINGS,
+            "full_content_json": _TEXT,
+            "period": _TEXT,
+            "size": _WHOLE,
+        }
+    ),
+}
+"""The schema of each table, in the order in which they are made."""
+
+PERIOD = ""
+"""The day of ingestion in GraphRAG, and the creation date of a document: a snapshot knows neither."""
+
+_MOST = 1 << 20  # items of the lists of one piece, unless one row has more
+
+
+@dataclass(frozen=True)
+class TableOf:
+    """One table: its name, its schema, and its rows a piece at a time; the pieces can be had once."""
+
+    name: str
+    schema: pa.Schema
+    pieces: Iterator[pa.Table]
+
+
+def check(manifest: Manifest, where: object) -> None:
+    """Raise FamilyNotFound where a snapshot lacks what the tables are made from."""
+    check_extraction(manifest, where)
+    check_communities(manifest, where)
+
+
+def tables(snapshot: Snapshot) -> Iterator[TableOf]:
+    """The tables `SCHEMAS` of a snapshot. Raises FamilyNotFound without extraction or communities, CorruptBlob.
+
+    The same snapshot gives the same rows in the same pieces. Take the pieces of each table before the next table.
+    """
+    check(snapshot.manifest, snapshot.path)
+    graph = EntityGraph(snapshot)
+    hierarchy = Hierarchy(snapshot, graph)
+    made = {
+        "documents": _documents(snapshot),
+        "text_units": _text_units(snapshot, graph),
+        "entities": _entities(snapshot, graph),
+        "relationships": _relationships(snapshot, graph),
+        "communities": _communities(graph, hierarchy),
+        "community_reports": _reports(hierarchy),
+    }
+    for name, schema in SCHEMAS.items():
+        yield TableOf(name, schema, made[name])
+
+
+def _documents(snapshot: Snapshot) -> Iterator[pa.Table]:
+    """A document without a title is shown by its id; raw_data is its metadata as JSON."""
+    columns = ["document_id", "title", "text", "metadata"]
+    for first, table, passages in paired(snapshot, "documents", columns, "passages", ["passage_id", "document_id"]):
+        ids, titles = table["document_id"], table["title"]
+        owner = pc.index_in(passages["document_id"], ids.combine_chunks())
+        if owner.null_count:
+            raise CorruptBlob(f"{snapshot.path}: 'passages' has passages of unknown documents; build again")
+        held, _ = both_ways(owner.to_numpy().astype(np.int64), np.arange(len(passages)), None, len(ids), len(passages))
+        yield _table(
+            "documents",
+            id=ids,
+            human_readable_id=_from(first, len(ids)),
+            title=pc.if_else(pc.equal(titles, ""), ids, titles),
+            text=table["text"],
+            text_unit_ids=_lists(passages["passage_id"].combine_chunks(), held, 0, len(ids)),
+            creation_date=_all(PERIOD, len(ids)),
+            raw_data=table["metadata"],
+        )
+
+
+def _text_units(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
+    for first, table in pieces(snapshot, "passages", ["passage_id", "text", "tokens", "document_id"]):
+        last = first + len(table)
+        yield _table(
+            "text_units",
+            id=table["passage_id"],
+            human_readable_id=_from(first, len(table)),
+            text=table["text"],
+            n_tokens=table["tokens"],
+            document_id=table["document_id"],
+            entity_ids=_lists(graph.entity_ids, graph.passage_entities, first, last),
+            relationship_ids=_relation_lists(graph, graph.passage_relations, first, last),
+            covariate_ids=pa.ListArray.from_arrays(pa.array(np.zeros(len(table) + 1, np.int32)), pa.array([], _TEXT)),
+        )
+
+
+def _entities(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
+    links = graph.entity_passages
+    for start, table in pieces(snapshot, "described", ["type", "description"]):
+        for first, last in _spans(start, start + len(table), links):
+            part = table.slice(first - start, last - first)
+            yield _table(
+                "entities",
+                id=graph.entity_ids.slice(first, last - first),
+                human_readable_id=_from(first, last - first),
+                title=graph.titles.slice(first, last - first),
+                type=part["type"],
+                description=part["description"],
+                text_unit_ids=_lists(graph.passage_ids, links, first, last),
+                frequency=links.degrees(np.arange(first, last)),
+                degree=graph.degrees[first:last],
+            )
+
+
+def _relationships(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
+    """The weight is how many relations were extracted from the one to the other."""
+    links = graph.relation_passages
+    for start, table in pieces(snapshot, "related", ["description", "relations"]):
+        for first, last in _spans(start, start + len(table), links):
+            part = table.slice(first - start, last - first)
+            source, target = graph.sources[first:last], graph.targets[first:last]
+            yield _table(
+                "relationships",
+                id=_relation_ids(graph, np.arange(first, last)),
+                human_readable_id=_from(first, last - first),
+                source=graph.titles.take(pa.array(source)),
+                target=graph.titles.take(pa.array(target)),
+                description=part["description"],
+                weight=part["relations"],
+                combined_degree=graph.degrees[source] + graph.degrees[target],
+                text_unit_ids=_lists(graph.passage_ids, links, first, last),
+            )
+
+
+def _communities(graph: EntityGraph, hierarchy: Hierarchy) -> Iterator[pa.Table]:
+    """Entities are those below a community, relationships those that both ends are of."""
+    for level in range(hierarchy.depth):
+        begin, end = hierarchy.span(level)
+        of = hierarchy.of_entities(level)
+        entities, _ = _held(of, np.arange(len(graph)), begin, end, len(graph))
+        same = np.where(of[graph.sources] == of[graph.targets], of[graph.sources], -1)
+        relations, _ = _held(same, np.arange(len(same)), begin, end, len(same))
+        units = _evidence(graph, of, same, begin, end)
+        for first, last in _spans(0, end - begin, entities, relations, units):
+            numbers = np.arange(begin + first, begin + last)
+            yield _table(
+                "communities",
+                id=hierarchy.ids.slice(begin + first, last - first),
+                **_place(hierarchy, numbers),
+                title=pc.binary_join_element_wise("Community", pa.array(numbers).cast(_TEXT), " "),
+                entity_ids=_lists(graph.entity_ids, entities, first, last),
+                relationship_ids=_relation_lists(graph, relations, first, last),
+                text_unit_ids=_lists(graph.passage_ids, units, first, last),
+            )
+
+
+def _reports(hierarchy: Hierarchy) -> Iterator[pa.Table]:
+    for numbers, table in hierarchy.texts("title", "text", "findings", "rating", "rating_explanation"):
+        ratings = table["rating"].to_numpy().astype(str).astype(np.float64)  # 7.3, not 7.300000190734863
+        content, whole = [], []
+        for row, rating in zip(table.to_pylist(), ratings.tolist(), strict=True):
+            findings = [{"summary": one["summary"], "explanation": one["explanation"]} for one in row["findings"]]
+            said = "\n\n".join(f"## {one['summary']}\n\n{one['explanation']}" for one in findings)
+            content.append(f"# {row['title']}\n\n{row['text']}\n\n{said}")
+            report = {"title": row["title"], "summary": row["text"], "findings": findings, "rating": rating}
+            report["rating_explanation"] = row["rating_explanation"]
+            whole.append(json.dumps(report, ensure_ascii=False, indent=4))
+        yield _table(
+            "community_reports",
+            id=pc.binary_join_element_wise(hierarchy.ids.take(pa.array(numbers)), "report", "-"),
+            **_place(hierarchy, numbers),
+            title=table["title"],
+            summary=table["text"],
+            full_content=content,
+            rank=ratings,
+            rating_explanation=table["rating_explanation"],
+            findings=table["findings"],
+            full_content_json=whole,
+        )
+
+
+def _place(hierarchy: Hierarchy, numbers: Rows) -> dict[str, Any]:
+    """The columns that communities and their reports have in common."""
+    _, child, _ = hierarchy.children.links(numbers)
+    ends = np.concatenate([[0], hierarchy.children.degrees(numbers).cumsum()])
+    return {
+        "human_readable_id": numbers,
+        "community": numbers,
+        "level": hierarchy.levels[numbers],
+        "parent": hierarchy.parents[numbers],
+        "children": pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), pa.array(child)),
+        "period": _all(PERIOD, len(numbers)),
+        "size": hierarchy.sizes[numbers],
+    }
+
+
+def _evidence(graph: EntityGraph, of: Rows, same: Rows, begin: int, end: int) -> Sparse:
+    """The text units of the communities of a level, given the community of each entity and of each relation.
+
+    As in GraphRAG those that its relationships were extracted from. GraphRAG drops a community without any; here, where
+    entities come together by what is said of them, it has the text units of its entities.
+    """
+    related = np.flatnonzero(same >= 0)
+    which, passages, _ = graph.relation_passages.links(related)
+    alone = np.ones(end - begin, bool)
+    alone[same[related] - begin] = False
+    entities = np.flatnonzero(of >= 0)
+    entities = entities[alone[of[entities] - begin]]
+    whose, others, _ = graph.entity_passages.links(entities)
+    owners = np.concatenate([same[related][which], of[entities][whose]])
+    units, _ = _held(owners, np.concatenate([passages, others]), begin, end, len(graph.passage_ids))
+    return units
+
+
+def _held(of: Rows, members: Integers, begin: int, end: int, width: int) -> tuple[Sparse, Sparse]:
+    """The members of the communities of a level; `of` has a number, or -1, for each member."""
+    taken = of >= 0
+    return both_ways(of[taken] - begin, members[taken], None, end - begin, width)
+
+
+def _spans(first: int, last: int, *links: Sparse) -> Iterator[tuple[int, int]]:
+    """Some rows in pieces whose lists have few items."""
+    total = np.zeros(last - first + 1, np.int64)
+    for one in links:
+        total += one.indptr[first : last + 1] - one.indptr[first]
+    at = 0
+    while at < last - first:
+        end = int(np.searchsorted(total, total[at] + _MOST, side="right")) - 1
+        end = min(max(end, at + 1), last - first)
+        yield first + at, first + end
+        at = end
+
+
+def _lists(values: pa.Array, links: Sparse, first: int, last: int) -> pa.ListArray:
+    """The linked values of some rows."""
+    offsets, items = _linked(links, first, last)
+    return pa.ListArray.from_arrays(offsets, values.take(pa.array(items)))
+
+
+def _relation_lists(graph: EntityGraph, links: Sparse, first: int, last: int) -> pa.ListArray:
+    offsets, items = _linked(links, first, last)
+    return pa.ListArray.from_arrays(offsets, _relation_ids(graph, items))
+
+
+def _linked(links: Sparse, first: int, last: int) -> tuple[pa.Array, Integers]:
+    bounds = links.indptr[first : last + 1]
+    return pa.array((bounds - bounds[0]).astype(np.int32)), links.indices[int(bounds[0]) : int(bounds[-1])]
+
+
+def _relation_ids(graph: EntityGraph, rows: Integers) -> pa.Array:
+    """The ids of the entities at both ends: of a pair there is one relation in each direction at most."""
+    ends = (graph.entity_ids.take(pa.array(side[rows])) for side in (graph.sources, graph.targets))
+    return pc.binary_join_element_wise(*ends, "-")
+
+
+def _from(first: int, count: int) -> Rows:
+    return np.arange(first, first + count)
+
+
+def _all(text: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, _TEXT), count)
+
+
+def _table(name: str, **columns: Any) -> pa.Table:
+    """A piece of a table, its columns in order and of their types."""
+    schema = SCHEMAS[name]
+    if set(columns) != set(schema.names):
+        raise ValueError(f"{name} has the columns {sorted(columns)}; expected {schema.names}")
+    return pa.table({one: columns[one] for one in schema.names}).cast(schema)

@@ -1,0 +1,117 @@
+"""The community tree as others count it: from the roots down, communities numbered in that order.
+
+In a snapshot level 1 is the lowest and a community is a row of the tree; GraphRAG's level 0 holds the roots, and the
+numbers of its communities increase with the level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from indexmill.errors import CorruptBlob, FamilyNotFound
+from indexmill.export.entity_graph import ENABLE, EntityGraph, pieces, whole
+from indexmill.retrieve.matrices import Rows, Sparse, both_ways
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+    from indexmill.store.manifest import Manifest
+
+__all__ = ["Hierarchy", "check_communities"]
+
+
+def check_communities(manifest: Manifest, where: object) -> None:
+    """Raise FamilyNotFound for a snapshot without communities."""
+    if "community_tree" not in manifest.families:
+        raise FamilyNotFound(
+            f"{where}: the snapshot does not hold 'community_tree', so it has no communities; {ENABLE}"
+        )
+
+
+class Hierarchy:
+    """The communities of a snapshot by number. Raises FamilyNotFound for a snapshot without them, CorruptBlob.
+
+    ids: strings. levels: ``(n_communities,) int64``, ascending, 0 of a root. parents: ``(n_communities,) int64``
+    numbers, -1 of a root. children: communities x communities. sizes: ``(n_communities,) int64``, the entities below.
+    """
+
+    def __init__(self, snapshot: Snapshot, graph: EntityGraph) -> None:
+        check_communities(snapshot.manifest, snapshot.path)
+        self._snapshot = snapshot
+        entities = len(graph)
+        above = np.asarray(snapshot.arrays("community_tree/tree")["parents"]).astype(np.int64)
+        ids = whole(snapshot, "communities", "community_id")["community_id"]
+        count = len(ids)
+        inside = np.flatnonzero(above >= 0)  # a community stands behind its members, so that there is no circle
+        behind = above[inside] > np.maximum(inside, entities - 1)
+        if len(above) != entities + count or not behind.all() or (above >= len(above)).any():
+            raise CorruptBlob(
+                f"{snapshot.path}: 'community_tree/tree' is no tree of {entities} entities and {count} "
+                "communities; check it with `indexmill verify`, or build again"
+            )
+        above = np.where(above < 0, -1, above - entities)
+        rows = _levels(above[entities:])
+        self._row = np.lexsort((np.arange(count), rows))
+        self._number = np.empty(count + 1, np.int64)
+        self._number[self._row] = np.arange(count)
+        self._number[-1] = -1  # of the parent of a root
+        self.levels: Rows = rows[self._row]
+        self.parents: Rows = self._number[above[entities:][self._row]]
+        self._leaf = self._number[above[:entities]]
+        self.ids: pa.Array = ids.take(pa.array(self._row))
+        held = np.flatnonzero(self.parents >= 0)
+        self.children: Sparse = both_ways(self.parents[held], held, None, count, count)[0]
+        self.sizes: Rows = np.zeros(count, np.int64)
+        for level in range(self.depth):
+            of = self.of_entities(level)
+            self.sizes += np.bincount(of[of >= 0], minlength=count)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def depth(self) -> int:
+        """The number of levels."""
+        return int(self.levels[-1]) + 1 if len(self.levels) else 0
+
+    def span(self, level: int) -> tuple[int, int]:
+        """The first number of a level, and the first after it."""
+        first, last = self.levels.searchsorted([level, level + 1])
+        return int(first), int(last)
+
+    def of_entities(self, level: int | None = None) -> Rows:
+        """The number of the community of each entity on a level, the lowest by default; -1 where it has none."""
+        number = self._leaf
+        if level is None:
+            return number
+        parents, levels = np.append(self.parents, -1), np.append(self.levels, -1)
+        for _ in range(self.depth):
+            number = np.where(levels[number] > level, parents[number], number)
+        return np.where(levels[number] == level, number, -1)
+
+    def texts(self, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
+        """Some columns of the communities in the order of their numbers, a piece at a time, with the numbers."""
+        shards, row = [], 0
+        for artifact in self._snapshot.shards("communities"):
+            shards.append((artifact.name, self._number[row : row + (artifact.rows or 0)]))
+            row += artifact.rows or 0
+        for level in range(self.depth):
+            first, last = self.span(level)
+            for name, numbers in shards:
+                place = np.flatnonzero((numbers >= first) & (numbers < last))
+                if len(place):
+                    ((_, table),) = pieces(self._snapshot, name, columns)
+                    yield numbers[place], table.take(pa.array(place))
+
+
+def _levels(above: Rows) -> Rows:
+    """How many communities are above each, given the rows of their parents."""
+    levels = np.zeros(len(above), np.int64)
+    number = above.copy()
+    while (number >= 0).any():
+        levels += number >= 0
+        number = np.where(number >= 0, above[number], -1)
+    return levels

@@ -1,0 +1,1 @@
+"""The families of indexes as a reader sees them, each a folder."""

@@ -1,0 +1,249 @@
+"""Adaptive filtering: what each level of the community tree says of a question, then the answer from all of it.
+
+ArchRAG, section 3.2.2, and figure 10 in our words. What was found on level i, ``R_i``, goes to the model in a prompt of
+its own, which asks for points that matter to the question, each with a score from 0 to 100 (equation 3). The points of
+all levels, the highest score first, go into the prompt that asks for the answer (equation 4), as many as fit.
+
+Levels that fit into one prompt may share it, as the paper does in practice (appendix A.3). Ours: points of score 0 are
+left out, and where none is left nobody is asked for an answer: the paper's model may then answer from memory, which is
+no answer from the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from indexmill.answer.asking import Ask, asked_or_not
+from indexmill.answer.base import Bill, Said, context_tokens, prompt_tokens, text_tokens
+from indexmill.answer.one_prompt import SCHEMA, OnePrompt
+from indexmill.answer.turns import all_of
+from indexmill.errors import BadInput
+from indexmill.families.community_tree.level_tickets import (
+    MARKS,
+    Level,
+    content_of,
+    joined,
+    levels_of,
+    lines_of,
+    within,
+)
+from indexmill.hits import Hit
+from indexmill.models.llm import Request, data_block
+from indexmill.models.llm_errors import LlmError
+from indexmill.models.prompts import Prompt, read_prompt
+from indexmill.retrieve.base import settled
+from indexmill.store.canonical import canonical_json
+
+__all__ = [
+    "NOT_TOLD",
+    "POINTS",
+    "AdaptiveFiltering",
+    "Filter",
+    "FilterSettings",
+    "Point",
+    "points_of",
+    "ranked",
+]
+
+NOT_TOLD = "The texts do not tell."
+"""The answer where no level has a point."""
+
+POINTS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "points": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"description": {"type": "string"}, "score": {"type": "integer"}},
+                "required": ["description", "score"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["points"],
+    "additionalProperties": False,
+}
+"""The form of a filter's answer."""
+
+_AROUND = 16  # tokens of "Question:", and of what parts it from the texts
+_LEAST = 160  # tokens that a prompt has to leave for texts
+_ANY = 10**9  # tokens that are room for everything
+
+_MOST_LEVELS = 10  # eight of communities, then entities, and passages
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSettings:
+    """The settings of adaptive filtering, which ``answering=`` of ``Snapshot.answer`` replaces.
+
+    level_tokens: of the prompt about one level, all of it but the question; the best hits that fit are in it.
+    merge_tokens: of the prompt for the answer, likewise, of points. Both are counted as ``text_tokens`` estimates them.
+    together: whether neighbouring levels share a prompt where all of them fits. least_score: a point with less is left
+    out. filtered: False for one prompt with all hits, as other methods ask (the paper's variant "direct prompt").
+    """
+
+    level_tokens: Annotated[int, Field(ge=1)] = 1500
+    merge_tokens: Annotated[int, Field(ge=1)] = 2000
+    together: bool = False
+    least_score: Annotated[int, Field(ge=1, le=100)] = 1
+    filtered: bool = True
+
+
+class Point(NamedTuple):
+    """What a level says of a question, on one line; score: 0 to 100, how much it matters."""
+
+    text: str
+    score: int
+
+
+class Filter(NamedTuple):
+    """A prompt about one level, or about some neighbours, and the hits that are in it."""
+
+    levels: tuple[Level, ...]
+    hits: tuple[Hit, ...]
+    request: Request
+
+    @property
+    def name(self) -> str:
+        """What it is about."""
+        return ", ".join(level.name for level in self.levels)
+
+
+class AdaptiveFiltering:
+    """Answers from points that a prompt for each level collects; the prompts of a question go side by side."""
+
+    def __init__(self, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> None:
+        self._setting = settled(FilterSettings(), settings or {})
+        self._filter, self._merge = _prompt("filter", prompts), _prompt("merge", prompts)
+        self._direct = None if self._setting.filtered else OnePrompt(prompts=prompts)
+        self._room = _room("level_tokens", self._setting.level_tokens, self._filter, POINTS)
+        self._merge_room = _room("merge_tokens", self._setting.merge_tokens, self._merge, SCHEMA)
+
+    @property
+    def uses_explanations(self) -> bool:
+        """See ``Answering``: levels and relations are told there."""
+        return self._direct is None
+
+    def retrieval(self, k: int, parameters: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+        """See ``Answering``: k hits of every level, and k passages, unless parameters say otherwise."""
+        each = {"k_level": k, "passages": k, **parameters}
+        return k * _MOST_LEVELS, each
+
+    def tokens(self, hit: Hit) -> int:
+        """See ``Answering``: those of its text."""
+        return context_tokens(hit)
+
+    def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
+        """See ``Answering``."""
+        if self._direct is not None:
+            return self._direct.bill(question, hits, max_output_tokens)
+        prompts = [prompt_tokens(one.request) for one in self.filters(question, hits, max_output_tokens)]
+        calls = len(prompts) + 1
+        merge = self._setting.merge_tokens + text_tokens(question)
+        return Bill(calls, sum(prompts) + merge, calls * max_output_tokens)
+
+    async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Said:
+        """See ``Answering``.
+
+        A level whose prompt is not answered is left out, and a caution says so, unless no level's is.
+        """
+        if self._direct is not None:
+            return await self._direct.answer(question, hits, ask)
+        filters = self.filters(question, hits, ask.max_output_tokens)
+        answers = await all_of(asked_or_not(ask, one.request) for one in filters)
+        answered = [(one, said) for one, said in zip(filters, answers, strict=True) if not isinstance(said, LlmError)]
+        failed = [(one, said) for one, said in zip(filters, answers, strict=True) if isinstance(said, LlmError)]
+        if not answered:
+            raise failed[0][1]
+        seen = {id(hit) for one, _ in answered for hit in one.hits}
+        read = tuple(hit for hit in hits if id(hit) in seen)
+        cautions = tuple(f"the {one.name} could not be read: {error}" for one, error in failed)
+        points = ranked([point for _, said in answered for point in points_of(said)], self._setting.least_score)
+        if not points:
+            return Said(NOT_TOLD, False, "", read, cautions)
+        said = await ask(self.merge(question, points, ask.max_output_tokens))
+        return Said(said["answer"].strip(), said["found"], said["reasoning"].strip(), read, cautions)
+
+    def filters(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> list[Filter]:
+        """The prompts about the levels that have hits, from the lowest."""
+        found = []
+        for levels in self._shared(levels_of(hits)):
+            content = joined([content_of(level, self._room) for level in levels])
+            request = Request(
+                task="filter",
+                instructions=self._filter[0],
+                prompt_version=self._filter[1],
+                content=f"{data_block(content.texts)}\n\n{content.told}\n\nQuestion: {question}",
+                schema=POINTS,
+                max_output_tokens=max_output_tokens,
+                about=tuple(hit.id for hit in content.hits),
+            )
+            found.append(Filter(tuple(levels), content.hits, request))
+        return found
+
+    def _shared(self, levels: Sequence[Level]) -> list[list[Level]]:
+        """The levels of each prompt: one, or as many neighbours as fit whole."""
+        found: list[list[Level]] = []
+        left = 0
+        for level in levels:
+            whole = content_of(level, _ANY).tokens if self._setting.together else self._room
+            if whole <= left:
+                found[-1].append(level)
+                left -= whole
+            else:
+                found.append([level])
+                left = self._room - whole
+        return found
+
+    def merge(self, question: str, points: Sequence[Point], max_output_tokens: int) -> Request:
+        """The prompt for the answer, from at least one point, the highest score first."""
+        lines = [f"{point.score}: {point.text}" for point in points]
+        chosen = within(lines, [text_tokens(line) + 1 for line in lines], self._merge_room - MARKS)
+        return Request(
+            task="merge",
+            instructions=self._merge[0],
+            prompt_version=self._merge[1],
+            content=f"{data_block([lines_of(text for _, text in chosen)])}\n\nQuestion: {question}",
+            schema=SCHEMA,
+            max_output_tokens=max_output_tokens,
+        )
+
+
+def points_of(said: Mapping[str, Any]) -> list[Point]:
+    """The points of a filter's answer (``POINTS``) in its order, on a line each, scores between 0 and 100."""
+    return [
+        Point(text, min(max(one["score"], 0), 100))
+        for one in said["points"]
+        if (text := " ".join(one["description"].split()))
+    ]
+
+
+def ranked(points: Sequence[Point], least_score: int = 1) -> list[Point]:
+    """The points of at least this score, the highest first, ties in the order given; each text once."""
+    best: dict[str, Point] = {}
+    for point in sorted(points, key=lambda point: -point.score):
+        if point.score >= least_score:
+            best.setdefault(point.text.casefold(), point)
+    return list(best.values())
+
+
+def _room(name: str, limit: int, asked: Prompt, schema: Mapping[str, Any]) -> int:
+    """The tokens that a limit leaves for texts; raises BadInput where these are too few."""
+    around = text_tokens(asked[0]) + text_tokens(canonical_json(schema).decode()) + _AROUND
+    if limit < around + _LEAST:
+        raise BadInput(
+            f"answering=: {name} is {limit}, and the prompt around the texts has about {around} tokens; give at least "
+            f"{around + _LEAST}"
+        )
+    return limit - around
+
+
+def _prompt(name: str, folder: Path | None) -> Prompt:
+    """The prompt of this family, that of `folder` if it has one: see ``read_prompt``."""
+    return read_prompt(Path(__file__).with_name(f"{name}.md"), folder)

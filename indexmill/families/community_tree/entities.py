@@ -1,0 +1,184 @@
+"""What a question names, one step on: entities that community_tree finds by words, beside those near by vector.
+
+The nearest descriptions miss what a question asks through: "the mother of the director of Marrow Bridge" is near to
+mothers and directors, not to the one who directed that film. *Ours*, therefore, beside ArchRAG's search:
+
+- an entity f whose canonical name stands in the question gains ``g(f) = link.score / log(e - 1 + n(f))``, n(f) being
+  the number of passages that it was extracted from: 1 for a name in one passage, less the more there are;
+- an entity e that was extracted from a passage p together with such an f gains
+
+      g(e) = hop_weight * max over f, p of (g(f) a(f, p)) * max(cos(q', e), 0) / max over e' of cos(q', e')
+
+  where q' is the question's vector without the span of its names' (``open_question``), and a(f, p) is 1 where p is
+  about f, and ``mention_weight`` elsewhere. The ``hops`` entities that gain most are kept.
+
+With b the cosine of the least near of the nearest entities, one that gains g counts as if its cosine were
+``b + (1 - b) g``: a rare name in the question is as near as can be. A question that names nothing gains nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.families.community_tree.search import CommunityTree, CommunityTreeParameters, LevelNodes
+from indexmill.retrieve.base import Allowed, Vectors
+from indexmill.retrieve.columns import Pairs, best_of_each, first_of_each, paired, parts, positions
+from indexmill.retrieve.grid import UNIT, on_grid
+from indexmill.retrieve.linking import Links
+from indexmill.retrieve.matrices import Scores
+from indexmill.retrieve.residual_query import LEAST
+
+__all__ = ["BESIDE", "NAMED", "NEAR", "WAYS", "Gains", "Known", "entities_of", "gains", "with_gains"]
+
+NEAR, NAMED, BESIDE = 0, 1, 2
+"""How an entity was found: by its vector, by its name in the question, or in a passage of one that is named."""
+
+WAYS = ("near", "named", "beside")
+"""As explanations call them."""
+
+_TOGETHER = 64  # questions that are followed at once
+_HELD = 512  # pairs whose vectors are laid out at once
+
+Ways = npt.NDArray[np.int8]
+
+
+class Gains(NamedTuple):
+    """The entities that questions find by words, ascending by question and row.
+
+    pairs: of a question and an entity, distinct. amounts: what each gains, 0 to 1. ways: how it was found.
+    """
+
+    pairs: Pairs
+    amounts: Scores
+    ways: Ways
+
+    def of(self, first: int, last: int) -> Gains:
+        """Those of the questions from ``first`` to ``last``, numbered from 0."""
+        bounds = np.array([first, last], dtype=np.int64)
+        cut = slice(*self.pairs.searchsorted(paired(bounds, np.zeros_like(bounds))).tolist())
+        asking, rows = parts(self.pairs[cut])
+        return Gains(paired(asking - first, rows), self.amounts[cut], self.ways[cut])
+
+    def where(self, shown: Allowed) -> Gains:
+        """Those of entities that may be shown."""
+        kept = shown[parts(self.pairs)[1]]
+        return Gains(self.pairs[kept], self.amounts[kept], self.ways[kept])
+
+
+def gains(tree: CommunityTree, linked: Sequence[Links], residual: Vectors, setting: CommunityTreeParameters) -> Gains:
+    """What the entities that each question names gain, and those that stand beside them.
+
+    linked: of each question, rows of the tree's entities. residual: ``(n_questions, d) float32``, what is left of each
+    question's vector without its names.
+    """
+    found = [_of_tile(tree, linked[:0], residual[:0], setting)]
+    for first in range(0, len(linked), _TOGETHER):
+        tile = slice(first, first + _TOGETHER)
+        one = _of_tile(tree, linked[tile], residual[tile], setting)
+        asking, rows = parts(one.pairs)
+        found.append(one._replace(pairs=paired(asking + first, rows)))
+    return Gains(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+class Known(NamedTuple):
+    """All entities that questions found, ascending by question and row.
+
+    beyond: how much more each counts than the least near of the nearest ones, s(q, e) - b. ways: by what.
+    """
+
+    pairs: Pairs
+    beyond: Scores
+    ways: Ways
+
+
+def entities_of(nearest: LevelNodes, least: Scores, gained: Gains) -> Known:
+    """The entities that questions find by vectors and by words, each once.
+
+    nearest: of the questions from 0 on; least: b of each, ``(n_questions,)``. gained: of the same questions.
+    """
+    asker, place = (nearest.rows >= 0).nonzero()
+    near = nearest.scores[asker, place].astype(np.float64) - least[asker]
+    by_words = (1.0 - least)[parts(gained.pairs)[0]] * gained.amounts
+    both = np.concatenate([gained.pairs, paired(asker, nearest.rows[asker, place])])
+    pairs, beyond, first = best_of_each(both, np.concatenate([by_words, near]))
+    ways = np.concatenate([gained.ways, np.full(len(near), NEAR, np.int8)])
+    return Known(pairs, beyond, ways[first])
+
+
+def with_gains(nearest: LevelNodes, least: Scores, gained: Gains, k: int) -> LevelNodes:
+    """The k entities of each question that count most, of those found by vectors and by words: see ``entities_of``."""
+    known = entities_of(nearest, least, gained)
+    asking, rows = parts(known.pairs)
+    scores = least[asking] + known.beyond
+    best = first_of_each(asking, scores, k)
+    asking = asking[best]
+    rank = np.arange(len(best)) - asking.searchsorted(asking)
+    found = LevelNodes(np.full((len(least), k), -1, np.int64), np.zeros((len(least), k), np.float32))
+    found.rows[asking, rank] = rows[best]
+    found.scores[asking, rank] = scores[best]
+    return found
+
+
+def _of_tile(
+    tree: CommunityTree, linked: Sequence[Links], residual: Vectors, setting: CommunityTreeParameters
+) -> Gains:
+    asking = np.arange(len(linked)).repeat([len(links) for links in linked])
+    rows = np.array([link.entity for links in linked for link in links], dtype=np.int64)
+    scores = np.array([link.score for links in linked for link in links], dtype=np.float64)
+    named = paired(asking, rows)  # ascending: links are, by row
+    if not setting.name_weight or not len(named):
+        named, rows, scores = named[:0], rows[:0], scores[:0]
+    own: Scores = setting.name_weight * scores / np.log(math.e - 1 + np.maximum(tree.passages.degrees(rows), 1))
+    beside, amounts = _beside(tree, named, own, residual, setting)
+    pairs = np.concatenate([named, beside])
+    ways = np.repeat(np.array([NAMED, BESIDE], np.int8), [len(named), len(beside)])
+    order = pairs.argsort(kind="stable")
+    return Gains(pairs[order], np.concatenate([own, amounts])[order], ways[order])
+
+
+def _beside(
+    tree: CommunityTree, named: Pairs, own: Scores, residual: Vectors, setting: CommunityTreeParameters
+) -> tuple[Pairs, Scores]:
+    """The entities that stand in a passage with a named one, and what they gain."""
+    nothing = np.empty(0, np.int64), np.empty(0)
+    asking, rows = parts(named)
+    (narrow,) = (tree.passages.degrees(rows) <= setting.widest_hop).nonzero()
+    if not setting.hop_weight or not len(narrow):
+        return nothing
+    owners, passages, places = tree.passages.links(rows[narrow])
+    owners = narrow[owners]
+    through, weights, _ = best_of_each(
+        paired(asking[owners], passages), own[owners] * tree.shares(places, setting.mention_weight)
+    )
+    asker, passage = parts(through)
+    whose, others, _ = tree.extracted.links(passage)
+    beside, weights, _ = best_of_each(paired(asker[whose], others), weights[whose])
+    (new,) = (~positions(beside, named)[1]).nonzero()
+    if not len(new):
+        return nothing
+    beside, weights = beside[new], weights[new]
+    asker, _ = parts(beside)
+    cosines = np.maximum(_cosines(tree, residual, beside), 0.0)
+    strongest = np.zeros(len(residual))
+    np.maximum.at(strongest, asker, cosines)
+    amounts: Scores = setting.hop_weight * weights * (cosines / np.maximum(strongest, LEAST)[asker])
+    best = np.sort(first_of_each(asker, amounts, setting.hops))
+    best = best[amounts[best] > 0]
+    return beside[best], amounts[best]
+
+
+def _cosines(tree: CommunityTree, vectors: Vectors, pairs: Pairs) -> Scores:
+    """The cosine of each pair's entity with its question's vector: products are exact, so none depends on another."""
+    asked = on_grid(vectors)
+    asker, rows = parts(pairs)
+    places = tree.index_places[rows]
+    found = np.empty(len(pairs))
+    for first in range(0, len(pairs), _HELD):
+        held = slice(first, first + _HELD)
+        found[held] = np.vecdot(tree.index.vectors[places[held]].astype(np.float32), asked[asker[held]])
+    return found / UNIT

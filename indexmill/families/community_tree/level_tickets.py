@@ -1,0 +1,196 @@
+"""What the community tree found for a question, level by level, as texts that a prompt has room for.
+
+Level 0, ``R_0`` of ArchRAG's section 3.2.1, holds the entities that were found, a line each, and the relations between
+them, a line each. Ours: passages that were found follow them. Each higher level holds the reports of its communities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from indexmill.answer.base import text_tokens
+from indexmill.answer.one_prompt import shown
+from indexmill.families.lsh_tree.search import fitting
+from indexmill.hits import Hit
+
+__all__ = ["MARKS", "Content", "Level", "Section", "content_of", "joined", "levels_of", "lines_of", "within"]
+
+MARKS = 16
+"""Tokens of the two delimiters around a text."""
+
+_TOLD = 28  # tokens of the sentence that says what the texts of a section are
+
+_ONE = {
+    "things": "says what is known of single things, one a line",
+    "relations": "says how things are related, one relation a line",
+    "passages": "is a passage of the collection",
+    "reports": "is a report on a group of things that belong together",
+}
+_MANY = {
+    "passages": "are passages of the collection",
+    "reports": "are reports, each on a group of things that belong together",
+}
+
+
+class Level(NamedTuple):
+    """The hits of one level, best first. number: 0 for entities and passages, else that of the communities."""
+
+    number: int
+    hits: tuple[Hit, ...]
+
+    @property
+    def name(self) -> str:
+        """What the level is called when something is said about it."""
+        if self.number:
+            return f"communities of level {self.number}"
+        kinds = {hit.kind for hit in self.hits}
+        return " and ".join(name for kind, name in (("entity", "entities"), ("passage", "passages")) if kind in kinds)
+
+
+class Section(NamedTuple):
+    """Texts of one kind: ``things``, ``relations``, ``passages`` or ``reports``."""
+
+    kind: str
+    texts: tuple[str, ...]
+
+
+class Content(NamedTuple):
+    """What a prompt shows: at least one text. hits: those whose texts are shown. tokens: no fewer than it has."""
+
+    sections: tuple[Section, ...]
+    hits: tuple[Hit, ...]
+    tokens: int
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts, in the order of the sections."""
+        return [text for section in self.sections for text in section.texts]
+
+    @property
+    def told(self) -> str:
+        """What the texts are, by their numbers."""
+        said, first = [], 1
+        for kind, texts in self.sections:
+            last = first + len(texts) - 1
+            said.append(f"Text {first} {_ONE[kind]}." if last == first else f"Texts {first} to {last} {_MANY[kind]}.")
+            first = last + 1
+        return " ".join(said)
+
+
+def levels_of(hits: Sequence[Hit]) -> list[Level]:
+    """The hits by level, from the lowest; each in the order given."""
+    found: dict[int, list[Hit]] = {}
+    for hit in hits:
+        number = int((hit.explanation or {}).get("level", 1)) if hit.kind == "community" else 0
+        found.setdefault(number, []).append(hit)
+    return [Level(number, tuple(found[number])) for number in sorted(found)]
+
+
+def content_of(level: Level, room: int) -> Content:
+    """What fits of a level into so many tokens, the best first; one that does not is passed over for the next.
+
+    Of level 0 entities come first, then relations between those that are shown, then passages. Where nothing fits, the
+    first is cut. room: at least 100.
+    """
+    if level.number:
+        return _whole("reports", level.hits, room)
+    entities = tuple(hit for hit in level.hits if hit.kind == "entity")
+    passages = tuple(hit for hit in level.hits if hit.kind != "entity")
+    if not entities:
+        return _whole("passages", passages, room)
+    found = _entities(entities, room)
+    related = _relations(found.hits)
+    left = room - found.tokens - MARKS - _TOLD
+    kept = fitting([text_tokens(line) + 1 for line in related], left)
+    if kept:
+        lines = lines_of(related[place] for place in kept)
+        tokens = MARKS + _TOLD + sum(text_tokens(related[place]) + 1 for place in kept)
+        found = joined([found, Content((Section("relations", (lines,)),), (), tokens)])
+    left = room - found.tokens
+    if passages and min(_costs(passages)) + _TOLD <= left:
+        found = joined([found, _whole("passages", passages, left)])
+    return found
+
+
+def joined(contents: Sequence[Content]) -> Content:
+    """Several contents as one; neighbouring sections of one kind become one."""
+    sections: list[Section] = []
+    for section in (section for content in contents for section in content.sections):
+        if sections and sections[-1].kind == section.kind in _MANY:
+            sections[-1] = Section(section.kind, sections[-1].texts + section.texts)
+        else:
+            sections.append(section)
+    hits = tuple(hit for content in contents for hit in content.hits)
+    return Content(tuple(sections), hits, sum(content.tokens for content in contents))
+
+
+def within(texts: Sequence[str], tokens: Sequence[int], room: int) -> list[tuple[int, str]]:
+    """Those texts that fit into the room, taken in turn, with their places; where none does, the first, cut."""
+    places = fitting(tokens, room)
+    if places or not texts:
+        return [(place, texts[place]) for place in places]
+    return [(0, _cut(texts[0], max(room - MARKS, 1) / tokens[0]))]
+
+
+def lines_of(texts: Iterable[str]) -> str:
+    """Texts as the lines of one."""
+    return "\n".join(f"- {text}" for text in texts)
+
+
+def _whole(kind: str, hits: tuple[Hit, ...], room: int) -> Content:
+    """Hits as texts of their own."""
+    costs = _costs(hits)
+    chosen = within([shown(hit) for hit in hits], costs, room - _TOLD)
+    tokens = min(room, _TOLD + sum(costs[place] for place, _ in chosen))
+    section = Section(kind, tuple(text for _, text in chosen))
+    return Content((section,), tuple(hits[place] for place, _ in chosen), tokens)
+
+
+def _entities(hits: tuple[Hit, ...], room: int) -> Content:
+    """Entities as the lines of one text."""
+    lines = [_entity(hit) for hit in hits]
+    costs = [max(hit.tokens or 0, text_tokens(line)) + 1 for hit, line in zip(hits, lines, strict=True)]
+    chosen = within(lines, costs, room - MARKS - _TOLD)
+    tokens = min(room, MARKS + _TOLD + sum(costs[place] for place, _ in chosen))
+    section = Section("things", (lines_of(text for _, text in chosen),))
+    return Content((section,), tuple(hits[place] for place, _ in chosen), tokens)
+
+
+def _relations(hits: Sequence[Hit]) -> list[str]:
+    """The relations between entities, each once, in the order in which their hits tell them."""
+    ids = {hit.id for hit in hits}
+    lines = [
+        _line(f"{one['source']} -> {one['target']}{_kind(one['kind'])}: {one['description']}")
+        for hit in hits
+        for one in (hit.explanation or {}).get("relations", ())
+        if one["entity_id"] in ids
+    ]
+    return list(dict.fromkeys(lines))
+
+
+def _costs(hits: Sequence[Hit]) -> list[int]:
+    """The tokens of hits with their delimiters; of a text no fewer than the snapshot counts."""
+    return [max(hit.tokens or 0, text_tokens(shown(hit))) + MARKS for hit in hits]
+
+
+def _entity(hit: Hit) -> str:
+    """An entity on a line: its name, its type and its description, those that it has."""
+    name = f"{hit.title}{_kind((hit.explanation or {}).get('type', ''))}"
+    return _line(name if hit.text == hit.title else f"{name}: {hit.text}")
+
+
+def _kind(kind: str) -> str:
+    return f" ({kind})" if kind else ""
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cut(text: str, part: float) -> str:
+    """The start of a text, about such a part of it, to the end of a word where one ends near there."""
+    data = text.encode("utf-8", "replace")
+    start = data[: int(part * len(data))].decode("utf-8", "ignore")
+    head = start.rpartition(" ")[0]
+    return (head if len(head) > len(start) * 0.8 else start) + " …"

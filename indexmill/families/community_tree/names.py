@@ -1,0 +1,74 @@
+"""The names of community_tree's entities: finding those in a question, and taking them out of its vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import CorruptBlob
+from indexmill.retrieve.base import Asked, Vectors
+from indexmill.retrieve.columns import positions
+from indexmill.retrieve.linking import Links, link_known, link_named
+from indexmill.retrieve.residual_query import named_parts, without
+from indexmill.text.names import NameIndex
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["EntityNames"]
+
+Keys = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class EntityNames:
+    """Names of entities by row.
+
+    keys: ``(n_entities,)``, ascending, the start of each entity's id. index: finds a row by canonical name. vectors:
+    ``(n, d) float32`` arrays of some names, one after the other; owners: ``(n,)``, ascending, whose they are, by key.
+    """
+
+    keys: Keys
+    index: NameIndex
+    vectors: Sequence[Vectors]
+    owners: Keys
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, keys: Keys) -> EntityNames:
+        """Those of a snapshot, for the entities of these keys."""
+        vectors = snapshot.vectors("names", "vectors")
+        packs = snapshot.vectors("names", "entity_keys") if vectors else []
+        owners = np.concatenate([np.empty(0, np.uint64), *(cast("Keys", own) for own in packs)])
+        if len(owners) != sum(map(len, vectors)):
+            raise CorruptBlob(f"{snapshot.path}: the vectors of names are not those of {len(owners)} entities")
+        return cls(keys, NameIndex(keys, snapshot.name_filter), vectors, owners)
+
+    def links(self, asked: Asked) -> list[Links]:
+        """The entities that each question names exactly, or is known to mention: found once for all that ask."""
+        if "links of entities" not in asked.shared:
+            linked = link_known(asked.questions, self.index, _every)
+            if asked.names:
+                linked = link_named(asked.names, linked, self.index, _every)
+            asked.shared["links of entities"] = linked
+        found: list[Links] = asked.shared["links of entities"]
+        return found
+
+    def residual(self, vectors: Vectors, linked: Sequence[Links]) -> Vectors:
+        """What is left of each question's vector without the span of the vectors of its names.
+
+        A name without a vector stays in it.
+        """
+        questions = np.arange(len(linked)).repeat([len(links) for links in linked])
+        rows = np.array([link.entity for links in linked for link in links], dtype=np.int64)
+        places, held = positions(self.keys[rows], self.owners)
+        if not held.any():
+            return vectors
+        return without(vectors, named_parts(vectors, self.vectors, questions[held], places[held]), 1.0)
+
+
+def _every(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    return np.ones(len(rows), dtype=np.bool_)

@@ -1,0 +1,163 @@
+"""community_tree's passages, which ArchRAG leaves out: those that the entities and communities found were made from.
+
+With b the cosine of the least near of the ``reach`` nearest entities:
+
+    score(p) = b + similarity_weight (sim(q, p) - b)
+               + sum over the entities e found of        (s(q, e) - b) a(e, p) / n(e)^spread
+               + sum over the communities c found of  w  max(cos(q, c) - b, 0) n(c, p) / n(c)
+
+where sim is the cosine, with that of the title beside it (``passage_vectors``); s(q, e) is the greater of its cosine,
+if it is one of the nearest, and of b + (1 - b) g(e), if it gains by names (``community_tree_entities``); a(e, p) is 1
+where p is about e, ``mention_weight`` where e was extracted from p otherwise, and 0 elsewhere; n(e) is the number of
+passages that e was extracted from, n(c) the sum of that over the entities under c, n(c, p) how many of these were
+extracted from p, and w ``community_weight``. So a passage that is all there is of an entity is about as near as that
+entity, and the scores of nodes and passages may stand in one list. ``reach`` nodes of each level are asked; those with
+n above ``widest`` tell too little of any one passage. Where no entity is found by names, the graph only guesses what is
+asked for: similarity then counts 1, and what nodes say ``similarity_weight``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from indexmill.families.community_tree.entities import Gains, entities_of
+from indexmill.families.community_tree.search import CommunityTree, CommunityTreeParameters, LevelNodes
+from indexmill.retrieve.base import Allowed, Asked
+from indexmill.retrieve.columns import Pairs, changes, distinct, first_of_each, paired, parts, sums
+from indexmill.retrieve.matrices import Rows, Scores, Sparse
+from indexmill.retrieve.passage_vectors import PassageVectors
+
+__all__ = ["Evidence", "RankedPassages", "evidence", "ranked"]
+
+_TOGETHER = 64  # questions whose passages are ranked at once
+
+
+class Evidence(NamedTuple):
+    """What nodes say for passages, each for each.
+
+    pairs: of a question and a passage, ascending, repeated where several nodes speak for a passage. nodes: their rows
+    in the tree. amounts: what they add to the score.
+    """
+
+    pairs: Pairs
+    nodes: Rows
+    amounts: Scores
+
+    def of(self, chosen: slice | Allowed) -> Evidence:
+        """Some of it."""
+        return Evidence(self.pairs[chosen], self.nodes[chosen], self.amounts[chosen])
+
+
+class RankedPassages(NamedTuple):
+    """The passages of one question, best first, ties by row, and what speaks for them, the question being number 0."""
+
+    rows: Rows
+    scores: Scores
+    told: Evidence
+
+
+def ranked(
+    tree: CommunityTree,
+    vectors: PassageVectors,
+    asked: Asked,
+    levels: Sequence[LevelNodes],
+    gained: Gains,
+    setting: CommunityTreeParameters,
+    k: int,
+) -> Iterator[RankedPassages]:
+    """At most k passages of every question.
+
+    vectors: of the passages. levels: the nodes found, entities first, ``reach`` of each level at least, or all that it
+    has. gained: the entities found by words.
+    """
+    near = vectors.nearest_to(asked, k) if k else []
+    for first in range(0, len(asked.vectors), _TOGETHER):
+        tile = slice(first, first + _TOGETHER)
+        questions = asked.vectors[tile]
+        found = [level.of(tile).first(setting.reach) for level in levels]
+        named = gained.of(first, first + len(questions))
+        told = evidence(tree, found, named, setting)
+        near_counts, nodes_count = _weights(named, len(questions), setting)
+        told = told._replace(amounts=told.amounts * nodes_count[parts(told.pairs)[0]])
+        if asked.allowed is not None:
+            told = told.of(asked.allowed[parts(told.pairs)[1]])
+        spoken = told.pairs[changes(told.pairs)]
+        nearest = [paired(np.full(len(rows), number), rows) for number, (rows, _) in enumerate(near[tile])]
+        pairs = distinct(np.concatenate([spoken, *nearest]))
+        base = found[0].least[parts(pairs)[0]] if found else 0.0
+        similar = vectors.similarities(questions, pairs).astype(np.float64)
+        scores: Scores = base + near_counts[parts(pairs)[0]] * (similar - base)
+        scores[pairs.searchsorted(spoken)] += sums(spoken.searchsorted(told.pairs), told.amounts, len(spoken))
+        best = first_of_each(parts(pairs)[0], scores, k)
+        asking, rows = parts(pairs[best])
+        bounds = np.arange(len(questions) + 1)
+        cuts = asking.searchsorted(bounds).tolist()
+        ends = told.pairs.searchsorted(paired(bounds, np.zeros_like(bounds))).tolist()
+        for number in range(len(questions)):
+            its = slice(cuts[number], cuts[number + 1])
+            said = told.of(slice(ends[number], ends[number + 1]))
+            yield RankedPassages(rows[its], scores[best][its], said._replace(pairs=parts(said.pairs)[1]))
+
+
+def _weights(named: Gains, questions: int, setting: CommunityTreeParameters) -> tuple[Scores, Scores]:
+    """What similarity counts for each of so many questions, and what nodes count: the other way round for no name."""
+    knows = np.full(questions, setting.name_weight == 0)
+    knows[parts(named.pairs)[0]] = True
+    return np.where(knows, setting.similarity_weight, 1.0), np.where(knows, 1.0, setting.similarity_weight)
+
+
+def evidence(
+    tree: CommunityTree, levels: Sequence[LevelNodes], gained: Gains, setting: CommunityTreeParameters
+) -> Evidence:
+    """What the nodes found say for the passages under them, by question and passage, then by node.
+
+    gained: the entities of these questions that are found by words.
+    """
+    if not levels:
+        return Evidence(*(np.empty(0, np.int64),) * 2, np.empty(0))
+    found = [_of_entities(tree, levels[0], gained, setting)]
+    if setting.community_weight:
+        found.append(_of_communities(tree, levels, setting))
+    told = Evidence(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    order = np.lexsort((told.nodes, told.pairs))
+    return Evidence(told.pairs[order], told.nodes[order], told.amounts[order])
+
+
+def _of_entities(tree: CommunityTree, nearest: LevelNodes, gained: Gains, setting: CommunityTreeParameters) -> Evidence:
+    """What entities say, in any order."""
+    known = entities_of(nearest, nearest.least, gained)
+    asking, rows = parts(known.pairs)
+    telling = (known.beyond > 0) & (tree.extractions[rows] <= setting.widest)
+    asking, rows, beyond = asking[telling], rows[telling], known.beyond[telling]
+    beyond = beyond / np.maximum(tree.extractions[rows], 1) ** setting.spread
+    owner, passages, places = tree.passages.links(rows)
+    amounts = beyond[owner] * tree.shares(places, setting.mention_weight)
+    return Evidence(paired(asking[owner], passages), rows[owner], amounts)
+
+
+def _of_communities(tree: CommunityTree, levels: Sequence[LevelNodes], setting: CommunityTreeParameters) -> Evidence:
+    """What communities say, in any order."""
+    askers, nodes, amounts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
+    for level in levels[1:]:
+        beyond = level.scores.astype(np.float64) - levels[0].least[:, None]
+        told = (level.rows >= 0) & (beyond > 0) & (tree.extractions[level.rows] <= setting.widest)
+        asker, place = told.nonzero()
+        rows = level.rows[asker, place]
+        askers.append(asker)
+        nodes.append(rows)
+        amounts.append(setting.community_weight * beyond[asker, place] / np.maximum(tree.extractions[rows], 1))
+    asker, node, amount = np.concatenate(askers), np.concatenate(nodes), np.concatenate(amounts)
+    each = distinct(node)
+    owners, entities = tree.entities_under(each)
+    whose, passages, _ = tree.passages.links(entities)
+    # Of every node found by any question, the passages under it with how many entities of it are in each.
+    ties, counts = np.unique(paired(owners[whose], passages), return_counts=True)
+    below = Sparse(
+        ties.searchsorted(paired(np.arange(len(each) + 1), np.zeros(len(each) + 1, np.int64))),
+        parts(ties)[1],
+    )
+    owner, passage, at = below.links(each.searchsorted(node))
+    return Evidence(paired(asker[owner], passage), node[owner], amount[owner] * counts[at])

@@ -1,0 +1,132 @@
+"""community_tree over a snapshot: its nodes and passages searched, and made into hits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from indexmill.families.community_tree.entities import Gains, gains, with_gains
+from indexmill.families.community_tree.ranking import Evidence, RankedPassages, ranked
+from indexmill.families.community_tree.search import CommunityTreeParameters, flat, nodes_of
+from indexmill.families.lsh_tree.search import fitting
+from indexmill.hits import Hit
+from indexmill.retrieve.base import Allowed, Asked, Explanations, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.columns import parts
+from indexmill.retrieve.linking import Links
+from indexmill.retrieve.matrices import Rows, Scores
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["CommunityTreeReader"]
+
+
+class CommunityTreeReader(PassageRetriever):
+    """The nearest entities and communities of every level, and the passages that they were made from, as one list.
+
+    The explanation of an entity is ``{"type", "relations"}``, its relations with the entities before it among the hits:
+    ``{"source", "target", "kind", "description", "entity_id"}`` each, the last of the other one. That of a community is
+    ``{"level", "rating", "size", "members"}``: how many entities are under it, and the ids of its members. Either
+    has ``"stand_in"``, true, where the language model would not write its text. That of a passage is ``{"entities",
+    "communities"}``: those found that it is under, each with what it ``added`` to the score, the most first.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._near = snapshot.passage_vectors
+        self._use(parameters_of(snapshot, "community_tree", CommunityTreeParameters))
+        self._communities = snapshot.communities
+        self._tree = self._communities.tree
+
+    def _use(self, setting: Any) -> None:
+        """With what its preset settles: see ``PassageRetriever``."""
+        super()._use(setting)
+        self._applied: CommunityTreeParameters = setting.applied()
+        self._vectors = self._near.untitled if setting.preset == "paper" else self._near
+
+    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+        """Passages by what the nodes found say for them, and by their cosine: see ``PassageRetriever``."""
+        setting = self._applied
+        levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, ~self._tree.single)
+        may = None if asked.allowed is None or not asked.explain else self._tree.allowed(asked.allowed)
+        for one in ranked(self._tree, self._vectors, asked, levels, self._gained(asked), setting, k):
+            yield Found(one.rows, one.scores, answer=(one.told, may))
+
+    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+        """Through which entities and communities: see ``PassageRetriever``."""
+        return [
+            self._through(one.answer[0], one.rows[list(its)], one.answer[1])
+            for one, its in zip(found, places, strict=True)
+        ]
+
+    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
+        """Nodes and passages of each question: see ``Retriever``. A token budget may leave fewer than k."""
+        setting, shown = self._applied, ~self._tree.single
+        levels = nodes_of(self._tree, asked.vectors, max(setting.reach, setting.k_level), setting, shown)
+        most = k if setting.passages is None else min(k, setting.passages)
+        gained = self._gained(asked)
+        passages = ranked(self._tree, self._vectors, asked, levels, gained, setting, most)
+        least = levels[0].first(setting.reach).least if levels else np.empty(0)
+        may = None
+        if asked.allowed is not None:
+            may = self._tree.allowed(asked.allowed)
+            levels = nodes_of(self._tree, asked.vectors, setting.k_level, setting, shown & may)
+        levels = [level.first(setting.k_level) for level in levels]
+        if levels:
+            levels[0] = with_gains(levels[0], least, gained if may is None else gained.where(may), setting.k_level)
+        return [
+            self._merged(*flat(levels, number, setting.level_weight), one, k, may, asked.explain)
+            for number, one in enumerate(passages)
+        ]
+
+    def _gained(self, asked: Asked) -> Gains:
+        """The entities that the questions find by words."""
+        names, setting = self._communities.names, self._applied
+        linked: list[Links] = [()] * len(asked.questions)
+        if setting.name_weight:
+            linked = names.links(asked)
+        return gains(self._tree, linked, names.residual(asked.vectors, linked), setting)
+
+    def _merged(
+        self, nodes: Rows, scores: Scores, passages: RankedPassages, k: int, may: Allowed | None, explain: bool
+    ) -> list[Hit]:
+        """Nodes and passages as one list by score, a node before a passage where they are equal."""
+        both, own = np.concatenate([nodes, passages.rows]), len(nodes)
+        value = np.concatenate([scores, passages.scores])
+        order = (-value).argsort(kind="stable")[:k]
+        if self._applied.token_budget is not None:
+            tokens = (
+                self._communities.tokens(int(both[at])) if at < own else self.passages.tokens(int(both[at]))
+                for at in order.tolist()
+            )
+            order = order[fitting(tokens, self._applied.token_budget)]
+        is_node = order < own
+        chosen, others = both[order[is_node]], both[order[~is_node]]
+        of_nodes = iter(self._communities.hits(chosen.tolist(), value[order[is_node]].tolist(), explain))
+        reasons = self._through(passages.told, others, may) if explain else None
+        of_passages = iter(self.passages.hits(others, value[order[~is_node]], reasons))
+        return [next(of_nodes if node else of_passages) for node in is_node.tolist()]
+
+    def _through(self, told: Evidence, passages: Rows, may: Allowed | None) -> list[dict[str, Any]]:
+        """Of one question, the explanation of each of some passages; only nodes that may be shown are named."""
+        first = self._tree.entities
+        rows = parts(told.pairs)[1]  # ascending
+        explanations = []
+        for passage in passages.tolist():
+            its = slice(rows.searchsorted(passage), rows.searchsorted(passage, side="right"))
+            nodes, amounts = told.nodes[its], told.amounts[its]
+            entities, communities = [], []
+            for at in np.lexsort((nodes, -amounts)).tolist():
+                row, added = int(nodes[at]), float(amounts[at])
+                if may is not None and not may[row]:
+                    continue
+                named = self._communities.told(row)
+                if row < first:
+                    entities.append({"entity_id": named.id, "surface": named.title, "added": added})
+                else:
+                    level = self._tree.level(row)
+                    communities.append({"community_id": named.id, "title": named.title, "level": level, "added": added})
+            explanations.append({"entities": entities, "communities": communities})
+        return explanations

@@ -1,0 +1,305 @@
+"""Attributed communities over entities, and what a question is given of them (ArchRAG, section 3.2).
+
+A question finds the nodes nearest to it on every level: entities (level 0), then communities, level by level, by one
+search of the C-HNSW index (Algorithm 2). A community of one member has that member's text: it is never given, and the
+next nearest takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from indexmill.families.community_tree.chnsw import Beam, Chnsw
+from indexmill.retrieve.base import Allowed, Vectors
+from indexmill.retrieve.columns import distinct
+from indexmill.retrieve.grid import UNIT, on_grid
+from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
+
+__all__ = ["CommunityTree", "CommunityTreeParameters", "LevelNodes", "flat", "nodes_of"]
+
+_TILE = 8192  # vectors compared at once where a level is looked through
+
+_Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class CommunityTreeParameters:
+    """The settings of retrieval, of the snapshot or of one call.
+
+    k_level: nodes of each level that are found. levels: of communities that are searched, from the lowest up; None for
+    all, 0 for entities alone. ef: nodes that a search of a level holds at least. level_weight: a node's score is its
+    cosine times this for each level that it is above the entities. passages: among the hits of a question at most; None
+    for no bound but k, 0 for none, as in the paper. token_budget: the tokens that all hits of a question hold at most,
+    as the embedder counts them; None for no bound.
+
+    reach: nodes of each level that passages are ranked by. similarity_weight, community_weight, spread, widest,
+    mention_weight: how, as ``community_tree_ranking`` says. name_weight, hop_weight, hops, widest_hop: of the entities
+    that the question names and of those beside them, as ``community_tree_entities`` says; 0 leaves them out.
+
+    preset: "paper" for what ArchRAG prints: the k_level nearest nodes of each level, no names, and no passages. It wins
+    over other settings.
+    """
+
+    k_level: Annotated[int, Field(ge=1, le=1000)] = 5
+    levels: Annotated[int, Field(ge=0)] | None = None
+    ef: Annotated[int, Field(ge=1, le=10_000)] = 128
+    level_weight: _Weight = 1.0
+    passages: Annotated[int, Field(ge=0)] | None = None
+    token_budget: Annotated[int, Field(ge=1)] | None = None
+    reach: Annotated[int, Field(ge=1, le=1000)] = 20
+    similarity_weight: Annotated[float, Field(ge=0, le=1)] = 0.1
+    community_weight: _Weight = 1.0
+    spread: Annotated[float, Field(ge=0, le=1)] = 0.25
+    widest: Annotated[int, Field(ge=1)] = 1000
+    mention_weight: Annotated[float, Field(ge=0, le=1)] = 0.25
+    name_weight: Annotated[float, Field(ge=0, le=1)] = 1.0
+    hop_weight: Annotated[float, Field(ge=0, le=1)] = 1.0
+    hops: Annotated[int, Field(ge=1, le=1000)] = 20
+    widest_hop: Annotated[int, Field(ge=1)] = 100
+    preset: Literal["ours", "paper"] = "ours"
+
+    def applied(self) -> CommunityTreeParameters:
+        """The settings that hold: those of the preset in place of what it settles."""
+        if self.preset == "ours":
+            return self
+        return replace(
+            self,
+            preset="ours",
+            ef=1,
+            level_weight=1.0,
+            passages=0,
+            reach=self.k_level,
+            mention_weight=1.0,
+            name_weight=0.0,
+            hop_weight=0.0,
+        )
+
+
+class LevelNodes(NamedTuple):
+    """The nodes of one level that each question found, nearest first, ties by row of the index.
+
+    rows: ``(n_questions, k) int64`` of the tree, -1 where the level has fewer. scores: ``(n_questions, k) float32``,
+    cosines.
+    """
+
+    rows: Rows
+    scores: npt.NDArray[np.float32]
+
+    @property
+    def least(self) -> Scores:
+        """The cosine of the least near one of each question, 0 where none was found: ``(n_questions,)``."""
+        last = np.maximum((self.rows >= 0).sum(axis=1) - 1, 0)
+        least: Scores = self.scores[np.arange(len(last)), last].astype(np.float64)
+        return least
+
+    def of(self, questions: slice) -> LevelNodes:
+        """Those of some questions."""
+        return LevelNodes(self.rows[questions], self.scores[questions])
+
+    def first(self, k: int) -> LevelNodes:
+        """The k nearest of each question."""
+        return LevelNodes(self.rows[:, :k], self.scores[:, :k])
+
+
+@dataclass(frozen=True)
+class CommunityTree:
+    """The nodes by row, level after level: entities, then communities, as the pack ``community_tree/tree`` holds them.
+
+    offsets: ``(n_levels + 2,)``, where each level begins, and the number of all nodes. children: communities x nodes,
+    the members of each. parents: ``(n_nodes,)``, the community that a node is in, -1 for a root. passages: entities x
+    passages, those that an entity was extracted from. relations: entities x entities, those that a relation leads to or
+    from; relation_rows: parallel to its indices, the row of the relation. quality: ``(n_levels, 2)``, CHI and Sim of
+    each level of communities (eqs. 5, 6). index: over all nodes. index_rows: ``(n_nodes,)``, which node each of its
+    rows is. about: parallel to the indices of ``passages``, whether the passage is about the entity: its
+    document's title names it, or its first sentence names it first. None where that is not known of any.
+    """
+
+    offsets: Integers
+    children: Sparse
+    parents: Integers
+    passages: Sparse
+    relations: Sparse
+    relation_rows: Integers
+    quality: npt.NDArray[np.float64]
+    index: Chnsw
+    index_rows: Integers
+    about: Integers | None = None
+
+    @property
+    def entities(self) -> int:
+        """How many of the nodes are entities: the rows of level 0."""
+        return int(self.offsets[1])
+
+    @property
+    def levels(self) -> int:
+        """How many levels of communities there are."""
+        return len(self.offsets) - 2
+
+    def rows(self, level: int) -> range:
+        """The rows of a level."""
+        return range(int(self.offsets[level]), int(self.offsets[level + 1]))
+
+    def level(self, row: int) -> int:
+        """The level of a node, 0 of an entity."""
+        return int(self.offsets.searchsorted(row, side="right")) - 1
+
+    def roots(self) -> Rows:
+        """The nodes that are in no community."""
+        (rows,) = (self.parents < 0).nonzero()
+        return rows
+
+    def members(self, row: int) -> Rows:
+        """The members of a community, ascending."""
+        return self.children.links(np.array([row - self.entities]))[1]
+
+    def entities_under(self, rows: Rows) -> tuple[Rows, Rows]:
+        """For some nodes, in any order: the position in ``rows`` of every entity under them, and the entity."""
+        owners, entities = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        levels = self.offsets.searchsorted(rows, side="right") - 1
+        for level in range(self.levels + 1):
+            (places,) = (levels == level).nonzero()
+            current = rows[places]
+            for _ in range(level):
+                whose, current, _ = self.children.links(current - self.entities)
+                places = places[whose]
+            owners.append(places)
+            entities.append(current)
+        return np.concatenate(owners), np.concatenate(entities)
+
+    def passages_under(self, row: int) -> Rows:
+        """The passages that the entities of a node were extracted from, ascending."""
+        _, entities = self.entities_under(np.array([row], dtype=np.int64))
+        return distinct(self.passages.links(entities)[1])
+
+    def above(self, row: int) -> list[int]:
+        """The communities that a node is in, from the nearest to the root."""
+        found: list[int] = []
+        while (row := int(self.parents[row])) >= 0:
+            found.append(row)
+        return found
+
+    def summed(self, of_entities: npt.NDArray[np.integer]) -> Rows:
+        """A number of every entity, summed over those under each node: ``(n_nodes,) int64``."""
+        found = np.zeros(len(self.parents), dtype=np.int64)
+        found[: self.entities] = of_entities
+        for level in range(self.levels):
+            below = slice(*self.offsets[level : level + 2])
+            parents = self.parents[below]
+            inside = parents >= 0
+            np.add.at(found, parents[inside], found[below][inside])
+        return found
+
+    @cached_property
+    def extracted(self) -> Sparse:
+        """Passages x entities: the transpose of ``passages``; no row for passages after the last that has an entity."""
+        owners = np.arange(self.entities, dtype=np.int32).repeat(np.diff(self.passages.indptr))
+        order = self.passages.indices.argsort(kind="stable")
+        return Sparse(np.concatenate([[0], np.bincount(self.passages.indices).cumsum()]), owners[order])
+
+    @cached_property
+    def index_places(self) -> Rows:
+        """The row of the index of every node: ``(n_nodes,)``."""
+        places = np.empty(len(self.index_rows), dtype=np.int64)
+        places[self.index_rows] = np.arange(len(places))
+        return places
+
+    def shares(self, places: Rows, mention_weight: float) -> Scores:
+        """What passages at some places of ``passages`` count for their entity: 1 where they are about it."""
+        if self.about is None:
+            return np.ones(len(places))
+        return np.where(self.about.take(places) > 0, 1.0, mention_weight)
+
+    @cached_property
+    def sizes(self) -> Rows:
+        """How many entities are under every node, 1 for an entity: ``(n_nodes,)``."""
+        return self.summed(np.ones(self.entities, dtype=np.int64))
+
+    @cached_property
+    def extractions(self) -> Rows:
+        """Of every node, n(v): in how many passages each entity under it is, summed: ``(n_nodes,)``."""
+        return self.summed(np.diff(self.passages.indptr))
+
+    @cached_property
+    def single(self) -> npt.NDArray[np.bool_]:
+        """Which nodes are communities of one member: ``(n_nodes,)``."""
+        found = np.zeros(len(self.parents), dtype=np.bool_)
+        found[self.entities :] = np.diff(self.children.indptr) == 1
+        return found
+
+    def allowed(self, passages: Allowed) -> Allowed:
+        """Which nodes may be shown where some passages may not: those of allowed passages alone, of one at least.
+
+        A description or a summary tells what its passages say, so one forbidden passage forbids it. Nor does a relation
+        between two entities that may be shown tell of another: each passage that states it, both are extracted from.
+        """
+        lengths = np.diff(self.passages.indptr)
+        held = np.concatenate([[0], np.cumsum(np.asarray(passages, np.int64)[self.passages.indices])])
+        found = np.ones(len(self.parents), dtype=np.bool_)
+        found[: self.entities] = (np.diff(held[self.passages.indptr]) == lengths) & (lengths > 0)
+        for level in range(self.levels):
+            below = slice(*self.offsets[level : level + 2])
+            parents = self.parents[below]
+            found[parents[~found[below] & (parents >= 0)]] = False
+        return found
+
+
+def nodes_of(
+    tree: CommunityTree, vectors: Vectors, k: int, setting: CommunityTreeParameters, shown: Allowed
+) -> list[LevelNodes]:
+    """The k nodes of every level searched that are nearest to each question, entities first (Algorithm 2).
+
+    vectors: ``(n_questions, d) float32``, unit. shown: ``(n_nodes,)``, which nodes may be found. Where a search finds
+    too few of them, the question is compared with every one of the level.
+    """
+    if not len(tree.parents):
+        return []
+    wide = max(setting.ef, k)
+    levels = tree.levels if setting.levels is None else min(setting.levels, tree.levels)
+    found = []
+    for number, hits in enumerate(tree.index.search(vectors, wide, Beam(ef=wide))[: levels + 1]):
+        rows = np.where(hits.rows >= 0, tree.index_rows[hits.rows], -1).astype(np.int64)
+        kept = (rows >= 0) & shown[rows]
+        order = (~kept).argsort(axis=1, kind="stable")[:, :k]
+        rows = np.take_along_axis(np.where(kept, rows, -1), order, axis=1)
+        scores = np.take_along_axis(hits.scores, order, axis=1)
+        (short,) = (rows[:, -1] < 0).nonzero()
+        if len(short):
+            (places,) = shown[tree.index_rows[tree.index.level(number)]].nonzero()
+            short = short[(rows[short] >= 0).sum(axis=1) < len(places)]
+            rows[short], scores[short] = _looked_through(tree, number, vectors[short], places, k)
+        found.append(LevelNodes(rows, np.where(rows >= 0, scores, 0).astype(np.float32)))
+    return found
+
+
+def _looked_through(
+    tree: CommunityTree, level: int, vectors: Vectors, places: Rows, k: int
+) -> tuple[Rows, npt.NDArray[np.float32]]:
+    """The k nearest of some nodes of a level, ascending places in it; products are exact, as the index has them."""
+    asked, first = on_grid(vectors), tree.index.level(level).start
+    rows, best = np.full((len(asked), k), -1, np.int64), np.full((len(asked), k), -np.inf, np.float32)
+    for low in range(0, len(places), _TILE):
+        tile = places[low : low + _TILE] + first
+        products = asked @ np.asarray(tree.index.vectors[tile], dtype=np.float32).T
+        both = np.concatenate([best, products], axis=1)
+        those = np.concatenate([rows, np.broadcast_to(tree.index_rows[tile], products.shape)], axis=1)
+        order = (-both).argsort(axis=1, kind="stable")[:, :k]
+        best, rows = np.take_along_axis(both, order, axis=1), np.take_along_axis(those, order, axis=1)
+    return rows, (best / np.float32(UNIT)).astype(np.float32)
+
+
+def flat(levels: Sequence[LevelNodes], question: int, level_weight: float) -> tuple[Rows, Scores]:
+    """The nodes of one question as one list by falling score, ties by row: each level's cosines times its weight."""
+    rows = np.concatenate([np.empty(0, np.int64), *(level.rows[question] for level in levels)])
+    scores = np.concatenate(
+        [np.empty(0), *(level.scores[question] * level_weight**number for number, level in enumerate(levels))]
+    )
+    order = np.lexsort((rows, -scores))
+    order = order[rows[order] >= 0]
+    return rows[order], scores[order]

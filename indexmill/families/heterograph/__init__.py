@@ -1,0 +1,1 @@
+"""Retrieval from the heterograph (NodeRAG)."""

@@ -1,0 +1,260 @@
+"""Where questions enter a heterograph, with which weights, and what texts get for what their units hold.
+
+NodeRAG (section 2.5) enters at all nodes that dual search finds alike. Here (``preset: ours``) an entry weighs what it
+tells, and what the question names outweighs what merely resembles it:
+
+- *A name* in the question weighs 1; a longer name that holds it, the share that it is of its words, divided by the
+  number of such names.
+- *A bridge*. Of the units that name an entity of the question, those that resemble the residual query, relative to the
+  most similar, bring their other entities in, each with that similarity to a power: what the next step of the question
+  is about is seldom named in it, and may well be common.
+- *The nearest* units, attributes and high-level elements weigh little beside a name, so that they decide where nothing
+  is named, by degrees, and otherwise between what is alike.
+
+A text has the score of the walk and those of its units: what they hold, it holds. It and its units are then weighed by
+its similarity to the residual query, so that it always stands before its units. The first of the texts that words and
+vectors find are then lifted by a part of the best score that falls with their place: with d = 3 / (3 + place) by d^5,
+and where the question names nothing, by degrees, by d.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from indexmill.families.heterograph.search import Entries, HeterographParameters
+from indexmill.retrieve.base import Allowed, Vectors
+from indexmill.retrieve.columns import (
+    Pairs,
+    best_of_each,
+    distinct,
+    first_of_each,
+    paired,
+    parts,
+    positions,
+    sums,
+)
+from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.residual_query import LEAST, named_parts, without
+
+if TYPE_CHECKING:
+    from indexmill.families.heterograph.nodes import HeterographNodes
+
+__all__ = ["Named", "Weighted", "named_by", "rescored", "weighted"]
+
+_COMPARED = 512
+"""Texts of the highest scores that are compared with the residual query; whatever k is, so that fewer are the first."""
+
+_HALF, _STEEPNESS = 3.0, 5
+"""How soon what lifts a text falls with its place, see above."""
+
+_TOGETHER = 32
+"""Questions whose bridges are looked for at once: the links of all entities that they name are laid out together."""
+
+
+class Named(NamedTuple):
+    """The names and overviews at which questions enter: pairs, ascending, and their weights.
+
+    exact: pairs of the entities that have a name of the question, ascending.
+    """
+
+    pairs: Pairs
+    weights: Scores
+    exact: Pairs
+
+
+class Weighted(NamedTuple):
+    """The entries of one question, and the texts that are lifted with the part of the best score that each gains.
+
+    bridged, units: entities, ascending, and of each the unit that brought it in. residual: ``(d,)``, see ``without``.
+    """
+
+    entries: Entries
+    texts: Rows
+    lifts: Scores
+    bridged: Rows
+    units: Rows
+    residual: Vectors
+
+
+def named_by(nodes: HeterographNodes, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None) -> Named:
+    """The names and overviews that hold names of questions. allowed: parallel to ``nodes.words``; None for all."""
+    words, entities = nodes.words, nodes.graph.rows("N")
+    asked = [(question, name) for question, of_one in enumerate(names) for name in of_one]
+    every = list(dict.fromkeys(name for _, name in asked))
+    known = dict(zip(every, words.find_each(every, most, allowed), strict=True))
+    counts = np.array([len(known[name]) for _, name in asked], dtype=np.int64)
+    of_name = np.arange(len(asked)).repeat(counts)
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *(known[name] for _, name in asked)])
+    length = np.array([len(name.split()) for _, name in asked], dtype=np.int64)[of_name]
+    share = length / np.maximum(words.starts.take(rows + 1) - words.starts.take(rows), 1)
+    longer = share < 1
+    others = np.bincount(of_name[longer], minlength=len(asked))
+    weights = np.where(longer, share / np.maximum(others, 1)[of_name], 1.0)
+    pairs = paired(np.array([question for question, _ in asked], dtype=np.int64)[of_name], rows + entities.start)
+    found, best, _ = best_of_each(pairs, weights)
+    return Named(found, best, distinct(pairs[~longer & (rows < entities.stop - entities.start)]))
+
+
+def weighted(
+    nodes: HeterographNodes,
+    questions: Vectors,
+    named: Named,
+    near: Sequence[tuple[Rows, Scores]],
+    texts: Sequence[Rows],
+    setting: HeterographParameters,
+    allowed: Allowed | None,
+) -> list[Weighted]:
+    """Where questions enter.
+
+    questions: their vectors, ``(n_questions, d) float32``. near: of each the nearest units, attributes and high-level
+    elements and their cosines; texts: those that words and vectors find, the best first. allowed: which nodes
+    take part; None for all.
+    """
+    found: list[Weighted] = []
+    for first in range(0, len(questions), _TOGETHER):
+        its = slice(first, first + _TOGETHER)
+        low, high = paired(np.array([first, first + _TOGETHER]), np.zeros(2, dtype=np.int64)).tolist()
+        whole, exact = (slice(*pairs.searchsorted([low, high])) for pairs in (named.pairs, named.exact))
+        tile = Named(named.pairs[whole] - low, named.weights[whole], named.exact[exact] - low)
+        found += _weighted(nodes, questions[its], tile, near[its], texts[its], setting, allowed)
+    return found
+
+
+def _weighted(
+    nodes: HeterographNodes,
+    questions: Vectors,
+    named: Named,
+    near: Sequence[tuple[Rows, Scores]],
+    texts: Sequence[Rows],
+    setting: HeterographParameters,
+    allowed: Allowed | None,
+) -> list[Weighted]:
+    """As ``weighted``, of some questions at once."""
+    count = len(questions)
+    owners, entities = parts(named.exact)
+    rows = nodes.name_rows(entities)
+    has = rows >= 0
+    about = named_parts(questions, nodes.name_vectors, owners[has], rows[has])
+    found = paired(np.arange(count).repeat([len(rows) for rows in texts]), np.concatenate(texts))
+    residual = without(questions, about, setting.bridge_residual)
+    bridged, weights, units = _bridged(nodes, residual, named, distinct(found), setting, allowed)
+    near_pairs, similar = _column(near)
+    pairs = np.concatenate([named.pairs, bridged, near_pairs])
+    every = np.concatenate([named.weights, weights, setting.entry_weight * np.maximum(similar, 0.0)])
+    kept = every > 0
+    if allowed is not None:
+        kept &= allowed[parts(pairs)[1]]
+    pairs, every = pairs[kept], every[kept]
+    entries = distinct(pairs)
+    held = sums(entries.searchsorted(pairs), every, len(entries))
+    asking, entered = parts(entries)
+    known = np.minimum(sums(parts(named.pairs)[0], named.weights, count), 1.0)
+    unknown = setting.unnamed_text_weight * (1.0 - known) ** 2
+    total = sums(asking, held, count)
+    total[total <= 0] = 1.0
+    shares = held / total[asking]
+    rest = without(questions, about, setting.rank_residual)
+    owners, brought = parts(bridged)
+    cuts = (column.searchsorted(np.arange(count + 1)).tolist() for column in (asking, owners))
+    places = [_HALF / (_HALF + np.arange(len(rows))) for rows in texts]
+    return [
+        Weighted(
+            Entries(entered[e:e_end], shares[e:e_end]),
+            texts[question],
+            setting.text_weight * place**_STEEPNESS + unknown[question] * place,
+            brought[b:b_end],
+            units[b:b_end],
+            rest[question],
+        )
+        for question, (place, (e, e_end), (b, b_end)) in enumerate(zip(places, *map(pairwise, cuts), strict=True))
+    ]
+
+
+def _column(found: Sequence[tuple[Rows, Scores]]) -> tuple[Pairs, Scores]:
+    """Rows and values of each question as one column, in their order."""
+    owners = np.arange(len(found)).repeat([len(rows) for rows, _ in found])
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *(rows for rows, _ in found)])
+    return paired(owners, rows), np.concatenate([np.empty(0), *(values for _, values in found)])
+
+
+def _bridged(
+    nodes: HeterographNodes,
+    residual: Vectors,
+    named: Named,
+    lifted: Pairs,
+    setting: HeterographParameters,
+    allowed: Allowed | None,
+) -> tuple[Pairs, Scores, Rows]:
+    """The entities that units of what is named bring in, ascending, their weights, and the best such unit of each."""
+    graph = nodes.graph
+    said, entities = graph.rows("S"), graph.rows("N")
+    exact = named.exact if setting.bridge < 1 else named.exact[:0]
+    asking, names = parts(exact)
+    owners, units = _linked(graph.links.links(names)[:2], said, allowed)
+    wide = np.bincount(owners, minlength=len(names)) > setting.widest_entity
+    asked = asking[owners]
+    if wide.any():
+        (others,) = wide[owners].nonzero()
+        kept = ~wide[owners]
+        kept[others] = positions(paired(asked[others], nodes.texts_of(units[others])), lifted)[1]
+        asked, units = asked[kept], units[kept]
+    pairs = distinct(paired(asked, units))
+    asked, units = parts(pairs)
+    similarity = np.maximum(nodes.unit_cosines(pairs, residual), 0.0)
+    relative = similarity / _best(asked, similarity, len(residual))[asked]
+    strong = relative >= setting.bridge
+    asked, units, relative = asked[strong], units[strong], relative[strong]
+    owners, brought = _linked(graph.links.links(units)[:2], entities, None)
+    found, weights, first = best_of_each(paired(asked[owners], brought), (relative**setting.bridge_power)[owners])
+    new = ~positions(found, exact)[1]
+    found, weights, first = found[new], weights[new], first[new]
+    return found, weights, units[owners[first]]
+
+
+def _best(owners: Rows, values: Scores, count: int) -> Scores:
+    """The largest value of each of so many owners, at least LEAST."""
+    found = np.full(count, LEAST)
+    np.maximum.at(found, owners, values)
+    return found
+
+
+def _linked(links: tuple[Rows, Rows], kind: slice, allowed: Allowed | None) -> tuple[Rows, Rows]:
+    """Those of some links that lead to nodes of a kind that take part: their owners and columns."""
+    owners, columns = links
+    kept = (columns >= kind.start) & (columns < kind.stop)
+    if allowed is not None:
+        kept &= allowed[columns]
+    return owners[kept], columns[kept]
+
+
+def rescored(
+    nodes: HeterographNodes, scores: Scores, questions: Sequence[Weighted], setting: HeterographParameters
+) -> Scores:
+    """The scores of the walks ``(n_questions, n_nodes)``, with those of texts and units as the module says."""
+    count, agreement = len(questions), setting.agreement
+    texts, units, held = nodes.graph.rows("T").stop, nodes.graph.rows("S"), nodes.said_by
+    found = scores.copy()
+    at = (np.arange(count)[:, None] * texts + held).ravel()
+    own = scores[:, :texts].ravel() + sums(at, scores[:, units].ravel(), count * texts)
+    if agreement:
+        (reached,) = (own > 0).nonzero()
+        asked = reached // max(texts, 1)
+        if np.bincount(asked, minlength=1).max() > _COMPARED:
+            reached = np.sort(reached[first_of_each(asked, own[reached], _COMPARED)])
+            asked = reached // texts
+        similarity = nodes.text_cosines(
+            paired(asked, reached - asked * texts), np.stack([one.residual for one in questions])
+        )
+        factors = np.full(count * texts, LEAST**agreement)
+        relative = similarity / _best(asked, similarity, count)[asked]
+        factors[reached] = np.maximum(relative, LEAST) ** agreement
+        own *= factors
+        found[:, units] *= factors[at].reshape(count, len(held))
+    found[:, :texts] = own.reshape(count, texts)
+    for of_one, one in zip(found, questions, strict=True):
+        of_one[one.texts] += of_one[:texts].max(initial=0.0) * one.lifts
+    return found

@@ -1,0 +1,60 @@
+"""Through which nodes the walk on a heterograph came to what it found: what each of them passed on in its last step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from indexmill.families.heterograph.search import Entries, Heterograph, shares
+from indexmill.retrieve.base import Allowed
+from indexmill.retrieve.columns import distinct, first_of_each
+from indexmill.retrieve.matrices import Rows, Scores
+
+__all__ = ["Through", "through"]
+
+
+class Through(NamedTuple):
+    """What came to some nodes, by node, the most first, ties by row of the sender.
+
+    places: of the nodes, ascending. senders: rows. amounts: parts of the nodes' scores.
+    """
+
+    places: Rows
+    senders: Rows
+    amounts: Scores
+
+
+def through(
+    graph: Heterograph,
+    starts: Sequence[Entries],
+    nodes: Sequence[Rows],
+    restart: float,
+    steps: int,
+    allowed: Allowed | None,
+    most: int,
+    by_kind: bool = False,
+) -> Iterator[Through]:
+    """Of each question, what came to some nodes from each of the ``most`` neighbours that passed on most.
+
+    starts, restart, steps, allowed, by_kind: of the walk (``Heterograph.walk``). A node's score is the sum over all
+    neighbours, and ``restart`` times its share where it is an entry.
+    """
+    none = np.empty(0, dtype=np.int64)
+    if not steps:
+        yield from [Through(none, none, np.empty(0))] * len(starts)
+        return
+    for scores, rows in zip(graph.walks(starts, restart, steps - 1, allowed, by_kind), nodes, strict=True):
+        places, senders, kinds = graph.laid_out(rows, allowed, by_kind)
+        sends = scores[senders] > 0
+        if allowed is not None:
+            sends &= allowed[rows][places]
+        places, senders = places[sends], senders[sends]
+        each = distinct(senders)
+        owners, _, own = graph.laid_out(each, allowed, by_kind)
+        along = shares(owners, own, len(each))
+        column = 0 if kinds is None else kinds[sends]
+        amounts = (1 - restart) * scores[senders] * along[each.searchsorted(senders), column]
+        best = first_of_each(places, amounts, most)
+        yield Through(places[best], senders[best], amounts[best])

@@ -1,0 +1,157 @@
+"""The heterograph of a snapshot for GraphML: its nodes in the order of tables, its edges in that of their table.
+
+A shard's texts, or a row group of the tables that are of the whole corpus, are held at a time; of nodes and edges as a
+whole nothing but the rows of entities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.errors import CorruptBlob, FamilyNotFound
+from indexmill.export.entity_graph import paired, pieces
+from indexmill.export.graphml import Elements
+from indexmill.families.heterograph.nodes import GRAPH, SHOWN
+from indexmill.families.heterograph.search import KINDS
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+    from indexmill.store.manifest import Manifest
+
+__all__ = ["check_heterograph", "heterograph"]
+
+_UNDIRECTED = ("same_as", "near")
+"""Kinds of edges whose ends are alike: which of them is the source says nothing."""
+
+_NODES = pa.schema(dict.fromkeys(("id", "label", "kind", "text", "document"), pa.string()))
+
+_EDGES = pa.schema(
+    {
+        **dict.fromkeys(("source", "target", "kind"), pa.string()),
+        "directed": pa.bool_(),
+        "weight": pa.float64(),
+    }
+)
+
+
+def check_heterograph(manifest: Manifest, where: object) -> None:
+    """Raise FamilyNotFound for a snapshot without the family."""
+    if "heterograph" not in manifest.families:
+        raise FamilyNotFound(
+            f"{where}: the snapshot does not hold 'heterograph'; set `families: {{heterograph: {{enabled: true}}}}` in "
+            "indexmill.yaml, build, and take the new version"
+        )
+
+
+def heterograph(snapshot: Snapshot) -> tuple[Elements, Elements]:
+    """The nodes and edges of a snapshot's heterograph. Raises FamilyNotFound, CorruptBlob.
+
+    A node has its ``kind``, as hits name it; ``label``, a title: of a text that of its document, of an attribute the
+    entity it is of, of a relation its wording; ``text``, which entities and overviews lack; texts the ``document`` they
+    are a passage of. An edge has its ``kind`` and ``weight``, and ``directed``: false where its ends are alike. A
+    relation stands between its entities, and edges lead from its source to it and from it to its target.
+    """
+    check_heterograph(snapshot.manifest, snapshot.path)
+    arrays = snapshot.arrays(GRAPH)
+    if missing := sorted({"offsets", "rows"} - set(arrays)):
+        raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} has no arrays {missing}; check it with `indexmill verify`")
+    return Elements(_NODES, _nodes(snapshot, arrays)), Elements(_EDGES, _edges(snapshot))
+
+
+def _nodes(snapshot: Snapshot, arrays: Mapping[str, Any]) -> Iterator[pa.Table]:
+    first, last = (int(arrays["offsets"][KINDS.index("N") + place]) for place in (0, 1))
+    named = np.sort(arrays["rows"][first:last])
+    ways = {
+        "T": _texts(snapshot),
+        "S": _as("S", _shards(snapshot, "units", {"id": "unit_id", "text": "text"})),
+        "A": _attributes(snapshot),
+        "H": _as("H", _shards(snapshot, "elements", {"id": "element_id", "label": "title", "text": "text"})),
+        "R": _relations(snapshot),
+        "N": _entities(snapshot, named),
+        "O": _as("O", _shards(snapshot, "elements", {"id": "overview_id", "label": "title"})),
+    }
+    for (kind, way), expected in zip(ways.items(), np.diff(arrays["offsets"]).tolist(), strict=True):
+        held = 0
+        for piece in way:
+            held += len(piece)
+            yield piece
+        if held != expected:
+            raise CorruptBlob(
+                f"{snapshot.path}: {GRAPH!r} has {expected} nodes {kind}; the tables have {held}; check the snapshot "
+                "with `indexmill verify`, or build again"
+            )
+
+
+def _texts(snapshot: Snapshot) -> Iterator[pa.Table]:
+    columns = ["passage_id", "document_id", "text"]
+    for _, table, documents in paired(snapshot, "passages", columns, "documents", ["document_id", "title"]):
+        yield _piece(
+            "T",
+            {
+                "id": table["passage_id"],
+                "label": _looked_up(table["document_id"], documents["document_id"], documents["title"]),
+                "text": table["text"],
+                "document": table["document_id"],
+            },
+        )
+
+
+def _attributes(snapshot: Snapshot) -> Iterator[pa.Table]:
+    columns = ["attribute_id", "entity_id", "text"]
+    for _, table, entities in paired(snapshot, "attributes", columns, "entities", ["entity_id", "surface"]):
+        surfaces = _looked_up(table["entity_id"], entities["entity_id"], entities["surface"])
+        yield _piece("A", {"id": table["attribute_id"], "label": surfaces, "text": table["text"]})
+
+
+def _relations(snapshot: Snapshot) -> Iterator[pa.Table]:
+    for table in _row_groups(snapshot, "heterograph/relations", ["node_id", "text", "said"]):
+        yield _piece("R", {"id": table["node_id"], "label": table["text"], "text": table["said"]})
+
+
+def _entities(snapshot: Snapshot, named: np.ndarray) -> Iterator[pa.Table]:
+    """named: the rows of the entities that are nodes, ascending."""
+    for first, table in pieces(snapshot, "entities", ["entity_id", "surface"]):
+        low, high = np.searchsorted(named, [first, first + len(table)])
+        held = table.take(pa.array(named[low:high] - first))
+        yield _piece("N", {"id": held["entity_id"], "label": held["surface"]})
+
+
+def _edges(snapshot: Snapshot) -> Iterator[pa.Table]:
+    for table in _row_groups(snapshot, "heterograph/edges", ["source", "target", "kind", "weight"]):
+        directed = pc.invert(pc.is_in(table["kind"], pa.array(_UNDIRECTED)))
+        yield table.append_column("directed", directed).select(_EDGES.names).cast(_EDGES)
+
+
+def _shards(snapshot: Snapshot, name: str, columns: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    """Some columns of a table under other names, a shard at a time."""
+    for _, table in pieces(snapshot, name, sorted(set(columns.values()))):
+        yield {ours: table[theirs] for ours, theirs in columns.items()}
+
+
+def _as(kind: str, shards: Iterator[Mapping[str, Any]]) -> Iterator[pa.Table]:
+    for columns in shards:
+        yield _piece(kind, columns)
+
+
+def _piece(kind: str, columns: Mapping[str, Any]) -> pa.Table:
+    """Nodes of one kind; what is not among the columns is null."""
+    count = len(columns["id"])
+    held = {"kind": pa.repeat(SHOWN[kind], count), **columns}
+    return pa.table({name: held.get(name, pa.nulls(count, pa.string())) for name in _NODES.names}, schema=_NODES)
+
+
+def _looked_up(wanted: pa.ChunkedArray, ids: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return values.take(pc.index_in(wanted, ids.combine_chunks()))
+
+
+def _row_groups(snapshot: Snapshot, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Some columns of a table that is one file, a row group at a time. Raises NotFound, CorruptBlob."""
+    from indexmill.store.tables import row_groups
+
+    for table in row_groups(snapshot.file(name), snapshot.artifact(name), columns):
+        yield table.select(list(columns))

@@ -1,0 +1,259 @@
+"""heterograph over a snapshot: a question's entries found, its walk made into hits of five kinds (NodeRAG, 2.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.families.bm25.retriever import by_words
+from indexmill.families.heterograph.entries import Weighted, named_by, rescored, weighted
+from indexmill.families.heterograph.explanations import Through, through
+from indexmill.families.heterograph.nodes import SHOWN
+from indexmill.families.heterograph.search import Entries, HeterographParameters, Walked, spent
+from indexmill.hits import Hit
+from indexmill.retrieve.base import (
+    EXPLAINED_TOGETHER,
+    Allowed,
+    Asked,
+    Explanations,
+    Found,
+    PassageRetriever,
+    parameters_of,
+)
+from indexmill.retrieve.columns import paired, positions, reciprocal_ranks
+from indexmill.retrieve.linking import mentioned
+from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.passage_vectors import PassageVectors
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["HeterographReader"]
+
+_CONSTANT = 5.0
+"""Of the reciprocal ranks by which texts that words and vectors find are put in one order."""
+
+_EXPLAINED = 5
+"""Most nodes that a hit's explanation says it was reached through."""
+
+
+@dataclass(frozen=True)
+class _Entered:
+    """Where questions enter the graph.
+
+    names: canonical names of each question. near: rows of the nearest nodes; cosines: parallel to near. starts: the
+    entries of each question, found by name and by vector. weighted: of each question, where entries have weights.
+    allowed: which nodes take part, ``named_allowed`` which names and overviews (``HeterographNodes.enterable``); None
+    for all.
+    """
+
+    names: Sequence[Sequence[str]]
+    near: Sequence[Rows]
+    cosines: Sequence[Scores]
+    starts: Sequence[Entries]
+    weighted: Sequence[Weighted]
+    allowed: Allowed | None
+    names_allowed: Allowed | None
+
+
+class _Listed(NamedTuple):
+    """The nodes of one question, best first. number: its own. cosines: of texts found by that alone, NaN for others."""
+
+    number: int
+    rows: Rows
+    scores: Scores
+    entries: npt.NDArray[np.bool_]
+    cosines: Scores
+
+    def at(self, places: Sequence[int]) -> _Listed:
+        """Those at some places."""
+        chosen = np.array(places, dtype=np.int64)
+        return _Listed(self.number, self.rows[chosen], self.scores[chosen], self.entries[chosen], self.cosines[chosen])
+
+
+def _columns(found: Sequence[tuple[Rows, Scores]]) -> tuple[list[Rows], list[Scores]]:
+    return [rows for rows, _ in found], [values for _, values in found]
+
+
+class HeterographReader(PassageRetriever):
+    """Texts, units, attributes, high-level elements and relations as one list, by the score of the walk.
+
+    Texts that the walk does not reach follow by their similarity (``passage_vectors``), with a score of it minus the
+    largest that there can be, so never above what it reaches; where it reaches nothing, the score is the similarity.
+    The explanation of a hit is ``{"entry", "through", "passages"}``: whether the question enters at it; the nodes that
+    it was reached through, the most first, each with what it ``added`` to the score of the walk, and with the ``name``
+    or the ``cosine`` by which the question enters at it, or the text of the unit that is the ``bridge`` to it; the ids
+    of the passages that it comes from. Beside them ``"cosine"`` of an entry and of a text found by that, and
+    ``"stand_in"``, true, where the language model would not write the text.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._setting = parameters_of(snapshot, "heterograph", HeterographParameters)
+        self._nodes = snapshot.heterograph
+        self._graph = self._nodes.graph
+        self._vectors = snapshot.passage_vectors
+        self._index = snapshot.term_index if "bm25" in snapshot.manifest.families else None
+
+    def reads(self, k: int) -> int:
+        """Those that begin at texts, too: see ``PassageRetriever``."""
+        most: int = self._setting.near_texts
+        return max(k, most)
+
+    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+        """Texts by the score of the walk, then by their cosine: see ``PassageRetriever``."""
+        texts_alone = replace(self._setting, texts=k, units=0, attributes=0, high_level=0, relations=0)
+        entered = self._entered(asked)
+        upto = int(self._graph.offsets[1])
+        for number, found in enumerate(self._walked(entered, texts_alone)):
+            its = found.rows < upto
+            walked = Walked(found.rows[its], found.scores[its], found.entries[its])
+            listed = self._filled(asked, number, walked, k, k)
+            yield Found(self._nodes.passages_of(listed.rows), listed.scores, answer=(entered, listed))
+
+    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+        """Through which nodes the walk came to texts: see ``PassageRetriever``."""
+        if not found:
+            return []
+        entered: _Entered = found[0].answer[0]
+        return list(self._told(entered, [one.answer[1].at(its) for one, its in zip(found, places, strict=True)]))
+
+    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
+        """Nodes of all five kinds: see ``Retriever``. A token budget may leave fewer than k."""
+        most = k if self._setting.texts is None else min(k, self._setting.texts)
+        entered = self._entered(asked)
+        listed = (
+            self._within_budget(self._filled(asked, number, found, most, k))
+            for number, found in enumerate(self._walked(entered, replace(self._setting, texts=most)))
+        )
+        hits = []
+        told: Iterator[Explanations]
+        while tile := list(islice(listed, EXPLAINED_TOGETHER)):
+            told = self._told(entered, tile) if asked.explain else repeat(None, len(tile))
+            for one, reasons in zip(tile, told, strict=True):
+                hits.append(self._nodes.hits(one.rows, one.scores, reasons, asked.allowed))
+        return hits
+
+    def _entered(self, asked: Asked) -> _Entered:
+        """The entries of all questions: dual search."""
+        setting, first = self._setting, self._graph.rows("N").start
+        allowed = None if asked.allowed is None else self._graph.allowed(asked.allowed)
+        enterable = None if allowed is None else self._nodes.enterable(allowed)
+        names = mentioned(asked, self._nodes.names)
+        near = self._nodes.nearest(asked.vectors, setting.entries, allowed)
+        if setting.preset == "paper":
+            named = [rows + first for rows in self._nodes.words.find_all(names, setting.names, enterable)]
+            starts = self._graph.starts(named, [rows for rows, _ in near], allowed)
+            return _Entered(names, *_columns(near), starts, (), allowed, enterable)
+        of_names = named_by(self._nodes, names, setting.names, enterable)
+        entries = weighted(self._nodes, asked.vectors, of_names, near, self._texts(asked), setting, allowed)
+        return _Entered(names, *_columns(near), [one.entries for one in entries], entries, allowed, enterable)
+
+    @property
+    def _near(self) -> PassageVectors:
+        """What finds the nearest texts: titles are not of the paper."""
+        return self._vectors.untitled if self._setting.preset == "paper" else self._vectors
+
+    def _texts(self, asked: Asked) -> list[Rows]:
+        """The texts that words and vectors find for each question, the best of both first."""
+        most = self._setting.near_texts
+        if not most:
+            return [np.empty(0, dtype=np.int64)] * len(asked.questions)
+        lists = [[rows] for rows, _ in self._near.nearest_to(asked, most)]
+        if self._index is not None:
+            for of_one, ranked in zip(lists, by_words(self._index, asked, most), strict=True):
+                of_one.append(ranked.rows)
+        return [self._nodes.of_passages(reciprocal_ranks(of_one, _CONSTANT)[:most]) for of_one in lists]
+
+    def _walked(self, entered: _Entered, setting: HeterographParameters) -> Iterator[Walked]:
+        graph, starts = self._graph, entered.starts
+        walk = (setting.restart, setting.steps, entered.allowed, setting.by_kind)
+        for first, scores in graph.tiles(starts, *walk):
+            its = slice(first, first + len(scores))
+            if entered.weighted:
+                scores = rescored(self._nodes, scores, entered.weighted[its], setting)
+            for entries, of_one in zip(starts[its], scores, strict=True):
+                yield graph.chosen(entries.rows, of_one, setting.most())
+
+    def _filled(self, asked: Asked, number: int, found: Walked, texts: int, k: int) -> _Listed:
+        """At most k nodes of a question, with the nearest texts behind those of the walk, ``texts`` of both at most."""
+        rows, scores = found.rows[:k], found.scores[:k]
+        wanted = min(k - len(rows), texts - int(np.count_nonzero(rows < self._graph.offsets[1])))
+        more, similar, cosines = np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)
+        if wanted > 0:
+            passages, values = self._near.nearest_to(asked, k)[number]
+            near = self._nodes.of_passages(passages)
+            (new,) = (~positions(near, np.sort(rows))[1]).nonzero()
+            new = new[:wanted]
+            more, similar = near[new], values[new].astype(np.float64)
+            pairs = paired(np.full(len(new), number), passages[new])
+            cosines = self._near.cosines(asked.vectors, pairs).astype(np.float64)
+        below = np.minimum(similar - self._near.most, 0) if len(rows) else similar
+        return _Listed(
+            number,
+            np.concatenate([rows, more]),
+            np.concatenate([scores, below]),
+            np.concatenate([found.entries[:k], np.zeros(len(more), dtype=np.bool_)]),
+            np.concatenate([np.full(len(rows), np.nan), cosines]),
+        )
+
+    def _within_budget(self, listed: _Listed) -> _Listed:
+        """Those whose texts the token budget allows: as the paper has it the entries first, else the best."""
+        budget = self._setting.token_budget
+        if budget is None:
+            return listed
+        tokens = map(self._nodes.tokens, listed.rows.tolist())
+        first = listed.entries if self._setting.preset == "paper" else np.zeros(len(listed.rows), dtype=np.bool_)
+        return listed.at(spent(Walked(listed.rows, listed.scores, first), tokens, len(listed.rows), budget))
+
+    def _told(self, entered: _Entered, some: Sequence[_Listed]) -> Iterator[list[dict[str, Any]]]:
+        """What is told of the nodes of some questions."""
+        starts, setting = [entered.starts[one.number] for one in some], self._setting
+        rows = [one.rows for one in some]
+        walk = (setting.restart, setting.steps, entered.allowed, _EXPLAINED, setting.by_kind)
+        reached = through(self._graph, starts, rows, *walk)
+        for one, senders in zip(some, reached, strict=True):
+            yield self._explained(entered, one, senders)
+
+    def _explained(self, entered: _Entered, listed: _Listed, senders: Through) -> list[dict[str, Any]]:
+        """What is told of the nodes of one question."""
+        by_name = self._by_name(entered, listed.number)
+        bridges: dict[int, int] = {}
+        if entered.weighted:
+            question = entered.weighted[listed.number]
+            bridges = dict(zip(question.bridged.tolist(), question.units.tolist(), strict=True))
+        near, values = entered.near[listed.number], entered.cosines[listed.number]
+        by_vector = dict(zip(near.tolist(), values.tolist(), strict=True))
+        told: list[dict[str, Any]] = []
+        entries = listed.entries.tolist()
+        for row, entry, cosine in zip(listed.rows.tolist(), entries, listed.cosines.tolist(), strict=True):
+            own = {"cosine": by_vector[row]} if entry else {} if np.isnan(cosine) else {"cosine": cosine}
+            told.append({"entry": entry, **own, "through": []})
+        sent = zip(senders.places.tolist(), senders.senders.tolist(), senders.amounts.tolist(), strict=True)
+        kinds = self._graph.kinds(senders.senders)
+        for (place, row, amount), kind in zip(sent, kinds, strict=True):
+            named = self._nodes.told(row)
+            said = {"kind": SHOWN[kind], "node_id": named.id, "title": named.text if kind in "SR" else named.title}
+            if row in by_name:
+                said["name"] = by_name[row]
+            if row in by_vector:
+                said["cosine"] = by_vector[row]
+            if row in bridges:
+                said["bridge"] = self._nodes.told(bridges[row]).text
+            told[place]["through"].append({**said, "added": amount})
+        return told
+
+    def _by_name(self, entered: _Entered, number: int) -> dict[int, str]:
+        """The first name of a question that each of its names and overviews holds."""
+        first, found = self._graph.rows("N").start, dict[int, str]()
+        names = entered.names[number]
+        every = self._nodes.words.find_each(names, self._setting.names, entered.names_allowed)
+        for name, rows in zip(names, every, strict=True):
+            for row in rows.tolist():
+                found.setdefault(row + first, name)
+        return found

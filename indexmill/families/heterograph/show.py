@@ -1,0 +1,149 @@
+"""What a heterograph is made of, as ``indexmill show`` tells it: the paper's table 4, and what it takes to store.
+
+Counts come from the graph's own arrays, bytes from the manifest: no table is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from indexmill.command.options import table
+from indexmill.errors import CorruptBlob
+from indexmill.families.heterograph.nodes import GRAPH, NAMES
+from indexmill.families.heterograph.search import EDGES, KINDS
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+    from indexmill.store.manifest import Artifact, Manifest
+
+__all__ = ["listing", "statistics"]
+
+_NAMED = {
+    "T": "texts",
+    "S": "units",
+    "A": "attributes",
+    "H": "high-level elements",
+    "R": "relations",
+    "N": "entities",
+    "O": "overviews",
+}
+
+_TEXTS = {
+    "T": "passages",
+    "S": "units",
+    "A": "attributes",
+    "H": "elements",
+    "R": "heterograph/relations",
+    "N": "entities",
+}
+"""The tables that hold the texts of each kind; an overview is in the row of its element."""
+
+_VECTORS = {"T": "vectors", "S": "unit_vectors", "A": "attribute_vectors", "H": "element_vectors"}
+
+_OF_PASSAGES = ("passages", "passage_keys")
+"""The arrays of ``vectors/<shard>`` that are of passages: the others are of sentences."""
+
+_REST = {
+    "edges": ("heterograph/nodes", "heterograph/edges"),
+    "graph": (GRAPH,),
+    "names": (NAMES,),
+}
+
+
+def statistics(snapshot: Snapshot) -> dict[str, Any]:
+    """The nodes and edges of each kind and the bytes that hold them, as ``show --json`` prints them.
+
+    ``nodes``: by kind ``{"nodes", "texts", "vectors"}``, how many, and the bytes of the tables and vectors of that
+    kind; those of texts, units and entities are in the snapshot for other families, too. ``edges``: by kind.
+    ``storage``: the bytes of texts, of vectors, of the tables of nodes and edges, of the graph that is walked, of the
+    words of names, and of all. ``stand_ins``: attributes and elements that no model wrote though one was asked.
+
+    Nothing for a snapshot without the family. Raises CorruptBlob.
+    """
+    if "heterograph" not in snapshot.manifest.families:
+        return {}
+    arrays = snapshot.arrays(GRAPH)
+    try:
+        nodes = dict(zip(KINDS, np.diff(arrays["offsets"]).tolist(), strict=True))
+        counts = arrays["edges"].tolist()
+        without_subjects = len(counts) == len(EDGES) - 1  # a snapshot of before there were any
+        edges = dict(zip(EDGES, [*counts, 0] if without_subjects else counts, strict=True))
+        attributes, elements = arrays["stand_ins"].tolist()
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} does not say how much there is of each kind: {error}") from error
+    every, near = sum(edges.values()), edges["near"]
+    manifest = snapshot.manifest
+    held = {
+        kind: {
+            "nodes": count,
+            "texts": _bytes(manifest, _TEXTS.get(kind)),
+            "vectors": _bytes(manifest, _VECTORS.get(kind), _of_passages if kind == "T" else _whole),
+        }
+        for kind, count in nodes.items()
+    }
+    storage = {
+        **{what: sum(one[what] for one in held.values()) for what in ("texts", "vectors")},
+        **{what: sum(_bytes(manifest, name) for name in names) for what, names in _REST.items()},
+    }
+    count = sum(nodes.values())
+    return {
+        "nodes": held,
+        "edges": edges,
+        "all_nodes": count,
+        "all_edges": every,
+        "near_edges": near,
+        "other_edges": every - near,
+        "edges_per_node": round(every / count, 3) if count else None,
+        "stand_ins": {"attributes": attributes, "elements": elements},
+        "storage": {**storage, "all": sum(storage.values())},
+    }
+
+
+def listing(told: dict[str, Any]) -> str:
+    """The statistics of a heterograph as text."""
+    from indexmill.text.counted import byte_size
+
+    count = max(told["all_nodes"], 1)
+    rows = [
+        [
+            f"{kind} {_NAMED[kind]}",
+            f"{one['nodes']:,}",
+            f"{one['nodes'] / count:.1%}",
+            byte_size(one["texts"]) if kind in _TEXTS else "-",
+            byte_size(one["vectors"]) if kind in _VECTORS else "-",
+        ]
+        for kind, one in told["nodes"].items()
+    ]
+    each = "-" if told["edges_per_node"] is None else f"{told['edges_per_node']:g}"
+    stored = {what: byte_size(length) for what, length in told["storage"].items()}
+    counted = f"{told['all_nodes']:,} nodes and {told['all_edges']:,} edges, {each} a node"
+    lines = [
+        table(["kind", "nodes", "share", "texts", "vectors"], rows),
+        f"{counted}: {told['near_edges']:,} near, {told['other_edges']:,} others",
+        "edges    " + ", ".join(f"{number:,} {kind}" for kind, number in told["edges"].items()),
+        f"storage  {stored.pop('all')}: " + ", ".join(f"{length} {what}" for what, length in stored.items()),
+    ]
+    return "\n".join(lines)
+
+
+def _bytes(manifest: Manifest, name: str | None, length: Callable[[Artifact], int] | None = None) -> int:
+    """The bytes of an artifact of this name, or of all its shards."""
+    if name is None:
+        return 0
+    whole = manifest.artifact(name)
+    return sum(map(length or _whole, manifest.under(name) if whole is None else (whole,)))
+
+
+def _whole(artifact: Artifact) -> int:
+    return artifact.bytes
+
+
+def _of_passages(artifact: Artifact) -> int:
+    """The bytes of the vectors of passages, and of their keys, of a pack that holds those of sentences beside them."""
+    schema: dict[str, Any] = artifact.schema_ if isinstance(artifact.schema_, dict) else {}
+    held = (schema[name] for name in _OF_PASSAGES if name in schema)
+    return sum(np.dtype(one["dtype"]).itemsize * math.prod(one["shape"]) for one in held)

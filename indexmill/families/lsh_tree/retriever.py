@@ -1,0 +1,183 @@
+"""lsh_tree over a snapshot: its tree and vectors searched, its nodes made into hits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import CorruptBlob
+from indexmill.families.lsh_tree.leaves import Leaves
+from indexmill.families.lsh_tree.search import LshTreeParameters, Nodes, Tree, candidates, fitting
+from indexmill.hits import Hit
+from indexmill.retrieve.base import EXPLAINED_TOGETHER, Allowed, Asked, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.dense import nearest
+from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.rows import Rows
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["TREE", "LshTreeReader", "open_tree"]
+
+TREE = "lsh_tree/tree"
+"""The artifact that holds the tree."""
+
+
+def open_tree(snapshot: Snapshot) -> Tree:
+    """The snapshot's tree over mapped arrays; raises CorruptBlob where arrays are missing or do not fit each other."""
+    arrays = snapshot.arrays(TREE)
+    missing = {"layer_offsets", "children.indptr", "children.indices", "parents"} - set(arrays)
+    if missing:
+        raise CorruptBlob(f"{snapshot.path}: {TREE!r} has no arrays {sorted(missing)}; it has {', '.join(arrays)}")
+    tree = Tree(
+        arrays["layer_offsets"], Sparse(arrays["children.indptr"], arrays["children.indices"]), arrays["parents"]
+    )
+    nodes = len(tree.parents)
+    if len(tree.offsets) < 2 or tree.offsets[-1] != nodes or len(tree.links) != nodes - tree.passages:
+        raise CorruptBlob(f"{snapshot.path}: {TREE!r} holds arrays that do not fit each other")
+    for what, held, expected in (
+        ("passages", tree.passages, len(snapshot.passages)),
+        ("summaries", nodes - tree.passages, sum(one.rows or 0 for one in snapshot.shards("summaries"))),
+    ):
+        if held != expected:
+            raise CorruptBlob(f"{snapshot.path}: {TREE!r} has {held} {what}; the snapshot has {expected}")
+    return tree
+
+
+class LshTreeReader(PassageRetriever):
+    """The nearest passages and summaries, as one flat set or by a pattern, within a token budget.
+
+    Which passages, and in which order, is what ``Leaves`` says; the score of a hit is a cosine, that of its place. The
+    explanation of a summary is ``{"layer", "passages"}``, the ids of the passages under it, and ``"stand_in"``,
+    true, where the language model would not make it; that of a passage is ``{"layer": 0, "above"}``, the ids of the
+    summaries above it, from the nearest to the root, those that may be shown, and ``"second_round"``, the sentence that
+    the second round took up, where there was one.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._setting = parameters_of(snapshot, "lsh_tree", LshTreeParameters)
+        self._summaries = snapshot.summaries
+        self._tree = self._summaries.tree
+        self._summary_vectors = snapshot.vectors("summary_vectors", "vectors")
+        held = sum(map(len, self._summary_vectors))
+        if held != len(self._summaries):
+            raise CorruptBlob(f"{snapshot.path}: {held} summary vectors for {len(self._summaries)} summaries")
+        self._sentences = Rows(snapshot, "sentences", ["start", "end"])
+        self._starts = _sentence_starts(snapshot)
+        self._leaves = Leaves(
+            snapshot.passage_vectors,
+            snapshot.vectors("vectors", "sentences"),
+            self._starts,
+            self._texts,
+            snapshot.term_index if "bm25" in snapshot.manifest.families else None,
+        )
+
+    def reads(self, k: int) -> int:
+        """Those of its first round: see ``PassageRetriever``."""
+        pool: int = self._setting.pool
+        return max(k, pool)
+
+    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+        """The passages in the order of two rounds: see ``Leaves``, and ``PassageRetriever``.
+
+        What the tree adds to the rank of a passage (the nearness of the summaries above it) was measured to do harm.
+        """
+        return (Found(one.rows, one.scores) for one in self._leaves.rank(asked, k, self._setting))
+
+    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
+        """Passages and summaries of each question: see ``Retriever``. A token budget may leave fewer than k."""
+        allowed = None if asked.allowed is None else self._tree.allowed(asked.allowed)
+        first = self._tree.passages
+        summaries = None if allowed is None else allowed[first:]
+        above = nearest(self._summary_vectors, asked.vectors, k, summaries)
+        ranked = zip(self._leaves.rank(asked, k, self._setting), above, strict=True)
+        hits: list[list[Hit]] = []
+        while tile := list(islice(ranked, EXPLAINED_TOGETHER)):
+            found = []
+            for passages, (rows, scores) in tile:
+                nodes = candidates(Nodes(passages.rows, passages.scores), Nodes(rows + first, scores), k, self._setting)
+                if self._setting.token_budget is not None:
+                    places = fitting(self._tokens(nodes.rows), self._setting.token_budget)
+                    nodes = Nodes(nodes.rows[places], nodes.scores[places])
+                found.append(_in_order(nodes, first))
+            hits += self._hits(found, allowed, [passages.sentence for passages, _ in tile] if asked.explain else None)
+        return hits
+
+    def _tokens(self, rows: npt.NDArray[np.int64]) -> list[int]:
+        first = self._tree.passages
+        return [
+            self.passages.tokens(row) if row < first else self._summaries.tokens(row - first) for row in rows.tolist()
+        ]
+
+    def _hits(
+        self, nodes: Sequence[Nodes], allowed: Allowed | None, sentences: Sequence[int] | None
+    ) -> list[list[Hit]]:
+        """The nodes of some questions as hits. sentences: what led the second round of each; None to say no reasons."""
+        first = self._tree.passages
+        rows, scores = (np.concatenate(column) for column in zip(*nodes, strict=True))
+        is_passage = rows < first
+        reasons = None
+        if sentences is not None:
+            owners = np.arange(len(nodes)).repeat([len(one.rows) for one in nodes])[is_passage]
+            led = self._second_rounds(sentences)
+            above = self._above(rows[is_passage], allowed)
+            reasons = [
+                {"layer": 0, "above": ids} | led[owner] for ids, owner in zip(above, owners.tolist(), strict=True)
+            ]
+        passages = iter(self.passages.hits(rows[is_passage], scores[is_passage], reasons))
+        explain = sentences is not None
+        summaries = iter(self._summaries.hits(rows[~is_passage] - first, scores[~is_passage], explain))
+        hits = (next(passages if own else summaries) for own in is_passage.tolist())
+        return [list(islice(hits, len(one.rows))) for one in nodes]
+
+    def _second_rounds(self, sentences: Sequence[int]) -> list[dict[str, Any]]:
+        """What each question's hits say of the sentence that led the second round: nothing where there was none."""
+        texts = iter(self._texts(np.array([one for one in sentences if one >= 0], dtype=np.int64)))
+        return [{"second_round": next(texts)} if sentence >= 0 else {} for sentence in sentences]
+
+    def _texts(self, sentences: npt.NDArray[np.int64]) -> list[str]:
+        """The texts of some sentences."""
+        rows = self._starts.searchsorted(sentences, side="right") - 1
+        bounds = zip(self._sentences.take(sentences, "start"), self._sentences.take(sentences, "end"), strict=True)
+        return [text[start:end] for text, (start, end) in zip(self.passages.texts(rows), bounds, strict=True)]
+
+    def _above(self, passages: npt.NDArray[np.int64], allowed: Allowed | None) -> list[list[str]]:
+        """The ids of the summaries above each passage that may be shown, from the nearest to the root."""
+        first = self._tree.passages
+        rows = [
+            [one - first for one in self._tree.above(row) if allowed is None or allowed[one]]
+            for row in passages.tolist()
+        ]
+        ids = iter(self._summaries.ids(np.array([one for of_one in rows for one in of_one], dtype=np.int64)))
+        return [list(islice(ids, len(of_one))) for of_one in rows]
+
+
+def _in_order(nodes: Nodes, first: int) -> Nodes:
+    """The nodes by falling score; of equal ones passages, rows below ``first``, and each kind as it stands."""
+    order = np.lexsort((nodes.rows >= first, -nodes.scores))
+    return Nodes(nodes.rows[order], nodes.scores[order])
+
+
+def _sentence_starts(snapshot: Snapshot) -> npt.NDArray[np.int64]:
+    """The first sentence of every passage, and the number of all; sentences stand in the order of their passages.
+
+    Raises CorruptBlob where they do not.
+    """
+    import pyarrow.compute as pc
+
+    counts = [np.empty(0, np.int64)]
+    labels = [one.name.partition("/")[2] for one in snapshot.shards("passages")]
+    for label in labels:
+        passages = snapshot.table(f"passages/{label}", ["passage_id"])["passage_id"]
+        sentences = snapshot.table(f"sentences/{label}", ["passage_id"])["passage_id"]
+        found = pc.index_in(sentences, value_set=passages.combine_chunks())
+        rows = found.to_numpy().astype(np.int64) if not found.null_count else np.array([1, 0])
+        if (np.diff(rows) < 0).any():
+            raise CorruptBlob(f"{snapshot.path}: the sentences of {label!r} do not stand in the order of its passages")
+        counts.append(np.bincount(rows, minlength=len(passages)))
+    return np.concatenate([[0], np.concatenate(counts).cumsum()]).astype(np.int64)

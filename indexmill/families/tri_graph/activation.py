@@ -1,0 +1,252 @@
+"""tri_graph's first stage: activation spreads from what questions name over sentences (LinearRAG, section 3.2.1).
+
+All questions of a tile go hop by hop together, as pairs of a question and a row (``columns``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from indexmill.retrieve.base import Allowed, Vectors
+from indexmill.retrieve.columns import (
+    Pairs,
+    best_of_each,
+    changes,
+    distinct,
+    first_of_each,
+    matches,
+    paired,
+    parts,
+    positions,
+    products,
+    sums,
+)
+from indexmill.retrieve.linking import Links
+from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.residual_query import LEAST
+
+if TYPE_CHECKING:
+    from indexmill.families.tri_graph.search import TriGraph
+
+__all__ = ["NOTHING", "Activated", "Activation", "activate", "joined"]
+
+
+class Activation(NamedTuple):
+    """An activated entity: its score, its level [L, eq. 7; 1 for what the question names], and how it was reached.
+
+    ``sentence`` is the row of the sentence that bridged from the entity ``source``; None on level 1.
+    """
+
+    entity: int
+    score: float
+    level: int
+    sentence: int | None = None
+    source: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Activated:
+    """Activated entities as columns, ascending by question and entity; -1 for no sentence and no source."""
+
+    pairs: Pairs
+    scores: Scores
+    levels: Rows
+    sentences: Rows
+    sources: Rows
+
+    def at(self, places: Rows | slice) -> Activated:
+        """The activated entities at some places."""
+        return Activated(
+            self.pairs[places], self.scores[places], self.levels[places], self.sentences[places], self.sources[places]
+        )
+
+    def by_score(self) -> tuple[Activation, ...]:
+        """The activated entities of one question by falling score, ties by row."""
+        order = (-self.scores).argsort(kind="stable")
+        columns = (parts(self.pairs)[1], self.scores, self.levels, self.sentences, self.sources)
+        return tuple(
+            Activation(entity, score, level, None if sentence < 0 else sentence, None if source < 0 else source)
+            for entity, score, level, sentence, source in zip(*(c[order].tolist() for c in columns), strict=True)
+        )
+
+
+_NONE = np.empty(0, dtype=np.int64)
+
+NOTHING = Activated(_NONE, np.empty(0, dtype=np.float64), _NONE, _NONE, _NONE)
+"""What a question activates that names no entity."""
+
+
+def joined(columns: Sequence[Activated]) -> Activated:
+    """What some questions activate, each on its own, as columns over all of them, numbered in their order."""
+    questions = np.arange(len(columns)).repeat([len(one.pairs) for one in columns])
+    _, entities = parts(np.concatenate([one.pairs for one in columns]))
+    return Activated(
+        paired(questions, entities),
+        np.concatenate([one.scores for one in columns]),
+        np.concatenate([one.levels for one in columns]),
+        np.concatenate([one.sentences for one in columns]),
+        np.concatenate([one.sources for one in columns]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """What one iteration of eq. 5 reached: pairs, ascending, with scores, and the sentence and entity it came by."""
+
+    pairs: Pairs
+    scores: Scores
+    sentences: Rows
+    sources: Rows
+
+
+def activate(
+    graph: TriGraph, vectors: Vectors, linked: Sequence[Links], near: Pairs, most: int | None, allowed: Allowed | None
+) -> Activated:
+    """Spread activation from the questions' entities over sentences (eq. 5) with pruning.
+
+    vectors: ``(n_questions, d) float32``. linked: of each question. near: the nearest passages, which let a wide entity
+    pass on. most: links that may be laid out at once; raises TooManyLinks. allowed: the passages whose sentences
+    bridge; None for all.
+    """
+    setting = graph.parameters
+    threshold = setting.activation_threshold if setting.pruning else 0.0  # of this iteration
+    active = _linked(linked)
+    frontier, carried = active.pairs, active.scores
+    strongest = np.zeros(len(linked))  # similarity of the best sentence of the first iteration
+    for hop in range(setting.hops if setting.activation else 0):
+        if hop:
+            threshold = max(threshold * setting.threshold_factor - setting.threshold_step, 0.0)
+        carried = carried * np.sqrt(graph.rarity(parts(frontier)[1]))  # what each passes on
+        if hop and setting.reading == "max":
+            # No path is longer than its first part: what cannot pass the threshold need not be tried.
+            able = carried > threshold
+            frontier, carried = frontier[able], carried[able]
+        if not len(frontier):
+            break
+        sources, sentences = _mentioning(graph, frontier, near, most)
+        if allowed is not None and graph.sentence_passage is not None:
+            kept = allowed[graph.sentence_passage[parts(sentences)[1]]]
+            sources, sentences = sources[kept], sentences[kept]
+        if not len(sentences):
+            break
+        touched = distinct(sentences)
+        asking, _ = parts(touched)
+        similarity = np.maximum(products(graph.sentences, vectors, touched).astype(np.float64), 0.0)
+        if not hop:
+            (first,) = changes(asking).nonzero()
+            strongest[asking[first]] = np.maximum(np.maximum.reduceat(similarity, first), LEAST)
+        if setting.relative:
+            similarity = np.minimum(similarity / strongest[asking], 1.0)
+        reached = _bridge(graph, frontier, carried, sources, sentences, touched, similarity, threshold, most)
+        frontier, carried = _absorb(active, reached, threshold, hop + 2)
+    return active
+
+
+def _linked(linked: Sequence[Links]) -> Activated:
+    """What the questions name."""
+    questions = np.arange(len(linked)).repeat([len(links) for links in linked])
+    entities = np.array([link.entity for links in linked for link in links], dtype=np.int64)
+    scores = np.array([link.score for links in linked for link in links], dtype=np.float64)
+    nothing = np.full(len(entities), -1, dtype=np.int64)
+    return Activated(paired(questions, entities), scores, np.ones(len(entities), dtype=np.int64), nothing, nothing)
+
+
+def _mentioning(graph: TriGraph, frontier: Pairs, near: Pairs, most: int | None) -> tuple[Rows, Pairs]:
+    """The sentences that mention the frontier's entities: positions in ``frontier``, ascending, and pairs."""
+    mentions, mentioned_in = graph.matrices.mentions, graph.matrices.mentioned_in
+    questions, entities = parts(frontier)
+    is_wide = mentioned_in.degrees(entities) > graph.parameters.widest_entity
+    if not graph.parameters.pruning or not is_wide.any():
+        sources, sentences, _ = mentioned_in.links(entities, most)
+        return sources, paired(questions[sources], sentences)
+    (wide,), (narrow,) = is_wide.nonzero(), (~is_wide).nonzero()
+    sources, sentences, _ = mentioned_in.links(entities[narrow], most)
+    sources = narrow[sources]
+    sentences = paired(questions[sources], sentences)
+    if graph.sentence_passage is not None:
+        asking, passages = parts(np.sort(near))
+        needed = np.zeros(int(asking[-1]) + 1, dtype=np.bool_)
+        needed[questions[wide]] = True
+        asking, passages = asking[needed[asking]], passages[needed[asking]]
+        passages = passages.astype(graph.sentence_passage.dtype)  # of another type, numpy would convert all sentences
+        first = graph.sentence_passage.searchsorted(passages, side="left")
+        lengths = graph.sentence_passage.searchsorted(passages, side="right") - first
+        rows = np.arange(int(lengths.sum())) + (first - lengths.cumsum() + lengths).repeat(lengths)
+        asking = asking.repeat(lengths)
+        owners, mentioned, _ = mentions.links(rows, most)
+        hit, at = matches(paired(asking[owners], mentioned), frontier[wide])
+        sources = np.concatenate([sources, wide[at]])
+        sentences = np.concatenate([sentences, paired(asking, rows)[owners[hit]]])
+        order = np.argsort(sources, kind="stable")
+        sources, sentences = sources[order], sentences[order]
+    return sources, sentences
+
+
+def _bridge(
+    graph: TriGraph,
+    frontier: Pairs,
+    carried: Scores,
+    sources: Rows,
+    sentences: Pairs,
+    touched: Pairs,
+    similarity: Scores,
+    threshold: float,
+    most: int | None,
+) -> _Reached:
+    """One iteration of eq. 5: from entities over the sentences that mention them to the entities mentioned there.
+
+    carried: what each entity of the frontier passes on. sources, sentences: the links of the frontier, as position of
+    the entity and sentence. touched, similarity: the distinct sentences, and the similarity of each. threshold:
+    of this iteration.
+    """
+    setting = graph.parameters
+    at = touched.searchsorted(sentences)
+    flow = carried[sources] * similarity[at]
+    kept = None
+    if setting.sentences_per_entity:
+        kept = first_of_each(sources, similarity[at], setting.sentences_per_entity)
+        kept.sort()
+    elif setting.sentences_per_step:
+        best = np.zeros(len(touched), dtype=np.bool_)
+        best[first_of_each(parts(touched)[0], similarity, setting.sentences_per_step)] = True
+        (kept,) = best[at].nonzero()
+    if kept is not None:
+        sources, sentences, flow = sources[kept], sentences[kept], flow[kept]
+    if setting.reading == "max" and setting.pruning:  # a weaker link leads to nothing that is kept
+        strong = flow > threshold
+        sources, sentences, flow = sources[strong], sentences[strong], flow[strong]
+    rows, level, first = best_of_each(sentences, flow)
+    if setting.reading == "sum":
+        level = sums(rows.searchsorted(sentences), flow, len(rows))
+    asking, sentence = parts(rows)
+    owners, entities, _ = graph.matrices.mentions.links(sentence, most)
+    mentioned = paired(asking[owners], entities)
+    found, score, best_link = best_of_each(mentioned, level[owners])
+    if setting.reading == "sum":
+        score = sums(found.searchsorted(mentioned), level[owners], len(found))
+    through = owners[best_link]
+    return _Reached(found, score, sentence[through], parts(frontier)[1][sources[first[through]]])
+
+
+def _absorb(active: Activated, reached: _Reached, threshold: float, level: int) -> tuple[Pairs, Scores]:
+    """Take over what was reached (the MAX of eq. 5); return the pairs that are new and above the threshold."""
+    at, known = positions(reached.pairs, active.pairs)
+    (better,) = (known & (active.levels[at] > 1) & (reached.scores > active.scores[at])).nonzero()
+    if len(better):
+        changed = at[better]
+        active.scores[changed] = reached.scores[better]
+        active.sentences[changed], active.sources[changed] = reached.sentences[better], reached.sources[better]
+    (new,) = (~known & (reached.scores > threshold)).nonzero()
+    if len(new):
+        pairs = np.concatenate([active.pairs, reached.pairs[new]])
+        order = pairs.argsort()
+        active.pairs = pairs[order]
+        active.scores = np.concatenate([active.scores, reached.scores[new]])[order]
+        active.levels = np.concatenate([active.levels, np.full(len(new), level)])[order]
+        active.sentences = np.concatenate([active.sentences, reached.sentences[new]])[order]
+        active.sources = np.concatenate([active.sources, reached.sources[new]])[order]
+    return reached.pairs[new], reached.scores[new]

@@ -1,0 +1,98 @@
+"""What led tri_graph to its passages, as hits tell it: entities, and the sentences that bridged to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.families.tri_graph.activation import Activated, joined
+from indexmill.families.tri_graph.search import Retrieved
+from indexmill.retrieve.columns import distinct, first_of_each, matches, paired, parts
+from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.rows import Rows
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["EXPLAINED", "Explanations"]
+
+EXPLAINED = 5
+"""Most entities that a hit's explanation names: those of the highest score."""
+
+Explanation = dict[str, Any]
+
+
+class Explanations:
+    """Makes explanations from a graph's answers and the texts of its snapshot.
+
+    contents: passages x entities. sentence_passage: ``(n_sentences,)``, the passage of each sentence.
+    """
+
+    def __init__(self, snapshot: Snapshot, contents: Sparse, sentence_passage: npt.NDArray[np.integer]) -> None:
+        self._contents = contents
+        self._sentence_passage = sentence_passage
+        self._passages = snapshot.passages
+        self._sentences = Rows(snapshot, "sentences", ["start", "end"])
+        self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
+
+    def of(self, answers: Sequence[Retrieved]) -> list[list[Explanation]]:
+        """For every passage that was found, question by question: see ``TriGraphReader``."""
+        entities: list[list[list[Explanation]]] = [[[] for _ in found.passages] for found in answers]
+        active = joined([found.active for found in answers])
+        lists = [named for of_one in entities for named in of_one]
+        for hit, told in self._named(answers, active) if len(active.pairs) else ():
+            lists[hit].append(told)
+        return [
+            [{"dense": found.dense, "entities": named} for named in of_one]
+            for found, of_one in zip(answers, entities, strict=True)
+        ]
+
+    def _named(self, answers: Sequence[Retrieved], active: Activated) -> zip[tuple[int, Explanation]]:
+        """The number of the hit and what is told of one entity in it, hit by hit and by falling score."""
+        asking = np.arange(len(answers)).repeat([len(found.passages) for found in answers])
+        hits, entities, _ = self._contents.links(np.concatenate([found.passages for found in answers]))
+        inside, column = matches(paired(asking[hits], entities), active.pairs)
+        hits = hits[inside]
+        best = first_of_each(hits, active.scores[column], EXPLAINED)
+        column = column[best]
+        once = distinct(column)
+        told = self._told(active.at(once))
+        return zip(hits[best].tolist(), [told[i] for i in once.searchsorted(column).tolist()], strict=True)
+
+    def _told(self, active: Activated) -> list[Explanation]:
+        """What is told of each of some activated entities."""
+        _, entities = parts(active.pairs)
+        rows = distinct(np.concatenate([entities, active.sources[active.sources >= 0]]))
+        surfaces = self._entities.take(rows, "surface")
+        own = rows.searchsorted(entities)
+        bridges = distinct(active.sentences[active.sentences >= 0])
+        sentences = [*self._texts(bridges), None]
+        sources = [*surfaces, None]
+        return [
+            {
+                "entity_id": identity,
+                "surface": surfaces[at],
+                "score": score,
+                "hop": level - 1,
+                "reached_from": sources[source],
+                "sentence": sentences[sentence],
+            }
+            for identity, at, score, level, source, sentence in zip(
+                self._entities.take(entities, "entity_id"),
+                own.tolist(),
+                active.scores.tolist(),
+                active.levels.tolist(),
+                np.where(active.sources < 0, -1, rows.searchsorted(active.sources)).tolist(),
+                np.where(active.sentences < 0, -1, bridges.searchsorted(active.sentences)).tolist(),
+                strict=True,
+            )
+        ]
+
+    def _texts(self, sentences: npt.NDArray[np.int64]) -> list[str]:
+        """The texts of some sentences, ascending."""
+        passages = self._passages.texts(self._sentence_passage[sentences].astype(np.int64))
+        starts, ends = self._sentences.take(sentences, "start"), self._sentences.take(sentences, "end")
+        return [text[start:end] for text, start, end in zip(passages, starts, ends, strict=True)]

@@ -1,0 +1,344 @@
+"""The fine walk of ZoomRAG: the sentences of a few documents, scored (section 3.2, eqs. 4, 5 and 10).
+
+Sentences are linked to the entities they mention, to their neighbours in the document, and to sentences of similar
+meaning. The walk starts where the coarse walk left the entities. Its limit (eq. 10) is reached by iterating: with
+beta = 0.9 every step shrinks what is missing to a tenth, and no matrix is inverted, so that cost grows with the number
+of links. Up to DENSE_SENTENCES the semantic links are exp(cos) for every pair of sentences. Beyond, where documents
+are long, exp(cos) is taken as 1 + cos, whose product with a vector needs no pairs: time and memory are linear.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.families.zoom_graph.walk import Scale, average
+from indexmill.retrieve.columns import sums
+from indexmill.retrieve.matrices import Rows, Scores
+
+__all__ = ["DENSE_SENTENCES", "FineWalk", "Local", "sentence_scores"]
+
+DENSE_SENTENCES = 512
+"""Most sentences of which all pairs are compared."""
+
+_FOLDED = 128
+"""Most sentences whose links by way of entities are made into one matrix with the others."""
+
+_PADDED = 8
+"""Matrices are filled up to a multiple of so many sentences, so that those of several questions are one array."""
+
+_CELLS = 1 << 15
+"""Most cells of such an array: 256 KiB."""
+
+_AT_ONCE = 32
+"""Most sentences whose products are fast as one of OpenBLAS's small products."""
+
+_BLOCKS = 64
+"""Up to so many sentences, the products of all with _BLOCK of them at a time are faster than one large one."""
+
+_BLOCK = 16
+
+_PRECISION = 1e-15
+_MOST_STEPS = 400
+_WIDTHS = 6  # standard deviations of the Gaussian beyond which it is zero in the result
+
+_Product = Callable[[Scores], Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The local graphs of some questions, one after the other.
+
+    vectors: ``(n, d)`` of sentences. counts, named: ``(n_graphs,)``, the sentences and the entities of each. rows,
+    documents: ``(l,)``, of each sentence its vector and its document, ascending in a graph. owners, columns: the links
+    of sentences and entities, positions in both, by owner. entities: ``(h,)``, the entities' coarse scores.
+    """
+
+    vectors: npt.NDArray[np.float32]
+    counts: Rows
+    rows: Rows
+    documents: Rows
+    owners: Rows
+    columns: Rows
+    named: Rows
+    entities: Scores
+
+    def one(self, place: int) -> Local:
+        """One of the graphs."""
+        begin, first = int(self.counts[:place].sum()), int(self.named[:place].sum())
+        own = slice(begin, begin + int(self.counts[place]))
+        links = slice(*self.owners.searchsorted((own.start, own.stop)))
+        return Local(
+            self.vectors,
+            self.counts[place : place + 1],
+            self.rows[own],
+            self.documents[own],
+            self.owners[links] - begin,
+            self.columns[links] - first,
+            self.named[place : place + 1],
+            self.entities[first : first + int(self.named[place])],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FineWalk:
+    """The settings of the walk over sentences.
+
+    restart: beta. temporal_width: sigma, in sentences. temporal_share: omega, of temporal links against semantic ones.
+    semantic, temporal: False leaves these links out (table 4).
+    """
+
+    restart: float
+    temporal_width: float
+    temporal_share: float
+    semantic: bool = True
+    temporal: bool = True
+    scale: Scale = "cells"
+
+    @property
+    def stay(self) -> float:
+        """The share of a score that follows links."""
+        return 1 - self.restart
+
+    @property
+    def share(self) -> float:
+        """Of temporal links in the block of sentences."""
+        return self.temporal_share if self.semantic and self.temporal else float(self.temporal)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether sentences are linked to sentences."""
+        return self.semantic or self.temporal
+
+    @property
+    def steps(self) -> int:
+        """Steps after which what is missing of the limit is rounding."""
+        if self.restart >= 1:
+            return 1
+        if self.restart <= 0:
+            return _MOST_STEPS
+        return min(math.ceil(math.log(_PRECISION) / math.log(self.stay)), _MOST_STEPS)
+
+
+def sentence_scores(graphs: Local, setting: FineWalk) -> Scores:
+    """The scores of the sentences ``(l,)`` of each graph in the limit of its walk, whatever stands beside it; zeros
+    where no entity has a coarse score."""
+    found = np.zeros(len(graphs.documents))
+    mass = sums(np.arange(len(graphs.named)).repeat(graphs.named), graphs.entities, len(graphs.named))
+    walked = (graphs.counts > 0) & (mass > 0)
+    small = graphs.counts <= min(_FOLDED, DENSE_SENTENCES)
+    begins = _before(graphs.counts)
+    for i in (walked & ~small).nonzero()[0].tolist():
+        found[begins[i] : begins[i] + graphs.counts[i]] = _scores(graphs.one(i), setting)
+    (chosen,) = (walked & small).nonzero()
+    if len(chosen):
+        widths = -(-graphs.counts[chosen] // _PADDED) * _PADDED
+        order = widths.argsort(kind="stable")
+        sentences, scores = _padded(graphs, chosen[order], widths[order], mass, setting)
+        found[sentences] = scores
+    return found
+
+
+def _before(lengths: Rows) -> Rows:
+    """How much stands before each of some columns."""
+    return np.asarray(lengths.cumsum() - lengths, dtype=np.int64)
+
+
+def _runs(begins: Rows, lengths: Rows) -> Rows:
+    """What stands one after the other, so much from each beginning."""
+    return np.asarray(np.arange(int(lengths.sum())) + (begins - _before(lengths)).repeat(lengths), dtype=np.int64)
+
+
+def _padded(graphs: Local, chosen: Rows, widths: Rows, mass: Scores, setting: FineWalk) -> tuple[Rows, Scores]:
+    """The sentences of some small graphs, and their scores: of each graph one matrix, filled up to its width.
+
+    The links by way of entities are folded into it: a step of the sentences' scores is two of the walk, and brings what
+    comes from the start, from sentences, and by way of entities. Graphs of one width, which stand together, are one
+    array. chosen, widths: of the graphs, the narrow ones first. mass: of all graphs, the sum of their coarse scores.
+    """
+    stay, counts, named, count = setting.stay, graphs.counts[chosen], graphs.named[chosen], len(chosen)
+    begins, cells = _before(widths), _before(widths * widths)
+    first, own_entities, begin_entities = _before(graphs.counts)[chosen], _before(graphs.named)[chosen], _before(named)
+    sentences, places = _runs(first, counts), _runs(begins, counts)
+
+    # The links by graph and entity: whose they are, and the place of the sentence in its graph.
+    at, owners, columns = np.zeros(len(graphs.owners), dtype=np.int64), graphs.owners, graphs.columns
+    if len(graphs.counts) > 1:
+        number = np.full(len(graphs.counts), -1, dtype=np.int64)
+        number[chosen] = np.arange(count)
+        at = number.repeat(graphs.counts).take(owners)
+        if count < len(graphs.counts):
+            used = at >= 0
+            at, owners, columns = at[used], owners[used], columns[used]
+        columns = columns + (begin_entities - own_entities).take(at)
+    order = columns.argsort(kind="stable")
+    at, columns = at.take(order), columns.take(order)
+    owners = owners.take(order) - first.take(at)
+
+    # Columns of the mixed block add up to one; then both blocks are brought to one average weight.
+    links, length = np.bincount(at, minlength=count), int(widths.sum())
+    of_all = links if setting.scale == "links" else counts * named
+    across = np.where(links > 0, of_all / np.maximum(links, 1), 1.0)
+    within = counts.astype(np.float64) if setting.mixes else np.zeros(count)
+    at_place = begins.take(at) + owners
+    total = within.repeat(widths) + across.repeat(widths) * np.bincount(at_place, minlength=length)
+    total[total == 0] = 1.0
+
+    degrees = np.bincount(columns, minlength=int(named.sum()))
+    coarse = graphs.entities.take(_runs(own_entities, named)) / mass[chosen].repeat(named)
+    sharing = degrees.take(columns)
+    start = sums(at_place, (stay * setting.restart) * coarse.take(columns) / sharing, length)
+
+    # By way of an entity a sentence is linked to all that mention it.
+    ways = owners.take(_runs(_before(degrees).take(columns), sharing))
+    ways += (cells.take(at) + owners * widths.take(at)).repeat(sharing)
+    passed = (stay * stay * across.take(at) / sharing).repeat(sharing)
+    ends = np.concatenate([[0], np.bincount(at, sharing, count).cumsum()]).astype(np.int64)
+
+    rows, documents = graphs.rows.take(first).repeat(widths), np.full(length, -1, dtype=np.int64)
+    rows[places], documents[places] = graphs.rows.take(sentences), graphs.documents.take(sentences)
+    scores = np.empty(length)
+    for some, width in _cuts(widths):
+        those = slice(int(begins[some.start]), int(begins[some.start]) + (some.stop - some.start) * width)
+        shape = (some.stop - some.start, width)
+        own = slice(int(ends[some.start]), int(ends[some.stop]))
+        cell = ways[own] - cells[some.start]
+        matrix = np.bincount(cell, passed[own], shape[0] * width * width).astype(np.float64, copy=False)
+        matrix = matrix.reshape(*shape, width)
+        if setting.mixes:
+            vectors = graphs.vectors.take(rows[those], 0).reshape(*shape, -1)
+            matrix += _all_mixed(vectors, documents[those].reshape(shape), stay * within[some], setting)
+        matrix /= total[those].reshape(shape[0], 1, width)
+        from_start = start[those].reshape(*shape, 1)
+        score = from_start
+        for _ in range(setting.steps - 1):
+            score = matrix @ score
+            score += from_start
+        scores[those] = score.ravel()
+    return sentences, scores.take(places)
+
+
+def _cuts(widths: Rows) -> Iterator[tuple[slice, int]]:
+    """Runs of one width, of no more than _CELLS cells unless one has more, and the width; the widths ascend."""
+    every = widths.tolist()
+    first = 0
+    while first < len(every):
+        width = every[first]
+        last = min(first + max(1, _CELLS // width**2), bisect_right(every, width))
+        yield slice(first, last), width
+        first = last
+
+
+def _all_mixed(vectors: npt.NDArray[np.float32], documents: Rows, weights: Scores, setting: FineWalk) -> Scores:
+    """``_mixed`` of several graphs ``(n_graphs, width, width)``, filled up, times the weight of each.
+
+    vectors: ``(n_graphs, width, d)``. documents: ``(n_graphs, width)``, -1 for what is no sentence.
+    """
+    width, share = documents.shape[1], setting.share
+    near: Scores = _gaussian(width, setting.temporal_width) * (documents[:, :, None] == documents[:, None, :])
+    near *= share * weights[:, None, None] / near.sum(axis=1, keepdims=True)
+    alike: Scores = np.exp(_products(vectors), dtype=np.float64)
+    alike *= (documents >= 0)[:, :, None]
+    alike *= (1 - share) * weights[:, None, None] / alike.sum(axis=1, keepdims=True)
+    near += alike
+    return near
+
+
+def _products(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The inner products ``(n_graphs, width, width)`` of all pairs of the vectors of each graph.
+
+    OpenBLAS has a fast way for small products, but not for a small one of a matrix with itself, which takes twice as
+    long: hence the copy, which numpy does not take for the same matrix.
+    """
+    width = vectors.shape[1]
+    found = np.empty((len(vectors), width, width), dtype=np.float32)
+    others = vectors.swapaxes(1, 2) if width > _BLOCKS else vectors.copy().swapaxes(1, 2)
+    step = _BLOCK if _AT_ONCE < width <= _BLOCKS else width
+    for begin in range(0, width, step):
+        np.matmul(vectors, others[:, :, begin : begin + step], out=found[:, :, begin : begin + step])
+    return found
+
+
+def _scores(graph: Local, setting: FineWalk) -> Scores:
+    """The scores of a graph of many sentences, whose links are followed one by one."""
+    sentences, entities, stay = len(graph.documents), len(graph.entities), setting.stay
+    mixed = _mixed(graph, setting.share, setting.temporal_width) if setting.mixes else None
+    within = float(sentences) if mixed is not None else 0.0
+    links = len(graph.owners)
+    across = 1 / average(float(links), links, sentences * entities, setting.scale)
+    of_sentence = within + across * np.bincount(graph.owners, minlength=sentences)
+    of_entity = across * np.bincount(graph.columns, minlength=entities)
+    of_sentence[of_sentence == 0], of_entity[of_entity == 0] = 1.0, 1.0
+    start = graph.entities / graph.entities.sum()
+    from_entity = stay * across / of_entity[graph.columns]
+    first = score = sums(graph.owners, from_entity * (setting.restart * start)[graph.columns], sentences)
+    from_sentence = stay * across / of_sentence[graph.owners]
+    for _ in range(setting.steps - 1):
+        back = sums(graph.columns, from_sentence * score[graph.owners], entities)
+        moved = first + sums(graph.owners, from_entity * back[graph.columns], sentences)
+        if mixed is not None:
+            values = stay * within * score / of_sentence
+            moved += mixed @ values if isinstance(mixed, np.ndarray) else mixed(values)
+        score = moved
+    return score
+
+
+def _mixed(graph: Local, share: float, width: float) -> Scores | _Product:
+    """The block of sentences, temporal and semantic links, columns normalised, then mixed; of many sentences
+    multiplication with it."""
+    count, vectors = len(graph.documents), graph.vectors.take(graph.rows, 0)
+    if count > DENSE_SENTENCES:
+        temporal, semantic = _temporal(graph.documents, width), _semantic(vectors)
+        return lambda values: share * temporal(values) + (1 - share) * semantic(values)
+    near = _gaussian(count, width)
+    near *= graph.documents[:, None] == graph.documents
+    near *= share / near.sum(axis=0)
+    alike = (vectors @ vectors.T).astype(np.float64)
+    np.exp(alike, out=alike)
+    alike *= (1 - share) / alike.sum(axis=0)
+    near += alike
+    return near
+
+
+def _gaussian(count: int, width: float) -> Scores:
+    """The temporal links ``(count, count)`` of the sentences of one document."""
+    apart = np.arange(count)
+    steps = apart / width
+    near: Scores = np.exp(-0.5 * steps * steps).take(np.abs(apart[:, None] - apart))
+    return near
+
+
+def _temporal(documents: Rows, width: float) -> _Product:
+    """Multiplication with the Gaussian of the distance within a document, columns normalised, without its far ends."""
+    reach = min(math.ceil(_WIDTHS * width), len(documents) - 1)
+    steps = [
+        (math.exp(-0.5 * (step / width) ** 2) * (documents[step:] == documents[:-step]), step)
+        for step in range(1, reach + 1)
+    ]
+
+    def spread(values: Scores) -> Scores:
+        found = values.copy()
+        for weights, step in steps:
+            found[step:] += weights * values[:-step]
+            found[:-step] += weights * values[step:]
+        return found
+
+    total = spread(np.ones(len(documents)))
+    return lambda values: spread(values / total)
+
+
+def _semantic(vectors: npt.NDArray[np.float32]) -> _Product:
+    """Multiplication with 1 + cos, columns normalised."""
+    wide = vectors.astype(np.float64)
+    total = len(wide) + wide @ wide.sum(axis=0)
+
+    def spread(values: Scores) -> Scores:
+        scaled = values / total
+        return np.asarray(scaled.sum() + wide @ (scaled @ wide))
+
+    return spread

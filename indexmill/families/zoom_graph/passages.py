@@ -1,0 +1,299 @@
+"""From zoom_graph's walk to passages: its best documents, their sentences, their passages (ZoomRAG, section 3.2).
+
+What some questions have found goes through together, as pairs of a question and a row (``columns``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.families.zoom_graph.fine import FineWalk, sentence_scores
+from indexmill.families.zoom_graph.fine import Local as Graph
+from indexmill.families.zoom_graph.start import Similarities, runs
+from indexmill.families.zoom_graph.walk import Walked
+from indexmill.retrieve.base import Vectors
+from indexmill.retrieve.columns import Pairs, changes, distinct, paired, parts, positions, products
+from indexmill.retrieve.dense import at_least_top
+from indexmill.retrieve.grid import UNIT
+from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.residual_query import LEAST
+from indexmill.retrieve.stacked import taken
+
+if TYPE_CHECKING:
+    from indexmill.families.zoom_graph.search import Scope, ZoomGraph
+
+__all__ = ["Documents", "Local", "Sentence", "Zoom", "local", "ordered_passages", "ranked_documents", "zoom"]
+
+
+HELD_SENTENCES = 4096
+"""Sentences whose vectors are held at once, unless one question has more: 6 MiB of 384 float32."""
+
+
+class Sentence(NamedTuple):
+    """A kept sentence: its row and its score in the fine walk."""
+
+    row: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """The documents of some questions, by question, then best first.
+
+    questions, rows, scores: of each document. places: ``(n_documents,)``, counted from 0 for every question. dense:
+    ``(n_questions,)``, where the walk reached no document.
+    """
+
+    questions: Rows
+    rows: Rows
+    scores: Scores
+    places: Rows
+    dense: npt.NDArray[np.bool_]
+
+    @classmethod
+    def joined(cls, some: Sequence[Documents]) -> Documents:
+        """Those of questions that follow each other."""
+        if len(some) == 1:
+            return some[0]
+        every = {field.name: np.concatenate([getattr(one, field.name) for one in some]) for field in fields(cls)}
+        every["questions"] += _before([len(one.dense) for one in some]).repeat([len(one.rows) for one in some])
+        return cls(**every)
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The sentences of the best documents of some questions, by question and row, and the entities that they mention.
+
+    counts: ``(n_questions,)``, sentences of each. documents, passages, sentences: of each sentence, with its row.
+    owners, columns: of each link the place of the sentence and of the entity. named: ``(n_questions,)``, entities of
+    each. coarse: of each entity, where the coarse walk left it.
+    """
+
+    counts: Rows
+    documents: Rows
+    passages: Rows
+    sentences: Rows
+    owners: Rows
+    columns: Rows
+    named: Rows
+    coarse: Scores
+
+    @classmethod
+    def joined(cls, some: Sequence[Local]) -> Local:
+        """Those of questions that follow each other."""
+        if len(some) == 1:
+            return some[0]
+        every = {field.name: np.concatenate([getattr(one, field.name) for one in some]) for field in fields(cls)}
+        links = [len(one.owners) for one in some]
+        every["owners"] += _before([len(one.sentences) for one in some]).repeat(links)
+        every["columns"] += _before([len(one.coarse) for one in some]).repeat(links)
+        return cls(**every)
+
+
+@dataclass(frozen=True, slots=True)
+class Zoom:
+    """What the fine walks say.
+
+    passages, strongest: pairs, ascending, with the score of their best sentence, where sentences are told apart. kept:
+    the pairs of questions and passages, ascending, that the kept sentences stand in, with their ``rows`` and
+    ``scores``.
+    """
+
+    passages: Pairs
+    strongest: Scores
+    kept: Pairs
+    rows: Rows
+    scores: Scores
+
+    def sentences(self, pairs: Pairs) -> list[tuple[Sentence, ...]]:
+        """The kept sentences of some pairs of a question and a passage."""
+        begins, ends = self.kept.searchsorted(pairs).tolist(), self.kept.searchsorted(pairs, side="right").tolist()
+        rows, scores = self.rows.tolist(), self.scores.tolist()
+        return [
+            tuple(map(Sentence, rows[begin:end], scores[begin:end])) if end > begin else ()
+            for begin, end in zip(begins, ends, strict=True)
+        ]
+
+
+def _before(lengths: Sequence[int] | Rows) -> Rows:
+    """How much stands before each of some columns."""
+    ends = np.cumsum(lengths)
+    return np.asarray(ends - lengths, dtype=np.int64)
+
+
+def ranked_documents(
+    graph: ZoomGraph,
+    walked: Walked,
+    similar: Similarities,
+    agreeing: npt.NDArray[np.bool_],
+    odds: Scores,
+    k: int,
+) -> Documents:
+    """The k best documents of each question by coarse score, then by similarity.
+
+    agreeing: ``(n_questions,)``, whose scores count by how far a document agrees with the open question. odds: that
+    what is asked for is not explained by what is named, the more the document must agree. similar: of the same
+    questions.
+    """
+    setting, count = graph.parameters, len(agreeing)
+    asking, rows, scores = walked.below(len(graph.vectors))
+    if setting.agreement:
+        scale = np.maximum(similar.strongest / np.float64(UNIT), LEAST)[asking]
+        relevance = similar.opened.ravel().take(asking * len(graph.vectors) + rows) / np.float64(UNIT)
+        relative = np.maximum(relevance / scale, LEAST) ** (setting.agreement * odds)[asking]
+        scores = np.where(agreeing[asking], scores * relative, scores)
+    cuts = asking.searchsorted(np.arange(count + 1)).tolist()
+    found, dense = [], np.zeros(count, dtype=np.bool_)
+    for i, (first, last) in enumerate(pairwise(cuts)):
+        best, strength = rows[first:last], scores[first:last]
+        if last > first:
+            its = at_least_top(strength, k)
+            its = its[(-strength[its]).argsort(kind="stable")[:k]]
+            best, strength = best[its], strength[its]
+        if len(best) < k:
+            more, cosines = _nearest_others(similar.products[i], best, k - len(best))
+            dense[i] = not len(best)
+            strength = np.concatenate([strength, cosines - 1.0]) if len(best) else cosines
+            best = np.concatenate([best, more])
+        found.append((best, strength))
+    lengths = np.array([len(best) for best, _ in found])
+    places = np.arange(int(lengths.sum())) - (lengths.cumsum() - lengths).repeat(lengths)
+    return Documents(
+        np.arange(count).repeat(lengths),
+        np.concatenate([best for best, _ in found]),
+        np.concatenate([strength for _, strength in found]),
+        places,
+        dense,
+    )
+
+
+def _nearest_others(products: Vectors, reached: Rows, most: int) -> tuple[Rows, Scores]:
+    """The nearest documents that were not reached, with their similarity."""
+    others = np.isfinite(products)
+    others[reached] = False
+    (rest,) = others.nonzero()
+    if len(rest):
+        rest = rest[at_least_top(products[rest], most)]
+    cosines = products[rest] / np.float64(UNIT)
+    order = np.lexsort((rest, -cosines))[:most]
+    return rest[order], cosines[order]
+
+
+def local(graph: ZoomGraph, scope: Scope, found: Documents, walked: Walked, explain: bool) -> Local:
+    """What is zoomed into: the sentences of each question's best documents, where a fine walk can tell anything."""
+    setting = graph.parameters
+    best = (found.places < setting.documents) & ~found.dense[found.questions]
+    needed = np.full(len(found.dense), explain and setting.fine)
+    if setting.fine:
+        needed[found.questions[best & (scope.counts[found.rows] > 1)]] = True
+    best &= needed[found.questions]
+    asking, documents = parts(np.sort(paired(found.questions[best], found.rows[best])))
+    sentences, lengths = runs(graph.sentence_starts, documents)
+    asking, documents = asking.repeat(lengths), documents.repeat(lengths)
+    passages = graph.sentence_passage.take(sentences).astype(np.int64)
+    if scope.passages is not None:
+        allowed = scope.passages[passages]
+        asking, documents = asking[allowed], documents[allowed]
+        sentences, passages = sentences[allowed], passages[allowed]
+    owners, mentioned, _ = graph.mentions.links(sentences)
+    mentioned = paired(asking[owners], mentioned)
+    entities = distinct(mentioned)
+    whose, rows = parts(entities)
+    count = len(found.dense)
+    return Local(
+        np.bincount(asking, minlength=count),
+        documents,
+        passages,
+        sentences,
+        owners,
+        entities.searchsorted(mentioned),
+        np.bincount(whose, minlength=count),
+        walked.of_nodes(whose, rows + len(graph.vectors)),
+    )
+
+
+def zoom(graph: ZoomGraph, seen: Local, explain: bool) -> Zoom:
+    """The fine walks over what some questions zoom into."""
+    setting, none = graph.parameters, np.empty(0, dtype=np.int64)
+    if not len(seen.sentences):
+        return Zoom(none, np.empty(0), none, none, np.empty(0))
+    asking = np.arange(len(seen.counts)).repeat(seen.counts)
+    fine = FineWalk(
+        setting.fine_restart,
+        setting.temporal_width,
+        setting.temporal_share,
+        setting.semantic_links,
+        setting.temporal_links,
+        setting.scale,
+    )
+    scores = np.concatenate([sentence_scores(held, fine) for held in _graphs(graph, seen)])
+    pairs = paired(asking, seen.passages)
+    (first,) = changes(pairs).nonzero()
+    strongest = np.maximum.reduceat(scores, first)
+    told = np.bincount(asking, scores, len(seen.counts)) > 0
+    apart = told[asking[first]]  # elsewhere nothing is told apart
+    kept = _kept(asking, scores, seen.counts, np.where(told, setting.kept, 1.0)) if explain else none
+    return Zoom(pairs[first[apart]], strongest[apart], pairs[kept], seen.sentences[kept], scores[kept])
+
+
+def _graphs(graph: ZoomGraph, seen: Local) -> Iterator[Graph]:
+    """The graphs of the questions, some at a time."""
+    ends, named = seen.counts.cumsum(), seen.named.cumsum()
+    first = begin = entity = link = 0
+    while first < len(seen.counts):
+        last = max(int(ends.searchsorted(begin + HELD_SENTENCES, side="right")), first + 1)
+        end, upto = int(ends[last - 1]), int(named[last - 1])
+        stop = int(seen.owners.searchsorted(end))
+        sentences = distinct(seen.sentences[begin:end])
+        yield Graph(
+            taken(graph.sentences, sentences),
+            seen.counts[first:last],
+            sentences.searchsorted(seen.sentences[begin:end]),
+            seen.documents[begin:end],
+            seen.owners[link:stop] - begin,
+            seen.columns[link:stop] - entity,
+            seen.named[first:last],
+            seen.coarse[entity:upto],
+        )
+        first, begin, entity, link = last, end, upto, stop
+
+
+def _kept(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:
+    """The places, ascending, of the sentences that are kept: of each question's a share, the best."""
+    order = np.lexsort((-scores, asking))
+    most = np.ceil(shares * counts)
+    rank = np.arange(len(order)) - _before(counts)[asking]  # the questions ascend before and after
+    return np.sort(order[rank < most[asking]])
+
+
+def ordered_passages(
+    graph: ZoomGraph, scope: Scope, found: Documents, zoomed: Zoom, vectors: Vectors, k: int
+) -> tuple[Pairs, Scores]:
+    """At most k passages of each question, and the scores of their documents: of every document in turn its best, then
+    its second best, and so on; those that the fine walk does not order by similarity."""
+    passages, lengths = runs(graph.passage_starts, found.rows)
+    document = np.arange(len(found.rows)).repeat(lengths)
+    if scope.passages is not None:
+        allowed = scope.passages[passages]
+        passages, document = passages[allowed], document[allowed]
+    pairs = paired(found.questions[document], passages)
+    if len(pairs) > len(found.rows):
+        at, ordered = positions(pairs, zoomed.passages)
+        (several,) = (scope.counts[found.rows] > 1)[document].nonzero()
+        strength = np.zeros(len(pairs))
+        strength[several] = products(graph.passages, vectors, pairs[several])
+        if len(zoomed.passages):
+            strength = np.where(ordered, zoomed.strongest[at], strength)
+        order = np.lexsort((passages, -strength, ~ordered, document))
+        turn = np.arange(len(order)) - document.searchsorted(document)  # documents ascend before and after
+        order = order[np.lexsort((document, turn, found.questions[document]))]
+        pairs, document = pairs[order], document[order]
+    asking, _ = parts(pairs)
+    first = np.arange(len(pairs)) - asking.searchsorted(asking) < k
+    return pairs[first], found.scores[document[first]]

@@ -1,0 +1,73 @@
+"""What a question names, for zoom_graph: its entities, and its vector without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.retrieve.base import Asked, Vectors
+from indexmill.retrieve.columns import Pairs, paired, positions
+from indexmill.retrieve.linking import Links, links_of
+from indexmill.retrieve.matrices import Rows, Scores, Sparse
+from indexmill.retrieve.residual_query import named_parts, without
+from indexmill.text.names import NameIndex
+
+__all__ = ["Named", "QuestionNames"]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the questions of a tile name: the entities of each, and the part of its vector that their names explain.
+
+    pairs: question and entity, ascending (``columns``). scores: of eq. 3.
+    """
+
+    pairs: Pairs
+    scores: Scores
+    vectors: Vectors
+    parts: npt.NDArray[np.float64]
+
+    def open_questions(self, share: float) -> Vectors:
+        """The unit vectors ``(n_questions, d)`` of the questions without a share of what they name."""
+        return without(self.vectors, self.parts, share)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionNames:
+    """Finds what questions name.
+
+    contained_in: entities by documents. name_vectors: unit rows of the entities ``name_rows``, ascending (None: of
+    all).
+    """
+
+    names: NameIndex
+    contained_in: Sparse
+    name_vectors: Sequence[Vectors] = ()
+    name_rows: Rows | None = None
+
+    def links(self, asked: Asked, least: float) -> list[Links]:
+        """The entities that each question names; least: similarity at which the nearest stands for an unknown name."""
+        return links_of(
+            asked,
+            self.names,
+            lambda rows: self.contained_in.degrees(rows) > 0,
+            self.name_vectors,
+            self.name_rows,
+            least,
+        )
+
+    def find(self, linked: Sequence[Links], vectors: Vectors) -> Named:
+        """What some questions name, given their links and vectors."""
+        owners = np.arange(len(linked)).repeat([len(links) for links in linked])
+        rows = np.array([link.entity for links in linked for link in links], dtype=np.int64)
+        scores = np.array([link.score for links in linked for link in links], dtype=np.float64)
+        pairs = paired(owners, rows)
+        if self.name_rows is not None:
+            rows, has_vector = positions(rows, self.name_rows)
+            owners, rows = owners[has_vector], rows[has_vector]
+        if not self.name_vectors or not len(rows):
+            return Named(pairs, scores, vectors, np.zeros(vectors.shape))
+        return Named(pairs, scores, vectors, named_parts(vectors, self.name_vectors, owners, rows))

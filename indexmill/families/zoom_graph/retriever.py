@@ -1,0 +1,218 @@
+"""zoom_graph over a snapshot: its arrays and parameters handed to ``ZoomGraph``, its answers made into hits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.errors import CorruptBlob
+from indexmill.families.tri_graph.explanations import EXPLAINED
+from indexmill.families.tri_graph.retriever import names_of
+from indexmill.families.zoom_graph.passages import Sentence
+from indexmill.families.zoom_graph.question import QuestionNames
+from indexmill.families.zoom_graph.search import ZoomBlocks, Zoomed, ZoomGraph, ZoomGraphParameters
+from indexmill.families.zoom_graph.walk import Block
+from indexmill.retrieve.base import Asked, Explanations, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
+from indexmill.retrieve.coverage import coverage
+from indexmill.retrieve.matrices import Sparse, rarity
+from indexmill.retrieve.rows import Rows
+from indexmill.text.names import NameIndex
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["MATRICES", "VECTORS", "ZoomGraphReader", "open_zoom_graph"]
+
+MATRICES = "zoom_graph/matrices"
+"""The artifact that holds the graph."""
+
+VECTORS = "zoom_graph/vectors"
+"""The artifact that holds the vectors of documents."""
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+def open_zoom_graph(snapshot: Snapshot) -> ZoomGraph:
+    """The snapshot's graph over mapped arrays, with the parameters of its family.
+
+    Raises CorruptBlob where arrays do not fit each other, ConfigurationError for a parameter that is not known here.
+    """
+    arrays = snapshot.arrays(MATRICES)
+    vectors = _array(snapshot, snapshot.arrays(VECTORS), "vectors")
+    passages, sentences = snapshot.vectors("vectors", "passages"), snapshot.vectors("vectors", "sentences")
+    keys = _array(snapshot, arrays, "entity_keys")
+    contents, titles = _block(snapshot, arrays, "contents", "titles"), _array(snapshot, arrays, "contents.titles")
+    mentions, mentioned_in = (_sparse(snapshot, arrays, name) for name in ("mentions", "mentioned_in"))
+    blocks = ZoomBlocks(
+        _block(snapshot, arrays, "documents", "weights"),
+        contents,
+        titles,
+        _block(snapshot, arrays, "entities", "weights"),
+    )
+    sentence_passage = _array(snapshot, arrays, "sentence_passage")
+    passage_document = _array(snapshot, arrays, "passage_document")
+    for what, held, expected in (
+        ("documents", len(vectors), len(contents.indptr) - 1),
+        ("documents", len(blocks.documents.indptr) - 1, len(contents.indptr) - 1),
+        ("passages", len(passage_document), sum(map(len, passages))),
+        ("sentences", len(sentence_passage), sum(map(len, sentences))),
+        ("sentences", len(mentions), sum(map(len, sentences))),
+        ("entities", len(mentioned_in), len(keys)),
+        ("entities", len(blocks.entities.indptr) - 1, len(keys)),
+    ):
+        if held != expected:
+            raise CorruptBlob(f"{snapshot.path}: {MATRICES!r} has {held} {what}; the snapshot has {expected}")
+    parameters = parameters_of(snapshot, "zoom_graph", ZoomGraphParameters)
+    name_vectors, name_rows = names_of(snapshot, keys)
+    names = QuestionNames(
+        NameIndex(keys, snapshot.name_filter),
+        _transposed(contents, len(keys)),
+        name_vectors,
+        name_rows,
+    )
+    return ZoomGraph(
+        passages,
+        sentences,
+        vectors,
+        blocks,
+        mentions,
+        mentioned_in,
+        names,
+        sentence_passage,
+        passage_document,
+        parameters,
+    )
+
+
+def _transposed(block: Block, width: int) -> Sparse:
+    order = np.argsort(block.indices, kind="stable")
+    indptr = np.concatenate([[0], np.bincount(block.indices, minlength=width).cumsum()]).astype(np.int64)
+    return Sparse(indptr, block.owners()[order].astype(np.int32))
+
+
+def _sparse(snapshot: Snapshot, arrays: Arrays, name: str) -> Sparse:
+    indptr, indices = _array(snapshot, arrays, f"{name}.indptr"), _array(snapshot, arrays, f"{name}.indices")
+    if not len(indptr) or indptr[-1] != len(indices):
+        raise CorruptBlob(f"{snapshot.path}: {MATRICES!r} holds a matrix {name!r} whose arrays do not fit each other")
+    return Sparse(indptr, indices)
+
+
+def _block(snapshot: Snapshot, arrays: Arrays, name: str, values: str) -> Block:
+    matrix = _sparse(snapshot, arrays, name)
+    weights = _array(snapshot, arrays, f"{name}.{values}")
+    if len(weights) != len(matrix.indices):
+        raise CorruptBlob(f"{snapshot.path}: {MATRICES!r} holds a matrix {name!r} whose arrays do not fit each other")
+    return Block(matrix.indptr, matrix.indices, weights)
+
+
+def _array(snapshot: Snapshot, arrays: Arrays, name: str) -> npt.NDArray[Any]:
+    try:
+        return arrays[name]
+    except KeyError:
+        raise CorruptBlob(f"{snapshot.path}: zoom_graph has no array {name!r}; it has {', '.join(arrays)}") from None
+
+
+class ZoomGraphReader(PassageRetriever):
+    """Passages of documents by a coarse walk, their sentences by a fine one.
+
+    The explanation of a hit is ``{"dense": bool, "sentences": [...], "entities": [...]}``: the kept sentences of the
+    passage, each ``text`` and ``score`` (none beyond the K documents that were zoomed into), and the entities that
+    link its document to the question, each ``entity_id``, ``surface`` and ``score``.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._graph = open_zoom_graph(snapshot)
+        self._setting = self._graph.parameters
+        contents = self._graph.blocks.contents
+        self._contents = Sparse(contents.indptr, contents.indices)
+        self._sentences = Rows(snapshot, "sentences", ["start", "end"])
+        self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
+
+    def _use(self, setting: Any) -> None:
+        """The graph is asked with other settings: see ``PassageRetriever``."""
+        super()._use(setting)
+        self._graph = self._graph.having(setting)
+
+    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+        """The passages of each question: see ``PassageRetriever``."""
+        for tile in self._graph.tiles(asked, k, explain=asked.explain):
+            for found in tile:
+                yield Found(found.passages, found.scores, answer=found)
+
+    def coverage(self, asked: Asked) -> npt.NDArray[np.float64]:
+        """By the entities that the questions name: see ``PassageRetriever``."""
+        graph = self._graph
+        return coverage(
+            asked.questions,
+            graph.names.links(asked, graph.parameters.nearest_name),
+            lambda rows: rarity(graph.spread[rows]),
+        )
+
+    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+        """Of several questions at once: see ``PassageRetriever``."""
+        answers = [
+            one.answer if its == range(len(one.rows)) else _some(one.answer, one.rows, its)
+            for one, its in zip(found, places, strict=True)
+        ]
+        passages = np.concatenate([found.passages for found in answers])
+        sentences = [kept for found in answers for kept in found.sentences]
+        entities = self._linked(answers, passages)
+        told = iter(
+            [
+                {"dense": dense, "sentences": said, "entities": named}
+                for dense, said, named in zip(
+                    [found.dense for found in answers for _ in found.passages],
+                    self._told(passages, sentences),
+                    entities,
+                    strict=True,
+                )
+            ]
+        )
+        return [list(islice(told, len(found.passages))) for found in answers]
+
+    def _told(self, passages: npt.NDArray[np.int64], kept: Sequence[Sequence[Sentence]]) -> list[list[dict[str, Any]]]:
+        """What is told of the sentences that are kept of each passage."""
+        rows = np.array([one.row for said in kept for one in said], dtype=np.int64)
+        bounds = zip(self._sentences.take(rows, "start"), self._sentences.take(rows, "end"), strict=True)
+        return [
+            [
+                {"text": text[start:end], "score": one.score}
+                for one, (start, end) in zip(said, bounds, strict=False)  # the next of all
+            ]
+            for text, said in zip(self.passages.texts(passages), kept, strict=True)
+        ]
+
+    def _linked(self, answers: Sequence[Zoomed], passages: npt.NDArray[np.int64]) -> list[list[dict[str, Any]]]:
+        """What is told of the entities that link each passage's document to the question."""
+        asking = np.arange(len(answers)).repeat([len(found.passages) for found in answers])
+        linked = [one for found in answers for one in found.entities]
+        whose = np.arange(len(answers)).repeat([len(found.entities) for found in answers])
+        pairs = paired(whose, np.array([row for row, _ in linked], dtype=np.int64))
+        order = pairs.argsort()
+        weights = np.array([weight for _, weight in linked])[order]
+        hits, entities, _ = self._contents.links(self._graph.passage_document[passages].astype(np.int64))
+        inside, column = matches(paired(asking[hits], entities), pairs[order])
+        hits, entities = hits[inside], entities[inside]
+        best = first_of_each(hits, weights[column], EXPLAINED)
+        rows = distinct(entities[best])
+        names = list(zip(self._entities.take(rows, "entity_id"), self._entities.take(rows, "surface"), strict=True))
+        told: list[list[dict[str, Any]]] = [[] for _ in passages]
+        for hit, at, weight in zip(
+            hits[best].tolist(), rows.searchsorted(entities[best]).tolist(), weights[column[best]].tolist(), strict=True
+        ):
+            identity, surface = names[at]
+            told[hit].append({"entity_id": identity, "surface": surface, "score": weight})
+        return told
+
+
+def _some(answer: Zoomed, rows: npt.NDArray[np.int64], places: Sequence[int]) -> Zoomed:
+    """An answer with the passages at some places alone."""
+    passages = rows[np.array(places, dtype=np.int64)]
+    return replace(answer, passages=passages, sentences=tuple(answer.sentences[i] for i in places))

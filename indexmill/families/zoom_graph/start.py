@@ -1,0 +1,171 @@
+"""Where zoom_graph's walks start: the links of questions to documents and entities (ZoomRAG, sections 3.1 and 3.3).
+
+The questions of a tile are linked together, as pairs of a question and a row (``columns``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from indexmill.families.zoom_graph.question import Named
+from indexmill.families.zoom_graph.walk import QuestionLinks, averages
+from indexmill.retrieve.base import Vectors
+from indexmill.retrieve.columns import Pairs, best_of_each, changes, distinct, matches, paired, parts, products, sums
+from indexmill.retrieve.dense import at_least_top
+from indexmill.retrieve.grid import UNIT, on_grid
+from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.residual_query import LEAST
+
+if TYPE_CHECKING:
+    from indexmill.families.zoom_graph.search import Scope, ZoomGraph
+
+__all__ = ["Similarities", "question_links", "runs", "similarities"]
+
+_NEAR_ROWS = 512
+"""Documents that are multiplied with one vector after the other while they are near to the processor."""
+
+_NEAR = 50
+"""Nearest documents through whose sentences a wide entity still leads on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Similarities:
+    """Products on the grid ``(n_questions, n_documents) float32``: of a tile's questions, and of their open questions.
+
+    Those of documents that take no part are below all others. strongest: ``(n_questions,)``, the largest of ``opened``.
+    """
+
+    products: Vectors
+    opened: Vectors
+    strongest: Vectors
+
+    def slice(self, some: slice) -> Similarities:
+        """Those of some questions."""
+        return Similarities(self.products[some], self.opened[some], self.strongest[some])
+
+
+def similarities(graph: ZoomGraph, scope: Scope, named: Named) -> Similarities:
+    """The products of the documents with the questions of a tile: exact, and found in whichever way is fast."""
+    questions = len(named.vectors)
+    both = on_grid(np.concatenate([named.vectors, named.open_questions(1.0)]))
+    if questions > 2:
+        found = np.asarray(both @ graph.vectors.T)
+    else:
+        found = np.empty((len(both), len(graph.vectors)), dtype=np.float32)
+        for first in range(0, len(graph.vectors), _NEAR_ROWS):
+            rows = graph.vectors[first : first + _NEAR_ROWS]
+            for question, of_one in zip(both, found, strict=True):
+                np.dot(rows, question, out=of_one[first : first + _NEAR_ROWS])
+    if scope.documents is not None:
+        found[:, ~scope.documents] = -np.inf
+    opened = found[questions:]
+    return Similarities(found[:questions], opened, opened.max(axis=1))
+
+
+def question_links(graph: ZoomGraph, scope: Scope, named: Named, similar: Similarities) -> QuestionLinks:
+    """H of eq. 6: of each question the documents beyond the threshold of its row, and entities."""
+    setting = graph.parameters
+    count, n = similar.products.shape
+    asking, nodes, weights = _documents(similar, scope, setting.threshold)
+    total, links = sums(asking, weights, count), np.bincount(asking, minlength=count)
+    weights = weights / averages(total, links, scope.count, setting.scale)[asking]
+    if setting.entities and setting.question_links and scope.count and len(named.pairs):
+        pairs, scores = _entities(graph, scope, named, similar)
+        linked, entities = parts(pairs)
+        total, links = sums(linked, scores, count), np.bincount(linked, minlength=count)
+        average = averages(total, links, int(np.count_nonzero(graph.spread)), setting.scale)
+        asking, nodes = np.concatenate([asking, linked]), np.concatenate([nodes, entities + n])
+        weights = np.concatenate([weights, setting.question_weight * scores / average[linked]])
+        order = asking.argsort(kind="stable")  # of a question the documents first
+        asking, nodes, weights = asking[order], nodes[order], weights[order]
+    return QuestionLinks(asking, nodes, weights)
+
+
+def _documents(similar: Similarities, scope: Scope, threshold: float) -> tuple[Rows, Rows, Scores]:
+    """The questions, documents and weights of the links beyond so many standard deviations above the question's mean.
+
+    One question after the other, so that what is held of it stays near the processor.
+    """
+    some = None if scope.documents is None else scope.documents.nonzero()[0]
+    weights, apart = np.empty(scope.count), np.empty(scope.count)
+    found = []
+    for row in similar.products if scope.count else ():
+        np.divide(row if some is None else row[some], UNIT, out=weights)
+        np.exp(weights, out=weights)
+        mean = np.add.reduce(weights) / len(weights)
+        np.subtract(weights, mean, out=apart)
+        apart *= apart
+        limit = mean + threshold * np.sqrt(np.add.reduce(apart) / len(weights))
+        (beyond,) = (weights > limit).nonzero()
+        found.append((beyond, weights[beyond]))
+    nothing = np.empty(0, dtype=np.int64)
+    rows = np.concatenate([nothing, *(beyond for beyond, _ in found)])
+    owners = np.arange(len(found)).repeat([len(beyond) for beyond, _ in found])
+    held = np.concatenate([np.empty(0), *(weights for _, weights in found)])
+    return owners, rows if some is None else some[rows], held
+
+
+def _entities(graph: ZoomGraph, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
+    """The entities that questions are linked to, ascending, and their weights: what is named, and one look ahead."""
+    pairs, scores = named.pairs, named.scores
+    if graph.parameters.look_ahead <= 1:
+        found, weights = _look_ahead(graph, scope, named, similar)
+        new = np.ones(len(found), dtype=np.bool_)
+        new[matches(found, pairs)[0]] = False
+        pairs, scores = np.concatenate([pairs, found[new]]), np.concatenate([scores, weights[new]])
+        order = pairs.argsort()
+        pairs, scores = pairs[order], scores[order]
+    present = graph.spread[parts(pairs)[1]] > 0
+    return pairs[present], scores[present]
+
+
+def _look_ahead(graph: ZoomGraph, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
+    """The entities of the sentences that touch what is named and resemble the open question most, and their weights."""
+    setting = graph.parameters
+    touched = distinct(_touched(graph, named, similar, min(_NEAR, scope.count)))
+    if scope.passages is not None:
+        touched = touched[scope.passages[graph.sentence_passage[parts(touched)[1]]]]
+    if not len(touched):
+        return touched, np.empty(0)
+    asking, sentences = parts(touched)
+    ahead = named.open_questions(setting.open_share)
+    similarity = np.maximum(products(graph.sentences, ahead, touched).astype(np.float64), 0.0)
+    (first,) = changes(asking).nonzero()
+    strongest = np.zeros(len(ahead))
+    strongest[asking[first]] = np.maximum.reduceat(similarity, first)
+    relative = similarity / np.maximum(strongest, LEAST)[asking]
+    (strong,) = (relative >= setting.look_ahead).nonzero()
+    owners, mentioned, _ = graph.mentions.links(sentences[strong])
+    owners = strong[owners]
+    found, weights, _ = best_of_each(paired(asking[owners], mentioned), relative[owners])
+    return found, weights**setting.look_ahead_power
+
+
+def _touched(graph: ZoomGraph, named: Named, similar: Similarities, near: int) -> Pairs:
+    """The sentences that mention what is named, of a wide entity only those of so many nearest documents."""
+    asking, entities = parts(named.pairs)
+    is_wide = graph.mentioned_in.degrees(entities) > graph.parameters.widest_entity
+    (narrow,), (wide,) = (~is_wide).nonzero(), is_wide.nonzero()
+    owners, sentences, _ = graph.mentioned_in.links(entities[narrow])
+    touched = paired(asking[narrow[owners]], sentences)
+    if not len(wide):
+        return touched
+    which = distinct(asking[wide])
+    close = [at_least_top(similar.products[i], near) for i in which.tolist()]
+    asked, documents = which.repeat([len(rows) for rows in close]), np.concatenate(close)
+    rows, lengths = runs(graph.sentence_starts, documents)
+    sentences = paired(asked.repeat(lengths), rows)
+    owners, mentioned, _ = graph.mentions.links(rows)
+    hit, _ = matches(paired(parts(sentences)[0][owners], mentioned), named.pairs[wide])
+    return np.concatenate([touched, sentences[owners[hit]]])
+
+
+def runs(starts: Rows, owners: Rows) -> tuple[Rows, Rows]:
+    """What stands one after the other under each owner, and how much: from its start to before the next one's."""
+    first = starts.take(owners)
+    lengths = starts.take(owners + 1) - first
+    rows: Rows = np.arange(int(lengths.sum())) + (first - lengths.cumsum() + lengths).repeat(lengths)
+    return rows, lengths

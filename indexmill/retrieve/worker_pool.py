@@ -1,0 +1,342 @@
+"""Helper processes: a batch's questions are shared out among processes that have the same snapshot open.
+
+Python runs the code of one thread at a time, so that one process answers a batch on one core, but for numpy's larger
+products. The process that asks hands out and gathers; it holds the encoder, which the helpers ask it for. Arrays are
+memory maps, which all share; what a method makes of them when it is first used is each process's own.
+
+They talk over a pair of sockets, which a process that is forked closes: the opening of the snapshot, then for each part
+of a batch a ``_Part``, and back ``("encode", texts)`` as often as needed, then ``("found", rows)`` or ``("error",
+error)``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.spawn import get_executable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from indexmill.errors import BadInput, StoreError
+from indexmill.hits import Hit
+from indexmill.retrieve.base import Asked, Retriever, Vectors
+
+if TYPE_CHECKING:
+    from indexmill.snapshot import Snapshot
+
+__all__ = ["Helpers", "serve"]
+
+FEWEST = 8
+"""Fewer questions are answered by the process that is asked: what helpers would save, telling them costs."""
+
+PART = 64
+"""Most questions that a helper is given at once."""
+
+PATIENCE = 5.0
+"""Seconds that helpers have to end once nothing more can come."""
+
+ANSWER_SECONDS = 300.0
+QUESTION_SECONDS = 5.0
+"""Seconds that a helper has for a part, and more for each of its questions; then it is killed, and others answer."""
+
+FIRST_ANSWER_SECONDS = 3600.0
+"""Seconds that a helper has until its first answer with a method: it opens the snapshot, and hashes what it reads."""
+
+_START = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from indexmill.retrieve.worker_pool import serve; serve()"
+)
+
+_ENVIRONMENT = {
+    # The cores are shared out already.
+    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1"),
+    # Memory that the C library keeps: what one part takes, which the kernel would have to clear for the next.
+    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(1 << 25)),
+}
+"""What a helper's environment has, unless it is set here."""
+
+
+class _Part(NamedTuple):
+    """Some questions of a batch, for a helper. encodes: whether it may have further texts encoded."""
+
+    method: str
+    parameters: dict[str, object]
+    asked: Asked
+    k: int
+    encodes: bool
+
+
+_Row = tuple[str, str, float, str, str, tuple[str, ...], int | None]
+"""What a hit is made of, but for the version and the explanation."""
+
+
+class Helpers:
+    """Processes that have the same snapshot open as this one, and answer batches for it.
+
+    One batch at a time, whichever thread asks. Where a helper ends, or does not answer in time, another takes over its
+    part, with a warning, and it is started anew for the next batch. In a process that was forked from this one there
+    are none.
+    """
+
+    def __init__(self, opening: Callable[[], Snapshot], count: int) -> None:
+        """Start so many. opening: what opens the snapshot; can be pickled. Raises BadInput for less than one."""
+        if not isinstance(count, int) or count < 1:
+            raise BadInput(f"processes is {count!r}; expected a whole number of at least 1")
+        self._opening = opening
+        self._lock = threading.RLock()  # so that a signal's handler may close what its thread is in
+        self._owner = os.getpid()
+        self._helpers = [_Helper(self._opening) for _ in range(count)]
+        self._finalizer = weakref.finalize(self, _end, self._helpers, self._owner)
+        _EVERY.add(self)
+
+    @property
+    def processes(self) -> list[int]:
+        """The ids of the helpers."""
+        return [helper.process.pid for helper in self._helpers]
+
+    def search(
+        self,
+        retriever: Retriever,
+        method: str,
+        parameters: Mapping[str, object],
+        asked: Asked,
+        k: int,
+        version: int | None,
+    ) -> list[list[Hit]]:
+        """What ``retriever.search(asked, k)`` gives, and raises. method, parameters: the retriever's."""
+        if len(asked.questions) < FEWEST or os.getpid() != self._owner:
+            return retriever.search(asked, k)
+        with self._lock:
+            if self._owner < 0:  # closed in the meantime
+                return retriever.search(asked, k)
+            for i, helper in enumerate(self._helpers):
+                if not helper.waits():
+                    helper.end()
+                    self._helpers[i] = _Helper(self._opening)
+            part = _Part(method, dict(parameters), replace(asked, encode=None, shared={}), k, asked.encode is not None)
+            return self._shared(retriever, part, asked, version)
+
+    def _shared(self, retriever: Retriever, whole: _Part, asked: Asked, version: int | None) -> list[list[Hit]]:
+        size = min(PART, -(-len(asked.questions) // len(self._helpers)))
+        left = deque(slice(first, first + size) for first in range(0, len(asked.questions), size))
+        idle = list(self._helpers)
+        busy: dict[Any, tuple[_Helper, slice]] = {}  # by connection
+        found: dict[int, list[list[Hit]]] = {}
+        error: Exception | None = None
+        try:
+            while left or busy:
+                while left and idle:
+                    part = left.popleft()
+                    helper = idle.pop()
+                    busy[helper.connection] = helper, part
+                    some = _some(whole.asked, part)
+                    helper.ask(whole._replace(asked=some), len(some.questions), whole.method)
+                if not busy:  # every helper has ended
+                    own = left.popleft()
+                    found[own.start] = retriever.search(_some(asked, own), whole.k)
+                    continue
+                for connection in wait(list(busy)):
+                    helper, part = busy[connection]
+                    kind, told = helper.hear()
+                    if kind == "encode":
+                        reply = _tried(partial(asked.encode or _unable, told))
+                        helper.ask(reply, len(asked.questions[part]), whole.method)
+                        continue
+                    del busy[connection]
+                    if kind == "ended":
+                        left.appendleft(part)
+                        warnings.warn(f"{told}; others answer for it", RuntimeWarning, stacklevel=4)
+                        continue
+                    helper.asked = False
+                    helper.answered.add(whole.method)
+                    idle.append(helper)
+                    if kind == "error":
+                        error = error or told
+                        left.clear()
+                    else:
+                        found[part.start] = [_hits(of_one, version) for of_one in told]
+        except BaseException:
+            for helper, _ in busy.values():  # nobody waits for what they do
+                helper.end()
+            raise
+        if error is not None:
+            raise error
+        return [hits for first in sorted(found) for hits in found[first]]
+
+    def close(self) -> None:
+        """End them, after the batch that they are at; later ones are answered without."""
+        if os.getpid() == self._owner:
+            with self._lock:
+                self._owner = -1
+                self._finalizer()
+
+
+_EVERY: weakref.WeakSet[Helpers] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """In a process that is forked: close the sockets of helpers, so that they end with the one that started them."""
+    for helpers in _EVERY:
+        for helper in helpers._helpers:
+            helper.connection.close()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _some(asked: Asked, part: slice) -> Asked:
+    """Some of the questions, by themselves."""
+    return replace(
+        asked, questions=asked.questions[part], vectors=asked.vectors[part], names=asked.names[part], shared={}
+    )
+
+
+def _hits(rows: list[tuple[_Row, dict[str, Any] | None]], version: int | None) -> list[Hit]:
+    return [Hit(*row, version=version, explanation=why) for row, why in rows]
+
+
+class _Helper:
+    """A process, and what it is told and says.
+
+    asked: whether it was asked something that it has not answered. answered: the methods with which it has.
+    """
+
+    def __init__(self, opening: Callable[[], Snapshot]) -> None:
+        executable = get_executable()
+        if not executable:
+            raise StoreError("Python does not say which program it is, so it starts no helpers: open with processes=1")
+        path = [str(Path(one).absolute()) for one in sys.path if isinstance(one, str)]
+        self.asked = False
+        self.answered: set[str] = set()
+        self._watch: threading.Timer | None = None
+        self._late = ""
+        self.connection, its = Pipe()
+        with its:
+            self.process = subprocess.Popen(  # noqa: S603
+                [executable, "-P", "-c", _START, json.dumps(path), str(its.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**_ENVIRONMENT, **os.environ},
+                pass_fds=[its.fileno()],
+                process_group=0,  # Ctrl-C is for the process that asks
+            )
+        self.tell(opening)
+
+    def waits(self) -> bool:
+        """Whether it is there, and has answered what it was asked: after an interrupt it may not have."""
+        return not (self.asked or self.connection.closed) and self.process.poll() is None
+
+    def ask(self, what: object, questions: int, method: str) -> None:
+        """Have it answer something about so many questions, or go on with it, before its time is over."""
+        self.asked = True
+        seconds = ANSWER_SECONDS + QUESTION_SECONDS * questions
+        if method not in self.answered:
+            seconds = max(seconds, FIRST_ANSWER_SECONDS)
+        self._watch = threading.Timer(seconds, self._kill, [seconds])
+        self._watch.daemon = True
+        self._watch.start()
+        self.tell(what)
+
+    def _kill(self, seconds: float) -> None:
+        """End the process from another thread, so that whoever sends it something or waits for it goes on."""
+        self._late = f"has not answered for {seconds:.0f} seconds and was killed"
+        self.process.kill()
+
+    def tell(self, what: object) -> None:
+        """Say something to it; where it has ended, it does not answer."""
+        with contextlib.suppress(OSError):
+            self.connection.send(what)
+
+    def hear(self) -> tuple[str, Any]:
+        """What it says next, or that it has ended."""
+        try:
+            said: tuple[str, Any] = self.connection.recv()
+            return said
+        except (EOFError, OSError):
+            ended = self.end()
+            return "ended", f"the helper process {self.process.pid} {self._late or f'has ended with {ended}'}"
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+
+    def end(self) -> int:
+        """End it, in the middle of something or not, and how it ended."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self.connection.close()
+        self.process.kill()
+        return self.process.wait()
+
+
+def _end(helpers: list[_Helper], owner: int) -> None:
+    """Let helpers end, which they do when nothing more can come."""
+    if os.getpid() != owner:
+        return
+    for helper in helpers:
+        helper.connection.close()
+    until = time.monotonic() + PATIENCE
+    for helper in helpers:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            helper.process.wait(max(0.0, until - time.monotonic()))
+        helper.end()
+
+
+def _unable(texts: list[str]) -> Vectors:
+    raise RuntimeError(f"a helper asks for vectors of {len(texts)} texts, which it was told it cannot have")
+
+
+def _tried(act: Callable[[], object]) -> tuple[str, Any]:
+    """What came of it: ``("found", result)`` or ``("error", error)``."""
+    try:
+        return "found", act()
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))  # noqa: S301
+        except Exception:
+            return "error", RuntimeError(f"{type(error).__name__}: {error}")
+        return "error", error
+
+
+def serve() -> None:
+    """What a helper does: answer what it is asked over the socket that its arguments name, until that is closed."""
+    with Connection(int(sys.argv[2])) as connection, contextlib.suppress(EOFError, OSError):
+        state, snapshot = _tried(connection.recv())
+        while state == "found":
+            part: _Part = connection.recv()
+            connection.send(_tried(partial(_rows, snapshot, part, connection)))
+        connection.recv()
+        connection.send((state, snapshot))  # and another one is started, which may find it
+
+
+def _rows(snapshot: Snapshot, part: _Part, connection: Connection) -> list[list[tuple[_Row, dict[str, Any] | None]]]:
+    """The hits of each question, as what they are made of, which takes a third of the time to send."""
+
+    def encode(texts: list[str]) -> Vectors:
+        connection.send(("encode", texts))
+        state, told = connection.recv()
+        if state == "error":
+            raise told
+        vectors: Vectors = told
+        return vectors
+
+    retriever = snapshot.retriever(part.method).having(part.parameters)
+    found = retriever.search(replace(part.asked, encode=encode if part.encodes else None), part.k)
+    return [
+        [
+            ((one.kind, one.id, one.score, one.text, one.title, one.document_ids, one.tokens), one.explanation)
+            for one in hits
+        ]
+        for hits in found
+    ]

@@ -1,0 +1,1 @@
+"""The snapshot format and where snapshots lie, read-only."""

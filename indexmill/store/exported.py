@@ -1,0 +1,105 @@
+"""An exported snapshot: a plain folder that any tool can read.
+
+    manifest.json
+    tables/<artifact>.parquet      tables
+    families/<artifact>            arrays and files of the index families
+    <artifact>                     other arrays and files, under their own names
+
+The names come from the manifest's artifacts, which are plain relative paths, and the bytes are those of the blobs. A
+link in the folder may lead elsewhere within it, not out of it. That is looked at when a file is first used. It is
+opened by its path again after that, so nothing here guards against someone who changes the folder meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from io import BufferedReader
+from pathlib import Path
+
+from indexmill.errors import CorruptBlob, SnapshotNotFound
+from indexmill.forks import Lock
+from indexmill.store.canonical import digest_of
+from indexmill.store.manifest import Artifact, Manifest
+from indexmill.store.regular_files import MANIFEST_BYTES, open_regular
+from indexmill.text.counted import byte_size
+
+__all__ = ["MANIFEST_FILE", "ExportedFolder", "exported_name", "is_exported"]
+
+MANIFEST_FILE = "manifest.json"
+
+
+def exported_name(artifact: Artifact, manifest: Manifest) -> str:
+    """Where an artifact of a manifest lies below the exported folder."""
+    if artifact.kind == "table":
+        return f"tables/{artifact.name}.parquet"
+    family = artifact.name.partition("/")[0] in manifest.families
+    return f"families/{artifact.name}" if family else artifact.name
+
+
+def is_exported(path: Path) -> bool:
+    """Whether a folder is an exported snapshot, not a store."""
+    return (path / MANIFEST_FILE).exists()
+
+
+class ExportedFolder:
+    """The reader's side of an exported folder; never writes."""
+
+    def __init__(self, path: Path, digest: str | None = None) -> None:
+        """Read the manifest.
+
+        Raises SnapshotNotFound where its SHA-256 is not the one given, CorruptBlob where it cannot be read.
+        """
+        self._path = path
+        where = path / MANIFEST_FILE
+        try:
+            with self._open(where, MANIFEST_BYTES) as file:
+                data = file.read(MANIFEST_BYTES)
+        except OSError as error:
+            raise CorruptBlob(f"{where}: cannot be read: {error.strerror or error}") from error
+        found = digest_of(data)
+        if digest not in (None, found):
+            raise SnapshotNotFound(f"{where}: has the SHA-256 {found}; expected {digest}")
+        self.digest = found
+        """The SHA-256 of the manifest."""
+        self.manifest = Manifest.from_bytes(data, str(where))
+        self._checked: set[str] = set()
+        self._lock = Lock()
+
+    def path_of(self, artifact: Artifact) -> Path:
+        """Where the artifact's file should lie, unchecked."""
+        return self._path / exported_name(artifact, self.manifest)
+
+    def open_local(self, artifact: Artifact) -> Path:
+        """The artifact's file, checked against size and digest on first use; raises CorruptBlob."""
+        path = self.path_of(artifact)
+        with self._lock:
+            if artifact.name not in self._checked:
+                self._check(path, artifact)
+                self._checked.add(artifact.name)
+        return path
+
+    def _check(self, path: Path, artifact: Artifact) -> None:
+        try:
+            with self._open(path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != artifact.bytes:
+                    raise CorruptBlob(
+                        f"{path}: has {byte_size(size)} ({size} bytes); the manifest says {artifact.bytes}: "
+                        "export the snapshot again"
+                    )
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise CorruptBlob(
+                f"{path}: cannot be read: {error.strerror or error}; export the snapshot again"
+            ) from error
+        if digest != artifact.digest:
+            raise CorruptBlob(
+                f"{path}: has the SHA-256 {digest}; the manifest says {artifact.digest}: export the snapshot again"
+            )
+
+    def _open(self, path: Path, most: int | None = None) -> BufferedReader:
+        """A regular file of the folder; raises CorruptBlob for any other, and for a link that leaves the folder."""
+        if not path.resolve().is_relative_to(self._path.resolve()):
+            raise CorruptBlob(f"{path}: is a link that leads out of the folder: export the snapshot again")
+        return open_regular(path, most)

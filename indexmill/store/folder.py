@@ -1,0 +1,382 @@
+"""Reading a store in a folder: refs, aliases, manifests, and blobs that are verified before anything parses them.
+
+Nothing here writes, locks or leaves a trace: a store on a read-only mount, or one that a build is extending at this
+moment, reads the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError, UnsupportedFormat
+from indexmill.forks import Lock
+from indexmill.store.canonical import digest_of
+from indexmill.store.layout import (
+    BRANCH,
+    FORMAT_VERSION,
+    STORE_FILE,
+    alias_name,
+    alias_prefix,
+    blob_path,
+    check_name,
+    hold_name,
+    hold_prefix,
+    number_of,
+    ref_name,
+    ref_prefix,
+    removal_name,
+    removal_prefix,
+    run_name,
+)
+from indexmill.store.manifest import Alias, Candidate, Hold, Manifest, Ref, Removal
+from indexmill.store.regular_files import BLOB_BYTES, MANIFEST_BYTES, RECORD_BYTES, open_regular, read_regular
+
+__all__ = [
+    "BLOB_ADVICE",
+    "FolderReader",
+    "blob_bytes",
+    "check_store",
+    "hash_file",
+    "read_name",
+    "verified_again",
+    "verified_blob",
+]
+
+_verified: dict[str, tuple[int, int, int, int]] = {}
+_verifying = Lock()
+
+
+def check_store(root: Path) -> None:
+    """Raise unless a folder is a store that this indexmill can read.
+
+    SnapshotNotFound: it is no store, or none yet. UnsupportedFormat: a newer indexmill wrote it. CorruptBlob:
+    `store.json` is damaged.
+    """
+    path = root / STORE_FILE
+    try:
+        data = read_regular(path, RECORD_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        if _is_empty(root):
+            raise SnapshotNotFound(
+                f"there is no index yet in {root}: run `indexmill build`, or name another folder with --store"
+            ) from None
+        raise SnapshotNotFound(
+            f"{root} is not an index store: it has no {STORE_FILE}; give the folder that a build wrote"
+        ) from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}; check its permissions") from error
+    try:
+        version = json.loads(data)["format_version"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        version = None
+    if type(version) is not int or version < 1:
+        raise CorruptBlob(
+            f'{path} is damaged: expected {{"format_version": {FORMAT_VERSION}}}, found {data[:80]!r}; '
+            "`indexmill repair --from COPY` restores it from a copy of the store"
+        )
+    if version > FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"{root} is a store of format {version}; this indexmill knows formats up to {FORMAT_VERSION}: "
+            "install a newer indexmill"
+        )
+
+
+def read_name(root: Path, name: str, most: int = BLOB_BYTES) -> bytes:
+    """The bytes of a named record; NotFound if there is none, StoreError if it cannot be read or has over ``most``."""
+    path = root / check_name(name)
+    try:
+        return read_regular(path, most)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"{root} holds no {name}") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def hash_file(path: Path) -> tuple[str, int]:
+    """The SHA-256 and the length of a regular file; CorruptBlob for any other."""
+    with open_regular(path) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return digest, file.tell()
+
+
+def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bool = False) -> Path:
+    """The path of a blob whose bytes have been checked against its digest (once per process, or `again`).
+
+    Raises CorruptBlob if it is missing, has another size than the given one, or other bytes.
+    """
+    path = root / blob_path(digest)
+    try:
+        status = path.stat()
+        if size is not None and status.st_size != size:
+            raise CorruptBlob(f"{path} is damaged: it has {status.st_size} bytes, expected {size}; {BLOB_ADVICE}")
+        identity = _identity(status)
+        key = str(path)
+        if not again and _verified.get(key) == identity:
+            return path
+        found, _ = hash_file(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise CorruptBlob(f"{path} is missing; {BLOB_ADVICE}") from None
+    except OSError as error:
+        raise CorruptBlob(f"{path} cannot be read: {error.strerror}; {BLOB_ADVICE}") from error
+    with _verifying:
+        if found == digest:
+            _verified[key] = identity
+        else:
+            _verified.pop(key, None)
+    if found != digest:
+        raise CorruptBlob(f"{path} is damaged: its SHA-256 is {found}; {BLOB_ADVICE}")
+    return path
+
+
+def blob_bytes(root: Path, digest: str, most: int = BLOB_BYTES) -> bytes:
+    """The bytes of a small blob, checked against its digest.
+
+    Raises CorruptBlob if they are missing or damaged, or more than ``most``.
+    """
+    path = root / blob_path(digest)
+    try:
+        data = read_regular(path, most)
+    except (FileNotFoundError, NotADirectoryError):
+        raise CorruptBlob(f"{path} is missing; {BLOB_ADVICE}") from None
+    except OSError as error:
+        raise CorruptBlob(f"{path} cannot be read: {error.strerror}; {BLOB_ADVICE}") from error
+    found = digest_of(data)
+    if found != digest:
+        raise CorruptBlob(f"{path} is damaged: its SHA-256 is {found}; {BLOB_ADVICE}")
+    return data
+
+
+def verified_again(root: Path, digest: str) -> None:
+    """Keep counting a blob as verified after its time was set by the one who has just verified it."""
+    path = root / blob_path(digest)
+    with _verifying:
+        _verified[str(path)] = _identity(path.stat())
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+BLOB_ADVICE = (
+    "run `indexmill repair` to restore it from a copy of the store, or from an export of its version (--from), or to "
+    "delete it and build again: a build makes anew what the newest version needs, to the same bytes; what only older "
+    "versions need comes back by a copy alone"
+)
+"""What to do about a blob that is damaged or missing."""
+
+
+def _is_empty(root: Path) -> bool:
+    """Whether nothing is at a path, or a folder without anything in it."""
+    try:
+        return next(root.iterdir(), None) is None
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+class FolderReader:
+    """A store in a folder, read-only. Safe to use from many threads.
+
+    Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob as `check_store` does.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.root = Path(path).absolute()
+        check_store(self.root)
+
+    def __repr__(self) -> str:
+        return f"FolderReader({str(self.root)!r})"
+
+    def _numbers(self, prefix: str) -> Iterator[int]:
+        try:
+            names = [entry.name for entry in (self.root / prefix).iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise StoreError(f"{self.root / prefix} cannot be listed: {error.strerror}") from error
+        for name in sorted(names):
+            number = number_of(name)
+            if number is not None:
+                yield number
+
+    def versions(self, branch: str = BRANCH) -> list[int]:
+        """The versions that were published, oldest first."""
+        return list(self._numbers(ref_prefix(branch)))
+
+    def ref(self, version: int, branch: str = BRANCH) -> Ref:
+        """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
+        name = ref_name(branch, version) if version >= 1 else ""
+        try:
+            data = read_name(self.root, name, RECORD_BYTES) if name else b""
+        except NotFound:
+            name = ""
+        if not name:
+            known = self.versions(branch)
+            which = str(version)
+            if known and 1 <= version < known[-1]:
+                which += f" (its record {ref_name(branch, version)} is missing: a copy of the store may have it)"
+            raise SnapshotNotFound(f"{self.root} has no version {which}: it has {self._there(branch)}")
+        found = Ref.from_bytes(data, str(self.root / name))
+        if found.version != version:
+            raise CorruptBlob(f"{self.root / name} says that it is version {found.version}, expected {version}")
+        return found
+
+    def _there(self, branch: str = BRANCH) -> str:
+        """The versions that can be opened, as a message lists them: "versions 1, 3 to 5"."""
+        removed = set(self._numbers(removal_prefix()))
+        runs: list[list[int]] = []
+        for version in self.versions(branch):
+            if version in removed or not self._opens(version, branch):
+                continue
+            if runs and runs[-1][1] == version - 1:
+                runs[-1][1] = version
+            else:
+                runs.append([version, version])
+        if not runs:
+            return (
+                "no version that can be opened" if self.versions(branch) else "no snapshot yet: run `indexmill build`"
+            )
+        shown = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs)
+        return f"version{'s' if runs[0][0] != runs[-1][1] else ''} {shown}"
+
+    def _opens(self, version: int, branch: str) -> bool:
+        """Whether a version's record can be read, and its manifest is there."""
+        try:
+            return (self.root / blob_path(self.ref(version, branch).manifest)).is_file()
+        except StoreError:
+            return False
+
+    def newest(self, branch: str = BRANCH) -> Ref:
+        """The newest ref that stands; SnapshotNotFound if nothing was published yet."""
+        return self.ref(self.newest_version(branch), branch)
+
+    def newest_version(self, branch: str = BRANCH) -> int:
+        """The number of the newest version that was not withdrawn as it was published.
+
+        Where none is there any more, the last of all: opening it says why. SnapshotNotFound if nothing was published.
+        """
+        versions = self.versions(branch)
+        if not versions:
+            raise SnapshotNotFound(f"there is no index yet in {self.root} (no snapshot yet): run `indexmill build`")
+        removed = set(self._numbers(removal_prefix()))
+        there = [version for version in versions if version not in removed]
+        return (there or versions)[-1]
+
+    def history(self, branch: str = BRANCH) -> list[Ref]:
+        """Every ref, oldest first."""
+        return [self.ref(version, branch) for version in self.versions(branch)]
+
+    def removals(self) -> dict[int, Removal]:
+        """The versions that are no longer there, with the records that say so."""
+        names = {number: removal_name(number) for number in self._numbers(removal_prefix())}
+        return {
+            number: Removal.from_bytes(read_name(self.root, name, RECORD_BYTES), str(self.root / name))
+            for number, name in names.items()
+        }
+
+    def check_there(self, version: int) -> None:
+        """Raise SnapshotNotFound, saying why, if a version was collected or withdrawn."""
+        name = removal_name(version)
+        try:
+            data = read_name(self.root, name, RECORD_BYTES)
+        except NotFound:
+            return
+        removal = Removal.from_bytes(data, str(self.root / name))
+        raise SnapshotNotFound(
+            f"{self.root}: {removal}; it has {self._there()} (`indexmill snapshots` lists all that were published)"
+        )
+
+    def aliases(self) -> dict[str, int]:
+        """Where each alias points now, ordered by name."""
+        try:
+            entries = list((self.root / alias_prefix()).iterdir())
+            names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as error:
+            raise StoreError(f"{self.root / alias_prefix()} cannot be listed: {error.strerror}") from error
+        pointed = {}
+        for alias in names:
+            version = self._pointed(alias)
+            if version is not None:
+                pointed[alias] = version
+        return pointed
+
+    def _pointed(self, alias: str) -> int | None:
+        """The version that an alias points to; None where there is no such alias."""
+        try:
+            numbers = list(self._numbers(alias_prefix(alias)))
+        except ValueError:  # no name at all
+            return None
+        if not numbers:
+            return None
+        name = alias_name(alias, numbers[-1])
+        return Alias.from_bytes(read_name(self.root, name, RECORD_BYTES), str(self.root / name)).version
+
+    def hold(self) -> Hold | None:
+        """The hold in force, under which builds are refused; None where there is none."""
+        numbers = list(self._numbers(hold_prefix()))
+        if not numbers:
+            return None
+        name = hold_name(numbers[-1])
+        newest = Hold.from_bytes(read_name(self.root, name, RECORD_BYTES), str(self.root / name))
+        return newest if newest.held else None
+
+    def resolve(self, version: int | None = None, alias: str | None = None) -> Ref:
+        """The ref of a version, or the one an alias points to, or the newest.
+
+        Raises SnapshotNotFound if there is no such version or alias, or no longer, ValueError if both are given.
+        """
+        ref = self._resolve(version, alias)
+        self.check_there(ref.version)
+        return ref
+
+    def _resolve(self, version: int | None, alias: str | None) -> Ref:
+        if version is not None and alias is not None:
+            raise ValueError("give a version or an alias, not both")
+        if version is not None:
+            return self.ref(version)
+        if alias is None:
+            return self.newest()
+        pointed = self._pointed(alias) if alias else None
+        if pointed is None:
+            raise SnapshotNotFound(
+                f"{self.root} has no alias {alias!r}: it has {', '.join(self.aliases()) or 'none'}; "
+                "`indexmill promote` makes one"
+            )
+        return self.ref(pointed)
+
+    def candidate(self, run: str) -> str:
+        """The digest of the manifest that a gate kept a run from publishing.
+
+        Raises SnapshotNotFound if there is no such run, if it has not ended, or if it kept nothing.
+        """
+        try:
+            name = run_name(run, "end")
+            ended = Candidate.from_bytes(read_name(self.root, name, MANIFEST_BYTES), str(self.root / name))
+        except (NotFound, ValueError):
+            raise SnapshotNotFound(
+                f"{self.root} knows no run {run} that has ended; `indexmill runs` lists them"
+            ) from None
+        if ended.state != "refused" or ended.manifest is None:
+            raise SnapshotNotFound(
+                f"run {run} of {self.root} holds no candidate: it ended as {ended.state!r}, and a candidate is what a "
+                "gate refused after it was built"
+            )
+        return ended.manifest
+
+    def blob_path_verified(self, digest: str, size: int | None = None) -> Path:
+        """The path of a blob, checked against its digest on first use in this process; CorruptBlob otherwise."""
+        return verified_blob(self.root, digest, size)
+
+    def manifest(self, digest: str) -> Manifest:
+        """The manifest of this digest.
+
+        Raises CorruptBlob if it is missing or damaged, UnsupportedFormat if it needs a newer reader.
+        """
+        return Manifest.from_bytes(blob_bytes(self.root, digest, MANIFEST_BYTES), f"{self.root / blob_path(digest)}")

@@ -1,0 +1,299 @@
+"""Packs: several named arrays in one file that a reader maps into memory.
+
+    offset 0        8 bytes    magic, b"IMPACK1\\n"
+    offset 8        8 bytes    length of the header, unsigned, little-endian
+    offset 16       header     canonical JSON: {"arrays": [{"dtype", "name", "offset", "shape"}, ...]}
+    data            arrays     raw, C order, little-endian
+
+The data begins at the first multiple of 64 after the header; `offset` counts from there. Arrays are ordered by name and
+each begins at the next multiple of 64; the gaps are zeros and the file ends with the last array's last byte. So names,
+types and shapes determine every byte but the values, and a header that says anything else is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self, overload
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from pydantic import JsonValue
+
+from indexmill.errors import CorruptBlob
+from indexmill.store.canonical import canonical_json
+from indexmill.store.layout import check_name
+from indexmill.store.regular_files import open_regular
+
+__all__ = ["DTYPES", "Pack", "PackWriter", "open_pack", "pack_size", "write_pack"]
+
+MAGIC = b"IMPACK1\n"
+ALIGNMENT = 64
+DTYPES = frozenset(["|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"])
+"""What an array may hold: booleans, integers and floats, never objects."""
+
+_PREFIX = struct.Struct("<8sQ")
+_LONGEST_HEADER = 1 << 24
+_MOST_DIMENSIONS = 32
+_MOST_VALUES = 1 << 56
+
+
+@dataclass(frozen=True)
+class _Entry:
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int  # from the start of the data
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def _aligned(position: int) -> int:
+    return -(-position // ALIGNMENT) * ALIGNMENT
+
+
+def _little(dtype: DTypeLike) -> np.dtype[Any]:
+    kind = np.dtype(dtype).newbyteorder("<")
+    if kind.str not in DTYPES:
+        raise TypeError(f"a pack cannot hold {np.dtype(dtype)}: it takes {', '.join(sorted(DTYPES))}")
+    return kind
+
+
+def _check_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape, if numpy can have it: also an empty array multiplies its other lengths."""
+    if len(shape) > _MOST_DIMENSIONS or any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"an array cannot have the shape {shape!r}")
+    if math.prod(length for length in shape if length) > _MOST_VALUES:
+        raise ValueError(f"an array of shape {shape!r} is too large")
+    return tuple(shape)
+
+
+def _lay_out(declared: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> tuple[list[_Entry], int]:
+    """The entries in the order of the file, and the length of the data."""
+    entries, end = [], 0
+    for name in sorted(declared):
+        dtype, shape = declared[name]
+        entry = _Entry(name, dtype, shape, _aligned(end))
+        entries.append(entry)
+        end = entry.offset + entry.nbytes
+    return entries, end
+
+
+def _header(entries: list[_Entry]) -> bytes:
+    listed = [
+        {"name": entry.name, "dtype": entry.dtype.str, "shape": list(entry.shape), "offset": entry.offset}
+        for entry in entries
+    ]
+    return canonical_json({"arrays": listed})
+
+
+def pack_size(declared: Mapping[str, tuple[DTypeLike, tuple[int, ...]]]) -> int:
+    """The bytes of a pack with arrays of these types and shapes."""
+    entries, length = _lay_out(
+        {name: (_little(dtype), _check_shape(shape)) for name, (dtype, shape) in declared.items()}
+    )
+    return _aligned(_PREFIX.size + len(_header(entries))) + length
+
+
+class PackWriter:
+    """Writes a pack whose arrays arrive in pieces: declare every name, dtype and shape first, then append.
+
+    Pieces of one array follow each other along its first axis; the arrays may take turns. Leaving the `with` block
+    without an error finishes the file (ValueError if an array is short); with an error, the file is removed.
+    """
+
+    def __init__(self, path: Path, declared: Mapping[str, tuple[DTypeLike, tuple[int, ...]]]) -> None:
+        self._path: Path | None = path
+        file = path.open("xb")
+        try:
+            self._prepare(file, declared)
+        except BaseException:
+            file.close()
+            path.unlink(missing_ok=True)
+            raise
+
+    def _prepare(self, file: BinaryIO, declared: Mapping[str, tuple[DTypeLike, tuple[int, ...]]]) -> None:
+        checked = {}
+        for name, (dtype, shape) in declared.items():
+            check_name(name)
+            checked[name] = (_little(dtype), _check_shape(shape))
+        entries, length = _lay_out(checked)
+        header = _header(entries)
+        if len(header) > _LONGEST_HEADER:
+            raise ValueError(f"{len(entries)} arrays do not fit in the header of one pack")
+        self._file = file
+        self._entries = {entry.name: entry for entry in entries}
+        self._start = _aligned(_PREFIX.size + len(header))
+        self._written = dict.fromkeys(self._entries, 0)
+        self.size = self._start + length
+        """The bytes of the finished file."""
+        file.write(_PREFIX.pack(MAGIC, len(header)) + header)
+        file.write(b"\0" * (self._start - file.tell()))
+        file.truncate(self.size)  # gaps read as zeros
+
+    @classmethod
+    def _in_memory(cls, declared: Mapping[str, tuple[DTypeLike, tuple[int, ...]]]) -> tuple[Self, BytesIO]:
+        writer, buffer = cls.__new__(cls), BytesIO()
+        writer._path = None
+        writer._prepare(buffer, declared)
+        buffer.seek(0, os.SEEK_END)
+        buffer.write(b"\0" * (writer.size - buffer.tell()))  # truncate() does not lengthen a BytesIO
+        return writer, buffer
+
+    def append(self, name: str, piece: NDArray[Any]) -> None:
+        """Add the next rows of an array.
+
+        Raises KeyError for an undeclared name, ValueError for another dtype or shape or too many rows.
+        """
+        entry = self._entries[name]
+        values = np.asarray(piece)
+        if _little(values.dtype) != entry.dtype or values.shape[1:] != entry.shape[1:]:
+            raise ValueError(
+                f"array {name!r} was declared {entry.dtype} {entry.shape}; the piece is {values.dtype} {values.shape}"
+            )
+        done = self._written[name]
+        if done + values.nbytes > entry.nbytes:
+            raise ValueError(f"array {name!r} was declared {entry.shape}; this piece is more than is left of it")
+        if values.nbytes:
+            flat = np.asarray(values, dtype=entry.dtype, order="C")
+            self._file.seek(self._start + entry.offset + done)
+            self._file.write(flat.reshape(-1).view(np.uint8).data)
+        self._written[name] = done + values.nbytes
+
+    def close(self) -> None:
+        """Finish the file; ValueError if an array has fewer rows than declared."""
+        short = [name for name, entry in self._entries.items() if self._written[name] != entry.nbytes]
+        if short:
+            self._abandon()
+            raise ValueError(f"the arrays {short} are shorter than declared")
+        if self._path is not None:
+            self._file.close()
+
+    def _abandon(self) -> None:
+        if self._path is not None:
+            self._file.close()
+            self._path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._abandon()
+
+
+@overload
+def write_pack(path: None, arrays: Mapping[str, NDArray[Any]]) -> bytes: ...
+@overload
+def write_pack(path: Path, arrays: Mapping[str, NDArray[Any]]) -> int: ...
+def write_pack(path: Path | None, arrays: Mapping[str, NDArray[Any]]) -> bytes | int:
+    """Write arrays as a pack: into a new file (returns its size), or, without a path, as bytes.
+
+    Raises TypeError for a dtype outside `DTYPES`, FileExistsError if the file is there.
+    """
+    declared = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+    if path is not None:
+        with PackWriter(path, declared) as writer:
+            for name in sorted(arrays):
+                writer.append(name, arrays[name])
+        return writer.size
+    writer, buffer = PackWriter._in_memory(declared)
+    for name in sorted(arrays):
+        writer.append(name, arrays[name])
+    writer.close()
+    return buffer.getvalue()
+
+
+class Pack(Mapping[str, NDArray[Any]]):
+    """The arrays of a file, read-only and mapped: a page is read when it is touched.
+
+    The map lives as long as any array taken from it.
+    """
+
+    def __init__(self, path: Path, buffer: mmap.mmap, start: int, entries: list[_Entry]) -> None:
+        self._buffer, self._start = buffer, start
+        self._entries = {entry.name: entry for entry in entries}
+        self._path = path
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        entry = self._entries[name]
+        count = math.prod(entry.shape)
+        if not count:
+            empty = np.empty(entry.shape, entry.dtype)
+            empty.setflags(write=False)
+            return empty
+        flat = np.frombuffer(self._buffer, entry.dtype, count, self._start + entry.offset)
+        return flat.reshape(entry.shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"Pack({str(self._path)!r}, {len(self)} arrays)"
+
+    @property
+    def schema(self) -> dict[str, JsonValue]:
+        """Name to {dtype, shape}: what a manifest states of a pack."""
+        return {entry.name: {"dtype": entry.dtype.str, "shape": list(entry.shape)} for entry in self._entries.values()}
+
+
+def open_pack(path: Path) -> Pack:
+    """Map a pack into memory.
+
+    Raises CorruptBlob if the file is not a pack to the last byte of its layout; nothing in it is ever executed.
+    """
+    try:
+        with open_regular(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            prefix = file.read(_PREFIX.size)
+            if len(prefix) < _PREFIX.size:
+                raise CorruptBlob(f"{path} is not a pack: {size} bytes are less than its first {_PREFIX.size}")
+            magic, length = _PREFIX.unpack(prefix)
+            if magic != MAGIC:
+                raise CorruptBlob(f"{path} is not a pack: it begins with {magic!r}, expected {MAGIC!r}")
+            if length > min(_LONGEST_HEADER, size - _PREFIX.size):
+                raise CorruptBlob(f"{path} says its header has {length} bytes; the file has {size}")
+            header = file.read(length)
+            entries, data = _parse(header, path)
+            start = _aligned(_PREFIX.size + length)
+            if size != start + data:
+                raise CorruptBlob(f"{path} has {size} bytes; its header describes {start + data}")
+            return Pack(path, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), start, entries)
+    except OSError as error:
+        raise CorruptBlob(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _parse(header: bytes, path: Path) -> tuple[list[_Entry], int]:
+    """The entries that a header describes, if it is the header this module would write for them."""
+    try:
+        listed = json.loads(header)["arrays"]
+        declared = {}
+        for item in listed:
+            name, dtype, shape = item["name"], item["dtype"], item["shape"]
+            if not isinstance(name, str) or dtype not in DTYPES:
+                raise CorruptBlob(f"{path} has an array {name!r} of type {dtype!r}, which a pack cannot hold")
+            declared[check_name(name)] = (np.dtype(dtype), _check_shape(shape))
+        entries, length = _lay_out(declared)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CorruptBlob(f"{path} has no readable header: {error!r}") from error
+    if _header(entries) != header:
+        raise CorruptBlob(f"{path} has a header with other names, offsets or order than its layout requires")
+    return entries, length

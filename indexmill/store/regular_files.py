@@ -1,0 +1,84 @@
+"""Opening and reading files that others wrote: regular files alone, of a bounded length.
+
+A path may turn out to be a pipe, which would block, a device, which never ends, or a file that is far longer than what
+it should hold. So the kind and the length of what was opened are looked at before any byte of it is read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from indexmill.errors import CorruptBlob
+from indexmill.text.counted import byte_size
+
+__all__ = ["BLOB_BYTES", "MANIFEST_BYTES", "RECORD_BYTES", "NotRegular", "open_checked", "open_regular", "read_regular"]
+
+RECORD_BYTES = 1 << 20
+"""Most bytes of a small record, such as a ref."""
+
+MANIFEST_BYTES = 64 << 20
+"""Most bytes of a manifest, which then lists some 100,000 artifacts, and of the record of a run."""
+
+BLOB_BYTES = 1 << 30
+"""Most bytes of any other blob or record that is read as a whole, such as a lineage."""
+
+
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""No wait for a pipe's writer, and bytes as they are; not every system has each of the flags."""
+
+_KINDS = ((stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"), (stat.S_ISDIR, "folder"))
+
+
+class NotRegular(Exception):
+    """What was to be read is no regular file. kind: what it is: a pipe, socket, folder or device."""
+
+    def __init__(self, mode: int) -> None:
+        self.kind = next((name for is_one, name in _KINDS if is_one(mode)), "device")
+        super().__init__(f"it is a {self.kind}")
+
+
+def open_checked(path: str | Path, flags: int = 0) -> BufferedReader:
+    """Open a regular file for reading; what is opened is what was checked. flags: further ones of ``os.open``.
+
+    Raises OSError as ``open`` does, NotRegular for anything else, which is not opened: to open a device may change it.
+    """
+    if not stat.S_ISREG(mode := os.stat(path).st_mode):  # noqa: PTH116 - a str, too
+        raise NotRegular(mode)
+    descriptor = os.open(path, _READ | flags)
+    try:
+        if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):  # it has become one since
+            raise NotRegular(mode)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def open_regular(path: Path, most: int | None = None) -> BufferedReader:
+    """Open a regular file of a store or an exported snapshot for reading; what is opened is what was checked.
+
+    Raises OSError as ``open`` does, CorruptBlob where it is no regular file or has more than ``most`` bytes.
+    """
+    try:
+        file = open_checked(path)
+    except NotRegular as error:
+        raise CorruptBlob(f"{path} cannot be read: it is no regular file: restore it from a copy") from error
+    size = os.fstat(file.fileno()).st_size
+    if most is not None and size > most:
+        file.close()
+        raise CorruptBlob(
+            f"{path} has {byte_size(size)}, more than the {byte_size(most)} that it may have: restore it from a copy"
+        )
+    return file
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """The bytes of a regular file of at most ``most``. Raises as ``open_regular`` does."""
+    with open_regular(path, most) as file:
+        data = file.read(most + 1)
+    if len(data) > most:  # it has grown since
+        raise CorruptBlob(f"{path} has more than the {byte_size(most)} that it may have: restore it from a copy")
+    return data

@@ -1,0 +1,154 @@
+"""Reading the tables of a snapshot: what a file declares is checked before it is decoded, and how much comes of it.
+
+A few bytes of Parquet can stand for many rows, and one value of a dictionary for any number of cells. So texts are read
+as dictionaries, whose decoded size can be told without decoding them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from indexmill.errors import CorruptBlob
+from indexmill.store.manifest import Artifact, describe_table
+from indexmill.text.counted import byte_size
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+__all__ = ["COLUMN_TYPES", "NULLABLE", "ROWS_PER_GROUP", "read_table", "row_groups"]
+
+ROWS_PER_GROUP = 65_536
+"""The rows of a row group at most: see ``docs/format.md``."""
+
+COLUMN_TYPES: Mapping[str, str] = {
+    **dict.fromkeys(("start", "end", "ordinal", "tokens", "sentence", "layer", "level", "members"), "integer"),
+    **dict.fromkeys(("mentions", "passages", "documents", "pieces", "relations"), "integer"),
+    **dict.fromkeys(("rating", "cosine", "likeness", "weight"), "float"),
+    "stand_in": "bool",
+    "findings": "list",
+}
+"""What the columns of a snapshot's tables hold, by name; all others hold texts."""
+
+NULLABLE = frozenset({"source"})
+"""Columns that may hold nulls."""
+
+_DECODED_BYTES = 256 << 20
+_DECODED_RATIO = 100
+"""The size of a decoded table: at most the first, and the second times the length of its file."""
+
+
+def read_table(path: Path, artifact: Artifact, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read the Parquet file of an artifact, all columns or some.
+
+    Raises CorruptBlob where it is no such file, where it is not the table that the manifest describes, lacks a column,
+    or would take far more memory than the tables of a snapshot do.
+    """
+    with _opened(path, artifact, columns) as (file, decoded):
+        return decoded(file.read)
+
+
+def row_groups(path: Path, artifact: Artifact, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The same a row group at a time. Raises as ``read_table`` does."""
+    with _opened(path, artifact, columns) as (file, decoded):
+        for number in range(file.num_row_groups):
+            yield decoded(partial(file.read_row_group, number))
+
+
+@contextmanager
+def _opened(
+    path: Path, artifact: Artifact, columns: Sequence[str] | None
+) -> Iterator[tuple[pq.ParquetFile, Callable[[Callable[..., pa.Table]], pa.Table]]]:
+    """A checked file that reads texts as dictionaries, and what decodes what a method of it reads."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    where = f"{path}: the table {artifact.name!r}"
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            held = file.schema_arrow
+            missing = [column for column in columns or () if column not in held.names]
+            if missing:
+                raise CorruptBlob(f"{where} lacks the columns {missing}")
+            wanted = pa.schema([field for field in held if columns is None or field.name in columns])
+            _check_declared(file, artifact, wanted, where)
+        texts = [field.name for field in wanted if pa.types.is_string(field.type)]
+        with pq.ParquetFile(path, memory_map=True, read_dictionary=texts) as file:
+            yield file, lambda read: _decoded(read(columns=wanted.names), wanted, artifact, where)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for the name of a column
+        raise CorruptBlob(f"{where} cannot be read as Parquet: {error}") from error
+
+
+def _decoded(table: pa.Table, wanted: pa.Schema, artifact: Artifact, where: str) -> pa.Table:
+    """A table with texts in the place of dictionaries; raises CorruptBlob where they are too long, or missing."""
+    _check_size(_decoded_bytes(table), artifact, where)
+    for field in wanted:
+        if field.name not in NULLABLE and table.column(field.name).null_count:
+            raise CorruptBlob(f"{where} has nulls in the column {field.name!r}")
+    decoded = table.cast(wanted)
+    decoded.validate(full=True)  # texts that are not UTF-8
+    return decoded
+
+
+def _check_declared(file: pq.ParquetFile, artifact: Artifact, wanted: pa.Schema, where: str) -> None:
+    """Raise CorruptBlob unless a file declares the table of the manifest, of columns as snapshots have them."""
+    metadata = file.metadata
+    if artifact.rows is not None and metadata.num_rows != artifact.rows:
+        raise CorruptBlob(f"{where} has {metadata.num_rows:,} rows; the manifest says {artifact.rows:,}")
+    if artifact.schema_ is not None and describe_table(file.schema_arrow) != artifact.schema_:
+        raise CorruptBlob(f"{where} does not have the columns that the manifest declares")
+    if len(set(wanted.names)) < len(wanted):
+        raise CorruptBlob(f"{where} has two columns of one name")
+    for field in wanted:
+        if not _is(COLUMN_TYPES.get(field.name, "text"), field.type):
+            expected = COLUMN_TYPES.get(field.name, "text")
+            raise CorruptBlob(f"{where} has {field.type} in the column {field.name!r}; expected {expected}")
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    longest = max((group.num_rows for group in groups), default=0)
+    if longest > ROWS_PER_GROUP or sum(group.num_rows for group in groups) != metadata.num_rows:
+        raise CorruptBlob(f"{where} has a row group of {longest:,} rows; expected {ROWS_PER_GROUP:,} at most")
+    names, stored = set(wanted.names), 0
+    for group in groups:
+        chunks = (group.column(number) for number in range(group.num_columns))
+        stored += sum(one.total_uncompressed_size for one in chunks if one.path_in_schema.partition(".")[0] in names)
+    _check_size(max(stored, 4 * metadata.num_rows * len(wanted)), artifact, where)
+
+
+def _is(expected: str, kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    check = {
+        "integer": pa.types.is_integer,
+        "float": pa.types.is_floating,
+        "bool": pa.types.is_boolean,
+        "list": pa.types.is_list,
+        "text": pa.types.is_string,
+    }
+    return bool(check[expected](kind))
+
+
+def _decoded_bytes(table: pa.Table) -> int:
+    """The bytes of a table once its dictionaries are decoded."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    total: int = table.nbytes
+    for column in table.itercolumns():
+        if pa.types.is_dictionary(column.type):
+            for chunk in column.chunks:
+                lengths = pc.take(pc.binary_length(chunk.dictionary).cast(pa.int64()), chunk.indices)
+                total += pc.sum(lengths).as_py() or 0
+    return total
+
+
+def _check_size(size: int, artifact: Artifact, where: str) -> None:
+    most = _DECODED_BYTES + _DECODED_RATIO * artifact.bytes
+    if not 0 <= size <= most:
+        raise CorruptBlob(
+            f"{where} would take {byte_size(size)} of memory; the {byte_size(artifact.bytes)} of its file may take "
+            f"{byte_size(most)} at most: open a snapshot that a build published"
+        )

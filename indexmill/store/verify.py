@@ -1,0 +1,143 @@
+"""Checking a published version to the last byte: its ref, its manifest, every blob, and what each blob holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from indexmill.errors import IndexmillError, StoreError
+from indexmill.store.canonical import canonical_json
+from indexmill.store.folder import FolderReader, blob_bytes, verified_blob
+from indexmill.store.manifest import Artifact, Manifest, Ref, describe_table
+from indexmill.store.packs import open_pack
+from indexmill.store.regular_files import MANIFEST_BYTES
+
+__all__ = ["Problem", "Verification", "check_artifacts", "verify"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not as it was published."""
+
+    what: str
+    """The ref, the manifest, the lineage, or the artifact's name."""
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a check of one version found."""
+
+    version: int
+    manifest: str | None
+    artifacts: int
+    """How many were read and checked."""
+    bytes: int
+    """The length of all blobs that were hashed."""
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is as it was published."""
+        return not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as one JSON object."""
+        return {
+            "version": self.version,
+            "manifest": self.manifest,
+            "ok": self.ok,
+            "artifacts": self.artifacts,
+            "bytes": self.bytes,
+            "problems": [{"what": problem.what, "detail": problem.detail} for problem in self.problems],
+        }
+
+
+def verify(store: FolderReader, version: int | None = None) -> Verification:
+    """Check a version, the newest by default: hash every blob anew, and hold tables and packs against the manifest.
+
+    What is damaged is reported, not raised. Raises SnapshotNotFound if there is no such version, or no longer.
+    """
+    number = version if version is not None else store.newest_version()
+    try:
+        ref = store.ref(number)
+        store.check_there(number)
+    except StoreError as error:
+        return Verification(number, None, 0, 0, (Problem("ref", str(error)),))
+    problems = list(_check_ref(store, ref))
+    try:
+        data = blob_bytes(store.root, ref.manifest, MANIFEST_BYTES)
+        manifest = store.manifest(ref.manifest)
+    except StoreError as error:
+        return Verification(number, ref.manifest, 0, 0, (*problems, Problem("manifest", str(error))))
+    if canonical_json(json.loads(data)) != data:
+        problems.append(Problem("manifest", "is not canonical JSON"))
+    read = len(data)
+    try:
+        lineage = blob_bytes(store.root, manifest.lineage)
+        read += len(lineage)
+        problems += _check_lineage(lineage)
+    except StoreError as error:
+        problems.append(Problem("lineage", str(error)))
+    checked, found = check_artifacts(
+        manifest, lambda artifact: verified_blob(store.root, artifact.digest, artifact.bytes, again=True)
+    )
+    read += sum(artifact.bytes for artifact in checked)
+    return Verification(number, ref.manifest, len(checked), read, (*problems, *found))
+
+
+def check_artifacts(manifest: Manifest, open_local: Callable[[Artifact], Path]) -> tuple[list[Artifact], list[Problem]]:
+    """Check what each artifact holds against its entry in the manifest; `open_local` checks its bytes.
+
+    Returns the artifacts whose bytes are right, and what is wrong with any.
+    """
+    checked: list[Artifact] = []
+    problems: list[Problem] = []
+    for artifact in manifest.artifacts:
+        try:
+            path = open_local(artifact)
+            checked.append(artifact)
+            problems += [Problem(artifact.name, detail) for detail in _check_content(artifact, path)]
+        except IndexmillError as error:
+            problems.append(Problem(artifact.name, str(error)))
+    return checked, problems
+
+
+def _check_content(artifact: Artifact, path: Path) -> Iterable[str]:
+    if artifact.kind == "arrays":
+        held: Any = open_pack(path).schema
+    elif artifact.kind == "table":
+        try:
+            with pq.ParquetFile(path, memory_map=True) as file:
+                rows, held = file.metadata.num_rows, describe_table(file.schema_arrow)
+        except (pa.ArrowException, OSError) as error:
+            yield f"{path} is not a Parquet table: {error}"
+            return
+        if artifact.rows is not None and rows != artifact.rows:
+            yield f"{path} has {rows} rows; the manifest says {artifact.rows}"
+    else:
+        return
+    if artifact.schema_ is not None and held != artifact.schema_:
+        yield f"{path} holds {held}; the manifest says {artifact.schema_}"
+
+
+def _check_ref(store: FolderReader, ref: Ref) -> Iterable[Problem]:
+    if ref.parent is not None and ref.parent not in store.versions():
+        yield Problem("ref", f"version {ref.version} follows version {ref.parent}, which is missing")
+
+
+def _check_lineage(data: bytes) -> Iterable[Problem]:
+    try:
+        for entry in json.loads(data)["entries"]:
+            entry["stage"], entry["shard"], entry["key"], entry["outputs"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        yield Problem("lineage", f"is not a list of parts: {error!r}")

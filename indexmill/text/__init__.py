@@ -1,0 +1,1 @@
+"""Names, terms and characters."""

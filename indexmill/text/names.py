@@ -1,0 +1,140 @@
+"""Canonical names: the key under which mentions of one entity meet.
+
+LinearRAG aligns passages through shared entities (section 2.3), so two surface forms of one name must give one key.
+``canonical_name`` folds what varies in writing and not in meaning:
+
+- compatibility forms (NFKC), case, and the accents of Latin, Greek and Cyrillic letters (``Bråk`` = ``Brak``);
+- punctuation, with the spaces that tokenised corpora put around it (``Limburg- Styrum`` = ``Limburg-Styrum``), but
+  ``C++`` and ``C#`` stay apart from ``C``;
+- possessives (``Lothair II's`` = ``Lothair II``) and a leading ``the`` (``The Beatles`` = ``Beatles``);
+- dotted initials and acronyms (``J. R. R. Tolkien`` = ``J.R.R. Tolkien``, ``W.A.S.P.`` = ``WASP``);
+- the order of a date's parts (``March 20, 1890`` = ``20 March 1890``).
+
+A qualifier in parentheses is a matter of the title it stands in, hence of the recogniser, and is kept here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.text.normalise import normalise
+
+if TYPE_CHECKING:
+    from indexmill.text.name_filter import NameFilter
+
+__all__ = ["MAX_NAME_LENGTH", "NameIndex", "canonical_name", "canonical_words", "entity_id"]
+
+MAX_NAME_LENGTH = 200
+"""Longest canonical name in characters; anything longer is text, not a name, and has no key."""
+
+_MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
+
+_ACCENTS = re.compile("[\u0300-\u036f]")
+_QUOTES = re.compile("[\u2018\u2019\u201b\u02bc\u0060\u00b4\u2032]")
+_POSSESSIVE = re.compile(r"(?:'s)+(?!\w)")
+_DOTTED = re.compile(r"(?<!\w)[^\W\d_](?:\.[ ]?[^\W\d_](?!\w))+\.?")
+_KEEP_SIGNS = re.compile(r"(?<=[^\W_])(?:\+{2}|#)(?![\w+#])")
+_PUNCTUATION = re.compile(r"[\W_]+")
+_MONTH_FIRST = re.compile(rf"({_MONTHS}) (\d{{1,2}})(?: (\d{{3,4}}))?")
+
+# Letters that stand in for the two kept signs while other punctuation is removed: private use, so never in a name.
+_PLUS_PLUS, _SHARP = "\ue000", "\ue001"
+
+
+def canonical_name(surface: str) -> str:
+    """Return the canonical form of a surface form, or the empty string where nothing of a name is left.
+
+    Idempotent: ``canonical_name(canonical_name(s)) == canonical_name(s)``. Words are separated by single spaces.
+    """
+    if len(surface) > 4 * MAX_NAME_LENGTH:
+        return ""
+    name = _fold(surface)
+    while name.startswith("the "):
+        name = name[4:]
+    if name[-1:].isdigit():
+        date = _MONTH_FIRST.fullmatch(name)
+        if date:
+            name = " ".join(part for part in (date[2], date[1], date[3]) if part)
+    return name if len(name) <= MAX_NAME_LENGTH else ""
+
+
+def canonical_words(text: str) -> list[str]:
+    """Return the words of a running text of any length, folded as ``canonical_name`` folds them, articles included."""
+    return _fold(text).split()
+
+
+def entity_id(name: str) -> str:
+    """Return the id of the entity with this canonical name: 32 hexadecimal characters of SHA-256."""
+    return _digests([name]).hex()[:32]
+
+
+def _digests(names: Sequence[str]) -> bytes:
+    """The SHA-256 digests of some names, 32 bytes each."""
+    sha256 = hashlib.sha256
+    return b"".join([sha256(b"entity\0" + name.encode("utf-8", "surrogatepass")).digest() for name in names])
+
+
+class NameIndex:
+    """Finds entities by canonical name in a table ordered by entity id, holding eight bytes per entity.
+
+    keys: ``(n_entities,) uint64``, the first 16 hexadecimal digits of each entity id, ascending; may be a memory map.
+    A lookup is a binary search, so that opening a graph of millions of entities builds nothing.
+    """
+
+    def __init__(self, keys: npt.NDArray[np.uint64], likely: Callable[[], NameFilter | None] = lambda: None) -> None:
+        """likely: gives, when many names are to be found, a filter that lets all of the table's through, if any."""
+        self._keys = keys
+        self.likely = likely
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @staticmethod
+    def keys(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
+        """The keys of entity ids, in their order."""
+        return np.array([int(identity[:16], 16) for identity in ids], dtype=np.uint64)
+
+    def find(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """The rows ``(n_names,)`` of canonical names; -1 where no entity has the name."""
+        if not len(self._keys) or not names:
+            return np.full(len(names), -1, dtype=np.int64)
+        wanted = np.frombuffer(_digests(names), dtype=">u8")[::4].astype(np.uint64)
+        order = wanted.argsort()  # many keys are found faster in their order
+        wanted = wanted[order]
+        at = np.minimum(self._keys.searchsorted(wanted), len(self._keys) - 1)
+        rows = np.empty(len(wanted), dtype=np.int64)
+        rows[order] = np.where(self._keys[at] == wanted, at, -1)
+        return rows
+
+
+def _fold(text: str) -> str:
+    if text.isascii():
+        name = text.lower().replace("`", "'")
+    else:
+        name = normalise("NFKD", text).casefold()
+        name = _ACCENTS.sub("", normalise("NFKD", name))
+        name = normalise("NFKC", name)
+        name = _QUOTES.sub("'", name).replace(_PLUS_PLUS, " ").replace(_SHARP, " ")
+    if "." in name:
+        name = _DOTTED.sub(_join_letters, name)
+    if "'" in name:
+        name = _POSSESSIVE.sub("", name).replace("'", "")
+    if "+" in name or "#" in name:
+        name = _KEEP_SIGNS.sub(_stand_in, name)
+        name = "".join(c if c in (_PLUS_PLUS, _SHARP) else " " if _PUNCTUATION.fullmatch(c) else c for c in name)
+        return " ".join(name.split()).replace(_PLUS_PLUS, "++").replace(_SHARP, "#")
+    return _PUNCTUATION.sub(" ", name).strip()
+
+
+def _join_letters(match: re.Match[str]) -> str:
+    return match[0].replace(".", "").replace(" ", "") + " "
+
+
+def _stand_in(match: re.Match[str]) -> str:
+    return _PLUS_PLUS if match[0] == "++" else _SHARP

@@ -1,0 +1,174 @@
+"""Terms: the words by which a text is found, the same for passages and for questions, in any script.
+
+- *Folding.* Compatibility forms (NFKC), case, the accents of Latin, Greek and Cyrillic letters and the vowel points of
+  Hebrew and Arabic are folded away (``Régis`` = ``REGIS``); marks that spell, as in Devanagari, stay.
+- *Words* are runs of letters, digits and marks, without a possessive (``Lothair's`` = ``Lothair``).
+- *Compounds.* What ``_ . - ' ::`` joins, or a change to capitals, is found by each part and whole: ``read_parquet``,
+  ``--dry-run``, ``node.js``, ``HTMLParser``. Dotted initials lose their dots (``U.S.`` = ``US``), apostrophes are left
+  out of the whole (``O'Brien`` = ``OBrien``), and ``C++`` and ``C#`` are more than ``C``.
+- *Stems.* A word of ASCII letters is known by its English stem (``bridges`` = ``bridge``, ``resized`` = ``resizing``):
+  Porter 2, by the library of the Snowball project.
+- *Scripts without spaces* between words (Chinese, Japanese, Thai, ...; and Korean, for its particles): every character,
+  and every pair of neighbours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import threading
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import Stemmer
+
+from indexmill.text.normalise import normalise
+
+__all__ = ["COMMON", "UNSPACED", "Analyser", "term_keys"]
+
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff"
+    "\u3100-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uaa60-\uaa7f\uac00-\ud7ff"
+    "\uf900-\ufaff\U00016fe0-\U00018d0f\U0001aff0-\U0001b2ff\U00020000-\U0003ffff"
+)
+"""Characters of scripts without spaces between words, and of Korean, as a regular expression's class holds them."""
+
+_MARKS = ((0x300, 0x1E00), (0x20D0, 0x2100), (0x2CE0, 0x2E00), (0x302A, 0x30A0), (0xA660, 0xAC00), (0xFE20, 0xFE30))
+"""The blocks of Unicode that hold combining marks; those of rare historic scripts are left out."""
+
+_ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]")
+_INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180b-\u180e\u200c-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
+_RUNS = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
+_POSSESSIVE = re.compile("['\u2019][sS]$")
+_APOSTROPHES = re.compile("['\u2019]")
+_UNSPACED_RUN = re.compile(f"[{UNSPACED}]")
+_CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
+_SIGNS = ("++", "#")
+_SHORT = 32
+"""Characters of a token that is worth remembering beyond its shard."""
+_LEAST_STEMMED = 4
+"""Letters of the shortest word that has a stem of its own: shorter ones are acronyms as often as words."""
+
+
+class Analyser:
+    """Finds the terms of texts. It remembers the tokens that it met, so that texts of one shard are quick."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def terms(self, text: str) -> list[str]:
+        """The terms of a text in their order, each as often as it occurs."""
+        known = self._known
+        return [
+            term for token in _tokens(text) for term in known.get(token) or known.setdefault(token, _terms_of(token))
+        ]
+
+    def words(self, text: str) -> dict[str, str]:
+        """The terms of a text, each with the word that people know it by: the first that it is the stem of."""
+        words: dict[str, str] = {}
+        for token in _tokens(text):
+            terms = _terms_of(token)
+            for term in terms:
+                words.setdefault(term, _fold(token) if len(terms) == 1 else term)
+        return words
+
+
+def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
+    """The keys ``(n_terms,) uint64`` of some terms, in their order: the first eight bytes of their SHA-256."""
+    sha256 = hashlib.sha256
+    digests = b"".join([sha256(term.encode("utf-8", "surrogatepass")).digest() for term in terms])
+    return np.frombuffer(digests, dtype=">u8")[::4].astype(np.uint64)
+
+
+def _tokens(text: str) -> list[str]:
+    if text.isascii():
+        return _patterns(False)[0].findall(text)
+    return _patterns(True)[0].findall(normalise("NFKC", _INVISIBLE.sub("", text)))
+
+
+@lru_cache(maxsize=2)
+def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What matches a token, and a word within it; with the marks of every script, or for texts that have none."""
+    word = r"[^\W_]+"
+    if marked:
+        marks = "".join(
+            chr(code)
+            for low, high in _MARKS
+            for code in range(low, high)
+            if unicodedata.category(chr(code)) in ("Mn", "Mc")
+        )
+        word = rf"[^\W_]+(?:[{marks}]+[^\W_]+)*[{marks}]*"
+    return re.compile(rf"{word}(?:(?:_+|::|[.\-'\u2010\u2019]){word})*(?:(?:\+\+|#)(?![\w+#]))?"), re.compile(word)
+
+
+def _terms_of(token: str) -> tuple[str, ...]:
+    """The terms of one token: its parts in their order, then the whole where that is another."""
+    return _remembered(token) if len(token) <= _SHORT else _split(token)
+
+
+@lru_cache(maxsize=1 << 16)
+def _remembered(token: str) -> tuple[str, ...]:
+    """The same, once in a process: shards have most of their words in common."""
+    return _split(token)
+
+
+def _split(token: str) -> tuple[str, ...]:
+    token = _POSSESSIVE.sub("", token)
+    words = _patterns(not token.isascii())[1].findall(token)
+    parts = [part for word in words for part in _CAPITALS.split(word)]
+    found = [piece for part in parts for piece in _pieces(_fold(part))]
+    if len(parts) == 1 and not token.endswith(_SIGNS):
+        return tuple(found)
+    whole = _fold(_APOSTROPHES.sub("", token)).replace("\u2010", "-")
+    if all(len(word) == 1 and word.isalpha() for word in words):
+        whole = whole.replace(".", "")
+    return (*found, whole)
+
+
+def _pieces(word: str) -> list[str]:
+    """A folded word, or, of a script without spaces, its characters and their pairs."""
+    if word.isascii():
+        return [_stem(word)] if word else []
+    found: list[str] = []
+    for run in _RUNS.findall(word):
+        if _UNSPACED_RUN.match(run):
+            found += [*run, *map("".join, itertools.pairwise(run))]
+        else:
+            found.append(run)
+    return found
+
+
+class _Stemmers(threading.local):
+    """A stemmer for each thread, since one must not be used by two at a time."""
+
+    def __init__(self) -> None:
+        self.english = Stemmer.Stemmer("english", 0)  # without a cache of its own: tokens are remembered above
+
+
+_stemmers = _Stemmers()
+
+
+def _stem(word: str) -> str:
+    """The stem of a folded word of ASCII letters; a common word, and anything else, is its own."""
+    if len(word) < _LEAST_STEMMED or word in COMMON or not word.isalpha():
+        return word
+    stem: str = _stemmers.english.stemWord(word)
+    return stem
+
+
+def _fold(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    text = normalise("NFKD", text).casefold()
+    return normalise("NFKC", _ACCENTS.sub("", normalise("NFKD", text)))
+
+
+_COMMON = """a an and are as at be but by did do does for from had has have he her his how i in is it its of on or she
+that the their them they this to was were what when where which who whom whose why will with"""
+
+COMMON = frozenset(_COMMON.split())
+"""English words that a question is made of and hardly any passage lacks, as terms."""

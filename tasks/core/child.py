@@ -1,0 +1,25 @@
+"""Processes of our own that may die: where they import from, and how they ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+__all__ = ["ending", "import_path"]
+
+
+def import_path() -> str:
+    """PYTHONPATH for a child: this checkout, then what is there already."""
+    root = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+
+
+def ending(code: int) -> str:
+    """How a process ended, after its name."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

@@ -1,0 +1,114 @@
+"""Links by content beside the links a graph has, and the weights of all (ArchRAG, Algorithm 1, lines 3 to 5).
+
+- `knn`: each node is linked to the k nearest in cosine that reach a threshold. A pair stays if either chose it.
+- `codicil` (Ruan, Fuhry and Parthasarathy 2013, Algorithm 1): the links of `knn` without a threshold and those of the
+  graph are united; every node keeps, of its links in the union, the ceil(sqrt(degree)) of the highest
+
+      alpha J(u, v) + (1 - alpha) cos(u, v)
+
+  with J the Jaccard overlap of the two nodes' neighbours in the union, and both terms brought to [0, 1] per node by
+  least and greatest value. What any node keeps is kept. Ties, here and in `knn`, go to the smaller id. Ours: neighbours
+  include the node itself, so that two linked nodes overlap; equal values all become 0; k is 10, not 50. ArchRAG's
+  published code keeps half of the links and all links of the graph, and takes J over the graph alone.
+- `none`: the links as they are.
+
+Algorithm 1 writes the weight as 1 - cos, which is a distance; every clustering here takes it as affinity, so the weight
+is cos, but at least FLOOR: links between unlike nodes stay links.
+
+Up to EXACT_NODES nodes are compared all with all. Of more, each is compared with those in the inverted lists near it
+(tasks.core.neighbours): nearly the same links, and as much a function of the nodes and their ids.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexmill.retrieve.grid import UNIT
+from tasks.core.communities.graph import Edges, Floats, Graph, Weighted, joined, shared_neighbours
+from tasks.core.neighbours import Lists, ListSettings
+from tasks.core.shards import hash_order, id_hashes
+
+__all__ = ["EXACT_NODES", "FLOOR", "codicil", "knn", "none", "weighted"]
+
+FLOOR = 0.01
+"""The least weight of a link."""
+
+EXACT_NODES = 100_000
+"""Most nodes whose neighbours are found by comparing all with all, unless the caller says otherwise."""
+
+_TILE = 2**23  # products held at once
+
+
+def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int = EXACT_NODES) -> Edges:
+    """The graph's links, and those to the k nearest nodes that reach the threshold."""
+    return joined(len(graph.ids), graph.edges, _nearest(graph, k, threshold, exact))
+
+
+def codicil(graph: Graph, k: int = 10, alpha: float = 0.5, exact: int = EXACT_NODES) -> Edges:
+    """The links that some node keeps, of the graph's and those to its k nearest nodes."""
+    size = len(graph.ids)
+    union = joined(size, graph.edges, _nearest(graph, k, 0.0, exact))
+    shared, degrees = shared_neighbours(size, union)
+    overlap, cosine = shared / (degrees[union].sum(axis=1) - shared), graph.cosines(union)
+    owner, other = np.concatenate([union, union[:, ::-1]]).T
+    both = np.concatenate([np.arange(len(union))] * 2)
+    score = alpha * _scaled(size, owner, overlap[both]) + (1 - alpha) * _scaled(size, owner, cosine[both])
+    order = np.lexsort((other, -np.round(score, 9), owner))
+    degree = np.bincount(owner, minlength=size)
+    place = np.arange(len(order)) - (np.cumsum(degree) - degree)[owner[order]]
+    kept = order[place < np.ceil(np.sqrt(degree))[owner[order]]]
+    return joined(size, np.stack([owner[kept], other[kept]], axis=1))
+
+
+def none(graph: Graph) -> Edges:
+    """The graph's links."""
+    return graph.edges
+
+
+def weighted(graph: Graph, edges: Edges) -> Weighted:
+    """The links with their affinities."""
+    return Weighted(len(graph.ids), edges, np.maximum(graph.cosines(edges), FLOOR))
+
+
+def _nearest(graph: Graph, k: int, threshold: float, exact: int) -> Edges:
+    """Links (m, 2) from each node to its k nearest others whose cosine reaches the threshold; ties to the smaller row.
+
+    Nodes are compared in tiles of rows; products on the grid are exact, so tiles leave no trace.
+    """
+    size = len(graph.ids)
+    found = [np.empty((0, 2), dtype=np.int64)]
+    reach = np.float32(np.ceil(threshold * UNIT))
+    if k and size > exact:
+        lists = Lists(graph.grid, hash_order(id_hashes(graph.ids)), ListSettings(exact=0))
+        near = lists.nearest(graph.grid, k, alone=True)
+        ones, places = ((near.rows >= 0) & (near.products >= reach)).nonzero()
+        found.append(np.stack([ones, near.rows[ones, places].astype(np.int64)], axis=1))
+    elif k and size > 1:
+        rows = max(1, _TILE // size)
+        for low in range(0, size, rows):
+            found.append(_nearest_of(graph.grid, low, min(low + rows, size), min(k, size - 1), reach))
+    return np.concatenate(found)
+
+
+def _nearest_of(grid: Floats, low: int, high: int, k: int, reach: np.float32) -> Edges:
+    strip = grid[low:high] @ grid.T
+    strip[np.arange(high - low), np.arange(low, high)] = -np.inf
+    level = np.full(high - low, reach)
+    (crowded,) = (np.count_nonzero(strip >= reach, axis=1) > k).nonzero()
+    if len(crowded):
+        level[crowded] = np.partition(strip[crowded], -k, axis=1)[:, -k]
+    rows, columns = (strip >= level[:, None]).nonzero()
+    order = np.lexsort((columns, -strip[rows, columns], rows))
+    place = np.arange(len(order)) - np.searchsorted(rows, np.arange(high - low))[rows]  # rows are in order
+    chosen = order[place < k]
+    return np.stack([rows[chosen] + low, columns[chosen]], axis=1)
+
+
+def _scaled(size: int, owner: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values of each owner brought to [0, 1]; all 0 where they are equal."""
+    least, most = np.full(size, np.inf), np.full(size, -np.inf)
+    np.minimum.at(least, owner, values)
+    np.maximum.at(most, owner, values)
+    width = (most - least)[owner]
+    return np.asarray(np.divide(values - least[owner], width, out=np.zeros(len(values)), where=width > 0))

@@ -1,0 +1,156 @@
+"""Leiden (Traag, Waltman and van Eck 2019) on weighted links, from nothing or from an earlier membership.
+
+Modularity, by igraph with a generator seeded for every call: what ran before in the process leaves no trace. Its
+resolution is 1, or one for every `grain` nodes where that is more (ours): communities of plain modularity grow with the
+graph (Fortunato and Barthelemy 2007), to thousands of entities, which no summary holds. What two nodes of strengths s
+and t must be linked by, resolution s t / 2w, then stays the same as a graph grows, and so does the size of communities.
+
+None has more than `largest` nodes, the bound of a summary's prompt. igraph knows no such bound, and leidenalg, which
+does, takes ten to twenty times as long: igraph clusters the graph, and leidenalg parts what is too large and moves the
+last nodes (ours). Modularity is that of leidenalg alone, within 0.0005, where few communities are too large; within
+1.5 % of it where all are.
+
+From an earlier membership (ours) there are three candidates. The *near* one moves single nodes while that raises
+modularity: a graph that did not change keeps its communities, and a small change moves what is near it. The *far* one
+lets Leiden go on from there, merging and splitting. The *cold* one starts from nothing. The first of them that is
+within `patience` of the best is taken: every community that changes costs a summary, and modularity below that share is
+not worth one. So the result never falls behind a cold start by more, however many nights go by.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import igraph
+import leidenalg
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from tasks.core.communities.graph import ALONE, Labels, Weighted, in_order
+from tasks.core.communities.measures import modularity
+
+__all__ = ["leiden"]
+
+_STRICT = 1e6  # what a node too many costs, beside gains of at most the weight of its links
+
+_ROUNDS = 10  # further ones take as long and raise modularity by less than a thousandth
+
+_LEAST = 1e-9  # what moves raise modularity by beside rounding
+
+_GENERATOR = threading.Lock()
+"""igraph has one generator for a process: who seeds it holds this until done."""
+
+
+def leiden(
+    graph: Weighted,
+    start: NDArray[np.int64] | None = None,
+    *,
+    grain: int = 0,
+    largest: int = 0,
+    patience: float = 0.015,
+    seed: int = 0,
+) -> Labels:
+    """The label of each node. `start`: see graph.start_from; without it the result is a function of the graph.
+
+    `grain` 0: resolution 1. `largest` 0: no bound.
+    """
+    if not len(graph.edges):
+        return np.arange(graph.size)
+    resolution = max(1.0, graph.size / grain) if grain else 1.0
+    search = _Search(graph, resolution, largest, seed)
+    if start is None or (start == ALONE).all():
+        return search.far()
+    near = search.near(_admitted(graph, start, largest))
+    candidates = [near, search.far(near), search.far()]
+    reached = [modularity(graph, labels, resolution) for labels in candidates]
+    enough = max(reached) - patience * abs(max(reached))
+    return next(labels for labels, value in zip(candidates, reached, strict=True) if value >= enough)
+
+
+class _Search:
+    """Leiden on one graph."""
+
+    def __init__(self, graph: Weighted, resolution: float, largest: int, seed: int) -> None:
+        self._graph = graph
+        self._links = igraph.Graph(
+            n=graph.size,
+            edges=graph.edges.tolist(),
+            edge_attrs={"weight": graph.weights.tolist()},
+        )
+        self._resolution = resolution
+        self._largest = largest
+        self._seed = seed
+
+    def near(self, start: Labels) -> Labels:
+        """Single nodes moved while that raises modularity; communities that fell apart are their parts."""
+        optimiser, partition = self._bounded(self._links, start, self._resolution)
+        while optimiser.move_nodes(partition) > _LEAST:  # where sizes are bounded, a move makes room for others
+            pass
+        return _connected(self._graph, np.array(partition.membership, dtype=np.int64))
+
+    def far(self, start: Labels | None = None) -> Labels:
+        """Rounds of Leiden, then single nodes until none moves, so that `near` finds nothing to do.
+
+        Connected as well, which a bound on sizes does not promise. start: without it each node is alone.
+        """
+        labels = self._clustered(start)
+        sizes = np.bincount(labels)
+        for row in np.flatnonzero(sizes > self._largest).tolist() if self._largest else ():
+            (members,) = (labels == row).nonzero()
+            labels[members] = int(labels.max()) + 1 + self._parted(members)
+        return self.near(in_order(labels))
+
+    def _parted(self, members: NDArray[np.int64]) -> Labels:
+        """The parts of a community that is too large."""
+        links = self._links.subgraph(members.tolist())
+        share = sum(links.es["weight"]) / float(self._graph.weights.sum())
+        optimiser, partition = self._bounded(links, np.arange(len(members)), self._resolution * share)
+        optimiser.optimise_partition(partition, n_iterations=_ROUNDS)
+        return np.array(partition.membership, dtype=np.int64)
+
+    def _bounded(
+        self, links: igraph.Graph, start: Labels, resolution: float
+    ) -> tuple[leidenalg.Optimiser, leidenalg.RBConfigurationVertexPartition]:
+        optimiser = leidenalg.Optimiser()
+        optimiser.set_rng_seed(self._seed)
+        optimiser.max_comm_size = self._largest
+        optimiser.community_constraint_enforcement = _STRICT if self._largest else 0.0
+        partition = leidenalg.RBConfigurationVertexPartition(
+            links, start.tolist(), weights="weight", resolution_parameter=resolution
+        )
+        return optimiser, partition
+
+    def _clustered(self, start: Labels | None) -> Labels:
+        """Communities of any size."""
+        with _GENERATOR:
+            igraph.set_random_number_generator(random.Random(self._seed))  # noqa: S311 - no secret
+            try:
+                found = self._links.community_leiden(
+                    "modularity",
+                    weights="weight",
+                    resolution=self._resolution,
+                    initial_membership=None if start is None else start.tolist(),
+                    n_iterations=_ROUNDS,
+                )
+            finally:
+                igraph.set_random_number_generator(random)
+        return np.array(found.membership, dtype=np.int64)
+
+
+def _admitted(graph: Weighted, start: NDArray[np.int64], largest: int) -> Labels:
+    """The start with nodes alone where none is known, or where a community is too large, and in connected parts."""
+    sizes = np.bincount(start[start != ALONE])
+    free = start == ALONE
+    if largest:
+        free |= sizes[np.where(free, 0, start)] > largest
+    labels = np.where(free, len(sizes) + np.arange(graph.size), start)
+    return _connected(graph, labels)
+
+
+def _connected(graph: Weighted, labels: NDArray[np.int64]) -> Labels:
+    """The connected parts of communities; to part what no link joins never lowers modularity."""
+    inside = labels[graph.edges[:, 0]] == labels[graph.edges[:, 1]]
+    kept = Weighted(graph.size, graph.edges[inside], graph.weights[inside])
+    return in_order(sparse.csgraph.connected_components(kept.matrix(), directed=False)[1])

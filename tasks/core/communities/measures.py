@@ -1,0 +1,76 @@
+"""How good communities are: by links, modularity; by vectors, CHI and Sim (ArchRAG, eqs. 5 and 6).
+
+    modularity   sum over communities of  w_in / w - gamma (strength / 2 w)^2
+    CHI          (N - C) / (C - 1)  times  sum_i n_i |c_i - c|^2  /  sum_i sum_{x in C_i} |x - c_i|^2
+    Sim          1 / N  sum_i sum_{x in C_i} cos(x, c_i)
+
+with w the weight of all links and w_in of those inside a community, c_i the mean of a community's vectors and c that of
+all. Sim grows with the number of communities, to 1 where each node is alone: compare it at equal numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.core.communities.graph import Floats, Labels, Weighted
+
+__all__ = ["calinski_harabasz", "cosine_to_centre", "modularity"]
+
+_TILE = 32_768  # vectors held at once in double precision
+
+
+def modularity(graph: Weighted, labels: Labels, resolution: float = 1.0) -> float:
+    """Modularity with a resolution (gamma); 0 for a graph without links."""
+    total = float(graph.weights.sum())
+    if not total:
+        return 0.0
+    inside = graph.weights[labels[graph.edges[:, 0]] == labels[graph.edges[:, 1]]].sum()
+    strength = np.bincount(labels[graph.edges].T.ravel(), np.tile(graph.weights, 2))
+    return float(inside / total - resolution * np.square(strength / (2 * total)).sum())
+
+
+def calinski_harabasz(vectors: Floats, labels: Labels) -> float | None:
+    """CHI; None where it is not defined: one community, each node alone, or nothing within communities."""
+    size, count = len(labels), int(labels.max(initial=-1)) + 1
+    if not 1 < count < size:
+        return None
+    members, centres = _centres(vectors, labels)
+    between = float(members @ np.square(centres - vectors.mean(axis=0, dtype=np.float64)).sum(axis=1))
+    within = sum(float(np.square(vectors[some] - centres[labels[some]]).sum()) for some in _tiles(size))
+    return (size - count) / (count - 1) * between / within if within > 0 else None
+
+
+def cosine_to_centre(vectors: Floats, labels: Labels) -> float | None:
+    """Sim; None without nodes. A zero vector, or one in a community whose mean is zero, counts 0."""
+    if not len(labels):
+        return None
+    centres = _centres(vectors, labels)[1]
+    cosines = np.zeros(len(labels))
+    for some in _tiles(len(labels)):
+        held, centre = vectors[some].astype(np.float64), centres[labels[some]]
+        lengths = np.linalg.norm(held, axis=1) * np.linalg.norm(centre, axis=1)
+        np.divide(np.einsum("ij,ij->i", held, centre), lengths, out=cosines[some], where=lengths > 0)
+    return float(cosines.mean())
+
+
+def _centres(vectors: Floats, labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The size (C,) and the mean vector (C, d) of each community."""
+    members = np.bincount(labels)
+    order = np.argsort(labels, kind="stable")
+    ends = np.cumsum(members)
+    starts = ends - members
+    centres = np.empty((len(members), vectors.shape[1]))
+    first = 0
+    while first < len(members):  # whole communities, of a tile's members or one that has more
+        last = max(int(np.searchsorted(ends, starts[first] + _TILE, side="right")), first + 1)
+        held = vectors[order[starts[first] : ends[last - 1]]].astype(np.float64)
+        centres[first:last] = np.add.reduceat(held, starts[first:last] - starts[first], axis=0)
+        first = last
+    return members, centres / members[:, None]
+
+
+def _tiles(size: int) -> Iterator[slice]:
+    return (slice(low, low + _TILE) for low in range(0, size, _TILE))

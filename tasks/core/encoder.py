@@ -1,0 +1,199 @@
+"""Stage `encoder`: the model as the snapshot carries it, so that workers and readers start without torch.
+
+Loading torch and converting a model takes seconds in every process; the converted files open in half of one. They are
+a part like any other, keyed by the digest of the weights and the versions of the libraries that convert.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from indexmill.errors import IndexmillError
+from indexmill.models.convert import ModelFiles, convert, find_model, read_modules
+from indexmill.models.embedder import Embedder, HashEmbedder, TokenEncoder, Tokeniser
+from indexmill.models.openvino_encoder import OpenVINOEmbedder
+from indexmill.store.canonical import digest_of
+from schemas.config import EmbedSettings
+from storage.overlay import open_any
+from storage.processes import this_process
+from storage.protocol import Store
+from tasks.core.stage import Inputs, Outputs, Stage
+
+__all__ = [
+    "HASH_MODEL",
+    "STAGE",
+    "EncoderChoice",
+    "OpenedEncoder",
+    "choose_encoder",
+    "encoder_of",
+    "fingerprint_of",
+    "open_ahead",
+    "tokeniser_of",
+]
+
+HASH_MODEL = "hash"
+"""The name of the deterministic double in the settings: quick, and blind to meaning."""
+
+
+@dataclass(frozen=True)
+class EncoderChoice:
+    """The encoder that the settings name, as far as it is known without opening it."""
+
+    backend: str  # "hash", "openvino" or "torch"
+    precision: str
+    model: ModelFiles | None
+
+    @cached_property
+    def tokenizer(self) -> dict[str, Any]:
+        """What determines the tokens."""
+        if self.model is None:
+            double = HashEmbedder()
+            return {"backend": self.backend, "max_tokens": double.max_tokens, "tokenizer": ""}
+        return {
+            "max_tokens": read_modules(self.model)["max_tokens"],
+            "tokenizer": digest_of(self._tokenizer_json),
+        }
+
+    def tokenizer_opening(self, store: Store) -> dict[str, Any]:
+        """What a worker needs to open the tokenizer: see `tokeniser_of`. Its file becomes a blob."""
+        if self.model is not None:
+            store.put_blob(self._tokenizer_json)
+        return self.tokenizer
+
+    def opening(self, files: Mapping[str, str]) -> dict[str, Any]:
+        """What a worker needs to open the encoder: see `encoder_of`.
+
+        `files` are the digests of the converted files by name; empty for a back-end that reads the model itself.
+        """
+        path = str(self.model.folder) if self.model is not None else ""
+        return {"backend": self.backend, "precision": self.precision, "path": path, "files": dict(files)}
+
+    @cached_property
+    def _tokenizer_json(self) -> bytes:
+        assert self.model is not None  # noqa: S101 - the double has no file
+        return (self.model.folder / "tokenizer.json").read_bytes()
+
+
+@dataclass(frozen=True)
+class OpenedEncoder:
+    """An encoder that some worker has opened: what opens it on any other, and what determines its numbers.
+
+    Workers of the machine whose worker tested it rely on that; others test it themselves.
+    """
+
+    opening: Mapping[str, Any]
+    fingerprint: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, opening: Mapping[str, Any], fingerprint: Mapping[str, Any], machine: Sequence[str]) -> OpenedEncoder:
+        """The encoder of an opening, as `fingerprint_of` found it."""
+        tested = {"machine": list(machine), "reproducible": fingerprint["reproducible"]}
+        return cls({**opening, "tested": tested}, fingerprint)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The fingerprint without the model's name, which is for people: a folder may be renamed."""
+        return _numbers(self.fingerprint)
+
+
+def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
+    """The encoder that the settings name; raises ModelUnavailable where it is not installed."""
+    if settings.model == HASH_MODEL:
+        return EncoderChoice(HASH_MODEL, "f32", None)
+    model = find_model(settings.model, allow_hub=settings.allow_hub)
+    return EncoderChoice(settings.backend, settings.precision, model)
+
+
+def tokeniser_of(inputs: Inputs) -> HashEmbedder | Tokeniser:
+    """The tokenizer of a job, opened once per process from `settings["opening"]`."""
+    opening = inputs.settings["opening"]
+    if opening.get("backend") == HASH_MODEL:
+        return HashEmbedder()
+    return _opened_tokeniser(inputs.path(opening["tokenizer"]), opening["max_tokens"])
+
+
+def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What determines the vectors of an encoder, as this worker opens it, and the machine it runs on."""
+    return _open(open_any(store_url), opening).fingerprint.as_dict(), _machine()
+
+
+def open_ahead(store_url: str, opening: Mapping[str, Any]) -> None:
+    """Begin to open an encoder in this process; who needs it waits for that, and is told of what fails."""
+
+    def begin() -> None:
+        with contextlib.suppress(Exception):
+            _open(open_any(store_url), opening)
+
+    threading.Thread(target=begin, name="open-encoder", daemon=True).start()
+
+
+def encoder_of(inputs: Inputs) -> Embedder:
+    """The embedder of a job, opened once per process from `settings["opening"]`.
+
+    Raises IndexmillError where it makes other numbers here than where the run was planned.
+    """
+    opening = inputs.settings["opening"]
+    embedder = _open(inputs.store, opening)
+    tested = opening.get("tested")
+    if tested is not None and tested["machine"] == _machine() and isinstance(embedder, TokenEncoder):
+        embedder.reproducible = tested["reproducible"]
+    expected = inputs.settings.get("encoder")
+    if expected is not None and (found := _numbers(embedder.fingerprint.as_dict())) != expected:
+        raise IndexmillError(
+            f"this worker's encoder is {found}, but the run was planned with {expected}; all workers need "
+            "the same libraries and processor features"
+        )
+    return embedder
+
+
+def _machine() -> list[str]:
+    """What tells machines apart, and containers that may be held to other processors."""
+    process = this_process()
+    return [process.host, process.space]
+
+
+def _numbers(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fingerprint.items() if name != "model"}
+
+
+def _open(store: Store, opening: Mapping[str, Any]) -> Embedder:
+    files = tuple(sorted((name, str(store.open_local(digest))) for name, digest in opening["files"].items()))
+    with _opening:
+        return _opened(opening["backend"], opening["precision"], opening["path"], files)
+
+
+@cache
+def _opened_tokeniser(path: Path, max_tokens: int) -> Tokeniser:
+    return Tokeniser(path.read_bytes(), max_tokens)
+
+
+_opening = threading.Lock()
+
+_STREAMS = 2
+"""Passes of a worker at a time: a long document that is alone in its night has a core that is idle, too. Where all
+workers are busy two streams each take as long as one; a pass has the same bits in any."""
+
+
+@cache
+def _opened(backend: str, precision: str, path: str, files: tuple[tuple[str, str], ...]) -> Embedder:
+    if backend == HASH_MODEL:
+        return HashEmbedder()
+    if backend == "openvino":
+        named = {name: Path(file) for name, file in files}
+        return OpenVINOEmbedder.open(named, threads=1, precision=precision, streams=_STREAMS)
+    from indexmill.models.torch_encoder import TorchEmbedder  # imports torch, which only this back-end needs
+
+    return TorchEmbedder.open(path, precision=precision)
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    return Outputs(files=convert(ModelFiles(inputs.settings["name"], Path(inputs.settings["path"]))))
+
+
+STAGE = Stage("encoder", version=2, compute=_compute, libraries=("openvino", "torch", "transformers"))

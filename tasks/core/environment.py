@@ -1,0 +1,50 @@
+"""The environment fingerprint: the library versions and processor features that can change a published bit."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+__all__ = ["code_digest", "environment_fingerprint", "library_versions", "python_version"]
+
+_SHAPING = ("PyStemmer", "markdown-it-py", "numpy", "polars", "pyarrow", "sentencex", "tokenizers", "trafilatura")
+
+
+@cache
+def library_versions(*names: str) -> dict[str, str]:
+    """The installed versions of some distributions; 'absent' for one that is not installed."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def python_version() -> str:
+    """Python's minor version: with it come the Unicode tables that names and sentences are read by."""
+    return ".".join(platform.python_version_tuple()[:2])
+
+
+def environment_fingerprint() -> dict[str, str]:
+    """What the manifest records of the machine: same fingerprint, same bytes. The encoder has its own."""
+    return {
+        **library_versions(*_SHAPING),
+        "python": python_version(),
+        "machine": platform.machine(),
+    }
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 over the source files of the rooms that compute: equal on two machines that run the same code."""
+    rooms = ("indexmill", "schemas", "storage", "tasks")
+    root = Path(__file__).resolve().parents[2]
+    hashed = hashlib.sha256()
+    for path in sorted(path for room in rooms for path in (root / room).rglob("*.py")):
+        hashed.update(path.relative_to(root).as_posix().encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return hashed.hexdigest()

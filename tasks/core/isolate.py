@@ -1,0 +1,145 @@
+"""Which documents of a shard a stage cannot take: those that end a process of their own, or raise, when tried alone.
+
+A shard is tried in blocks of about the square root of its documents, one after the other in a child process that
+`tasks.core.trial` runs; what a block that failed holds is tried document by document. A child lives until it is ended,
+so that a shard with one such document costs four of them and about twice the work. A document is found guilty of the
+death of a process when it alone has ended two. What trials compute is not kept. Only trials of a stage that asks a
+language model are given its key.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from indexmill.errors import IndexmillError
+from schemas.config import LlmSettings
+from schemas.tables import DOCUMENTS
+from storage.folder import open_store
+from storage.tables import read_table
+from tasks.core.child import ending, import_path
+from tasks.core.process_environment import secret_variables, without, worker_environment
+from tasks.core.stage import Job, Stage
+
+__all__ = ["MOST", "DocumentsFailed", "Failing", "Rows", "Trial", "blames_documents", "failing_documents"]
+
+MOST = 16
+"""So many documents of one shard are not at fault: the stage is."""
+
+Rows = tuple[int, int]
+"""First and last, this one excluded, of a shard's documents in the order of their ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A document that a stage cannot take."""
+
+    document_id: str
+    content_hash: str
+    kills: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How the trial of some rows ended; `detail` is empty where it went well."""
+
+    rows: Rows
+    detail: str = ""
+    kills: bool = False
+
+
+class DocumentsFailed(Exception):
+    """Documents were found that a stage cannot take, and recorded: without them the stages may begin again."""
+
+
+def blames_documents(error: Exception) -> bool:
+    """Whether an exception of a stage may be a document's fault: not one of the store, the settings or the machine."""
+    return not isinstance(error, (IndexmillError, MemoryError, OSError, ImportError))
+
+
+def failing_documents(job: Job, llm: LlmSettings | None = None) -> list[Failing]:
+    """The documents that the stage of a job cannot take, ordered by id; none where each of them goes well.
+
+    None, too, where the stage fails without any document, or with more than MOST of them. Raises what is no document's
+    fault. llm: the language model that the run may ask.
+    """
+    table = read_table(
+        open_store(job.store_url), job.inputs["documents"], DOCUMENTS, columns=["document_id", "content_hash"]
+    )
+    size = max(math.isqrt(table.num_rows), 1)
+    blocks = [(at, min(at + size, table.num_rows)) for at in range(0, table.num_rows, size)]
+    stage: Stage = importlib.import_module(job.stage).STAGE
+    environment = without(secret_variables(llm)) if stage.requests is None else worker_environment(llm)
+    suspects: list[Rows] = []
+    for trial in _tried(job, [(0, 0), *blocks], environment):
+        if trial.detail:
+            suspects.append(trial.rows)
+        if trial.detail and (trial.rows == (0, 0) or len(suspects) > MOST):
+            return []
+    alone = [(row, row + 1) for first, last in suspects for row in range(first, last)]
+    found: list[Trial] = []
+    for trial in _tried(job, alone, environment):
+        if trial.detail:
+            found.append(trial)
+        if len(found) > MOST:
+            return []
+    deadly = [one.rows for one in found if one.kills]
+    survived = {trial.rows for trial in _tried(job, deadly, environment) if not trial.detail}
+    rows = table.to_pylist()
+    return [
+        Failing(rows[trial.rows[0]]["document_id"], rows[trial.rows[0]]["content_hash"], trial.kills, trial.detail)
+        for trial in found
+        if trial.rows not in survived
+    ]
+
+
+def _tried(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
+    """Each trial in turn, in one process for as long as that lives."""
+    left = list(trials)
+    while left:
+        for trial in _in_a_process(job, tuple(left), environment):
+            left.remove(trial.rows)
+            yield trial
+
+
+def _in_a_process(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
+    """The trials that one process gets through, and the one that ended it."""
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "tasks.core.trial"],
+            env={**environment, "PYTHONPATH": import_path()},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+        ) as child,
+    ):
+        try:
+            if child.stdin is None or child.stdout is None:
+                raise RuntimeError("a child without pipes")
+            pickle.dump((job, trials), child.stdin)
+            child.stdin.flush()  # and left open: the child ends when we do
+            for number in range(len(trials) + 1):
+                try:
+                    told = pickle.load(child.stdout)  # noqa: S301 - from our own child
+                except (EOFError, pickle.UnpicklingError):
+                    how = ending(child.wait())
+                    if not number:
+                        said.seek(0)
+                        words = said.read().decode(errors="replace").strip()[-1500:]
+                        raise IndexmillError(f"a process that tries documents {how} at its start: {words}") from None
+                    yield Trial(trials[number - 1], f"its process {how}", kills=True)
+                    return
+                if isinstance(told, Exception):
+                    raise told
+                if isinstance(told, Trial):
+                    yield told
+        finally:
+            child.kill()

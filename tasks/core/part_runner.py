@@ -1,0 +1,484 @@
+"""Making parts: which are there, which may be copied from, and what to do about those that fail.
+
+A `Maker` finds the parts that have receipts, hands the others to an executor, tries again where workers died, and looks
+for the documents that make a stage fail. It knows what a part is, and no stage by its work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from indexmill.errors import BudgetReached
+from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.manifest import Manifest
+from schemas.config import LlmSettings
+from schemas.tables import DOCUMENTS
+from storage import poison, refs, runs
+from storage.lineage import Lineage, LineageEntry
+from storage.protocol import Store
+from storage.receipts import Receipt, candidates, find, find_incomplete, overlap, scan
+from storage.tables import read_table
+from tasks.core.environment import library_versions
+from tasks.core.executor import Call, Executor, Failed, StoppedError, WorkerDied
+from tasks.core.isolate import DocumentsFailed, blames_documents, failing_documents
+from tasks.core.report import Progress, Report, StageReport
+from tasks.core.stage import Inputs, Job, Made, Stage, make_part, part_key
+from tasks.llm.ask import Asking
+from tasks.llm.batch import Batcher
+from tasks.llm.quota import AskingEnded
+
+__all__ = ["PRIORITY", "WHOLE", "Maker", "NotThere", "Parent", "Parts", "Want"]
+
+Parts = dict[str, Receipt]  # by shard label
+
+WHOLE = "all"
+"""The shard label of a part that is made from the whole corpus."""
+
+PRIORITY = {
+    "encoder": 60,
+    "scan": 50,
+    "ingest": 40,
+    "lsh_segments": 30,  # layers wait for each other: nothing else takes as long from its first part to its last
+    "lsh_summaries": 30,
+    "split": 20,
+    "recognise": 10,
+    "resolve": 10,
+    "extract": 8,
+    "lsh_vectors": 6,
+    "embed_names": 5,
+}
+
+_BY_DOCUMENT = frozenset({"split", "recognise", "extract", "embed", "bm25"})
+"""The stages that make of each document a function of that document alone (see `tasks.core.unchanged`), and fail by
+some."""
+_MADE_FROM: Mapping[str, tuple[str, ...]] = {"split": (), "extract": ("split", "recognise")}
+"""The stages whose outputs one of these reads, where it is not `split` alone."""
+_MOVE_WITH_DOCUMENTS = frozenset({"embed", "embed_titles"})
+"""The stages whose rows are of documents: those of a document that is renamed or copied are found in other shards."""
+_ATTEMPTS = 3
+"""How often the workers at a part may die before it is the part's fault."""
+_FAILED_TOGETHER = 16
+"""So many failed parts are looked into before the others are tried."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The version a run starts from, and the parts it was made of."""
+
+    version: int
+    digest: str  # of the manifest
+    manifest: Manifest | None  # None where it is damaged
+    lineage: Lineage
+
+
+class NotThere(Exception):
+    """A part that was looked for is still to be made."""
+
+
+@dataclass(frozen=True)
+class Want:
+    """A part that a stage needs: the shard, what it is made from, and the settings that shape it."""
+
+    shard: str
+    inputs: Mapping[str, str]
+    settings: Mapping[str, Any]
+    extra: Mapping[str, Any] | None = None  # what the worker needs and the key must not depend on
+    encoder: Mapping[str, Any] | None = None  # what determines the expensive rows, where a stage has them
+
+
+class Maker:
+    """Makes the parts of a run.
+
+    retry_refused: whether parts that were published with failed rows are made again. llm: the language model that
+    stages may ask.
+    """
+
+    retry_refused = False
+    llm: LlmSettings | None = None
+
+    def __init__(
+        self, store: Store, executor: Executor, run_id: str, *, parent: Parent | None, progress: Progress, cold: bool
+    ) -> None:
+        self.store = store
+        self.executor = executor
+        self.run_id = run_id
+        self.parent = parent
+        self.progress = progress
+        self.cold = cold
+        self.report = Report()
+        self.parts: dict[str, Parts] = {}
+        self._looking = False
+        self._receipts: dict[str, Receipt] = {}  # by key: what this run has found or made
+        self._scanned: dict[str, list[Receipt]] = {}
+        self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
+        self._lock = threading.Lock()
+        self._told: dict[str, float] = {}  # seconds of work that the progress was told of, by stage
+
+    def maker_of(self, stage: str) -> str:
+        """What a record of poison at a stage holds for: with other settings, code or libraries, it is tried again."""
+        raise NotImplementedError
+
+    def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
+        """The parent's part of a stage for a shard, if it has one; its blobs or receipt may be missing."""
+        return self._parents_parts.get((stage, shard))
+
+    def _forget_parent(self) -> None:
+        """Another version is the parent now."""
+        for name in ("_parents_keys", "_parents_outputs", "_parents_parts", "_parents_shards", "_places"):
+            self.__dict__.pop(name, None)
+
+    def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
+        """Find or make the parts a stage needs; the receipts by shard, also kept in `parts`."""
+        report = self.report.stage(stage.name)
+        try:
+            return self._make_parts(stage, wants, report)
+        except (StoppedError, BudgetReached):
+            raise
+        except Exception:
+            report.parts_failed += 1
+            raise
+
+    def _make_parts(self, stage: Stage, wants: Iterable[Want], report: StageReport) -> Parts:
+        receipts: Parts = {}
+        by_key: dict[str, list[Want]] = {}  # shards that are made from the same have one part
+        with self.report.at_work(stage.name):
+            wanted = list(wants)
+            self.progress.begin(stage.name, len(wanted))
+            calls = self._calls(stage, wanted, by_key, receipts, report)
+        try:
+            if any(call.asks for call in calls):
+                with self.report.at_work(stage.name):
+                    self._answer_ahead(stage, [call.arguments[0] for call in calls if call.asks], report)
+            for key, made in self._made(stage, calls):
+                same = by_key[key]
+                self._receipts[key] = self._count(stage, report, made)
+                receipts |= dict.fromkeys((want.shard for want in same), self._receipts[key])
+                self.progress.within(stage.name, key, 0.0)
+                self.progress.advance(stage.name, len(same))
+        except BudgetReached as error:
+            raise BudgetReached(
+                f"{error}. {stage.name} has {len(receipts)} of {len(wanted)} parts; they are kept, and so is every "
+                "answer. Run it again and it goes on, with as much to spend once more; --budget-tokens, --budget-cost "
+                "and llm.budget say how much"
+            ) from error
+        with self._lock:  # two methods may make parts of one stage
+            self.parts[stage.name] = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
+            seconds = report.wall_seconds - self._told.get(stage.name, 0.0)
+            self._told[stage.name] = report.wall_seconds
+        self.progress.end(stage.name, f"{report.parts_made} made, {report.parts_reused} reused", seconds)
+        return self.parts[stage.name]
+
+    def _calls(
+        self,
+        stage: Stage,
+        wanted: Sequence[Want],
+        by_key: dict[str, list[Want]],
+        receipts: Parts,
+        report: StageReport,
+    ) -> list[Call]:
+        """Find the parts that are there, into `receipts`; the calls that make the others, whose keys fill `by_key`."""
+        for want in wanted:
+            by_key.setdefault(part_key(stage, want.settings, want.inputs), []).append(want)
+        if wanted:
+            self._alike[stage.name] = self._alike_shards(stage, wanted[0])
+        calls: list[Call] = []
+        for key, (want, *_) in by_key.items():
+            before = self._receipts.get(key)
+            found = before if before or self.cold else self._found(stage, key)
+            if self._looking and found is None:
+                raise NotThere
+            if found is not None:
+                if not self._looking:
+                    self._receipts[key] = found
+                receipts |= {same.shard: found for same in by_key[key]}
+                report.parts_reused += before is None and not self._looking
+                self.progress.advance(stage.name, len(by_key[key]))
+                continue
+            job = self._job(stage, want, key)
+            heard = partial(self._within, stage.name, key)
+            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,), asks=_asks(want), heard=heard))
+        return calls
+
+    def _within(self, stage: str, key: str, done: int, total: int) -> None:
+        """A worker tells how far a part is."""
+        self.progress.within(stage, key, done / max(total, 1))
+
+    def _answer_ahead(self, stage: Stage, jobs: Sequence[Job], report: StageReport) -> None:
+        """Let batches answer what parts will ask a language model, as far as batches are at work."""
+        batcher, requests = self.batcher, stage.requests
+        if batcher is None or requests is None or not jobs:
+            return
+        asking: Asking = jobs[0].settings["asking"]
+        try:
+            batcher.fill(
+                stage.name,
+                asking,
+                lambda: (request for job in jobs for request in requests(Inputs(self.store, job))),
+                report.counts,
+            )
+        except AskingEnded as error:
+            raise StoppedError from error
+
+    @property
+    def batcher(self) -> Batcher | None:
+        """What asks by batches; None where nothing is asked."""
+        return None
+
+    def _found(self, stage: Stage, key: str) -> Receipt | None:
+        """The receipt of a part that need not be made: it is complete, or was published as it is."""
+        found = find(self.store, stage.name, key)
+        if found is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:
+            return found
+        return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
+
+    def _job(self, stage: Stage, want: Want, key: str) -> Job:
+        """The part that a stage must make, as a worker gets it."""
+        row_space = _row_space(stage, want.encoder) if want.encoder else ""
+        return Job(
+            stage=stage.module,
+            key=key,
+            shard=want.shard,
+            store_url=self.store.url,
+            run_id=self.run_id,
+            inputs=want.inputs,
+            settings={**want.settings, **(want.extra or {})},
+            row_space=row_space,
+            reuse=self._reuse(stage.name, row_space, want.shard) if row_space and not self.cold else (),
+            earlier=self._earlier(stage, want.shard),
+            cold=self.cold,
+        )
+
+    def _made(self, stage: Stage, calls: Iterable[Call]) -> Iterator[tuple[str, Made]]:
+        """What some calls make, by the keys of their parts.
+
+        Where workers died, or an exception may be a document's fault, the documents at fault are looked for: raises
+        DocumentsFailed if there are any, else the calls are tried again, since a call dies with what shares its worker.
+        """
+        left = {call.arguments[0].key: call for call in calls}
+        for attempt in range(_ATTEMPTS):
+            failed: dict[str, Exception] = {}
+            again = [dataclasses.replace(call, key=f"{call.key}-{attempt}") for call in left.values()]
+            for call, made in self._run(stage, again):
+                key = call.arguments[0].key
+                if not isinstance(made, Failed):
+                    del left[key]
+                    yield key, made
+                elif _may_be_mended(stage, made.error):
+                    failed[key] = made.error
+                else:
+                    raise made.error
+                if len(failed) == _FAILED_TOGETHER:
+                    break
+            if failed and stage.name in _BY_DOCUMENT:
+                self._isolate(stage, [left[key] for key in failed])
+            for error in failed.values():
+                if attempt + 1 == _ATTEMPTS or not isinstance(error, WorkerDied):
+                    raise error
+            if not left:
+                return
+
+    def _run(self, stage: Stage, calls: Iterable[Call]) -> Iterator[tuple[Call, Any]]:
+        """What calls return, or Failed.
+
+        Where one that asks a language model fails for good, the others ask nothing more; what they have under way is
+        paid for, so they are waited for before the failure is raised.
+        """
+        failure: Exception | None = None
+        try:
+            for call, made in self.executor.run(calls, priority=PRIORITY.get(stage.name, 0), keep_going=True):
+                if not (isinstance(made, Failed) and call.asks) or _may_be_mended(stage, made.error):
+                    yield call, made
+                    continue
+                self.report.stage(stage.name).counts.update(getattr(made.error, "counts", {}))
+                if failure is None:
+                    failure = StoppedError() if isinstance(made.error, AskingEnded) else made.error
+                    self.executor.stop(at_once=False)
+        except StoppedError:
+            if failure is None:
+                raise
+        if failure is not None:
+            raise failure
+
+    def _patiently(self, calls: Iterable[Call], priority: int) -> Iterator[tuple[Call, Any]]:
+        """What calls return; one whose workers died is tried again, since it may have been another's fault."""
+        left = {call.key: call for call in calls}
+        for attempt in range(_ATTEMPTS):
+            died: WorkerDied | None = None
+            tries = {f"{key}-{attempt}": call for key, call in left.items()}
+            again = [dataclasses.replace(call, key=key) for key, call in tries.items()]
+            for tried, result in self.executor.run(again, priority=priority, keep_going=True):
+                if not isinstance(result, Failed):
+                    call = tries[tried.key]
+                    del left[call.key]
+                    yield call, result
+                elif isinstance(result.error, WorkerDied):
+                    died = result.error
+                else:
+                    raise result.error
+            if died is None:
+                return
+        raise died or RuntimeError("no attempt was made")
+
+    def _isolate(self, stage: Stage, calls: Iterable[Call]) -> None:
+        """Raise DocumentsFailed, its findings recorded, if there are documents that make these calls fail."""
+        self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
+        names: list[str] = []
+        tries = [Call(f"{call.key}-isolate", failing_documents, (*call.arguments, self.llm)) for call in calls]
+        for _, found in self._patiently(tries, PRIORITY["scan"]):
+            for one in found:
+                names.append(one.document_id)
+                poison.record(
+                    self.store,
+                    poison.Poison(
+                        content_hash=one.content_hash,
+                        stage=stage.name,
+                        maker=self.maker_of(stage.name),
+                        kills=one.kills,
+                        detail=one.detail,
+                        run_id=self.run_id,
+                    ),
+                )
+        if names:
+            listed = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
+            raise DocumentsFailed(f"{stage.name} cannot take {listed}: see `indexmill quarantine`")
+
+    def _count(self, stage: Stage, report: StageReport, made: Made) -> Receipt:
+        self.report.worked(stage.name, made.seconds)
+        with self._lock:
+            if made.reused:
+                report.parts_reused += 1
+            else:
+                report.parts_made += 1
+                report.parts_differing += made.differs
+                report.parts_failed += not made.receipt.complete
+                report.bytes_made += sum(made.receipt.bytes.values())
+            report.seconds += made.seconds
+            report.counts.update(made.counts)
+        return made.receipt
+
+    def _reuse(self, stage: str, row_space: str, shard: str) -> tuple[str, ...]:
+        """Packs whose rows may be copied: the parent's first, then those of runs that never published."""
+        parent = self.parent.lineage.candidates(stage, row_space, shard) if self.parent else []
+        if self.parent and stage in _MOVE_WITH_DOCUMENTS:
+            for label in self._elsewhere(shard):
+                parent += self.parent.lineage.candidates(stage, row_space, label)
+        exclude = {part.key for part in parent}
+        others = candidates(self.store, stage, row_space, shard, exclude=exclude, receipts=self._unpublished(stage))
+        outputs = [*(part.outputs for part in parent), *(receipt.outputs for receipt in others)]
+        digests = dict.fromkeys(digest for part in outputs for digest in part.values())
+        # A blob that was lost, or deleted because it was damaged, is no reason to stop.
+        return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
+
+    def _earlier(self, stage: Stage, shard: str) -> tuple[dict[str, str], ...]:
+        """The parent's parts, with their inputs, that documents of a shard may be copied from, the nearest first."""
+        ranked = sorted(
+            (distance, label)
+            for label in self._alike.get(stage.name, ())
+            if (distance := overlap(shard, label)) is not None
+        )
+        found = [self._parents_shards[label] for _, label in ranked]
+        return tuple(one for one in found if all(self.store.blob_size(digest) is not None for digest in one.values()))
+
+    def _alike_shards(self, stage: Stage, want: Want) -> frozenset[str]:
+        """The shards of which this run would make the parent's part of a stage again, were they as they were."""
+        if stage.name not in _BY_DOCUMENT or self.cold:
+            return frozenset()
+        alike = frozenset(
+            label
+            for label, outputs in self._parents_shards.items()
+            if want.inputs.keys() <= outputs.keys()
+            and (stage.name, label, part_key(stage, want.settings, {name: outputs[name] for name in want.inputs}))
+            in self._parents_keys
+        )
+        for before in _MADE_FROM.get(stage.name, ("split",)):
+            alike &= self._alike.get(before, frozenset())
+        return alike
+
+    @cached_property
+    def _parents_outputs(self) -> dict[tuple[str, str], dict[str, str]]:
+        """What the parent's parts hold, by stage and key: their blobs or receipts may be missing."""
+        return {(entry.stage, entry.key): entry.outputs for entry in self.parent.lineage.entries} if self.parent else {}
+
+    @cached_property
+    def _parents_parts(self) -> dict[tuple[str, str], LineageEntry]:
+        entries = self.parent.lineage.entries if self.parent else ()
+        return {(entry.stage, entry.shard): entry for entry in entries}
+
+    @cached_property
+    def _parents_keys(self) -> frozenset[tuple[str, str, str]]:
+        entries = self.parent.lineage.entries if self.parent else ()
+        return frozenset((entry.stage, entry.shard, entry.key) for entry in entries)
+
+    @cached_property
+    def _parents_shards(self) -> dict[str, dict[str, str]]:
+        """By label, all that the parent's stages made of a shard's documents."""
+        found: dict[str, dict[str, str]] = {}
+        for entry in self.parent.lineage.entries if self.parent else ():
+            if entry.stage == "ingest" or entry.stage in _BY_DOCUMENT:
+                found.setdefault(entry.shard, {}).update(entry.outputs)
+        return found
+
+    def _elsewhere(self, shard: str) -> list[str]:
+        """The parent's shards that hold the content of documents whose ids are new to a shard: renamed ones, copies."""
+        now = self._contents(self.parts["ingest"][shard].outputs["documents"])
+        for label, outputs in self._parents_shards.items():
+            if overlap(shard, label) is not None:
+                known = self._contents(outputs["documents"])
+                now = {name: content for name, content in now.items() if name not in known}
+        return sorted({self._places[content] for content in now.values() if content in self._places}) if now else []
+
+    @cached_property
+    def _places(self) -> dict[str, str]:
+        """Where the parent has some content: a shard by content hash."""
+        return {
+            content: label
+            for label, outputs in self._parents_shards.items()
+            for content in self._contents(outputs["documents"]).values()
+        }
+
+    def _contents(self, digest: str) -> dict[str, str]:
+        """The content hashes of a table of documents, by id; none of one that was lost."""
+        if self.store.blob_size(digest) is None:
+            return {}
+        table = read_table(self.store, digest, DOCUMENTS, columns=("document_id", "content_hash"))
+        return dict(zip(table["document_id"].to_pylist(), table["content_hash"].to_pylist(), strict=True))
+
+    def _unpublished(self, stage: str) -> list[Receipt]:
+        """A stage's receipts by runs that never published, as this run found them: listed once, if there is such a run.
+
+        This run is one too, where it has made parts of the stage before, and so is the run that published the parent
+        and did not come to its end: it may have been in the middle of a backfill.
+        """
+        with self._lock:
+            if stage not in self._scanned:
+                others = runs.unpublished_runs(self.store) - {self.run_id}
+                if self.parent is not None:
+                    last = refs.read(self.store, self.parent.version).run_id
+                    others |= set() if runs.ended_well(self.store, last) else {last}
+                mine = {self.run_id} if self.report.stage(stage).parts_made else set()
+                found = scan(self.store, stage) if others or mine else ()
+                self._scanned[stage] = [one for one in found if one.run_id in others | mine]
+            return self._scanned[stage]
+
+
+def _may_be_mended(stage: Stage, error: Exception) -> bool:
+    """Whether a call that failed may go well another time, or without some documents."""
+    return isinstance(error, WorkerDied) or (stage.name in _BY_DOCUMENT and blames_documents(error))
+
+
+def _asks(want: Want) -> bool:
+    """Whether making a part may take paid calls of a language model."""
+    asking = (want.extra or {}).get("asking")
+    return isinstance(asking, Asking) and asking.settings.backend != "extractive"
+
+
+def _row_space(stage: Stage, encoder: Mapping[str, Any]) -> str:
+    """What the rows of vectors are relative to, beside their texts: the encoder, and the code that makes rows."""
+    libraries = library_versions(*stage.libraries)
+    made_by = {"stage": stage.name, "version": stage.version, "libraries": libraries, "encoder": dict(encoder)}
+    return digest_of(canonical_json(made_by))

@@ -1,0 +1,230 @@
+"""What a run tells while it works and after: progress events, and counts per stage."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from schemas.config import Price
+from tasks.llm.account import Spent, price_of
+from tasks.pipeline.gates import StandIns
+
+__all__ = ["Progress", "Report", "Silent", "StageReport"]
+
+
+class Progress(Protocol):
+    """Told about each stage as it goes; implementations print, and never fail."""
+
+    def begin(self, stage: str, parts: int) -> None:
+        """A stage starts, with so many parts to make or find."""
+        ...
+
+    def advance(self, stage: str, parts: int = 1) -> None:
+        """Some parts of a stage are there."""
+        ...
+
+    def within(self, stage: str, part: str, share: float) -> None:
+        """So much of a part that is being made is done, between 0 and 1; 0 where it is made, or was given up."""
+        ...
+
+    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
+        """A stage is done; the summary is a few words. seconds: of work; by default those since it began."""
+        ...
+
+    def doing(self, what: str) -> None:
+        """What is done now, in a few words, before there are stages."""
+        ...
+
+    def warn(self, message: str) -> None:
+        """Something that a person should know, and that does not stop the run."""
+        ...
+
+    def note(self, message: str) -> None:
+        """Something that is as it should be, and good to know."""
+        ...
+
+
+class Silent:
+    """Says nothing."""
+
+    def begin(self, stage: str, parts: int) -> None:
+        pass
+
+    def advance(self, stage: str, parts: int = 1) -> None:
+        pass
+
+    def within(self, stage: str, part: str, share: float) -> None:
+        pass
+
+    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
+        pass
+
+    def doing(self, what: str) -> None:
+        pass
+
+    def warn(self, message: str) -> None:
+        pass
+
+    def note(self, message: str) -> None:
+        pass
+
+
+@dataclass
+class StageReport:
+    """Counts of one stage: parts, rows by what became of them, bytes, calls.
+
+    began_seconds: after the run did. wall_seconds: how long some of it was at work, not counting what it waited
+    for other stages or for a worker. seconds: work summed over workers.
+    bytes_made: of the blobs of the parts that were made, as their receipts say. cost: in the currency of the configured
+    prices.
+    """
+
+    parts_made: int = 0
+    parts_reused: int = 0
+    parts_differing: int = 0
+    parts_failed: int = 0
+    began_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    seconds: float = 0.0
+    bytes_made: int = 0
+    cost: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def asked(self, spent: Spent, price: Price | None) -> None:
+        """What the quota knows was spent, also by parts that were never finished; the cost of all that was counted."""
+        known = {
+            "llm_calls": spent.calls,
+            "llm_input_tokens": spent.input_tokens,
+            "llm_output_tokens": spent.output_tokens,
+            "llm_tokens": spent.input_tokens + spent.output_tokens,
+        }
+        for name, number in known.items():
+            if number > self.counts[name]:
+                self.counts[name] = number
+        kinds = ("input_tokens", "output_tokens")
+        batched = [self.counts[f"llm_batch_{kind}"] for kind in kinds]
+        direct = [self.counts[f"llm_{kind}"] - tokens for kind, tokens in zip(kinds, batched, strict=True)]
+        self.cost = float(price_of(price, *direct) + price_of(price, *batched, batch=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as the run's record keeps it."""
+        return {
+            "parts_made": self.parts_made,
+            "parts_reused": self.parts_reused,
+            "parts_differing": self.parts_differing,
+            "parts_failed": self.parts_failed,
+            "quarantined": self.counts["quarantined"],
+            "began_seconds": round(self.began_seconds, 3),
+            "wall_seconds": round(self.wall_seconds, 3),
+            "seconds": round(self.seconds, 3),
+            "bytes_made": self.bytes_made,
+            "llm_calls": self.counts["llm_calls"],
+            "llm_tokens": self.counts["llm_tokens"],
+            "cost": round(self.cost, 6),
+            **dict(sorted(self.counts.items())),
+        }
+
+
+_TOTALS = (
+    "parts_made",
+    "parts_reused",
+    "parts_differing",
+    "parts_failed",
+    "quarantined",
+    "seconds",
+    "bytes_made",
+    "vectors_made",
+    "vectors_reused",
+    "llm_calls",
+    "llm_ledger",
+    "llm_tokens",
+    "llm_input_tokens",
+    "llm_output_tokens",
+    "cost",
+)
+
+
+class Report:
+    """What a run did: counts stage by stage, in the order they began, and what was measured before it published.
+
+    clock: seconds that only grow, like `time.perf_counter`.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.stages: dict[str, StageReport] = {}
+        self.changed_files: tuple[str, ...] = ()  # changed while they were read
+        self.quality: Mapping[str, Any] | None = None
+        self.stand_ins: dict[str, StandIns] = {}  # by stage, where a language model did not write every text
+        self.corpus_files: str | None = None  # a digest of their bytes, where it was taken
+        self._clock = clock
+        self._began = clock()
+        self._at_work: dict[str, list[tuple[float, float]]] = {}  # disjoint stretches of time, in their order
+        self._lock = threading.Lock()
+
+    def stage(self, name: str) -> StageReport:
+        """The report of a stage, begun if it is new."""
+        with self._lock:
+            return self.stages.setdefault(name, StageReport(began_seconds=self._clock() - self._began))
+
+    @contextlib.contextmanager
+    def at_work(self, name: str) -> Iterator[StageReport]:
+        """Count the time of the block as the stage's; what is done at the same time counts once."""
+        stage, began = self.stage(name), self._clock()
+        try:
+            yield stage
+        finally:
+            self.worked(name, self._clock() - began)
+
+    def worked(self, name: str, seconds: float) -> None:
+        """Count work on a stage that took so many seconds and ends now; what was done at the same time counts once."""
+        stage = self.stage(name)
+        with self._lock:
+            end = self._clock()
+            began, stretches = end - seconds, self._at_work.setdefault(name, [])
+            while stretches and stretches[-1][1] >= began:
+                since, until = stretches.pop()
+                stage.wall_seconds -= until - since
+                began = min(began, since)
+            stretches.append((began, end))
+            stage.wall_seconds += end - began
+
+    def total(self, count: str) -> int:
+        """A count over all stages."""
+        return sum(stage.counts[count] for stage in self.stages.values())
+
+    @property
+    def cost(self) -> float:
+        """Of all language models, in the currency of the configured prices."""
+        return round(sum(stage.cost for stage in self.stages.values()), 6)
+
+    @property
+    def parts_made(self) -> int:
+        return sum(stage.parts_made for stage in self.stages.values())
+
+    @property
+    def parts_reused(self) -> int:
+        return sum(stage.parts_reused for stage in self.stages.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as the run's record keeps it: `stages` by name, their `totals`, and what else is known."""
+        with self._lock:
+            stages = {name: stage.to_json() for name, stage in self.stages.items()}
+        totals = {name: sum(stage.get(name, 0) for stage in stages.values()) for name in _TOTALS}
+        totals |= {name: round(totals[name], 6) for name in ("seconds", "cost")}
+        totals["wall_seconds"] = round(self._clock() - self._began, 3)
+        told: dict[str, Any] = {"stages": stages, "totals": totals}
+        if self.stand_ins:
+            told["stand_ins"] = {
+                stage: {"texts": found.texts, "stand_ins": found.stand_ins}
+                for stage, found in sorted(self.stand_ins.items())
+            }
+        if self.corpus_files is not None:
+            told["corpus_files"] = self.corpus_files
+        if self.quality is not None:
+            told["quality"] = dict(self.quality)
+        return told

@@ -1,0 +1,91 @@
+"""A process that may die: it runs a stage on some documents of a shard at a time, and keeps nothing.
+
+Started by `tasks.core.isolate`, which sends it a job and the rows to try, and reads how each trial ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pickle
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.tables import DOCUMENTS, PASSAGES
+from storage.folder import open_store
+from storage.protocol import Store
+from tasks.core.isolate import Rows, Trial, blames_documents
+from tasks.core.stage import Inputs, Job, Stage
+
+__all__ = ["SomeInputs", "run"]
+
+
+class SomeInputs(Inputs):
+    """The inputs of a part that was made from some documents of its shard alone."""
+
+    def __init__(self, store: Store, job: Job, rows: Rows) -> None:
+        super().__init__(store, job)
+        self._rows = rows
+
+    def table(self, name: str, schema: pa.Schema, *columns: str) -> pa.Table:
+        """The rows of the input table that belong to the documents."""
+        key = "document_id" if "document_id" in schema.names else "passage_id"
+        wanted = self._documents() if key == "document_id" else self._passages()
+        whole = super().table(name, schema)
+        return whole.filter(pc.is_in(whole[key], value_set=wanted)).select(list(columns or schema.names))
+
+    def _documents(self) -> pa.Array:
+        first, last = self._rows
+        return super().table("documents", DOCUMENTS, "document_id")["document_id"][first:last].combine_chunks()
+
+    def _passages(self) -> pa.Array:
+        return self.table("passages", PASSAGES, "passage_id")["passage_id"].combine_chunks()
+
+
+def run(job: Job, rows: Rows) -> Trial:
+    """Try the stage of a job on some documents; raises what is no document's fault."""
+    stage: Stage = importlib.import_module(job.stage).STAGE
+    try:
+        stage.compute(SomeInputs(open_store(job.store_url), job, rows))
+    except Exception as error:
+        if not blames_documents(error):
+            raise
+        return Trial(rows, f"{type(error).__name__}: {error}"[:500])
+    return Trial(rows)
+
+
+def _die_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+def _main() -> None:
+    with contextlib.suppress(OSError):  # where memory runs out, this process goes, and no worker
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+    job, trials = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+    def tell(answer: object) -> None:
+        pickle.dump(answer, answers)
+        answers.flush()
+
+    tell("ready")
+    for rows in trials:
+        try:
+            tell(run(job, rows))
+        except Exception as error:
+            tell(error)
+            break
+    answers.flush()
+    os._exit(0)  # what was loaded for the trials need not be taken apart
+
+
+if __name__ == "__main__":
+    _main()

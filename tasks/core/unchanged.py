@@ -1,0 +1,98 @@
+"""Documents that have not changed: what an earlier snapshot's parts hold of them is copied, not made again.
+
+`split`, `recognise`, `extract`, `embed` and `bm25` make of each document a function of that document alone. So a part
+of theirs is the rows of the documents that the parent's parts hold, with the same content, and rows made of the others:
+the bytes are those of a part that was made whole. Which parts of the parent may be copied from is the build's to say
+(`Job.earlier`): those that have the key which today's settings, code and libraries would give them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES, STAND_INS
+from storage.tables import read_table
+from tasks.core.stage import Inputs
+
+__all__ = ["Unchanged", "in_order", "unchanged"]
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """The documents that one earlier part holds as they are now, and the digests of what was made of them."""
+
+    inputs: Inputs
+    digests: Mapping[str, str]
+    ids: pa.Array[Any]
+
+    def table(self, name: str, schema: pa.Schema, *columns: str) -> pa.Table:
+        """A table of the earlier part, whole."""
+        return read_table(self.inputs.store, self.digests[name], schema, columns=columns or None)
+
+    def passages(self) -> pa.Table:
+        """The passages of the unchanged documents."""
+        table = self.table("passages", PASSAGES)
+        return table.filter(pc.is_in(table.column("document_id"), self.ids))
+
+    def of_documents(self, name: str, schema: pa.Schema) -> pa.Table:
+        """The rows of a table that belong to the unchanged documents."""
+        table = self.table(name, schema)
+        return table.filter(pc.is_in(table.column("document_id"), self.ids))
+
+    def of_passages(self, name: str, schema: pa.Schema, passage_ids: pa.ChunkedArray) -> pa.Table:
+        """The rows of a table that belong to some passages."""
+        table = self.table(name, schema)
+        return table.filter(pc.is_in(table.column("passage_id"), passage_ids.combine_chunks()))
+
+    def vector_rows(self, passage_ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For the passages of unchanged documents, and for their sentences one after the other: the earlier rows."""
+        known = self.table("passages", PASSAGES, "passage_id").column("passage_id").combine_chunks()
+        owners = self.table("sentences", SENTENCES, "passage_id").column("passage_id")
+        rows = pc.index_in(passage_ids, known).to_numpy().astype(np.int64)
+        bounds = np.searchsorted(pc.index_in(owners, known).to_numpy(), np.arange(len(known) + 1))
+        lengths = np.diff(bounds)[rows]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return rows, np.repeat(bounds[rows], lengths) + within
+
+
+def unchanged(
+    inputs: Inputs, documents: pa.Table, *, again: str | None = None
+) -> tuple[list[Unchanged], NDArray[np.bool_]]:
+    """The earlier parts that hold some of the documents with the same content, each document in one of them.
+
+    Also which rows of `documents` those are. again: a table of an earlier part (schema STAND_INS) that lists the
+    documents for which it holds only a stand-in of what it should: these are to be made again.
+    """
+    ids, hashes = (documents.column(name).combine_chunks() for name in ("document_id", "content_hash"))
+    held = np.zeros(len(ids), dtype=bool)
+    found = []
+    for digests in inputs.job.earlier:
+        if held.all():
+            break
+        before = read_table(inputs.store, digests["documents"], DOCUMENTS, columns=("document_id", "content_hash"))
+        row = pc.index_in(ids, before.column("document_id").combine_chunks())
+        same = pc.equal(before.column("content_hash").combine_chunks().take(row), hashes).fill_null(False)
+        mine = same.to_numpy(zero_copy_only=False) & ~held
+        if again is not None and again in digests:
+            stand_ins = read_table(inputs.store, digests[again], STAND_INS).column("document_id").combine_chunks()
+            mine &= ~pc.is_in(ids, stand_ins).to_numpy(zero_copy_only=False)
+        if mine.any():
+            found.append(Unchanged(inputs, digests, ids.filter(pa.array(mine))))
+            held |= mine
+    return found, held
+
+
+def in_order(tables: Sequence[pa.Table], column: str, ids: pa.ChunkedArray) -> pa.Table:
+    """The rows of some tables in the order of the ids that a column of theirs names; those of one id stay in order."""
+    table = pa.concat_tables(tables)
+    if len(tables) == 1:
+        return table
+    rank = pc.index_in(table.column(column), ids.combine_chunks()).to_numpy()
+    return table.take(pa.array(np.argsort(rank, kind="stable")))

@@ -1,0 +1,1 @@
+"""The families of indexes, each a folder: its stages, writers and checks."""

@@ -1,0 +1,163 @@
+"""Stage `bm25`: which terms a shard's passages hold, and how often.
+
+A shard's pack `bm25` has no texts and nothing of the rest of the corpus, so that a refresh makes the changed shards
+alone; a reader adds up document frequencies and lengths over the shards. Two fields are counted: what a passage says,
+its document's title among it, and, under names that begin with ``titles.``, that title alone. Each integer array is of
+the smallest unsigned type that holds it:
+
+    keys        (n_terms,) uint64, ascending: the key of each term, see `indexmill.text.terms`
+    indptr      (n_terms + 1,) where the postings of each term begin
+    passages    (n_postings,) a term's passages, ascending: rows of the shard's table `passages`
+    counts      (n_postings,) how often the term is there
+    lengths     (n_passages,) the terms of each passage
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.families.bm25.retriever import FIELDS
+from indexmill.store.packs import pack_size
+from indexmill.text.terms import Analyser, term_keys
+from schemas.tables import DOCUMENTS, PASSAGES
+from tasks.core.estimate import Estimate, Range
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.unchanged import unchanged
+from tasks.stages.split.plain import Plain
+from tasks.stages.split.split import title_prefix
+
+__all__ = ["STAGE", "counts", "estimate", "merged", "postings"]
+
+
+def counts(packs: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, int]:
+    """The sizes of a built index, as the manifest states them; a word counts as often as it occurs."""
+    return {
+        "passages": sum(len(pack["lengths"]) for pack in packs),
+        "words": sum(int(pack["lengths"].sum(dtype=np.int64)) for pack in packs),
+        "postings": sum(len(pack["passages"]) for pack in packs),
+    }
+
+
+def postings(titles: Sequence[str], texts: Sequence[str], title_weight: int) -> dict[str, NDArray[Any]]:
+    """The arrays of some passages: their texts, and the titles above them, each counted `title_weight` times."""
+    terms = Analyser().terms
+    numbers: dict[str, int] = {}
+    title, above = "", list[int]()
+    said, named = list[list[int]](), list[list[int]]()
+    for row, text in enumerate(texts):
+        if titles[row] != title:
+            title = titles[row]
+            above = [numbers.setdefault(term, len(numbers)) for term in terms(title)]
+        inside = [numbers.setdefault(term, len(numbers)) for term in terms(text)]
+        said.append(above * title_weight + inside)
+        named.append(above)
+    keys = term_keys(numbers)
+    found = zip(FIELDS, (said, named), strict=True)
+    return {f"{field}{name}": array for field, held in found for name, array in _field(keys, held).items()}
+
+
+def _field(keys: NDArray[np.uint64], held: Sequence[Sequence[int]]) -> dict[str, NDArray[Any]]:
+    """The arrays of one field. keys: of all terms. held: the terms of each passage."""
+    lengths = np.fromiter(map(len, held), np.int64, len(held))
+    found = np.fromiter(itertools.chain.from_iterable(held), np.int64, int(lengths.sum()))
+    keys, key_of = np.unique(keys[found], return_inverse=True)  # terms of one key are one term
+    place = key_of * len(held) + np.arange(len(held)).repeat(lengths)
+    place, occurrences = np.unique(place, return_counts=True)
+    term, passage = np.divmod(place, max(len(held), 1))
+    return {
+        "keys": keys,
+        "indptr": _small(np.searchsorted(term, np.arange(len(keys) + 1))),
+        "passages": _small(passage),
+        "counts": _small(occurrences),
+        "lengths": _small(lengths),
+    }
+
+
+def _small(values: NDArray[Any]) -> NDArray[Any]:
+    """The values in the smallest unsigned type that holds them."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+
+
+def merged(
+    packs: Sequence[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]], passages: int
+) -> dict[str, NDArray[Any]]:
+    """The arrays of so many passages from those of some of them.
+
+    Each pack comes with the row that every passage of it has now, -1 for one that is not there any more.
+    """
+    return {
+        f"{field}{name}": array for field in FIELDS for name, array in _merged_field(field, packs, passages).items()
+    }
+
+
+def _merged_field(
+    field: str, packs: Sequence[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]], passages: int
+) -> dict[str, NDArray[Any]]:
+    lengths = np.zeros(passages, np.int64)
+    columns = []
+    for pack, row_of in packs:
+        lengths[row_of[row_of >= 0]] = pack[f"{field}lengths"][row_of >= 0]
+        ends = pack[f"{field}indptr"].astype(np.int64)
+        held = np.diff(ends)
+        rows, keys = row_of[pack[f"{field}passages"]], pack[f"{field}keys"].repeat(held)
+        columns.append((keys[rows >= 0], rows[rows >= 0], pack[f"{field}counts"][rows >= 0].astype(np.int64)))
+    keys, rows, counts = (np.concatenate(column) for column in zip(*columns, strict=True))
+    order = np.lexsort((rows, keys))
+    distinct, first = np.unique(keys[order], return_index=True)
+    return {
+        "keys": distinct,
+        "indptr": _small(np.append(first, len(keys))),
+        "passages": _small(rows[order]),
+        "counts": _small(counts[order]),
+        "lengths": _small(lengths),
+    }
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    return Outputs(packs={"bm25": _postings(inputs)})
+
+
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """The size of the postings, which is known once they are made: a second for 600,000 tokens. No LLM."""
+    arrays = _postings(inputs)
+    size = pack_size({name: (array.dtype, array.shape) for name, array in arrays.items()})
+    return Estimate(bytes={"bm25": Range.exactly(size)}, rows={"bm25": Range.exactly(len(arrays["passages"]))})
+
+
+def _postings(inputs: Inputs) -> dict[str, NDArray[Any]]:
+    documents = inputs.table("documents", DOCUMENTS, "document_id", "title", "content_hash")
+    passages = inputs.table("passages", PASSAGES, "passage_id", "document_id", "ordinal", "start", "end", "text")
+    weight = int(inputs.settings["title_weight"])
+    same, held = unchanged(inputs, documents)
+    owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks()).to_numpy()
+    fresh = ~held[owner]
+    titles = [""] * int(fresh.sum())
+    if weight:
+        titles = [title_prefix(title) for title in documents["title"].take(pa.array(owner[fresh])).to_pylist()]
+    made = postings(titles, _read(Plain.of(inputs, passages.filter(pa.array(fresh)))), weight)
+    if not same:
+        return made
+    packs: list[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]] = [(made, np.flatnonzero(fresh))]
+    for part in same:
+        rows = np.flatnonzero(pc.is_in(passages["document_id"], part.ids).to_numpy())
+        known = part.table("passages", PASSAGES, "passage_id")
+        row_of = np.full(len(known), -1, np.int64)
+        row_of[pc.index_in(passages["passage_id"].take(pa.array(rows)), known["passage_id"].combine_chunks())] = rows
+        packs.append((inputs.pack(part.digests["bm25"]), row_of))
+    return merged(packs, len(passages))
+
+
+def _read(plain: Plain) -> list[str]:
+    """The words of each passage: those that a reader sees, and those in the targets of its links."""
+    texts: list[str] = plain.passages["text"].to_pylist()
+    return [f"{text} {words}" if words else text for text, words in zip(texts, plain.targets, strict=True)]
+
+
+STAGE = Stage("bm25", version=3, compute=_compute, libraries=("PyStemmer", "numpy"), estimate=estimate)

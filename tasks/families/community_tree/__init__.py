@@ -1,0 +1,1 @@
+"""The community tree (ArchRAG)."""

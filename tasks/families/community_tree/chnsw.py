@@ -1,0 +1,126 @@
+"""The C-HNSW index over entities and communities, from their vectors (ArchRAG, sections 3.1.3 and A.2).
+
+Equations 1 and 2 rather than Algorithm 3: each node's nearest are found first, then links are chosen among them, so
+that the index is a function of the set of nodes, whatever the order they came in. HNSW's insertion, timed beside it in
+benchmarks/chnsw.py, takes longer from 30,000 nodes on and finds no more.
+
+Nearest nodes are exact on levels of up to `exact` nodes. Above, they are the nearest in the inverted lists of a k-means
+over a sample (tasks.core.neighbours). The ends of links down are exact for levels of up to `products` pairs of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexmill.families.community_tree.chnsw import Chnsw
+from indexmill.retrieve.grid import on_grid
+from tasks.core.neighbours import Lists, ListSettings, nearest_of_all
+from tasks.core.shards import id_hashes
+from tasks.families.community_tree.level_links import LinkSettings, level_links
+
+__all__ = ["Built", "ChnswSettings", "Level", "build_chnsw"]
+
+Rows = NDArray[np.int64]
+
+_TILE = 16_384  # vectors put on the grid at once
+
+
+@dataclass(frozen=True)
+class ChnswSettings:
+    """What shapes the index: its links, and the lists of large levels. products: each node of a level is compared with
+    all of the level below where that takes so many products or fewer; else with those in its nearest lists there.
+    """
+
+    links: LinkSettings = field(default_factory=LinkSettings)
+    lists: ListSettings = field(default_factory=ListSettings)
+    products: int = 60_000_000_000
+
+
+@dataclass(frozen=True)
+class Level:
+    """Nodes of one level: ids without repeats, unit vectors (n, d) float32 (or zeros), in any order."""
+
+    ids: Sequence[str]
+    vectors: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Built:
+    """The index, and of which node of its input level each row is."""
+
+    index: Chnsw
+    sources: Rows
+
+
+def build_chnsw(
+    levels: Sequence[Level], setting: ChnswSettings | None = None, told: Callable[[int, str], None] | None = None
+) -> Built:
+    """The index of levels, entities first. Rows of a level are in the order of their ids. told: hears of each
+    step that is done, and on which level.
+
+    Raises ValueError if an id repeats within a level, or ids and vectors differ in number.
+    """
+    setting = setting or ChnswSettings()
+    told = told or (lambda number, step: None)
+    sources, vectors, orders = [], [], []
+    for number, level in enumerate(levels):
+        if len(set(level.ids)) != len(level.ids) or len(level.ids) != len(level.vectors):
+            raise ValueError(f"level {number}: {len(level.ids)} ids, some repeated or not as many as its vectors")
+        source = np.array(sorted(range(len(level.ids)), key=level.ids.__getitem__), dtype=np.int64)
+        hashes = id_hashes(level.ids[row] for row in source)
+        sources.append(source)
+        vectors.append(_gathered(level.vectors, source))
+        orders.append(np.lexsort(hashes[:, :8].T[::-1]))
+    offsets = np.concatenate([[0], np.cumsum([len(source) for source in sources])]).astype(np.int64)
+    indptr, indices = [np.zeros(1, dtype=np.int64)], []
+    down = np.full(offsets[-1], -1, dtype=np.int32)
+    entries = np.full(len(levels), -1, dtype=np.int32)
+    for number, (held, order, first) in enumerate(zip(vectors, orders, offsets[:-1].tolist(), strict=True)):
+        if not len(held):
+            continue
+        lists = Lists(held, order, setting.lists)
+        told(number, f"{len(lists.members):,} lists")
+        own, partners = level_links(lists, setting.links, partial(told, number))
+        indptr.append(own[1:] + indptr[-1][-1])
+        indices.append((partners + first).astype(np.int32))
+        entries[number] = first + _entry(held)
+        if number + 1 < len(vectors):
+            above = slice(offsets[number + 1], offsets[number + 2])
+            down[above] = first + _below(vectors[number + 1], lists, setting.products)
+            told(number + 1, "links down")
+    index = Chnsw(
+        vectors=np.concatenate([held.astype(np.int16) for held in vectors]) if vectors else np.empty((0, 1), np.int16),
+        level_offsets=offsets,
+        indptr=np.concatenate(indptr),
+        indices=np.concatenate([np.empty(0, dtype=np.int32), *indices]),
+        down=down,
+        entries=entries,
+    )
+    return Built(index, np.concatenate([np.empty(0, dtype=np.int64), *sources]))
+
+
+def _below(above: NDArray[np.float32], lists: Lists, products: int) -> NDArray[np.int32]:
+    """The row in lists of the node nearest to each of the level above (eq. 2)."""
+    near = lists.nearest(above, 1).rows[:, 0]
+    if len(lists.members) > 1 and len(above) * len(lists.vectors) <= products:
+        return nearest_of_all(above, lists.vectors, near)
+    return near
+
+
+def _gathered(vectors: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
+    """Some rows on the grid, a few at a time: they may be mapped."""
+    made = np.empty((len(rows), vectors.shape[1]), dtype=np.float32)
+    for first in range(0, len(rows), _TILE):
+        made[first : first + _TILE] = on_grid(vectors[rows[first : first + _TILE]])
+    return made
+
+
+def _entry(vectors: NDArray[np.float32]) -> int:
+    """The row nearest to the mean: about as far from every part of a level."""
+    mean = np.rint(vectors.sum(axis=0, dtype=np.float64) / len(vectors)).astype(np.float32)
+    return int(np.argmax(vectors @ mean))

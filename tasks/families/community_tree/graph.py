@@ -1,0 +1,134 @@
+"""Stage `community_graph`: the graph that one level of communities is found in (ArchRAG, Algorithm 1, lines 3 to 5, 9).
+
+The nodes of level 1 are the entities that were described, linked where a relation leads from one to the other or their
+names are nearly the same (`same_as`, ours). Those of a level above are the communities of the level below, linked where
+members of theirs are. Links by content are added, and every link gets its weight. A pure function of texts' vectors and
+links: where a clustering starts from is no matter of this stage.
+
+The pack `graph` of n nodes, in the order of their ids, and m links:
+
+    ids      (n, 16) uint8, ascending
+    edges    (m, 2) int32, rows a < b, ascending
+    weights  (m,) float64
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from indexmill.store.packs import pack_size
+from schemas.tables import COMMUNITIES, DESCRIBED, RELATED, SAME_AS
+from tasks.core.communities.augment import codicil, knn, none, weighted
+from tasks.core.communities.graph import Edges, Floats, coarser, graph_of
+from tasks.core.communities.levels import Augment
+from tasks.core.estimate import ZERO, Estimate, Range, Rows
+from tasks.core.groups import COMMUNITY_LETTERS, id_bytes
+from tasks.core.stage import Inputs, Outputs, Stage
+
+__all__ = ["LETTERS", "STAGE", "estimate", "level_label", "nodes_below", "rows_below", "vectors_below"]
+
+LETTERS = COMMUNITY_LETTERS
+"""The letter of each level's groups, from level 1."""
+
+
+def level_label(level: int) -> str:
+    """The label of the parts that find the communities of a level, `k1` those of entities."""
+    return f"k{level}"
+
+
+def nodes_below(inputs: Inputs) -> pa.Table:
+    """`id`, `digest` and `shard` of the nodes of a level, in the order of ids."""
+    described = any(name.startswith("described/") for name in inputs.job.inputs)
+    prefix, schema, key = ("described", DESCRIBED, "entity_id") if described else ("communities", COMMUNITIES, "")
+    key = key or "community_id"
+    found = [pa.table({name: pa.array([], pa.string()) for name in ("id", "digest", "shard")})]
+    for name in sorted(one for one in inputs.job.inputs if one.startswith(prefix + "/")):
+        table = inputs.table(name, schema, key, "digest")
+        label = pa.array([name.partition("/")[2]] * len(table), pa.string())
+        found.append(pa.table({"id": table[key], "digest": table["digest"], "shard": label}))
+    return pa.concat_tables(found).combine_chunks()
+
+
+def vectors_below(inputs: Inputs, dimension: int) -> Floats:
+    """The vectors (n, d) of the nodes, row by row."""
+    names = sorted(name for name in inputs.job.inputs if name.partition("/")[0].endswith("_vectors"))
+    packs = [inputs.pack(inputs.job.inputs[name])["vectors"] for name in names]
+    return np.concatenate([np.empty((0, dimension), dtype=np.float32), *packs])
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    settings = inputs.settings
+    ids = nodes_below(inputs)["id"].combine_chunks()
+    graph = graph_of(ids.to_pylist(), vectors_below(inputs, settings["dimension"]), _links(inputs, ids))
+    edges = _augment(settings)(graph)
+    made = weighted(graph, edges)
+    pack: dict[str, NDArray[Any]] = {
+        "ids": id_bytes(graph.ids),
+        "edges": edges.astype(np.int32),
+        "weights": made.weights,
+    }
+    return Outputs(packs={"graph": pack}, counts={f"links_l{settings['level']}": len(edges)})
+
+
+def _links(inputs: Inputs, ids: pa.Array) -> Edges:
+    """The links that nodes have, as rows of the nodes."""
+    if "clusters" in inputs.job.inputs:
+        edges = inputs.pack(inputs.job.inputs["graph"])["edges"].astype(np.int64)
+        return coarser(edges, inputs.pack(inputs.job.inputs["clusters"])["labels"].astype(np.int64))
+    ends = inputs.tables("related", RELATED, "source", "target")
+    if "same_as" in inputs.job.inputs:
+        same = inputs.table("same_as", SAME_AS, "entity_id", "other_id")
+        ends = pa.concat_tables([ends, same.rename_columns(["source", "target"])])
+    rows = [pc.index_in(ends[name], ids).fill_null(-1).to_numpy() for name in ("source", "target")]
+    links = np.stack(rows, axis=1).astype(np.int64)
+    return links[(links >= 0).all(axis=1)]
+
+
+def _augment(settings: Mapping[str, Any]) -> Augment:
+    ways: dict[str, Augment] = {
+        "knn": partial(knn, k=settings["neighbours"], threshold=settings["threshold"]),
+        "codicil": partial(codicil, k=settings["neighbours"], alpha=settings["alpha"]),
+        "none": none,
+    }
+    return ways[settings["augmentation"]]
+
+
+def rows_below(inputs: Inputs, expected: Mapping[str, Range]) -> Rows:
+    """How many nodes there are, and how many of them are new where that is known."""
+    low = high = fresh_low = fresh_high = 0
+    for name, digest in inputs.job.inputs.items():
+        if name.startswith(("described/", "communities/")):
+            rows = expected.get(name) or Range.exactly(pq.read_metadata(inputs.path(digest)).num_rows)
+            fresh = rows.fresh if isinstance(rows, Rows) else ZERO
+            low, high = low + rows.low, high + rows.high
+            fresh_low, fresh_high = fresh_low + fresh.low, fresh_high + fresh.high
+    return Rows(low, high, Range(fresh_low, fresh_high))
+
+
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """Bounds of the size of the graph: of links that there are, at most all are kept."""
+    rows = rows_below(inputs, expected)
+    pairs = rows.high * (rows.high - 1) // 2
+    links = rows.high * max(inputs.settings["neighbours"], 1)
+    for name, digest in inputs.job.inputs.items():
+        if name.startswith(("related/", "same_as")):
+            held = expected.get(name) or Range.exactly(pq.read_metadata(inputs.path(digest)).num_rows)
+            links += held.high
+        elif name in ("graph", "clusters"):
+            links = pairs  # as many as the level below has, which may not be known
+    most = min(links, pairs)
+    size = pack_size(
+        {"ids": (np.uint8, (rows.high, 16)), "edges": (np.int32, (most, 2)), "weights": (np.float64, (most,))}
+    )
+    return Estimate(bytes={"graph": Range(0, size)}, rows={"graph": rows})
+
+
+STAGE = Stage("community_graph", version=1, compute=_compute, libraries=("numpy", "scipy"), estimate=estimate)

@@ -1,0 +1,277 @@
+"""The links of one level of C-HNSW: symmetric, from M to 2 M of each node, all nodes connected (ArchRAG, 3.1.3).
+
+Each node chooses M others: of its nearest, first those that are nearer to it than to any it chose before (the heuristic
+of HNSW, by which links point in different directions), then the nearest that are left. Nodes of nested samples choose
+some within their sample, too: links that cross clusters. A node with too many drops the last of them, those it did not
+choose itself first. One that is left with fewer than M is linked to others near it that have room, or put between two
+linked nodes, which changes no degree but its own. Last, components are joined.
+
+Vectors are on the grid of indexmill.retrieve.grid and ties go to the lower row: the links are a function of the vectors
+and of the order in which samples are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.core.neighbours import Lists, ListSettings, Nearest
+
+__all__ = ["LinkSettings", "level_links"]
+
+Rows = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+_TILE = 256  # nodes whose candidates are compared with each other at once
+
+
+@dataclass(frozen=True)
+class LinkSettings:
+    """least: links of a node at least (the paper's M, 1 or more); twice as many at most. candidates: the nearest that a
+    node chooses from, at least M. far: links that a node of a sample chooses there, at most M. thinning: a sample holds
+    one of so many of the one before.
+    """
+
+    least: int = 16
+    candidates: int = 40
+    far: int = 6
+    thinning: int = 8
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.candidates or not 0 <= self.far <= self.least or self.thinning < 2:
+            raise ValueError(f"{self}: must be 1 <= least <= candidates, 0 <= far <= least and thinning >= 2")
+
+
+def level_links(lists: Lists, setting: LinkSettings, told: Callable[[str], None] | None = None) -> tuple[Rows, Rows]:
+    """The links of the vectors in lists: indptr (n + 1,), indices (ascending for each node).
+
+    Up to 2 M + 1 nodes are all linked with each other. told: hears of each step that is done.
+    """
+    told = told or (lambda step: None)
+    vectors = lists.vectors
+    n = len(vectors)
+    if n <= 2 * setting.least + 1:
+        linked = ~np.eye(n, dtype=np.bool_)
+        return np.arange(n + 1) * max(n - 1, 0), linked.nonzero()[1]
+    near = lists.nearest(vectors, min(setting.candidates, n - 1), alone=True)
+    told(f"{near.rows.shape[1]} nearest of each")
+    chosen = [_choices(vectors, np.arange(n), near, setting.least)]
+    told("choices among them")
+    chosen += _far_choices(lists, setting)
+    told("choices within samples")
+    owners, partners, products = (np.concatenate(parts) for parts in zip(*chosen, strict=True))
+    graph = _Graph(vectors, setting.least)
+    graph.fill(*_kept(owners, partners, products, n, 2 * setting.least))
+    short = np.flatnonzero(graph.degrees < setting.least).tolist()
+    told(f"links; {len(short):,} nodes have too few")
+    for row in short:
+        if not graph.complete(row, near.rows[row][near.rows[row] >= 0]):
+            graph.complete(row, np.arange(n))
+    told("no node has too few")
+    while graph.join():
+        pass
+    told("components joined")
+    return graph.links()
+
+
+# --- choosing ---
+
+
+def _choices(vectors: Floats, rows: Rows, near: Nearest, count: int) -> tuple[Rows, Rows, Rows]:
+    """Owners, partners and products of the `count` that each of `rows` chooses of its nearest; all are in `rows`."""
+    parts = []
+    for first in range(0, len(rows), _TILE):
+        candidates, to_owner = near.rows[first : first + _TILE], near.products[first : first + _TILE]
+        there = candidates >= 0
+        held = vectors[rows[candidates]]
+        mutual = held @ held.transpose(0, 2, 1)
+        apart = np.zeros(candidates.shape, dtype=np.bool_)
+        for place in range(candidates.shape[1]):
+            hidden = (mutual[:, place, :place] > to_owner[:, place, None]) & apart[:, :place]
+            apart[:, place] = there[:, place] & ~hidden.any(axis=1)
+        places = np.argsort(np.where(apart, 0, np.where(there, 1, 2)), axis=1, kind="stable")[:, :count]
+        taken = np.take_along_axis(there, places, axis=1)
+        owners = np.repeat(rows[first : first + len(candidates)], taken.sum(axis=1))
+        partners = rows[np.take_along_axis(candidates, places, axis=1)[taken]]
+        parts.append((owners, partners, np.take_along_axis(to_owner, places, axis=1)[taken].astype(np.int64)))
+    owners, partners, products = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return owners, partners, products
+
+
+def _far_choices(lists: Lists, setting: LinkSettings) -> list[tuple[Rows, Rows, Rows]]:
+    """The choices within each of the nested samples."""
+    found = []
+    size = len(lists.vectors) // setting.thinning
+    while setting.far and size > setting.far:
+        rows = np.sort(lists.order[:size])
+        sample = Lists(lists.vectors[rows], np.searchsorted(rows, lists.order[:size]), lists.setting)
+        near = sample.nearest(sample.vectors, min(3 * setting.far, size - 1), alone=True)
+        found.append(_choices(lists.vectors, rows, near, setting.far))
+        size //= setting.thinning
+    return found
+
+
+def _kept(owners: Rows, partners: Rows, products: Rows, n: int, most: int) -> tuple[Rows, Rows]:
+    """The chosen pairs (low, high) that are among the `most` first of both: own choices first, then by product."""
+    mine = np.sort(owners * n + partners)
+    pairs, once = np.unique(np.minimum(owners, partners) * n + np.maximum(owners, partners), return_index=True)
+    low, high = np.divmod(pairs, n)
+    crowded = np.bincount(low, minlength=n) + np.bincount(high, minlength=n) > most
+    of_low, of_high = np.flatnonzero(crowded[low]), np.flatnonzero(crowded[high])  # others keep what they have
+    both = np.concatenate([low[of_low], high[of_high]])
+    others = np.concatenate([high[of_low], low[of_high]])
+    places = np.concatenate([of_low, of_high])
+    own = both * n + others
+    chose = mine[np.minimum(np.searchsorted(mine, own), len(mine) - 1)] == own
+    order = np.lexsort((others, -products[once[places]], ~chose, both))
+    ranked = both[order]
+    late = np.arange(len(ranked)) - np.searchsorted(ranked, ranked) >= most
+    kept = np.ones(len(pairs), dtype=np.bool_)
+    kept[places[order[late]]] = False
+    return low[kept], high[kept]
+
+
+# --- repairing ---
+
+
+class _Graph:
+    """Links as a table (n, 2 M) int32, -1 where there is none, and the degree of each node; row i's are its first."""
+
+    def __init__(self, vectors: Floats, least: int) -> None:
+        self.vectors = vectors
+        self.least = least
+        self.most = 2 * least
+        self.table = np.full((len(vectors), self.most), -1, dtype=np.int32)
+        self.degrees = np.zeros(len(vectors), dtype=np.int64)
+
+    def fill(self, low: Rows, high: Rows) -> None:
+        """Take pairs as the links."""
+        owners, partners = np.concatenate([low, high]), np.concatenate([high, low])
+        order = np.lexsort((partners, owners))
+        owners, partners = owners[order], partners[order]
+        self.degrees = np.bincount(owners, minlength=len(self.table))
+        self.table[owners, np.arange(len(owners)) - (np.cumsum(self.degrees) - self.degrees)[owners]] = partners
+
+    def links(self) -> tuple[Rows, Rows]:
+        """indptr and indices, ascending."""
+        owners, places = (self.table >= 0).nonzero()
+        partners = self.table[owners, places].astype(np.int64)
+        indptr = np.concatenate([[0], np.cumsum(self.degrees)]).astype(np.int64)
+        return indptr, partners[np.lexsort((partners, owners))]
+
+    def of(self, row: int) -> NDArray[np.int32]:
+        return self.table[row, : self.degrees[row]]
+
+    def add(self, one: int, other: int) -> None:
+        for row, partner in ((one, other), (other, one)):
+            self.table[row, self.degrees[row]] = partner
+            self.degrees[row] += 1
+
+    def replace(self, row: int, old: int, new: int) -> None:
+        """One end of a link: the other ends are the caller's to set."""
+        self.table[row, np.flatnonzero(self.of(row) == old)[0]] = new
+
+    def put_between(self, row: int, one: int, other: int) -> None:
+        """A path of two links by `row` instead of a link."""
+        self.replace(one, other, row)
+        self.replace(other, one, row)
+        self.table[row, self.degrees[row] : self.degrees[row] + 2] = one, other
+        self.degrees[row] += 2
+
+    def complete(self, row: int, candidates: NDArray[np.integer[Any]]) -> bool:
+        """Give a node M links, to the first candidates that have room, or else between one and a node linked to it.
+
+        With all nodes as candidates it always can: none has room, so that one not linked to `row` has 2 M links, of
+        which fewer than M lead to nodes that are.
+        """
+        while self.degrees[row] < self.least:
+            free = candidates[(candidates != row) & ~np.isin(candidates, self.of(row))]
+            room = free[self.degrees[free] < self.most]
+            if len(room):
+                self.add(row, int(room[0]))
+                continue
+            for one in free.tolist():
+                others = self.of(one)
+                others = others[(others != row) & ~np.isin(others, self.of(row))]
+                if len(others):
+                    nearest = np.lexsort((others, -(self.vectors[others] @ self.vectors[row])))[0]
+                    self.put_between(row, one, int(others[nearest]))
+                    break
+            else:
+                return False
+        return True
+
+    def components(self) -> Rows:
+        """The lowest row that each node is connected with."""
+        labels = np.arange(len(self.table))
+        ends = np.where(self.table >= 0, self.table, labels[:, None])
+        while True:
+            lower = labels.copy()
+            np.minimum.at(lower, labels, labels[ends].min(axis=1))
+            lower = lower[lower]
+            if np.array_equal(lower, labels):
+                return labels
+            labels = lower
+
+    def join(self) -> bool:
+        """Link each component with the one nearest to it; False if there was one only.
+
+        A component is represented by the node with room that is nearest to its mean.
+        """
+        labels = self.components()
+        names, numbers = np.unique(labels, return_inverse=True)
+        if len(names) == 1:
+            return False
+        members = np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
+        represented = np.array([self._representative(rows) for rows in members])
+        closed = self.degrees[represented] == self.most  # no member has room
+        sample = self.vectors[represented]
+        lists = Lists(sample, np.arange(len(sample)), ListSettings(exact=len(sample)))
+        nearest = lists.nearest(sample, 1, alone=True).rows[:, 0]
+        joined = list(range(len(names)))
+        exchanged: set[int] = set()
+        for one, other in enumerate(nearest.tolist()):
+            if _root(joined, one) == _root(joined, other):
+                continue
+            if closed[one] or closed[other]:
+                if {one, other} & exchanged:
+                    continue
+                exchanged |= {one, other}
+                self._exchange(int(represented[one]), int(represented[other]))
+            elif (self.degrees[represented[[one, other]]] < self.most).all():
+                self.add(int(represented[one]), int(represented[other]))
+            else:
+                continue  # filled by this round: another represents it in the next
+            joined[_root(joined, one)] = _root(joined, other)
+        return True
+
+    def _representative(self, rows: Rows) -> int:
+        room = rows[self.degrees[rows] < self.most]
+        room = room if len(room) else rows
+        mean = np.rint(self.vectors[rows].sum(axis=0, dtype=np.float64) / len(rows)).astype(np.float32)
+        return int(room[np.argmax(self.vectors[room] @ mean)])
+
+    def _exchange(self, one: int, other: int) -> None:
+        """Two links across two components instead of one within each.
+
+        One of them has 2 M links at every node. Such a graph stays connected without any of its links: a part that
+        hung on one alone would have an odd sum of degrees. So all nodes are connected afterwards.
+        """
+        end, far_end = self._farthest(one), self._farthest(other)
+        for row, old, new in ((one, end, other), (end, one, far_end), (other, far_end, one), (far_end, other, end)):
+            self.replace(row, old, new)
+
+    def _farthest(self, row: int) -> int:
+        linked = np.sort(self.of(row))
+        return int(linked[np.argmin(self.vectors[linked] @ self.vectors[row])])
+
+
+def _root(joined: list[int], number: int) -> int:
+    while joined[number] != number:
+        joined[number] = joined[joined[number]]
+        number = joined[number]
+    return number

@@ -1,0 +1,169 @@
+"""Stage `community_levels`: what the communities of one level are made of, group by group (ArchRAG, section 3.1.2).
+
+A group is a leaf of a trie over community ids, with the level's letter and its bits for a label; its reports are one
+part. Of each group there are up to three tables, so that a part's key tells all that its reports are made of:
+
+    community_members/<g>     the members of each community and the digests of their texts; published
+    community_relations/<g>   on level 1: the relations between members of one community
+    community_sources/<g>     where a language model is asked: the passages, or reports below, that a report is about
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import polars as pl
+import pyarrow as pa
+
+from indexmill.errors import IndexmillError
+from schemas.tables import (
+    COMMUNITIES,
+    COMMUNITY_MEMBERS,
+    COMMUNITY_RELATIONS,
+    COMMUNITY_SOURCES,
+    EXTRACTED,
+    RELATED,
+    conform,
+)
+from storage.tables import read_table
+from tasks.core.estimate import Estimate, Range, Rows
+from tasks.core.groups import assigned, expected_labels, hex_ids, shares
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.families.community_tree.clusters import Clusters
+from tasks.families.community_tree.graph import LETTERS, nodes_below, rows_below
+from tasks.stages.split.node_texts import is_table
+
+__all__ = ["STAGE", "estimate"]
+
+_TABLES = {
+    "community_members": COMMUNITY_MEMBERS,
+    "community_relations": COMMUNITY_RELATIONS,
+    "community_sources": COMMUNITY_SOURCES,
+}
+_TOGETHER = 8
+"""Communities of several members have at least so small a part of the most members, in the mean. Nothing proves it, and
+the budget is what holds; the mean is 16 to 25 of 50 in docs/families.md."""
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    settings = inputs.settings
+    clusters = Clusters.of(inputs.pack(inputs.job.inputs["clusters"]))
+    nodes = nodes_below(inputs)
+    if nodes["id"].to_pylist() != hex_ids(clusters.nodes):
+        raise IndexmillError(
+            f"level {settings['level']}: the nodes are not those that were clustered; `indexmill build --cold` makes "
+            "both again"
+        )
+    communities = hex_ids(clusters.communities)
+    members = pl.DataFrame(
+        {
+            "community_id": pl.Series(communities, dtype=pl.String).gather(clusters.labels),
+            "member_id": pl.from_arrow(nodes["id"]),
+            "member_digest": pl.from_arrow(nodes["digest"]),
+            "shard": pl.from_arrow(nodes["shard"]),
+        }
+    ).sort("community_id", "member_id")
+    tables = {"community_members": members}
+    if settings["level"] == 1:
+        tables["community_relations"] = _relations(inputs, members)
+    if settings["asks"]:
+        tables["community_sources"] = _sources(inputs, members)
+    groups = assigned(communities, settings["group"], LETTERS[settings["level"] - 1])
+    made: dict[str, pa.Table] = {}
+    for name, table in tables.items():
+        arrow = conform(table.to_arrow(), _TABLES[name])
+        ids = table["community_id"]
+        for label, rows in groups.items():  # the ids of a leaf of the trie stand together
+            low, high = (ids.search_sorted(communities[rows[end]], side) for end, side in _ENDS)
+            made[f"{name}/{label}"] = arrow.slice(low, high - low)
+    return Outputs(tables=made)
+
+
+_ENDS: tuple[tuple[int, Literal["left", "right"]], ...] = ((0, "left"), (-1, "right"))
+
+
+def _relations(inputs: Inputs, members: pl.DataFrame) -> pl.DataFrame:
+    """The relations whose ends are members of one community (columns of COMMUNITY_RELATIONS)."""
+    found = [pl.DataFrame(schema=dict.fromkeys(("source", "target", "digest", "shard"), pl.String))]
+    for name in sorted(one for one in inputs.job.inputs if one.startswith("related/")):
+        table = pl.DataFrame(inputs.table(name, RELATED, "source", "target", "digest"))
+        found.append(table.with_columns(shard=pl.lit(name.partition("/")[2])))
+    of = members.select("member_id", "community_id")
+    return (
+        pl.concat(found)
+        .join(of, left_on="source", right_on="member_id")
+        .join(of.rename({"community_id": "other"}), left_on="target", right_on="member_id")
+        .filter(pl.col("community_id") == pl.col("other"))
+        .select(*COMMUNITY_RELATIONS.names)
+        .sort("community_id", "source", "target")
+    )
+
+
+def _sources(inputs: Inputs, members: pl.DataFrame) -> pl.DataFrame:
+    """What the text of each community comes from (columns of COMMUNITY_SOURCES).
+
+    An entity's comes from its passages, and from one that writes it as it is shown, which need not tell of it. A report
+    that a model was asked for stands for all that it was made of; a community of one member has its member's text and
+    sources.
+    """
+    level = inputs.settings["level"]
+    if level == 1:
+        found = inputs.tables("extracted", EXTRACTED, "entity_id", "passage_id")
+        of = pl.concat([pl.DataFrame(found), *_showing(inputs)])
+        of = of.rename({"entity_id": "member_id", "passage_id": "source_id"})
+    else:
+        below = pl.DataFrame(inputs.tables("communities", COMMUNITIES, "community_id", "made_of", "members"))
+        below = below.rename({"community_id": "member_id"})
+        sources = pl.DataFrame(inputs.tables("community_sources", COMMUNITY_SOURCES))
+        alone = sources.rename({"community_id": "member_id"}).join(
+            below.filter(pl.col("members") == 1), on="member_id", how="semi"
+        )
+        asked = below.filter(pl.col("members") > 1).select("member_id", pl.col("made_of").alias("source_id"))
+        of = pl.concat([asked, alone.select("member_id", "source_id")])
+    return (
+        members.select("community_id", "member_id")
+        .join(of, on="member_id")
+        .select(*COMMUNITY_SOURCES.names)
+        .unique()
+        .sort("community_id", "source_id")
+    )
+
+
+def _showing(inputs: Inputs) -> Iterator[pl.DataFrame]:
+    """A passage that writes each entity as it is shown, shard by shard (columns entity_id and passage_id)."""
+    for path in inputs.paths("pieces"):
+        rows = pl.scan_parquet(path).filter(pl.col("part") == "surface")
+        yield rows.select("entity_id", "passage_id").collect()
+
+
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """How many communities there may be, and of how many a report is made: without vectors nobody knows which.
+
+    Of the rows, those of several members count as fresh: a community of one needs no report.
+    """
+    settings = inputs.settings
+    below = rows_below(inputs, expected)
+    joined = below.high if settings["level"] == 1 else below.fresh.high
+    several = math.ceil(joined / max(2.0, settings["largest"] / _TOGETHER))
+    known: set[str] = set()
+    for digest in inputs.job.reuse:
+        if is_table(inputs, digest):
+            known.update(read_table(inputs.store, digest, columns=("community_id",))["community_id"].to_pylist())
+    made = Range(0, below.high)
+    labels = expected_labels(known, made, settings["group"], LETTERS[settings["level"] - 1])
+    names = [name for name in _TABLES if _is_made(name, settings["level"], settings["asks"])]
+    rows = shares(Rows(made.low, made.high, Range(0, min(several, made.high))), len(labels))
+    most = 256 * below.high + 4096
+    return Estimate(
+        bytes={f"{name}/{label}": Range(0, most) for name in names for label in labels},
+        rows={f"{name}/{label}": share for name in names for label, share in zip(labels, rows, strict=True)},
+    )
+
+
+def _is_made(name: str, level: int, asks: bool) -> bool:
+    return name == "community_members" or (level == 1 if name == "community_relations" else asks)
+
+
+STAGE = Stage("community_levels", version=2, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)

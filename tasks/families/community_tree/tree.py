@@ -1,0 +1,249 @@
+"""Stage `community_tree`: entities and communities as the rows of one tree, and C-HNSW over them (ArchRAG, 3.1).
+
+Rows are numbered level by level: entities in the order of the tables `described/<e>`, then communities in the order of
+their tables `communities/<g>`, level 1 first. The arrays of the pack `tree` are these, over E entities and C
+communities in L levels, n = E + C:
+
+    level_offsets      (L + 2,) int64: the rows of level l are level_offsets[l] to level_offsets[l + 1]
+    children.indptr    (C + 1,) int64, where the members of each community begin in
+    children.indices   (n - roots,) int32, ascending rows
+    parents            (n,) int32, -1 for a root
+    passages.indptr    (E + 1,) int64, where the passages that each entity was extracted from begin in
+    passages.indices   int32, ascending rows of passages
+    passages.about     uint8, parallel: 1 where the passage is about the entity
+    entity_keys        (E,) uint64, the start of each entity id, to find it by
+    relations.indptr   (E + 1,) int64, where the entities that each is related to begin in
+    relations.indices  int32, ascending rows of entities; an entity to which relations lead both ways stands twice
+    relations.rows     int32: which row of the tables `related/<e>` says so
+    stand_ins          (C,) uint8, 1 where no model wrote the report that one was asked for
+    quality            (L, 2) float64: CHI and Sim of each level's clustering (eqs. 5 and 6), NaN where not defined
+    bounds             (3,) int64: levels at most, fewest nodes that a level is built over, links of a node at least (M)
+
+The pack `index` has the arrays of indexmill.families.community_tree.chnsw.Chnsw, and `rows` (n,) int64: which row of
+the tree each of its rows is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from indexmill.store.packs import pack_size
+from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, EXTRACTED, MENTIONS, PASSAGES, RELATED
+from tasks.core.communities.graph import Floats, Labels
+from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
+from tasks.core.estimate import Estimate, Range
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
+from tasks.families.community_tree.graph import LETTERS
+from tasks.families.community_tree.level_links import LinkSettings
+from tasks.stages.resolve.resolve import entity_keys
+
+__all__ = ["STAGE", "SUBJECT_KINDS", "counts", "estimate"]
+
+SUBJECT_KINDS = ("title", "subject")
+"""Kinds of mentions that say what a passage is about."""
+
+Array = NDArray[Any]
+
+
+def counts(pack: Mapping[str, Array]) -> dict[str, int]:
+    """The sizes of a built tree, as the manifest states them."""
+    sizes = np.diff(pack["level_offsets"]).tolist()
+    return {
+        "entities": sizes[0],
+        "levels": len(sizes) - 1,
+        "communities": sum(sizes[1:]),
+        **{f"level_{level}": size for level, size in enumerate(sizes) if level},
+        "roots": int(np.count_nonzero(pack["parents"] < 0)),
+        "relations": len(pack["relations.rows"]) // 2,
+        "stand_ins": int(pack["stand_ins"].sum()),
+    }
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    settings = inputs.settings
+    entities = inputs.tables("described", DESCRIBED, "entity_id")["entity_id"].combine_chunks()
+    levels = [Level(entities.to_pylist(), _vectors(inputs, "description_vectors/"))]
+    below, offsets = entities, [0, len(entities)]
+    parents = [np.full(len(entities), -1, dtype=np.int32)]
+    indices: list[NDArray[np.int32]] = []
+    held: list[Array] = []
+    stand_ins = []
+    quality = []
+    for letter in LETTERS[: _built(inputs)]:
+        communities = _of_level(inputs, f"communities/{letter}", COMMUNITIES, "community_id", "stand_in")
+        members = _of_level(inputs, f"community_members/{letter}", COMMUNITY_MEMBERS, "community_id", "member_id")
+        ids = communities["community_id"].combine_chunks()
+        owner = pc.index_in(members["community_id"], ids).to_numpy().astype(np.int64)
+        child = pc.index_in(members["member_id"], below).to_numpy()
+        order = np.lexsort((child, owner))
+        indices.append((child[order] + offsets[-2]).astype(np.int32))
+        held.append(np.bincount(owner, minlength=len(ids)))
+        parents[-1][child] = owner + offsets[-1]
+        parents.append(np.full(len(ids), -1, dtype=np.int32))
+        stand_ins.append(communities["stand_in"].to_numpy().astype(np.uint8))
+        labels = np.empty(len(below), dtype=np.int64)
+        labels[child] = owner
+        quality.append(_quality(levels[-1].vectors, labels))
+        levels.append(Level(ids.to_pylist(), _vectors(inputs, f"community_vectors/{letter}")))
+        below = ids
+        offsets.append(offsets[-1] + len(ids))
+    none = np.empty(0, dtype=np.int32)
+    tree: dict[str, Array] = {
+        "level_offsets": np.array(offsets, dtype=np.int64),
+        "children.indptr": np.cumsum(np.concatenate([[0], *held])).astype(np.int64),
+        "children.indices": np.concatenate([none, *indices]),
+        "parents": np.concatenate(parents),
+        **_passages(inputs, entities),
+        "entity_keys": entity_keys(entities),
+        **_relations(inputs, entities),
+        "stand_ins": np.concatenate([np.empty(0, dtype=np.uint8), *stand_ins]),
+        "quality": np.array(quality, dtype=np.float64).reshape(-1, 2),
+        "bounds": np.array([settings[name] for name in ("levels", "fewest", "m")], dtype=np.int64),
+    }
+    made = build_chnsw(levels, _chnsw_settings(settings["m"]))
+    rows = np.repeat(np.array(offsets[:-1], dtype=np.int64), np.diff(offsets)) + made.sources
+    return Outputs(packs={"tree": tree, "index": {**made.index.arrays(), "rows": rows}})
+
+
+def _chnsw_settings(least: int) -> ChnswSettings:
+    standard = LinkSettings()
+    candidates, far = max(standard.candidates, least), min(standard.far, least)
+    return ChnswSettings(links=LinkSettings(least=least, candidates=candidates, far=far))
+
+
+def _built(inputs: Inputs) -> int:
+    """How many levels of communities there are."""
+    return len({name.partition("/")[2][0] for name in inputs.job.inputs if name.startswith("communities/")})
+
+
+def _of_level(inputs: Inputs, prefix: str, schema: pa.Schema, *columns: str) -> pa.Table:
+    """Some columns of all tables of a level's groups."""
+    names = sorted(name for name in inputs.job.inputs if name.startswith(prefix))
+    return pa.concat_tables([inputs.table(name, schema, *columns) for name in names])
+
+
+def _vectors(inputs: Inputs, prefix: str) -> Floats:
+    names = sorted(name for name in inputs.job.inputs if name.startswith(prefix))
+    found = [inputs.pack(inputs.job.inputs[name])["vectors"] for name in names]
+    return np.concatenate([np.empty((0, inputs.settings["dimension"]), dtype=np.float32), *found])
+
+
+def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
+    """CHI and Sim, to six digits: the last ones depend on the order in which a processor adds up."""
+    both = calinski_harabasz(vectors, labels), cosine_to_centre(vectors, labels)
+    chi, sim = (float("nan") if one is None else float(f"{one:.6g}") for one in both)
+    return chi, sim
+
+
+def _passages(inputs: Inputs, entities: pa.Array) -> dict[str, Array]:
+    """The passages that each entity was extracted from, and which of these are about it."""
+    passages = inputs.tables("passages", PASSAGES, "passage_id")["passage_id"].combine_chunks()
+    found = inputs.tables("extracted", EXTRACTED, "entity_id", "passage_id")
+    owner = pc.index_in(found["entity_id"], entities).to_numpy()
+    passage = pc.index_in(found["passage_id"], passages).to_numpy()
+    order = np.lexsort((passage, owner))
+    owner, passage = owner[order].astype(np.int64), passage[order].astype(np.int64)
+    subject, where = _subjects(inputs, entities, passages)
+    about = np.isin(owner * len(passages) + passage, subject * len(passages) + where)
+    return {
+        "passages.indptr": _ends(owner, len(entities)),
+        "passages.indices": passage.astype(np.int32),
+        "passages.about": about.astype(np.uint8),
+    }
+
+
+def _subjects(inputs: Inputs, entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
+    """Pairs of an entity and a passage that is about it, as rows.
+
+    That is what a mention of one of SUBJECT_KINDS says, and the first name in the passage's first sentence: where
+    titles tell nothing, texts still begin with what they are about.
+    """
+    found = inputs.tables("mentions", MENTIONS, "entity_id", "passage_id", "kind", "sentence", "start", "end")
+    entity, passage = (
+        pc.index_in(found[name], ids).fill_null(-1).to_numpy().astype(np.int64)
+        for name, ids in (("entity_id", entities), ("passage_id", passages))
+    )
+    (titled,) = (pc.is_in(found["kind"], pa.array(SUBJECT_KINDS)).to_numpy() & (entity >= 0)).nonzero()
+    (opening,) = ((found["sentence"].to_numpy() == 0) & (entity >= 0)).nonzero()
+    start, end = (found[name].to_numpy()[opening] for name in ("start", "end"))
+    opening = opening[np.lexsort((entity[opening], -end, start, passage[opening]))]
+    _, first = np.unique(passage[opening], return_index=True)
+    chosen = np.concatenate([titled, opening[first]])
+    return entity[chosen], passage[chosen]
+
+
+def _relations(inputs: Inputs, entities: pa.Array) -> dict[str, Array]:
+    """The entities that each is related to, in both directions, and which rows say so."""
+    related = inputs.tables("related", RELATED, "source", "target")
+    ends = [pc.index_in(related[name], entities).to_numpy() for name in ("source", "target")]
+    owner, other = np.concatenate(ends), np.concatenate(ends[::-1])
+    row = np.tile(np.arange(len(related)), 2)
+    order = np.lexsort((row, other, owner))
+    return {
+        "relations.indptr": _ends(owner, len(entities)),
+        "relations.indices": other[order].astype(np.int32),
+        "relations.rows": row[order].astype(np.int32),
+    }
+
+
+def _ends(owner: Array, count: int) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))]).astype(np.int64)
+
+
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """Bounds of the sizes of tree and index."""
+
+    def rows(*prefixes: str) -> int:
+        return sum(
+            (expected.get(name) or Range.exactly(pq.read_metadata(inputs.path(digest)).num_rows)).high
+            for name, digest in inputs.job.inputs.items()
+            if name.startswith(prefixes)
+        )
+
+    entities, communities = rows("described/"), rows("communities/")
+    extracted, related, n = rows("extracted/"), rows("related/"), entities + communities
+    built, most = _built(inputs), min(2 * inputs.settings["m"], n)
+    tree = pack_size(
+        {
+            "level_offsets": (np.int64, (built + 2,)),
+            "children.indptr": (np.int64, (communities + 1,)),
+            "children.indices": (np.int32, (n,)),
+            "parents": (np.int32, (n,)),
+            "passages.indptr": (np.int64, (entities + 1,)),
+            "passages.indices": (np.int32, (extracted,)),
+            "passages.about": (np.uint8, (extracted,)),
+            "entity_keys": (np.uint64, (entities,)),
+            "relations.indptr": (np.int64, (entities + 1,)),
+            "relations.indices": (np.int32, (2 * related,)),
+            "relations.rows": (np.int32, (2 * related,)),
+            "stand_ins": (np.uint8, (communities,)),
+            "quality": (np.float64, (built, 2)),
+            "bounds": (np.int64, (3,)),
+        }
+    )
+    index = pack_size(
+        {
+            "vectors": (np.int16, (n, inputs.settings["dimension"])),
+            "level_offsets": (np.int64, (built + 2,)),
+            "indptr": (np.int64, (n + 1,)),
+            "indices": (np.int32, (n * most,)),
+            "down": (np.int32, (n,)),
+            "entries": (np.int32, (built + 1,)),
+            "rows": (np.int64, (n,)),
+        }
+    )
+    return Estimate(
+        bytes={"tree": Range(0, tree), "index": Range(0, index)},
+        rows={"tree": Range(entities, n), "index": Range(entities, n)},
+    )
+
+
+STAGE = Stage("community_tree", version=3, compute=_compute, libraries=("numpy",), estimate=estimate)

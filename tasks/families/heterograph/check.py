@@ -1,0 +1,224 @@
+"""What `check` refuses of the heterograph: texts and vectors that do not fit each other, and a graph that is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.families.heterograph.name_words import NameWords
+from indexmill.families.heterograph.search import KINDS, Heterograph
+from indexmill.retrieve.matrices import Sparse
+from indexmill.text.names import NameIndex
+from schemas.tables import (
+    ENTITIES,
+    HETERO_ATTRIBUTES,
+    HETERO_EDGES,
+    HETERO_ELEMENTS,
+    HETERO_NODES,
+    HETERO_RELATIONS,
+    UNITS,
+)
+from tasks.core.checks import check_lengths, refuse_if
+from tasks.core.groups import bits_of
+from tasks.core.stage import Inputs
+from tasks.families.heterograph.graph import ENDS, TypedGraph, graph_of_tables, node_id
+from tasks.families.heterograph.index import HELD
+from tasks.families.heterograph.support import faults
+from tasks.stages.embed.embed import row_key
+
+__all__ = ["Made", "check_attributes", "check_elements", "check_graph", "check_units", "rows_of_kinds"]
+
+Pack = Mapping[str, NDArray[Any]]
+
+
+def check_units(inputs: Inputs) -> dict[str, int]:
+    """Hold a shard's vectors of units against the units; returns how many these are."""
+    texts = inputs.table("units", UNITS, "text")["text"].to_pylist()
+    _check_vectors(inputs, "unit_vectors", [row_key(text).hex() for text in texts])
+    return {"units": len(texts)}
+
+
+def check_attributes(inputs: Inputs) -> dict[str, int]:
+    """Hold an entity shard's attributes against its entities, their texts and vectors; returns how many they are."""
+    rows = inputs.table("attributes", HETERO_ATTRIBUTES)
+    where = f"attributes/{inputs.job.shard}"
+    ids, of = rows["attribute_id"].to_pylist(), rows["entity_id"].to_pylist()
+    refuse_if(ids != [node_id("attribute", one) for one in of], f"{where}: an attribute has not the id of its entity's")
+    known = inputs.table("entities", ENTITIES, "entity_id")["entity_id"].combine_chunks()
+    strange = pc.sum(pc.invert(pc.is_in(rows["entity_id"], known))).as_py() or 0
+    refuse_if(strange > 0, f"{where}: {strange} attributes of entities that are not there")
+    _check_texts(inputs, rows, ids, where, "attribute_vectors")
+    return {"attributes": len(ids)}
+
+
+def check_elements(inputs: Inputs) -> dict[str, int]:
+    """Hold a group's high-level elements against what they are made of, their texts and vectors."""
+    rows, label = inputs.table("elements", HETERO_ELEMENTS), inputs.job.shard
+    where = f"elements/{label}"
+    ids = rows["element_id"].to_pylist()
+    said = list(zip(rows["made_of"].to_pylist(), rows["text"].to_pylist(), strict=True))
+    refuse_if(ids != [node_id("high_level", *one) for one in said], f"{where}: an element has not the id of its text")
+    overviews = [node_id("overview", one) for one in ids]
+    refuse_if(rows["overview_id"].to_pylist() != overviews, f"{where}: an overview has not the id of its element's")
+    strange = [made_of for made_of, _ in said if not bits_of(made_of).startswith(label[1:])]
+    refuse_if(bool(strange), f"{where}: what is made of {strange[:1]} belongs to another group")
+    _check_texts(inputs, rows, ids, where, "element_vectors")
+    return {"elements": len(ids)}
+
+
+def _check_texts(inputs: Inputs, rows: pa.Table, ids: Sequence[str], where: str, vectors: str) -> None:
+    """What holds of attributes and of elements: their order, the digests of their texts, and their vectors."""
+    refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: not in the order of their ids")
+    digests = [row_key(text).hex() for text in rows["text"].to_pylist()]
+    refuse_if(digests != rows["digest"].to_pylist(), f"{where}: a text is not that of its digest")
+    _check_vectors(inputs, vectors, digests)
+
+
+def _check_vectors(inputs: Inputs, name: str, digests: Sequence[str]) -> None:
+    """Raise CheckError where a pack does not hold one vector of length one, or zero, for each of some texts."""
+    pack, where = inputs.pack(inputs.job.inputs[name]), f"{name}/{inputs.job.shard}"
+    refuse_if(len(pack["vectors"]) != len(digests), f"{where}: {len(pack['vectors'])} rows for {len(digests)} texts")
+    own = [key.tobytes().hex() for key in pack["text_keys"]]
+    refuse_if(own != list(digests), f"{where}: vectors of other texts")
+    check_lengths(pack["vectors"], where)
+
+
+@dataclass(frozen=True)
+class Made:
+    """The artifacts of a heterograph."""
+
+    nodes: pa.Table
+    edges: pa.Table
+    relations: pa.Table
+    graph: Pack
+    names: Pack
+
+    @classmethod
+    def of(cls, inputs: Inputs) -> Made:
+        """Those among the inputs of the check of the whole corpus."""
+        digest = inputs.job.inputs
+        return cls(
+            inputs.table("heterograph/nodes", HETERO_NODES),
+            inputs.table("heterograph/edges", HETERO_EDGES),
+            inputs.table("heterograph/relations", HETERO_RELATIONS),
+            inputs.pack(digest["heterograph/graph"]),
+            inputs.pack(digest["heterograph/names"]),
+        )
+
+
+def rows_of_kinds(inputs: Inputs) -> dict[str, pa.Array]:
+    """By kind of node, the ids in its tables, one after the other in the order of their names."""
+    return {
+        kind: inputs.tables(prefix, schema, key)[key].combine_chunks() for kind, (prefix, schema, key) in HELD.items()
+    }
+
+
+def check_graph(made: Made, ids: Mapping[str, pa.Array]) -> None:
+    """Raise CheckError where the artifacts of a heterograph are not one graph over the rows of its tables.
+
+    ids: by kind of node, those of the tables that its nodes are rows of, one after the other.
+    """
+    graph = _graph(made)
+    wrong = faults(graph)
+    refuse_if(bool(wrong), f"heterograph: {'; '.join(wrong)}")
+    pack = made.graph
+    try:
+        held = Heterograph.of(pack)
+    except (KeyError, ValueError) as error:
+        refuse_if(True, f"heterograph/graph: {error}")
+        raise
+    refuse_if(not np.array_equal(held.offsets, graph.offsets), "heterograph/graph: kinds begin elsewhere than in nodes")
+    same = all(np.array_equal(getattr(held.links, side), getattr(graph.links, side)) for side in ("indptr", "indices"))
+    refuse_if(not same, "heterograph/graph: the links are not those of the edges, once in the rows of both their ends")
+    same = "links.kinds" in pack and np.array_equal(pack["links.kinds"], graph.link_kinds)
+    refuse_if(not same, "heterograph/graph: not the kind of each link")
+    counted = np.bincount(graph.kinds, minlength=len(ENDS))
+    refuse_if(not np.array_equal(pack["edges"], counted), "heterograph/graph: not the edges of each kind")
+    _check_rows(pack, graph, {**ids, "R": made.relations["node_id"].combine_chunks()})
+    _check_passages(held.passages, graph, pack["rows"], len(ids["T"]))
+    _check_relations(made.relations, graph, pack["relation_tokens"])
+    keys = NameIndex.keys(graph.ids_of("N").to_pylist())
+    refuse_if(not np.array_equal(pack["entity_keys"], keys), "heterograph/graph: not the keys of the entities")
+    _check_names(made.names, len(graph) - int(graph.offsets[5]))
+
+
+def _graph(made: Made) -> TypedGraph:
+    """The graph of the two tables, which have to be in its order."""
+    try:
+        graph = graph_of_tables(made.nodes, made.edges)
+    except ValueError as error:
+        refuse_if(True, f"heterograph: {error}")
+        raise
+    for name, table, now in zip(("nodes", "edges"), (made.nodes, made.edges), graph.tables(), strict=True):
+        refuse_if(not table.equals(now), f"heterograph/{name}: not each once, in the order of kinds and ids")
+    return graph
+
+
+def _check_rows(pack: Pack, graph: TypedGraph, ids: Mapping[str, pa.Array]) -> None:
+    """Raise CheckError where the row of a node is not one with its id, or a row, but of an entity, is no node."""
+    refuse_if(len(pack["rows"]) != len(graph), f"heterograph/graph: {len(pack['rows'])} rows for {len(graph)} nodes")
+    for kind in KINDS:
+        own, held = pack["rows"][graph.rows(kind)], ids[kind]
+        where = f"heterograph/graph: rows of kind {kind}"
+        fits = len(own) <= len(held) and (kind == "N" or len(own) == len(held))
+        refuse_if(not fits, f"{where}: {len(own)} nodes for {len(held)} rows")
+        refuse_if(bool(((own < 0) | (own >= len(held))).any()), f"{where}: there is no such row")
+        refuse_if(not held.take(pa.array(own)).equals(graph.ids_of(kind)), f"{where}: a row of another node")
+
+
+def _check_passages(held: Sparse | None, graph: TypedGraph, rows: NDArray[np.int32], passages: int) -> None:
+    """Raise CheckError where a node that is retrieved comes from no passage, or a text from another than itself."""
+    where = "heterograph/graph: passages"
+    refuse_if(held is None, f"{where} of nodes are not there")
+    assert held is not None  # noqa: S101
+    degrees = np.diff(held.indptr)
+    fits = held.indptr[0] == 0 and held.indptr[-1] == len(held.indices) and bool((degrees > 0).all())
+    refuse_if(not fits, f"{where}: a node comes from none")
+    inside = bool(((held.indices >= 0) & (held.indices < passages)).all())
+    rising = np.diff(held.indices.astype(np.int64)) > 0
+    rising[held.indptr[1:-1] - 1] = True  # from one node to the next
+    refuse_if(not inside or not bool(rising.all()), f"{where}: not ascending rows of passages")
+    texts = graph.rows("T")
+    own = bool((degrees[texts] == 1).all()) and np.array_equal(held.indices[: len(degrees[texts])], rows[texts])
+    refuse_if(not own, f"{where}: a text does not come from itself")
+    units = graph.of("text")
+    of = held.indptr[units[:, 1]]
+    said = bool((degrees[graph.rows("S")] == 1).all()) and np.array_equal(held.indices[of], rows[units[:, 0]])
+    refuse_if(not said, f"{where}: a unit does not come from the text that says it")
+
+
+def _check_relations(table: pa.Table, graph: TypedGraph, tokens: NDArray[np.int32]) -> None:
+    """Raise CheckError where a relation has not the id of what it says, or does not lead as its edges do."""
+    where = "heterograph/relations"
+    ids = table["node_id"].to_pylist()
+    said = zip(*(table[name].to_pylist() for name in ("source", "target", "text")), strict=True)
+    refuse_if(ids != [node_id("relation", *one) for one in said], f"{where}: a relation has not the id of what it says")
+    refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: not in the order of their ids")
+    refuse_if(len(tokens) != len(ids) or bool((tokens < 1).any()), f"{where}: not the tokens of each relation")
+    for edge, name, side in (("source", "source", 1), ("target", "target", 0)):
+        ends = graph.of(edge)
+        order = np.argsort(ends[:, side])
+        led = graph.ids.take(pa.array(ends[order, 1 - side]))
+        refuse_if(not led.equals(table[name].combine_chunks()), f"{where}: the edges {edge} lead elsewhere")
+
+
+def _check_names(pack: Pack, names: int) -> None:
+    """Raise CheckError where the words of names do not fit each other, or are of other names."""
+    held, where = NameWords.of(pack), "heterograph/names"
+    starts, words, keys = held.starts, held.words, held.keys
+    fits = len(starts) == names + 1 and starts[0] == 0 and starts[-1] == len(words)
+    fits = fits and bool((np.diff(starts) >= 0).all())
+    refuse_if(not fits, f"{where}: {len(starts) - 1} names for {names} entities and overviews")
+    refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"{where}: the words are not in the order of their keys")
+    refuse_if(bool(((words < 0) | (words >= len(keys))).any()), f"{where}: there is no such word")
+    pairs = np.unique(np.stack([words.astype(np.int64), np.arange(names).repeat(np.diff(starts))], axis=1), axis=0)
+    same = np.array_equal(np.bincount(pairs[:, 0], minlength=len(keys)), np.diff(held.holders.indptr))
+    same = same and np.array_equal(pairs[:, 1], held.holders.indices)
+    refuse_if(not same, f"{where}: words and the names that hold them do not agree")

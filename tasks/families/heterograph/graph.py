@@ -1,0 +1,332 @@
+"""Nodes of seven kinds and typed edges between them: from pieces in any order to one graph (NodeRAG, section 2).
+
+    edge         from             to
+    mention      unit             entity           what the unit names
+    source       entity           relation         \\  a relation keeps its direction:
+    target       relation         entity           /   it is read from source to target
+    same_as      entity           entity           names that are nearly the same
+    attribute    entity           attribute
+    overview     high-level       overview
+    text         text             unit             the passage that says it
+    match        unit, attribute  high-level       Algorithm 2
+    near         text, unit, attribute, high-level, both ends
+    subject      unit             entity           what the passage of the unit is about
+
+The kinds of ends hold for every graph that is made here: an edge is looked up among the nodes of the kinds that it may
+end at. Two nodes are linked once, with weight 1, by the first of these kinds that links them. Entities are those that a
+unit names or is about. Relations of one wording between the same entities are one node (section 2.2: nodes independent
+of the event that they were found in).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.families.heterograph.search import KINDS
+from indexmill.retrieve.matrices import Sparse
+from schemas.tables import HETERO_EDGES, HETERO_NODES, conform
+
+__all__ = [
+    "ENDS",
+    "SUBJECT_KINDS",
+    "Pieces",
+    "TypedGraph",
+    "attributes",
+    "decomposed",
+    "graph_of",
+    "graph_of_tables",
+    "high_level",
+    "linked",
+    "node_id",
+    "relation_ids",
+    "relation_nodes",
+    "subjects",
+    "texts",
+]
+
+ENDS: Mapping[str, tuple[str, str]] = {
+    "mention": ("S", "N"),
+    "source": ("N", "R"),
+    "target": ("R", "N"),
+    "same_as": ("N", "N"),
+    "attribute": ("N", "A"),
+    "overview": ("H", "O"),
+    "text": ("T", "S"),
+    "match": ("SA", "H"),
+    "near": ("TSAH", "TSAH"),
+    "subject": ("S", "N"),
+}
+"""The kinds of edges, and of the nodes that they may lead from and to."""
+
+SUBJECT_KINDS = ("title", "subject")
+"""The kinds of mentions (schema MENTIONS) that say what a passage is about."""
+
+_SYMMETRIC = ("same_as", "near")  # the earlier node is the source
+
+Ends = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Some nodes by kind and edges by kind, ids of both ends side by side; in any order, repeated or not."""
+
+    nodes: Mapping[str, pa.Array] = field(default_factory=dict)
+    edges: Mapping[str, tuple[pa.Array, pa.Array]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TypedGraph:
+    """ids: of all nodes, in the order of KINDS and then of ids. offsets: (8,) int64, where each kind begins.
+
+    edges: (m, 2) int32, the rows of source and target; kinds: (m,) uint8, places in ENDS. Ordered by kind, source and
+    target; no two nodes are linked twice, none to itself.
+    """
+
+    ids: pa.Array
+    offsets: NDArray[np.int64]
+    edges: Ends
+    kinds: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, kind: str) -> slice:
+        """The rows of a kind of nodes."""
+        place = KINDS.index(kind)
+        return slice(int(self.offsets[place]), int(self.offsets[place + 1]))
+
+    def ids_of(self, kind: str) -> pa.Array:
+        """The ids of a kind of nodes, ascending."""
+        rows = self.rows(kind)
+        return self.ids.slice(rows.start, rows.stop - rows.start)
+
+    def of(self, kind: str) -> Ends:
+        """The edges (m, 2) of a kind."""
+        place = np.searchsorted(self.kinds, [list(ENDS).index(kind), list(ENDS).index(kind) + 1])
+        return self.edges[place[0] : place[1]]
+
+    @cached_property
+    def links(self) -> Sparse:
+        """Every edge in the rows of both its ends, without direction."""
+        return linked(len(self), self.edges)
+
+    @cached_property
+    def link_kinds(self) -> NDArray[np.uint8]:
+        """The place in ENDS of the kind of each of ``links``."""
+        source, target = self.edges.T.astype(np.int64)
+        order = np.argsort(np.concatenate([source * len(self) + target, target * len(self) + source]))
+        return np.concatenate([self.kinds, self.kinds])[order]
+
+    @cached_property
+    def node_kinds(self) -> NDArray[np.int8]:
+        """The place of each node's kind in KINDS, (n,)."""
+        return np.arange(len(KINDS), dtype=np.int8).repeat(np.diff(self.offsets))
+
+    def counts(self) -> dict[str, int]:
+        """How many nodes and edges there are of each kind, those of table 4 of the paper among them."""
+        nodes = dict(zip(KINDS, np.diff(self.offsets).tolist(), strict=True))
+        edges = dict(zip(ENDS, np.bincount(self.kinds, minlength=len(ENDS)).tolist(), strict=True))
+        return nodes | edges | {"nodes": len(self), "edges": len(self.edges)}
+
+    def tables(self) -> tuple[pa.Table, pa.Table]:
+        """The tables of nodes and edges: HETERO_NODES, HETERO_EDGES."""
+        kinds = pa.array(KINDS).take(pa.array(self.node_kinds))
+        names = pa.array(list(ENDS)).take(pa.array(self.kinds))
+        ends = {name: self.ids.take(pa.array(self.edges[:, place])) for place, name in enumerate(("source", "target"))}
+        weights = pa.array(np.ones(len(self.edges), dtype=np.float32))
+        return (
+            conform(pa.table({"node_id": self.ids, "kind": kinds}), HETERO_NODES),
+            conform(pa.table({**ends, "kind": names, "weight": weights}), HETERO_EDGES),
+        )
+
+
+def node_id(what: str, *parts: str) -> str:
+    """The id of a node, 32 hex digits. All parts but the last are ids, so that none runs into the next."""
+    return hashlib.sha256("\0".join((what, *parts)).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def graph_of(*pieces: Pieces) -> TypedGraph:
+    """The graph of all pieces together.
+
+    Raises ValueError for an edge to what is no node of a kind that it may end at, a node linked to itself, and an id
+    that two kinds of nodes share.
+    """
+    ids, sizes = [], []
+    for kind in KINDS:
+        some = pl.concat([_series(one.nodes[kind]) for one in pieces if kind in one.nodes] or [_series([])])
+        ids.append(some.unique().sort())
+        sizes.append(len(ids[-1]))
+    every = pl.concat(ids)
+    if every.n_unique() < len(every):
+        twice = every.filter(every.is_duplicated()).min()
+        raise ValueError(f"two kinds of nodes have the id {twice!r}: ids must be of what only one node is")
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    edges, kinds = [np.empty((0, 2), dtype=np.int32)], [np.empty(0, dtype=np.uint8)]
+    for number, (name, allowed) in enumerate(ENDS.items()):
+        some_ends = [one.edges[name] for one in pieces if name in one.edges]
+        if not some_ends:
+            continue
+        found = np.stack(
+            [
+                _rows(pl.concat([_series(ends[side]) for ends in some_ends]), ids, offsets, name, allowed[side])
+                for side in (0, 1)
+            ],
+            axis=1,
+        )
+        if name in _SYMMETRIC:
+            found.sort(axis=1)
+        itself = np.flatnonzero(found[:, 0] == found[:, 1])
+        if itself.size:
+            raise ValueError(f"{name}: {every[int(found[itself[0], 0])]!r} is linked to itself; leave such edges out")
+        edges.append(found)
+        kinds.append(np.full(len(found), number, dtype=np.uint8))
+    return TypedGraph(_array(every), offsets, *_once(len(every), np.concatenate(edges), np.concatenate(kinds)))
+
+
+def graph_of_tables(nodes: pa.Table, edges: pa.Table) -> TypedGraph:
+    """The graph of two tables, HETERO_NODES and HETERO_EDGES; raises ValueError like `graph_of`."""
+    unknown = set(nodes["kind"].unique().to_pylist()) - set(KINDS)
+    unknown |= set(edges["kind"].unique().to_pylist()) - set(ENDS)
+    if unknown:
+        raise ValueError(f"kinds of nodes or edges {sorted(unknown)} are not known; there are {(*KINDS, *ENDS)}")
+    by_kind = {kind: nodes.filter(pc.equal(nodes["kind"], kind))["node_id"].combine_chunks() for kind in KINDS}
+    by_edge = {}
+    for kind in ENDS:
+        some = edges.filter(pc.equal(edges["kind"], kind))
+        by_edge[kind] = (some["source"].combine_chunks(), some["target"].combine_chunks())
+    return graph_of(Pieces(by_kind, by_edge))
+
+
+def decomposed(
+    units: pa.Table, unit_entities: pa.Table, relations: pa.Table, same_as: pa.Table | None = None
+) -> Pieces:
+    """Units, relations and entities (section 2.2), from the tables of an extraction:
+    `tasks.stages.extract.tables.EXTRACTION`.
+
+    same_as: schema SAME_AS; pairs of which no unit names one are left out.
+    """
+    nodes = relation_nodes(relations)
+    entities = pl.concat([_series(column) for column in (unit_entities["entity_id"], nodes["source"], nodes["target"])])
+    edges = {
+        "mention": (unit_entities["unit_id"], unit_entities["entity_id"]),
+        "source": (nodes["source"], nodes["node_id"]),
+        "target": (nodes["node_id"], nodes["target"]),
+    }
+    if same_as is not None:
+        known = _array(entities.unique())
+        both = same_as.filter(pc.and_(pc.is_in(same_as["entity_id"], known), pc.is_in(same_as["other_id"], known)))
+        edges["same_as"] = (both["entity_id"], both["other_id"])
+    return Pieces({"S": units["unit_id"], "R": nodes["node_id"], "N": _array(entities)}, edges)
+
+
+def relation_ids(relations: pa.Table) -> pa.Array:
+    """The relation node of each relation (schema RELATIONS)."""
+    rows = zip(*(relations[name].to_pylist() for name in ("source", "target", "text")), strict=True)
+    return pa.array([node_id("relation", *row) for row in rows], pa.string())
+
+
+def relation_nodes(relations: pa.Table) -> pa.Table:
+    """The relation nodes of some relations (schema RELATIONS), ordered by node_id.
+
+    The columns are those of HETERO_RELATIONS but `said`, which `tasks.families.heterograph.texts.relation_table` adds.
+    """
+    columns = ("source", "target", "text")
+    distinct = pl.DataFrame({name: _series(relations[name]) for name in columns}).unique()
+    table = pa.table({name: _array(distinct[name]) for name in columns})
+    return table.add_column(0, "node_id", relation_ids(table)).sort_by("node_id")
+
+
+def attributes(table: pa.Table) -> Pieces:
+    """Attributes with their entities (section 2.3). table: columns `attribute_id` and `entity_id`."""
+    return Pieces({"A": table["attribute_id"]}, {"attribute": (table["entity_id"], table["attribute_id"])})
+
+
+def high_level(table: pa.Table) -> Pieces:
+    """High-level elements with their overviews (section 2.3). table: columns `element_id` and `overview_id`."""
+    return Pieces(
+        {"H": table["element_id"], "O": table["overview_id"]},
+        {"overview": (table["element_id"], table["overview_id"])},
+    )
+
+
+def texts(passages: pa.Table, units: pa.Table) -> Pieces:
+    """Passages with what they say (section 2.4). Schemas PASSAGES and UNITS."""
+    return Pieces({"T": passages["passage_id"]}, {"text": (units["passage_id"], units["unit_id"])})
+
+
+def subjects(units: pa.Table, mentions: pa.Table) -> Pieces:
+    """Units with what their passages are about (*ours*). Schemas UNITS, MENTIONS; mentions of SUBJECT_KINDS count.
+
+    A sentence seldom repeats what its document is about ("He was born in ..."), so its unit would not be found by it.
+    """
+    about = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
+    own = pl.DataFrame({name: _series(units[name]) for name in ("unit_id", "passage_id")})
+    said = pl.DataFrame({name: _series(about[name]) for name in ("passage_id", "entity_id")}).unique()
+    pairs = own.join(said, on="passage_id").select("unit_id", "entity_id")
+    entities = _array(pairs["entity_id"])
+    return Pieces({"N": entities}, {"subject": (_array(pairs["unit_id"]), entities)})
+
+
+def linked(size: int, edges: NDArray[np.integer]) -> Sparse:
+    """Edges (m, 2), no pair twice, in the rows of both their ends: a symmetric matrix of `size` rows."""
+    keys = np.empty(2 * len(edges), dtype=np.int64)
+    for place, side in enumerate((0, 1)):
+        half = keys[place * len(edges) : (place + 1) * len(edges)]
+        half[:] = edges[:, side]
+        half *= size
+        half += edges[:, 1 - side]
+    keys.sort()
+    indptr = keys.searchsorted(np.arange(size + 1, dtype=np.int64) * size)
+    keys %= max(size, 1)
+    return Sparse(indptr.astype(np.int64), keys.astype(np.int32))
+
+
+def _rows(found: pl.Series, ids: Sequence[pl.Series], offsets: NDArray[np.int64], name: str, allowed: str) -> Ends:
+    """The rows of some ids among the nodes of the kinds that an edge may end at."""
+    rows = np.full(len(found), -1, dtype=np.int32)
+    arrow = _array(found)
+    for kind in allowed:
+        place = KINDS.index(kind)
+        at = pc.index_in(arrow, _array(ids[place]))
+        known = at.is_valid().to_numpy(zero_copy_only=False)
+        rows[known] = at.drop_null().to_numpy() + np.int32(offsets[place])
+    missing = np.flatnonzero(rows < 0)
+    if missing.size:
+        wanted = " or ".join(allowed)
+        raise ValueError(
+            f"{name}: {found[int(missing[0])]!r} is no node of kind {wanted}, as {missing.size:,} ends of"
+            f" {len(rows):,} are not; give the nodes with their edges"
+        )
+    return rows
+
+
+def _once(size: int, edges: Ends, kinds: NDArray[np.uint8]) -> tuple[Ends, NDArray[np.uint8]]:
+    """Each pair of nodes once, by its first kind, and all in order."""
+    pairs = np.minimum(edges[:, 0], edges[:, 1]).astype(np.int64)
+    pairs *= max(size, 1)
+    pairs += np.maximum(edges[:, 0], edges[:, 1])
+    order = np.lexsort((kinds, pairs))
+    same = np.diff(pairs[order], prepend=-1) == 0
+    kept = order[~same]
+    edges, kinds = edges[kept], kinds[kept]
+    order = np.lexsort((edges[:, 1], edges[:, 0], kinds))
+    return edges[order], kinds[order]
+
+
+def _series(values: pa.Array | pa.ChunkedArray | Iterable[Any]) -> pl.Series:
+    return pl.Series(values, dtype=pl.String)
+
+
+def _array(values: pl.Series) -> pa.Array:
+    """Strings as Arrow lays them out by default."""
+    return values.to_arrow().cast(pa.string())

@@ -1,0 +1,114 @@
+"""The entities that an attribute is written of (NodeRAG, Algorithm 1), from the graph of units, relations and entities.
+
+    core       degree >= floor(ln |V| sqrt(mean degree))
+    between    betweenness > mean betweenness max(1, floor(log10 |V|))
+
+Important are the entities of either set. Our reading: the paper calls the first a k-core and defines it by degree; a
+k-core proper at that bound is almost always empty. The bound is at least 1. Betweenness (Brandes 2001) is summed over
+paths from 10 pivots, those of the smallest seeded hash of their ids, so that a refresh hardly changes them; means and
+|V| count all nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexmill.retrieve.matrices import Sparse
+from tasks.core.shards import id_hashes
+from tasks.families.heterograph.graph import TypedGraph
+
+__all__ = ["PIVOTS", "Importance", "betweenness", "important", "pivots", "stable_order"]
+
+PIVOTS = 10
+"""Nodes that paths are followed from."""
+
+_TINY = 1e-300
+_HUGE = 1e150
+
+Rows = NDArray[np.int64]
+Scores = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Which entities are important, (n_entities,) each, in the order of their ids, and the two bounds."""
+
+    core: Flags
+    between: Flags
+    least_degree: int
+    least_betweenness: float
+
+    @property
+    def chosen(self) -> Flags:
+        """The important entities."""
+        return self.core | self.between
+
+
+def important(graph: TypedGraph, *, seed: int = 0) -> Importance:
+    """The important entities of a graph, of units, relations and entities alone [G1]."""
+    size, entities = len(graph), graph.rows("N")
+    degrees = graph.links.degrees(np.arange(size))
+    mean = float(degrees.sum()) / max(size, 1)
+    least = max(1, math.floor(math.log(max(size, 1)) * math.sqrt(mean)))
+    between = betweenness(graph.links, pivots(graph.ids.to_pylist(), seed=seed))
+    bound = float(between.sum()) / max(size, 1) * max(1, math.floor(math.log10(max(size, 1))))
+    # Equal values may come out of sums of different order: they are equal to nine digits.
+    return Importance(degrees[entities] >= least, between[entities] > bound * (1 + 1e-9), least, bound)
+
+
+def pivots(ids: Sequence[str], count: int = PIVOTS, *, seed: int = 0) -> Rows:
+    """The rows of the smallest seeded hashes of ids, at most so many, ascending."""
+    return np.sort(stable_order(ids, seed=seed)[:count])
+
+
+def stable_order(ids: Sequence[str], *, seed: int = 0) -> Rows:
+    """The rows in the order of seeded hashes of their ids: a new id hardly changes what comes first."""
+    hashes = id_hashes(f"{seed} {one}" for one in ids)
+    first, second = hashes[:, :16].copy().view(">u8").astype(np.uint64).T
+    return np.lexsort((second, first))
+
+
+def betweenness(links: Sparse, sources: Rows) -> Scores:
+    """The betweenness of each node, (n,): of the shortest paths from each source, the shares that pass through it.
+
+    The sum over sources s and nodes t of sigma_st(v) / sigma_st, without the ends; not divided by anything.
+    """
+    found = np.zeros(len(links))
+    for source in sources.tolist():
+        found += _dependencies(links, source)
+    return found
+
+
+def _dependencies(links: Sparse, source: int) -> Scores:
+    """How much of the shortest paths from a source passes through each node (Brandes 2001, Theorem 6)."""
+    size = len(links)
+    distance = np.full(size, -1, dtype=np.int32)
+    paths = np.zeros(size)  # numbers of shortest paths; of one level in proportion only where they grow huge
+    mark = np.empty(size, dtype=np.int64)
+    distance[source], paths[source] = 0, 1.0
+    frontier: Rows = np.array([source], dtype=np.int64)
+    level = 0
+    steps: list[tuple[Rows, Rows, Scores]] = []
+    while len(frontier):
+        level += 1
+        owners, columns, _ = links.links(frontier)
+        fresh = distance[columns] < 0
+        tails, heads = frontier[owners[fresh]], columns[fresh]
+        np.add.at(paths, heads, paths[tails])
+        steps.append((tails, heads, paths[tails] / paths[heads]))
+        mark[heads] = np.arange(len(heads))
+        frontier = np.sort(heads[mark[heads] == np.arange(len(heads))])
+        distance[frontier] = level
+        if len(frontier) and (most := float(paths[frontier].max())) > _HUGE:
+            paths[frontier] = np.maximum(paths[frontier] / most, _TINY)
+    passing = np.zeros(size)
+    for tails, heads, shares in reversed(steps):
+        np.add.at(passing, tails, shares * (1 + passing[heads]))
+    passing[source] = 0.0
+    return passing

@@ -1,0 +1,352 @@
+"""Stage `heterograph`: texts, units, relations, entities, attributes, high-level elements and overviews as one graph.
+
+NodeRAG, sections 2.2 to 2.4. What the passages say, what was written of important entities and of communities, and two
+kinds of edges that vectors make: a unit or an attribute and a high-level element of one community that are near to each
+other (Algorithm 2), and neighbours of any kind that has vectors. The tables are `nodes`, `edges` (HETERO_NODES,
+HETERO_EDGES) and `relations` (HETERO_RELATIONS). The pack `graph` of n nodes, in the order of `nodes`, holds the arrays
+of indexmill.families.heterograph.search.Heterograph, and beside them
+
+    rows             (n,) int32: the row of each node in the tables of its kind, one after the other in the order of
+                     their names: T passages, S units, A attributes, H elements, R relations, N entities, O elements
+    entity_keys      (N,) uint64, ascending: those of the entities (indexmill.text.names.NameIndex.keys)
+    edges            (10,) int64: the edges of each kind, in the order of tasks.families.heterograph.graph.ENDS
+    relation_tokens  (R,) int32: of the whole text of each relation, estimated by its bytes
+    stand_ins        (2,) int64: attributes, and elements, that no model wrote though one was asked
+
+The pack `names` holds the arrays of indexmill.families.heterograph.name_words.NameWords: row i is node offsets[5] + i,
+an entity's canonical name or an overview in its form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.families.heterograph.search import KINDS, Heterograph
+from indexmill.store.packs import pack_size
+from indexmill.text.names import NameIndex, canonical_name
+from schemas.tables import (
+    ENTITIES,
+    HETERO_ATTRIBUTES,
+    HETERO_COMMUNITIES,
+    HETERO_ELEMENTS,
+    HETERO_READ,
+    MENTIONS,
+    PASSAGES,
+    RELATIONS,
+    SAME_AS,
+    UNIT_ENTITIES,
+    UNITS,
+)
+from tasks.core.communities.graph import Floats
+from tasks.core.estimate import Estimate, Range
+from tasks.core.shards import estimate_tokens
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.families.heterograph.community_graph import most_rows
+from tasks.families.heterograph.graph import (
+    ENDS,
+    SUBJECT_KINDS,
+    Pieces,
+    TypedGraph,
+    attributes,
+    decomposed,
+    graph_of,
+    high_level,
+    relation_nodes,
+    subjects,
+    texts,
+)
+from tasks.families.heterograph.groups import communities_of, community_rows
+from tasks.families.heterograph.matching import clusters_of, matched
+from tasks.families.heterograph.names import name_words
+from tasks.families.heterograph.near import near_pairs
+from tasks.families.heterograph.support import support
+from tasks.families.heterograph.texts import relation_table
+
+__all__ = ["HELD", "NODES", "STAGE", "counts", "estimate"]
+
+NODES = {
+    "T": "texts",
+    "S": "units",
+    "A": "attributes",
+    "H": "high_level",
+    "R": "relations",
+    "N": "entities",
+    "O": "overviews",
+}
+"""What the nodes of each kind are called where they are counted."""
+
+HELD = {
+    "T": ("passages", PASSAGES, "passage_id"),
+    "S": ("units", UNITS, "unit_id"),
+    "A": ("attributes", HETERO_ATTRIBUTES, "attribute_id"),
+    "H": ("elements", HETERO_ELEMENTS, "element_id"),
+    "N": ("entities", ENTITIES, "entity_id"),
+    "O": ("elements", HETERO_ELEMENTS, "overview_id"),
+}
+"""The tables that the nodes of each kind are rows of, and the column that identifies them."""
+
+_VECTORS = {
+    "T": ("vectors", "passages"),
+    "S": ("unit_vectors", "vectors"),
+    "A": ("attribute_vectors", "vectors"),
+    "H": ("element_vectors", "vectors"),
+}
+"""Where the vectors of each kind are: the packs beside those tables, and the array in each."""
+
+_MOST_SUBJECTS = 16  # of one passage: it has hardly more paragraphs than that
+_TITLE_WORDS = 100  # of an overview at most: a canonical name has 200 characters
+
+
+def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
+    """The nodes and edges of each kind (table 4 of the paper), and what stands in for answers of a model."""
+    nodes = dict(zip((NODES[kind] for kind in KINDS), np.diff(pack["offsets"]).tolist(), strict=True))
+    edges = {f"edges_{kind}": count for kind, count in zip(ENDS, pack["edges"].tolist(), strict=True)}
+    whole = {"nodes": int(pack["offsets"][-1]), "edges": int(pack["edges"].sum())}
+    return {**whole, **nodes, **edges, "stand_ins": int(pack["stand_ins"].sum())}
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What the graph is made from: the columns that it needs of all shards."""
+
+    passages: pa.Table
+    units: pa.Table
+    unit_entities: pa.Table
+    relations: pa.Table
+    attributes: pa.Table
+    elements: pa.Table
+    communities: pa.Table
+    mentions: pa.Table
+    same_as: pa.Table | None
+
+    @classmethod
+    def of(cls, inputs: Inputs) -> _Tables:
+        there = "same_as" in inputs.job.inputs
+        return cls(
+            inputs.tables("passages", PASSAGES, "passage_id", "document_id"),
+            inputs.tables("units", UNITS, "unit_id", "passage_id"),
+            inputs.tables("unit_entities", UNIT_ENTITIES, "unit_id", "entity_id"),
+            inputs.tables("relations", RELATIONS, "passage_id", "source", "target", "text"),
+            inputs.tables("attributes", HETERO_ATTRIBUTES, "attribute_id", "entity_id", "stand_in"),
+            inputs.tables("elements", HETERO_ELEMENTS, "element_id", "overview_id", "community_id", "stand_in"),
+            inputs.table("hetero_communities", HETERO_COMMUNITIES),
+            inputs.tables("mentions", MENTIONS, "passage_id", "entity_id", "kind"),
+            inputs.table("same_as", SAME_AS, "entity_id", "other_id") if there else None,
+        )
+
+    def pieces(self) -> tuple[Pieces, ...]:
+        """All nodes, and the edges that no vectors make."""
+        return (
+            decomposed(self.units, self.unit_entities, self.relations, self.same_as),
+            attributes(self.attributes),
+            high_level(self.elements),
+            texts(self.passages, self.units),
+            subjects(self.units, self.mentions),
+        )
+
+    def read(self, inputs: Inputs) -> pa.Table:
+        """What each attribute and each element is made of: columns owner, its own id, and node_id."""
+        found = []
+        for prefix, table, shown, own in (
+            ("attribute_read", self.attributes, "entity_id", "attribute_id"),
+            ("element_read", self.elements, "community_id", "element_id"),
+        ):
+            read = inputs.tables(prefix, HETERO_READ, "owner", "node_id")
+            ids = table.select([shown, own]).rename_columns(["owner", "own"])
+            joined = read.join(ids, "owner", join_type="inner")  # a community has several elements
+            found.append(pa.table({"owner": joined["own"], "node_id": joined["node_id"]}))
+        return pa.concat_tables(found)
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    settings = inputs.settings
+    tables = _Tables.of(inputs)
+    pieces = tables.pieces()
+    graph = graph_of(*pieces)
+    vectors = _vectors(inputs, graph)
+    match = _matches(graph, vectors, tables, settings["seed"])
+    near = _near(graph, vectors, settings["neighbours"], settings["seed"])
+    graph = graph_of(*pieces, match, near)
+    entities = inputs.tables("entities", ENTITIES, "entity_id", "name", "surface")
+    relations = relation_table(relation_nodes(tables.relations), entities.select(["entity_id", "surface"]))
+    passages = tables.passages["passage_id"].combine_chunks()
+    comes_from = support(graph, passages, tables.units, tables.relations, tables.read(inputs))
+    said = relations["said"].to_pylist()
+    nodes, edges = graph.tables()
+    asked = int(settings["asks"])
+    pack: dict[str, NDArray[Any]] = {
+        **Heterograph(graph.offsets, graph.links, comes_from, graph.link_kinds).arrays(),
+        "rows": _rows(inputs, graph),
+        "entity_keys": NameIndex.keys(graph.ids_of("N").to_pylist()),
+        "edges": np.bincount(graph.kinds, minlength=len(ENDS)).astype(np.int64),
+        "relation_tokens": np.array([estimate_tokens(len(text.encode())) for text in said], dtype=np.int32),
+        "stand_ins": np.array(
+            [asked * (pc.sum(table["stand_in"]).as_py() or 0) for table in (tables.attributes, tables.elements)],
+            dtype=np.int64,
+        ),
+    }
+    return Outputs(
+        tables={"nodes": nodes, "edges": edges, "relations": relations},
+        packs={"graph": pack, "names": name_words(_names(inputs, graph, entities)).arrays()},
+    )
+
+
+def _shards(inputs: Inputs, kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
+    """The tables that a kind of nodes are rows of, by label, in the order of their names."""
+    prefix, schema, _ = HELD[kind]
+    for name in sorted(one for one in inputs.job.inputs if one.startswith(prefix + "/")):
+        yield name.partition("/")[2], inputs.table(name, schema, *columns)
+
+
+def _rows(inputs: Inputs, graph: TypedGraph) -> NDArray[np.int32]:
+    """For each node its row in the tables of its kind, one after the other."""
+    rows = np.full(len(graph), -1, dtype=np.int32)
+    relations = graph.rows("R")
+    rows[relations] = np.arange(relations.stop - relations.start)
+    for kind, (_, _, key) in HELD.items():
+        own, ids, first = graph.rows(kind), graph.ids_of(kind), 0
+        for _, table in _shards(inputs, kind, key):
+            places = _places(table[key], ids)
+            rows[own][places[places >= 0]] = first + np.flatnonzero(places >= 0)  # not every entity is a node
+            first += len(table)
+    return rows
+
+
+def _vectors(inputs: Inputs, graph: TypedGraph) -> Floats:
+    """The vectors of the nodes of the first four kinds, (n, d)."""
+    held: Floats = np.zeros((int(graph.offsets[4]), inputs.settings["dimension"]), dtype=np.float32)
+    for kind, (packs, array) in _VECTORS.items():
+        own, ids, key = graph.rows(kind), graph.ids_of(kind), HELD[kind][2]
+        for label, table in _shards(inputs, kind, key):
+            held[own][_places(table[key], ids)] = inputs.pack(inputs.job.inputs[f"{packs}/{label}"])[array]
+    return held
+
+
+def _places(ids: pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64]:
+    """The place of each id, -1 for one that is not there."""
+    found = pc.fill_null(pc.index_in(ids.combine_chunks(), among), -1)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _matches(graph: TypedGraph, vectors: Floats, tables: _Tables, seed: int) -> Pieces:
+    """The edges between high-level elements and what they are near to in their community (Algorithm 2)."""
+    own = slice(graph.rows("S").start, graph.rows("H").stop)
+    ids = graph.ids.slice(own.start, own.stop - own.start)
+    elements = graph.rows("H").start - own.start
+    communities = communities_of(tables.communities)
+    held = community_rows(tables.communities, ids, communities)
+    at = _places(tables.elements["element_id"], graph.ids_of("H"))
+    held[elements + at] = _places(tables.elements["community_id"], communities)
+    clusters = clusters_of(ids.to_pylist(), vectors[own], seed=seed)
+    return _pieces("match", ids, matched(clusters, held, np.arange(len(ids)) >= elements))
+
+
+def _near(graph: TypedGraph, vectors: Floats, neighbours: int, seed: int) -> Pieces:
+    """The edges between nodes of near vectors (section 2.4)."""
+    ids = graph.ids.slice(0, len(vectors))
+    return _pieces("near", ids, near_pairs(ids.to_pylist(), vectors, neighbours, seed=seed))
+
+
+def _pieces(kind: str, ids: pa.Array, pairs: NDArray[np.int64]) -> Pieces:
+    return Pieces({}, {kind: (ids.take(pa.array(pairs[:, 0])), ids.take(pa.array(pairs[:, 1])))})
+
+
+def _names(inputs: Inputs, graph: TypedGraph, entities: pa.Table) -> pa.Array:
+    """The canonical names of entities, then the titles of overviews in their form."""
+    elements = inputs.tables("elements", HETERO_ELEMENTS, "overview_id", "title")
+    found = []
+    for kind, table, key, name in (("N", entities, "entity_id", "name"), ("O", elements, "overview_id", "title")):
+        rows = pc.index_in(graph.ids_of(kind), table[key].combine_chunks())
+        found.append(table[name].combine_chunks().take(rows))
+    titles = [canonical_name(title) for title in found[1].to_pylist()]
+    return pa.concat_arrays([found[0], pa.array(titles, pa.string())])
+
+
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """Bounds of the sizes of the graph. What is near to what is not known, so that the low ones are nothing."""
+    settings = inputs.settings
+    mentions, relations, pairs, entities, t, s, a, h = (
+        most_rows(inputs, expected, name)
+        for name in ("unit_entities", "relations", "same_as", "entities", "passages", "units", "attributes", "elements")
+    )
+    about = s * _most_subjects(inputs, expected)
+    names = min(mentions + about, entities)
+    n = t + s + a + 2 * h + relations + names
+    made_by_vectors = settings["neighbours"] * (t + s + a + h) + settings["elements"] * (s + a)
+    m = mentions + about + 2 * relations + pairs + a + h + s + made_by_vectors
+    said = min(t, settings["units"] + settings["relations"] * _most_said(inputs, expected, t))
+    comes_from = t + s + relations + a * said + h * min(t, (1 + settings["attributes"]) * said)
+    words = _words(inputs, names) + _TITLE_WORDS * h
+    graph = pack_size(
+        {
+            "offsets": (np.int64, (len(KINDS) + 1,)),
+            "links.indptr": (np.int64, (n + 1,)),
+            "links.indices": (np.int32, (2 * m,)),
+            "links.kinds": (np.uint8, (2 * m,)),
+            "passages.indptr": (np.int64, (n + 1,)),
+            "passages.indices": (np.int32, (comes_from,)),
+            "rows": (np.int32, (n,)),
+            "entity_keys": (np.uint64, (names,)),
+            "edges": (np.int64, (len(ENDS),)),
+            "relation_tokens": (np.int32, (relations,)),
+            "stand_ins": (np.int64, (2,)),
+        }
+    )
+    lookup = pack_size(
+        {
+            "keys": (np.uint64, (words,)),
+            "holders.indptr": (np.int64, (words + 1,)),
+            "holders.indices": (np.int32, (words,)),
+            "starts": (np.int64, (names + h + 1,)),
+            "words": (np.int32, (words,)),
+        }
+    )
+    longest = 512 * relations + 4 * sum(inputs.path(digest).stat().st_size for digest in _known(inputs, expected))
+    sizes = {"nodes": 64 * n + 8192, "edges": 96 * m + 8192, "relations": longest + 8192}
+    bounds = {"nodes": n, "edges": m, "relations": relations, "graph": 2 * m + n, "names": words + n}
+    return Estimate(
+        bytes={name: Range(0, size) for name, size in {**sizes, "graph": graph, "names": lookup}.items()},
+        rows={name: Range(0, most) for name, most in bounds.items()},
+    )
+
+
+def _known(inputs: Inputs, expected: Mapping[str, Range]) -> list[str]:
+    """The tables of relations that can be read."""
+    return [
+        digest for name, digest in inputs.job.inputs.items() if name.startswith("relations/") and name not in expected
+    ]
+
+
+def _most_said(inputs: Inputs, expected: Mapping[str, Range], passages: int) -> int:
+    """In how many passages one relation stands at most."""
+    if any(name.startswith("relations/") for name in expected):
+        return passages
+    columns = ["source", "target", "text"]
+    said = inputs.tables("relations", RELATIONS, *columns).group_by(columns).aggregate([([], "count_all")])
+    return pc.max(said["count_all"]).as_py() or 0
+
+
+def _most_subjects(inputs: Inputs, expected: Mapping[str, Range]) -> int:
+    """What one passage is about at most."""
+    if any(name.startswith("mentions/") for name in expected):
+        return 2 + _MOST_SUBJECTS  # a title, with its qualifier and without, and subjects of paragraphs
+    mentions = inputs.tables("mentions", MENTIONS, "passage_id", "kind")
+    about = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
+    return pc.max(about.group_by("passage_id").aggregate([([], "count_all")])["count_all"]).as_py() or 0
+
+
+def _words(inputs: Inputs, names: int) -> int:
+    """The words of so many names at most: those of all entities where these are fewer."""
+    held = inputs.tables("entities", ENTITIES, "name")["name"]
+    words = np.sort(pc.add(pc.count_substring(held, " "), 1).to_numpy())
+    return int(words[len(words) - min(names, len(words)) :].sum())
+
+
+STAGE = Stage("heterograph", version=4, compute=_compute, libraries=("numpy", "polars", "scipy"), estimate=estimate)

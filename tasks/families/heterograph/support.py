@@ -1,0 +1,107 @@
+"""The passages that nodes come from, and what must hold of a finished graph.
+
+A text comes from itself, a unit and a relation from the passages that say them, an attribute and a high-level element
+from those of all that was read for it. A hit shows them, and a filter leaves out what comes from others; a node without
+any has lost its support and must not be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.retrieve.matrices import Sparse
+from indexmill.text.counted import counted
+from tasks.families.heterograph.graph import TypedGraph, relation_ids
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
+__all__ = ["faults", "support"]
+
+_ONE = {
+    "text": ((1, "S"),),
+    "source": ((1, "R"),),
+    "target": ((0, "R"),),
+    "attribute": ((1, "A"),),
+    "overview": ((0, "H"), (1, "O")),
+}
+"""Edges of which every node of a kind, at one of their sides, has exactly one."""
+
+
+def support(
+    graph: TypedGraph, passages: pa.Array, units: pa.Table, relations: pa.Table, read: pa.Table | None = None
+) -> Sparse:
+    """Nodes of the first five kinds (T, S, A, H, R) x passages.
+
+    passages: ids, in the order of the columns. units, relations: schemas UNITS and RELATIONS. read: what attributes and
+    high-level elements are made of, columns `owner` (the attribute's or element's node_id) and `node_id`. Raises
+    ValueError for a node that comes from no passage.
+    """
+    height, width = int(graph.offsets[5]), len(passages)
+    said = pa.concat_arrays([graph.ids_of("T"), _flat(units["unit_id"]), relation_ids(relations)])
+    by = pa.concat_arrays([graph.ids_of("T"), _flat(units["passage_id"]), _flat(relations["passage_id"])])
+    found = _matrix(_rows(said, graph.ids.slice(0, height)), _rows(by, passages), (height, width))
+    if read is not None:
+        ids = graph.ids.slice(0, height)
+        made = _matrix(_rows(_flat(read["owner"]), ids), _rows(_flat(read["node_id"]), ids), (height, height))
+        for _ in range(2):  # an element reads attributes, an attribute reads none
+            found = _ones(found + made @ found)
+    found.sort_indices()
+    alone = np.flatnonzero(np.diff(found.indptr) == 0)
+    if alone.size:
+        raise ValueError(f"the node {graph.ids[int(alone[0])].as_py()!r} comes from no passage, as {alone.size:,} do")
+    return Sparse(found.indptr.astype(np.int64), found.indices.astype(np.int32))
+
+
+def faults(graph: TypedGraph) -> list[str]:
+    """What does not hold of a finished graph: every unit one text, attribute one entity, overview one element, ...
+
+    The kinds of ends hold for every graph (tasks.families.heterograph.graph).
+    """
+    found = []
+    for edge, sides in _ONE.items():
+        for side, kind in sides:
+            rows = graph.rows(kind)
+            held = np.bincount(graph.of(edge)[:, side] - rows.start, minlength=rows.stop - rows.start)
+            wrong = np.flatnonzero(held != 1)
+            if wrong.size:
+                first = f"{graph.ids_of(kind)[int(wrong[0])].as_py()!r} has {held[wrong[0]]}"
+                found.append(f"{wrong.size:,} nodes of kind {kind} have not one edge {edge}: {first}")
+    named = np.zeros(len(graph), dtype=np.bool_)
+    for edge in ("mention", "subject"):
+        named[graph.of(edge)[:, 1]] = True
+    entities = graph.rows("N")
+    if not named[entities].all():
+        unnamed = counted(int(np.count_nonzero(~named[entities])), "entity is", "entities are")
+        found.append(f"{unnamed} neither named by a unit nor its subject")
+    return found
+
+
+def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _rows(ids: pa.Array, among: pa.Array) -> NDArray[np.int64]:
+    """The places of ids, those that are none left out: -1."""
+    found = pc.fill_null(pc.index_in(ids, among), -1)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _matrix(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:
+    """Ones at some places; a place that is not in the matrix is left out."""
+    from scipy import sparse  # slow to import, and a check of other families needs none
+
+    inside = (rows >= 0) & (columns >= 0)
+    ones = np.ones(int(np.count_nonzero(inside)), dtype=np.int32)
+    return _ones(sparse.csr_array((ones, (rows[inside], columns[inside])), shape=shape))
+
+
+def _ones(matrix: sparse.csr_array) -> sparse.csr_array:
+    matrix.sum_duplicates()
+    matrix.data[:] = 1
+    return matrix

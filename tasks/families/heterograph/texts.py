@@ -1,0 +1,71 @@
+"""The texts of units and relations, as they are read, shown and retrieved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.tables import HETERO_RELATIONS, conform
+from tasks.core.shards import estimate_tokens
+from tasks.stages.embed.embed import row_key
+
+__all__ = ["digested", "lines", "relation_table", "relation_text", "relation_texts", "sentence", "unit_texts"]
+
+
+def relation_text(source: str, wording: str, target: str) -> str:
+    """What a relation says, read from its source to its target: the names as they are shown."""
+    joint = "" if wording.startswith(("'", "’")) else " "
+    return f"{source}{joint}{wording} {target}"
+
+
+def unit_texts(units: pa.Table) -> pa.Table:
+    """Columns node_id and text, of units (schema UNITS)."""
+    return pa.table({"node_id": units["unit_id"], "text": units["text"]})
+
+
+def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
+    """HETERO_RELATIONS, of the relation nodes that `tasks.families.heterograph.graph.relation_nodes` gives.
+
+    surfaces: columns entity_id, once each, and surface. Raises ValueError for an entity without one.
+    """
+    ends = []
+    for side in ("source", "target"):
+        at = pc.index_in(nodes[side].combine_chunks(), surfaces["entity_id"].combine_chunks())
+        if at.null_count:
+            missing = nodes[side].combine_chunks().filter(at.is_null())[0].as_py()
+            raise ValueError(f"the entity {missing!r} of a relation has no surface; give those of all entities")
+        ends.append(surfaces["surface"].combine_chunks().take(at).to_pylist())
+    rows = zip(ends[0], nodes["text"].to_pylist(), ends[1], strict=True)
+    said = pa.array([relation_text(*row) for row in rows], pa.string())
+    return conform(nodes.append_column("said", said), HETERO_RELATIONS)
+
+
+def relation_texts(table: pa.Table) -> pa.Table:
+    """Columns node_id and text, of relation nodes (HETERO_RELATIONS)."""
+    return pa.table({"node_id": table["node_id"], "text": table["said"]})
+
+
+def digested(texts: pa.Table) -> pa.Table:
+    """Columns node_id, text, digest and tokens, of texts (columns node_id, text): what `reading.capped` takes.
+
+    The tokens are an estimate by bytes, which is the same whatever model reads the text.
+    """
+    values = texts["text"].to_pylist()
+    columns = {
+        "digest": pa.array([row_key(text).hex() for text in values], pa.string()),
+        "tokens": pa.array([estimate_tokens(len(text.encode())) for text in values], pa.int64()),
+    }
+    return pa.table({"node_id": texts["node_id"], "text": texts["text"], **columns})
+
+
+def sentence(text: str) -> str:
+    """A relation as a sentence: its end tells it from what follows."""
+    return f"{text}." if text[-1:].isalnum() else text
+
+
+def lines(texts: Sequence[str], room: int) -> str:
+    """The texts, one on each line, of about `room` tokens: one that stands alone may be longer, and is cut."""
+    joined = "\n".join(" ".join(text.split()) for text in texts)
+    return joined.encode()[: 4 * room].decode("utf-8", "ignore")

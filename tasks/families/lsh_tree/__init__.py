@@ -1,0 +1,1 @@
+"""The LSH tree (EraRAG)."""

@@ -1,0 +1,45 @@
+"""Stage `lsh_axes`: the directions in which an encoder tells texts apart, as the first hyperplanes of lsh_tree (ours).
+
+In hundreds of dimensions most random hyperplanes cut where texts hardly vary. The principal axes of the vectors of a
+fixed list of subjects (tasks.families.lsh_tree.topics) are a function of the encoder alone: no passage turns them, so
+that segments stay as local as with random ones, and hold passages about twice as alike (docs/families.md). The pack
+`axes` has them as `axes` (m, d) int16, m at most AXES, the widest first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexmill.store.canonical import canonical_json, digest_of
+from tasks.core.encoder import encoder_of
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.families.lsh_tree.hyperplanes import LARGEST_NORMAL
+from tasks.families.lsh_tree.topics import TOPICS
+
+__all__ = ["AXES", "STAGE", "TOPICS_DIGEST", "principal_axes"]
+
+AXES = 32
+
+TOPICS_DIGEST = digest_of(canonical_json(sorted(TOPICS)))
+"""Of what the axes are made from beside the encoder."""
+
+
+def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:
+    """The principal axes of vectors (n, d), (m, d) int16: the largest number of each is 2**10.
+
+    Axes along which the vectors do not vary are left out.
+    """
+    exact = vectors.astype(np.float64)
+    lengths, axes = np.linalg.svd(exact - exact.mean(axis=0), full_matrices=False)[1:]
+    axes = axes[:AXES][lengths[:AXES] > 1e-6 * max(lengths[0], 1e-6)]
+    peaks = axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)]
+    whole: NDArray[np.int16] = np.rint(axes / peaks[:, None] * LARGEST_NORMAL).astype(np.int16)
+    return whole
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    return Outputs(packs={"axes": {"axes": principal_axes(encoder_of(inputs).encode(sorted(TOPICS)))}})
+
+
+STAGE = Stage("lsh_axes", version=1, compute=_compute, libraries=("numpy",))

@@ -1,0 +1,1 @@
+"""The tri-graph (LinearRAG)."""

@@ -1,0 +1,1 @@
+"""The zoom graph (ZoomRAG)."""

@@ -1,0 +1,179 @@
+"""A build in waves: bounded groups of shards, each a part at every stage of shards before the next begins.
+
+What a wave holds in memory and in flight is bounded by its shards, and what it took from the spill is given back. Every
+part is found again by its receipt, so that a run that is stopped in the middle of a wave goes on there. The stages of
+the whole corpus run at the end, or after every few waves too: then the shards so far are published as a version.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from indexmill.store.manifest import Manifest
+from indexmill.text.counted import counted
+from tasks.core.report import Progress, Silent
+from tasks.pipeline.build import NEEDS, OF_SHARDS, Build
+from tasks.stages.ingest.spill import Shard
+
+__all__ = ["OF_CORPUS", "START", "WAVE_TOKENS", "Pace", "Waves", "backfill"]
+
+START = ("encoder", "scan")
+"""What comes before the first wave."""
+
+OF_CORPUS = tuple(stage for stage in NEEDS if stage not in (*START, *OF_SHARDS))
+"""The stages that come after the last wave."""
+
+WAVE_TOKENS = 4_000_000
+"""The estimated tokens of a wave where its shards are not counted: some twenty shards, enough for eight workers."""
+
+Together = Callable[[str, Sequence[str]], None]
+"""Runs some stages of a build, each after those it needs; the text goes before their names."""
+
+
+@dataclass(frozen=True)
+class Waves:
+    """How the shards of a corpus are grouped, and when what is there is published.
+
+    shards: in a wave; None for as many as hold WAVE_TOKENS. publish_every: waves; None for the end alone.
+    """
+
+    shards: int | None = None
+    publish_every: int | None = None
+
+    def cut(self, shards: Sequence[Shard]) -> list[tuple[Shard, ...]]:
+        """The waves in the order of the labels; one without shards where there are none."""
+        cut: list[list[Shard]] = [[]]
+        tokens = 0
+        for shard in shards:
+            full = tokens + shard.tokens > WAVE_TOKENS if self.shards is None else len(cut[-1]) == self.shards
+            if cut[-1] and full:
+                cut.append([])
+                tokens = 0
+            cut[-1].append(shard)
+            tokens += shard.tokens
+        return [tuple(wave) for wave in cut]
+
+
+class Pace:
+    """How fast waves are made, and how long the rest will take at that rate. Waves that were there do not count."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._documents = self._tokens = 0
+
+    def made(self, wave: Sequence[Shard], left: int) -> str:
+        """A wave is done and so many tokens are left: a few words about it."""
+        self._documents += sum(shard.documents for shard in wave)
+        self._tokens += sum(shard.tokens for shard in wave)
+        seconds = max(self._clock() - self._began, 1e-9)
+        rates = f"{self._documents / seconds:,.1f} documents/s, {self._tokens / seconds:,.0f} tokens/s"
+        return f"{rates}, {_duration(left * seconds / self._tokens)} left" if left and self._tokens else rates
+
+
+def backfill(
+    build: Build, waves: Waves, together: Together, publish: Callable[[Manifest], None], pace: Pace | None = None
+) -> Manifest:
+    """Run the stages of a build in waves; returns the manifest of the whole corpus, the one that a build returns.
+
+    `publish` commits a version on the way and lets the build follow it.
+    """
+    together("", START)
+    assert build.corpus is not None  # noqa: S101 - `scan` has run
+    progress = build.progress
+    cut = waves.cut(build.corpus.shards)
+    made = [not build.cold and build.is_made(wave) for wave in cut]
+    progress.end(
+        "ingest",
+        f"{counted(build.corpus.documents, 'document')} of about {counted(build.corpus.tokens, 'token')}, "
+        f"{counted(len(build.corpus.shards), 'shard')} in {counted(len(cut), 'wave')}; read",
+    )
+    if any(made):
+        several = sum(made) > 1
+        progress.note(f"wave{'s' if several else ''} {_ranges(made)} of {len(cut)} {'were' if several else 'was'} done")
+    tokens = [0 if there else sum(shard.tokens for shard in wave) for wave, there in zip(cut, made, strict=True)]
+    families = build.configuration.families
+    off = {"bm25": not families.bm25.enabled, "extract": not build.configuration.extracts}
+    off["hetero_units"] = not families.heterograph.enabled
+    off["embed_titles"] = not build.configuration.split.title_in_passage
+    stages = [stage for stage in OF_SHARDS if not off.get(stage)]
+    pace = pace or Pace()
+    for number, wave in enumerate(cut, 1):
+        title = f"wave {number} of {len(cut)}"
+        build.take(wave)
+        build.progress = Silent() if made[number - 1] else _Wave(progress, title, len(wave) * len(stages))
+        try:
+            together(f"{title}: ", stages)
+        finally:
+            build.progress = progress
+        if not made[number - 1]:
+            documents = counted(sum(shard.documents for shard in wave), "document")
+            held = f"shards {wave[0].label} to {wave[-1].label}, {documents}" if wave else "nothing"
+            progress.end(title, f"{held}; {pace.made(wave, sum(tokens[number:]))}; made")
+        if waves.publish_every and number % waves.publish_every == 0 and number < len(cut):
+            _publish(build, f"up to wave {number} of {len(cut)}", together, publish)
+    together("", OF_CORPUS)
+    return build.manifest()
+
+
+def _publish(build: Build, title: str, together: Together, publish: Callable[[Manifest], None]) -> None:
+    """Make the shards so far a version, unless it would take documents away."""
+    before = build.parent.manifest.corpus.documents if build.parent and build.parent.manifest else 0
+    if build.documents_taken < before:
+        build.progress.note(
+            f"{title} there are {counted(build.documents_taken, 'document')}, version "
+            f"{build.parent.version if build.parent else 0} has {before:,}: not published"
+        )
+        return
+    # Questions may ask for what later waves bring: quality is measured at the end.
+    together(f"{title}: ", [stage for stage in OF_CORPUS if stage != "quality"])
+    publish(build.manifest())
+
+
+class _Wave:
+    """The progress of all stages of a wave as that of one."""
+
+    def __init__(self, progress: Progress, title: str, parts: int) -> None:
+        self._progress = progress
+        self._title = title
+        progress.begin(title, parts)
+
+    def begin(self, stage: str, parts: int) -> None:
+        pass
+
+    def advance(self, stage: str, parts: int = 1) -> None:
+        self._progress.advance(self._title, parts)
+
+    def within(self, stage: str, part: str, share: float) -> None:
+        self._progress.within(self._title, f"{stage} {part}", share)
+
+    def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
+        pass
+
+    def doing(self, what: str) -> None:
+        self._progress.doing(what)
+
+    def warn(self, message: str) -> None:
+        self._progress.warn(message)
+
+    def note(self, message: str) -> None:
+        self._progress.note(message)
+
+
+def _ranges(chosen: Sequence[bool]) -> str:
+    """The places of what is true, from 1, as people write them: `1-7, 9`."""
+    found = []
+    for held, group in groupby(enumerate(chosen, 1), key=lambda one: one[1]):
+        numbers = [number for number, _ in group]
+        if held:
+            found.append(f"{numbers[0]}-{numbers[-1]}" if numbers[1:] else f"{numbers[0]}")
+    return ", ".join(found)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,1018 @@
+"""One run's work: bring the index up to date with the corpus, stage by stage.
+
+Every run computes the corpus minus what is already there. A `Build` decides which parts a stage needs, finds those
+that have receipts, hands the others to an executor and keeps the digests for the next stage. It knows neither Prefect
+nor Dask, and it commits nothing: `manifest` returns what `storage.publish` may commit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, ModelUnavailable
+from indexmill.evaluate.recall import parse_questions
+from indexmill.models import llm_recogniser
+from indexmill.models.llm_recogniser import LlmRecogniser
+from indexmill.models.openai_llm import open_llm
+from indexmill.retrieve.registry import available
+from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.layout import blob_path, poison_prefix
+from indexmill.store.manifest import Manifest
+from indexmill.store.packs import open_pack
+from schemas.config import Configuration
+from schemas.tables import DOCUMENTS
+from storage import poison, runs, tombstones
+from storage.protocol import Store
+from storage.tables import read_table
+from tasks.core import encoder
+from tasks.core.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of, open_ahead
+from tasks.core.environment import code_digest, environment_fingerprint
+from tasks.core.executor import Call, Executor, timed
+from tasks.core.isolate import DocumentsFailed
+from tasks.core.part_runner import PRIORITY, WHOLE, Maker, NotThere, Parent, Parts, Want
+from tasks.core.report import Progress, Silent
+from tasks.core.stage import Stage, part_key
+from tasks.families.bm25 import postings as bm25
+from tasks.families.community_tree import report_writer as reports
+from tasks.families.heterograph import attribute_writer as attribute_text
+from tasks.families.heterograph import element_writer as element_text
+from tasks.families.heterograph import units as hetero_units
+from tasks.families.lsh_tree import axes as lsh_axes
+from tasks.families.lsh_tree import steps as lsh_build
+from tasks.families.lsh_tree import summaries as lsh_summaries
+from tasks.families.tri_graph import matrices as tri_graph
+from tasks.families.zoom_graph import graph as zoom_graph
+from tasks.families.zoom_graph import links as zoom_links
+from tasks.llm.ask import Asking
+from tasks.llm.batch import Batcher
+from tasks.llm.prompts import prompt
+from tasks.llm.quota import Limits, NoQuota, RunQuota, Spent
+from tasks.pipeline import check_steps as check_build
+from tasks.pipeline import gates, quality
+from tasks.pipeline.manifest import manifest_of
+from tasks.pipeline.quality import Measured, Quality, compare
+from tasks.stages.embed import embed
+from tasks.stages.embed import names as embed_names
+from tasks.stages.embed import titles as embed_titles
+from tasks.stages.extract import extractive as extract
+from tasks.stages.extract import llm as extract_llm
+from tasks.stages.extract.tables import EXTRACTION
+from tasks.stages.ingest import part as ingest_part
+from tasks.stages.ingest import spill, supervisor
+from tasks.stages.ingest.refused import example_of, failed_files, no_document, reasons_of, said_of, unread_files
+from tasks.stages.ingest.sources import Found, batches, digest_of_files, is_quick
+from tasks.stages.ingest.sources import find as find_sources
+from tasks.stages.recognise import llm as recognise_llm
+from tasks.stages.recognise import rules as recognise
+from tasks.stages.resolve import describe, resolve, same_as
+from tasks.stages.resolve import description_writer as describe_llm
+from tasks.stages.split import split
+from tasks.stages.write import summarise
+
+__all__ = ["NEEDS", "OF_SHARDS", "Build"]
+
+NEEDS: dict[str, tuple[str, ...]] = {
+    "encoder": (),
+    "ingest": (),
+    "split": ("ingest",),
+    "recognise": ("split",),
+    "extract": ("recognise",),
+    "embed": ("encoder", "split"),
+    "embed_titles": ("encoder", "split"),
+    "resolve": ("recognise", "extract"),
+    "describe": ("encoder", "resolve"),
+    "same_as": ("describe",),
+    "embed_names": ("encoder", "resolve"),
+    "bm25": ("split",),
+    "tri_graph": ("resolve",),
+    "zoom_links": ("embed", "resolve"),  # nothing waits for it alone, and for the first layer of lsh_tree much does
+    "zoom_entity_links": ("embed_names",),
+    "zoom_graph": ("zoom_links", "zoom_entity_links"),
+    "lsh_axes": ("encoder",),
+    "lsh_tree": ("embed", "lsh_axes"),
+    "lsh_vectors": ("lsh_tree",),
+    "community_tree": ("describe", "same_as"),
+    "hetero_units": ("encoder", "extract"),
+    "heterograph": ("embed", "same_as", "hetero_units"),
+    "check": (
+        *("extract", "embed", "embed_titles", "embed_names", "bm25", "tri_graph", "zoom_graph"),
+        *("lsh_vectors", "same_as", "community_tree", "heterograph"),
+    ),
+    "quality": ("check",),
+}
+"""The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
+
+OF_SHARDS = ("ingest", "split", "recognise", "extract", "embed", "embed_titles", "bm25", "hetero_units")
+"""The stages that make a part of each shard, in an order that satisfies each."""
+
+
+class Build(Maker):
+    """The stages of one run, each a method; they may be called by hand, in threads, or by a flow."""
+
+    makes_parts = True
+    """Whether the parts of stages that have been called are there to be read."""
+
+    def __init__(
+        self,
+        store: Store,
+        configuration: Configuration,
+        executor: Executor,
+        run_id: str,
+        *,
+        parent: Parent | None = None,
+        progress: Progress,
+        cold: bool = False,
+        allow_shrink: bool = False,
+        retry_refused: bool = False,
+        approve: Callable[[Build], None] | None = None,
+        batch: bool = False,
+    ) -> None:
+        super().__init__(store, executor, run_id, parent=parent, progress=progress, cold=cold)
+        self.configuration = configuration
+        self.allow_shrink = allow_shrink
+        self.retry_refused = retry_refused
+        self.llm = configuration.llm
+        self._batch = batch  # whether language models are asked by batches
+        self._approve = approve  # raises where the build must not go on, once the corpus is known
+        self.measured: Quality | None = None
+        self.corpus: spill.ShardPlan | None = None
+        self._taken: tuple[spill.Shard, ...] = ()
+        self._wave: tuple[spill.Shard, ...] = ()
+        self._encoder: OpenedEncoder | None = None
+        self._sources: Found | None = None
+        self._attempt = 0
+        self._quota: RunQuota | None = None  # of what language models are asked, once they are
+        self._manifest: Manifest | None = None
+
+    def look(self) -> None:
+        """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
+        self._sources = self._find_sources()
+        self.report.corpus_files = digest_of_files(self._sources.files)
+        if not self._sources.files:
+            self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
+        self.summary_prompt  # noqa: B018 - raises
+        self.questions  # noqa: B018 - raises
+        self.choice  # noqa: B018 - raises
+        self.recogniser_fingerprint  # noqa: B018 - raises
+        if self.configuration.extracts:
+            self.extractor_fingerprint  # noqa: B018 - raises
+        self.report_prompt  # noqa: B018 - raises
+        self.attribute_prompt  # noqa: B018 - raises
+        self.element_prompt  # noqa: B018 - raises
+        if self.configuration.describes:
+            self.describer_fingerprint  # noqa: B018 - raises
+
+    def expects_work(self) -> bool:
+        """Whether the corpus' files are others than the last run saw, as far as that can be told at a glance.
+
+        `look` has found them. What has changed, and whether anything has that is in the index, a scan tells.
+        """
+        return runs.saw_other_files(self.store, self.report.corpus_files)
+
+    # Stages, in the order of the flow of data.
+
+    def encoder(self) -> None:
+        """Find the model and, for a back-end that runs converted files, convert it once."""
+        if self._encoder is not None:
+            return
+        want = self._conversion()
+        files = self.make(encoder.STAGE, [want])[WHOLE].outputs if want is not None else {}
+        opening = self.choice.opening(files)
+        # A worker opens it, which has to do so anyway; this process never needs it.
+        asked = (fingerprint_of, self.store.url, opening)
+        call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True, warms=True)
+        report = self.report.stage("encoder")
+        ((_, ((fingerprint, machine), seconds)),) = self._patiently([call], PRIORITY["encoder"])
+        report.seconds += seconds
+        self.report.worked("encoder", seconds)
+        self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
+
+    def opening_ahead(self) -> Call | None:
+        """What begins to open the encoder in the process that calls it; None where it has yet to be converted."""
+        want, files = self._conversion(), {}
+        if want is not None:
+            found = self._found(encoder.STAGE, part_key(encoder.STAGE, want.settings, want.inputs))
+            if found is None:
+                return None
+            files = found.outputs
+        return Call(f"{self.run_id}-open", open_ahead, (self.store.url, self.choice.opening(files)))
+
+    def _conversion(self) -> Want | None:
+        """The part that is the converted model; None for a back-end that needs none."""
+        model = self.choice.model
+        if self.choice.backend != "openvino" or model is None:
+            return None
+        return Want(WHOLE, {}, {"model": model.digest, "name": model.name}, {"path": str(model.folder)})
+
+    def scan(self) -> None:
+        """Read the corpus, refuse what cannot be used, and cut the rest into shards."""
+        sources = self._find_sources() if self._sources is None else self._sources
+        folder = self._spill
+        folder.mkdir(parents=True, exist_ok=True)
+        scans = self._scan(sources, folder)
+        known = {one.content_hash: (one.reason, f"{one.stage}: {one.detail}") for one in self._poison()}
+        self.corpus = spill.plan(
+            scans,
+            folder,
+            self.configuration.shards.document_tokens,
+            poison=known,
+            forgotten=self._forgotten.id_hashes,
+        )
+        refused = self._forgotten.without(spill.quarantine_of(self.corpus, folder))
+        runs.add_quarantine(self.store, self.run_id, "ingest", refused, anew=self._attempt > 0)
+        counts = self.report.stage("ingest").counts
+        counts |= {"documents": self.corpus.documents, "quarantined": refused.num_rows, "repeats": self.corpus.repeats}
+        counts |= {"forgotten": self.corpus.forgotten, "changed_while_read": len(self.corpus.changed)}
+        self.report.changed_files = self.corpus.changed
+        if left_out := self.corpus.front_matter_left_out:
+            counts["front_matter_left_out"] = len(left_out)
+            self.progress.warn(
+                f"the front matter of {gates.first_of(left_out)} was left out (not YAML, over a limit, or values that "
+                "JSON cannot hold): the text is in the index, with the first heading as title and without metadata"
+            )
+        if failed := failed_files(refused):
+            self.progress.warn(
+                f"{gates.first_of(failed)} could not be read: see `indexmill quarantine`; the build goes on with what "
+                "comes before"
+            )
+        if refused.num_rows and self.configuration.run.strict:
+            raise BadInput(said_of(refused, " and --strict is on"))
+        self._refuse_many_failures(refused)
+        if not self.corpus.documents and self.parent is None:
+            raise BadInput(no_document(refused))
+        self._compare_with_parent(self.corpus, sources.empty, refused, folder)
+        if self._approve is not None:
+            self._approve(self)
+
+    def take(self, shards: Sequence[spill.Shard]) -> None:
+        """Let the stages of shards work on the next shards of the corpus alone.
+
+        Other stages, and the manifest, have the shards that were taken so far. Whoever takes none has all at once.
+        """
+        taken = {shard.label for shard in self._taken}
+        self._taken += tuple(shard for shard in shards if shard.label not in taken)
+        self._wave = tuple(shards)
+
+    @property
+    def corpus_fingerprint(self) -> str:
+        """That of the shards that were taken so far."""
+        assert self.corpus is not None  # noqa: S101 - `scan` has run, or there would be no shards
+        return self._taken[-1].up_to if self._taken else self.corpus.fingerprint
+
+    @property
+    def documents_taken(self) -> int:
+        """How many documents the shards have that were taken so far."""
+        return sum(shard.documents for shard in self._taken)
+
+    def ingest(self) -> None:
+        """Make the documents of each shard a part."""
+        if self.corpus is None:
+            self.scan()
+            assert self.corpus is not None  # noqa: S101
+            self.take(self.corpus.shards)
+        self.make(
+            ingest_part.STAGE,
+            [
+                Want(
+                    shard.label,
+                    {"documents": shard.digest},
+                    {},
+                    {"spill": str(self._spill), "shard": dataclasses.asdict(shard)},
+                )
+                for shard in self._wave
+            ],
+        )
+        if not self._looking:
+            self._drop_spill()
+
+    @property
+    def _spill(self) -> Path:
+        return self.store.scratch(self.run_id) / "spill"
+
+    def _drop_spill(self) -> None:
+        """Give back the disk of documents that are parts now."""
+        assert self.corpus is not None  # noqa: S101 - it has been scanned
+        left = self.corpus.shards[len(self._taken) :]
+        if left:
+            spill.drop_before(left[0], self._spill)
+        else:
+            shutil.rmtree(self._spill, ignore_errors=True)
+
+    def _scan(self, sources: Found, folder: Path) -> list[spill.ScanResult]:
+        """Read every file of the corpus into the spill folder."""
+        groups = list(batches(sources.files))
+        self.progress.begin("ingest", len(groups))
+        calls = [
+            Call(
+                f"scan-{self.run_id}-{number}",
+                timed,
+                (supervisor.scan, group, self.configuration.corpus, folder),
+                light=is_quick(sources.files),
+            )
+            for number, group in enumerate(groups)
+        ]
+        scanned = []
+        report = self.report.stage("ingest")
+        for _, (result, seconds) in self._patiently(calls, PRIORITY["scan"]):
+            scanned.append(result)
+            report.seconds += seconds
+            self.report.worked("ingest", seconds)
+            self.progress.advance("ingest")
+        return scanned
+
+    def _refuse_many_failures(self, refused: pa.Table) -> None:
+        """Rows that fail by the dozen are no rows that fail: the corpus, or what reads it, has changed."""
+        corpus, most = self.corpus, self.configuration.run.max_failed_share
+        failed = sum(corpus.refused.values()) if corpus else 0
+        rows = failed + (corpus.documents + corpus.repeats if corpus else 0)
+        if corpus and failed > max(most * rows, gates.FEW):
+            raise GateRefused(
+                f"{failed} of {rows} rows were refused ({reasons_of(refused)}), more than run.max_failed_share allows "
+                f"({most:g} of them), such as {example_of(refused)}. Nothing was published. `indexmill quarantine` "
+                "lists them; mend the corpus, or raise run.max_failed_share"
+            )
+
+    def _compare_with_parent(
+        self, corpus: spill.ShardPlan, empty: tuple[str, ...], refused: pa.Table, folder: Path
+    ) -> None:
+        """The gate of the corpus: too few documents, or a source that fell silent and took some away."""
+        unreadable = unread_files(refused)
+        for path in empty:
+            self.progress.warn(f"no file of the corpus lies under {path}")
+        if self.parent is not None:
+            change = gates.CorpusChange(
+                *self._before(),
+                now=corpus.documents,
+                empty=empty,
+                unreadable=unreadable,
+                lost=self._lost(folder) if empty or unreadable else 0,
+                refused_rows=refused.num_rows,
+                refused_why=f"{reasons_of(refused)}, such as {example_of(refused)}" if refused.num_rows else "",
+            )
+            self._refuse_shrink(change)
+
+    def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
+        """Find or make the parts a stage needs; raises GateRefused where too many of their texts are stand-ins."""
+        parts = super().make(stage, wants)
+        if self.makes_parts and not self._looking:
+            self._refuse_stand_ins(stage.name, parts)
+        return parts
+
+    def _refuse_stand_ins(self, stage: str, parts: Parts) -> None:
+        """A language model that fails at text after text must not become an index of stand-ins."""
+        receipts = {receipt.key: receipt for receipt in parts.values()}.values()
+        failed = sum(receipt.failed for receipt in receipts)
+        if not failed:
+            return
+        self.report.stand_ins[stage] = gates.StandIns(
+            stage, sum(max(one.texts or 0, one.failed) for one in receipts), failed
+        )
+        known = [one for one in receipts if one.texts is not None]  # those of earlier releases do not say it
+        found = gates.StandIns(stage, sum(one.texts or 0 for one in known), sum(one.failed for one in known))
+        why = gates.refuse_stand_ins(found, self.configuration.run.max_stand_ins, whole=len(known) == len(receipts))
+        if why is not None:
+            raise GateRefused(why)
+
+    def _before(self) -> tuple[int, int | None]:
+        """The parent's version and documents; None for a number that cannot be told, since it is damaged."""
+        if self.parent is None:
+            return 0, 0
+        return self.parent.version, self.parent.manifest.corpus.documents if self.parent.manifest else None
+
+    def _refuse_shrink(self, change: gates.CorpusChange) -> None:
+        most = self.configuration.gates.max_shrink
+        why = None if self.allow_shrink else gates.refuse_size(change, most)
+        if why is not None and change.before and self._forgotten.tombstones:
+            gone = sum(one in self._forgotten for ids in self._parents_ids() for one in ids.to_pylist())
+            why = gates.refuse_size(dataclasses.replace(change, before=change.before - gone), most)
+        if why is not None:
+            raise GateRefused(why)
+
+    @cached_property
+    def _forgotten(self) -> tombstones.Forgotten:
+        """The documents that the store has to forget, as they were when this run first asked."""
+        return tombstones.forgotten(self.store)
+
+    def _parents_ids(self) -> Iterator[pa.ChunkedArray]:
+        """The document ids of each shard of the parent."""
+        for shard in self.parent.manifest.under("documents") if self.parent and self.parent.manifest else ():
+            yield read_table(self.store, shard.digest, DOCUMENTS, columns=["document_id"])["document_id"]
+
+    def _lost(self, folder: Path) -> int:
+        """How many documents of the parent the corpus lacks, those that are forgotten left out."""
+        here = spill.document_ids(folder)
+        lost = (ids.filter(pc.invert(pc.is_in(ids, here))).to_pylist() for ids in self._parents_ids())
+        return sum(one not in self._forgotten for ids in lost for one in ids)
+
+    def split(self) -> None:
+        """Cut documents into passages and sentences."""
+        settings = {"split": self.configuration.split.model_dump(), "tokenizer": self.choice.tokenizer}
+        opening = self.choice.tokenizer_opening(self.store)
+        self.make(
+            split.STAGE,
+            [
+                Want(
+                    shard,
+                    {"documents": receipt.outputs["documents"]},
+                    settings,
+                    {"opening": opening},
+                )
+                for shard in self._labels
+                for receipt in [self.parts["ingest"][shard]]
+            ],
+        )
+
+    def recognise(self) -> None:
+        """Find the entities that documents mention."""
+        settings = {"fingerprint": self.recogniser_fingerprint}
+        stage = recognise.STAGE
+        extra: dict[str, Any] = {"recogniser": self.configuration.recognise.recogniser}  # a name, or a path
+        if self.configuration.recognise.asks_llm:
+            stage = recognise_llm.STAGE
+            extra = {"recogniser": self._llm_recogniser, "asking": self.asking(stage.name)}
+        self.make(stage, [Want(shard, self.texts(shard), settings, extra) for shard in self._labels])
+
+    def extract(self) -> None:
+        """Take passages apart into units, entities and relations, where a family needs these."""
+        if not self.configuration.extracts:
+            return
+        settings = {"extractor": self.extractor_fingerprint}
+        stage, extra = extract.STAGE, None
+        if self._extractor is not None:
+            stage = extract_llm.STAGE
+            extra = {"prompts": self._extractor, "asking": self.asking(stage.name)}
+        mentions = self.parts["recognise"]
+        wants = [
+            Want(shard, {**self.texts(shard), "mentions": mentions[shard].outputs["mentions"]}, settings, extra)
+            for shard in self._labels
+        ]
+        self.make(stage, wants)
+
+    def embed(self) -> None:
+        """Make the vectors of passages and sentences that no earlier part holds."""
+        shaping = {
+            "encoder": self.opened_encoder.numbers,
+            "sentences": self.configuration.embed.sentences,
+            "title_in_passage": self.configuration.split.title_in_passage,
+        }
+        self.make(
+            embed.STAGE,
+            [
+                Want(
+                    shard,
+                    self.texts(shard),
+                    shaping,
+                    {"opening": self.opened_encoder.opening},
+                    encoder=self.opened_encoder.numbers,
+                )
+                for shard in self._labels
+            ],
+        )
+
+    def embed_titles(self) -> None:
+        """Make the vectors of titles that no earlier part holds, where titles stand before passages."""
+        if self.configuration.split.title_in_passage:
+            numbers, extra = self.opened_encoder.numbers, {"opening": self.opened_encoder.opening}
+            wants = [
+                Want(
+                    shard,
+                    {name: texts[name] for name in ("documents", "passages")},
+                    {"encoder": numbers},
+                    extra,
+                    encoder=numbers,
+                )
+                for shard in self._labels
+                for texts in [self.texts(shard)]
+            ]
+            self.make(embed_titles.STAGE, wants)
+
+    def resolve(self) -> None:
+        """Make the entity table of the whole corpus."""
+        inputs = {
+            **{f"mentions/{shard}": receipt.outputs["mentions"] for shard, receipt in self.parts["recognise"].items()},
+            **{f"passages/{shard}": receipt.outputs["passages"] for shard, receipt in self.parts["split"].items()},
+        }
+        settings: dict[str, Any] = {"entities_per_shard": self.configuration.shards.entities}
+        if self.configuration.extracts:
+            inputs |= {f"extracted/{shard}": part.outputs["extracted"] for shard, part in self.parts["extract"].items()}
+        if self.configuration.describes:
+            inputs |= {f"relations/{shard}": part.outputs["relations"] for shard, part in self.parts["extract"].items()}
+            settings["pieces"] = True
+        self.make(resolve.STAGE, [Want(WHOLE, inputs, settings)])
+
+    def describe(self) -> None:
+        """Put together what passages say of entities and of related pairs, where a family needs it (ArchRAG)."""
+        if not self.configuration.describes:
+            return
+        setting = self.configuration.resolve
+        pieces = self.parts["resolve"][WHOLE].outputs
+        numbers = self.opened_encoder.numbers
+        shaping = {
+            "description": setting.description.model_dump(include={"most_pieces", "tokens", "input_tokens"}),
+            "describer": self.describer_fingerprint,
+            "names": setting.same_as.enabled,
+            "encoder": numbers,
+        }
+        extra = {
+            "opening": self.opened_encoder.opening,
+            "asking": self.asking(describe.STAGE.name),
+            "prompt": self.description_prompt,
+            "language": self.configuration.split.language,
+        }
+        labels = sorted(name.partition("/")[2] for name in pieces if name.startswith("pieces/"))
+        self.make(
+            describe.STAGE,
+            [
+                Want(
+                    label,
+                    {name: pieces[f"{name}/{label}"] for name in ("pieces", "relation_pieces")},
+                    shaping,
+                    extra,
+                    encoder=numbers,
+                )
+                for label in labels
+            ],
+        )
+
+    def same_as(self) -> None:
+        """Find the extracted entities whose names are nearly the same."""
+        setting = self.configuration.resolve.same_as
+        if self.configuration.describes and setting.enabled:
+            shaping = setting.model_dump(exclude={"enabled"})
+            shaping["dimension"] = self.opened_encoder.numbers["dimension"]
+            self.make(same_as.STAGE, [Want(WHOLE, self.everything("described", "name_vectors"), shaping)])
+
+    def embed_names(self) -> None:
+        """Make the vectors of canonical names that no earlier part holds."""
+        wants = [
+            Want(
+                name.removeprefix("named/"),
+                {"names": digest},
+                {"encoder": self.opened_encoder.numbers},
+                {"opening": self.opened_encoder.opening},
+                encoder=self.opened_encoder.numbers,
+            )
+            for name, digest in sorted(self.parts["resolve"][WHOLE].outputs.items())
+            if name.startswith("named/")
+        ]
+        self.make(embed_names.STAGE, wants)
+
+    def bm25(self) -> None:
+        """Count the terms of passages for lexical retrieval."""
+        setting = self.configuration.families.bm25
+        if setting.enabled:
+            shaping = {"title_weight": setting.title_weight if self.configuration.split.title_in_passage else 0}
+            self.make(
+                bm25.STAGE,
+                [
+                    Want(shard, {name: texts[name] for name in ("documents", "passages", "plain")}, shaping)
+                    for shard in self._labels
+                    for texts in [self.texts(shard)]
+                ],
+            )
+
+    def tri_graph(self) -> None:
+        """Build the entity / sentence / passage graph (LinearRAG)."""
+        if self.configuration.families.tri_graph.enabled:
+            inputs = self.everything("passages", "sentences", "mentions", "entities")
+            self.make(tri_graph.STAGE, [Want(WHOLE, inputs, {})])
+
+    def zoom_links(self) -> None:
+        """Compare documents with each other (ZoomRAG)."""
+        if self.configuration.families.zoom_graph.enabled:
+            self._compare("documents", self.everything("documents", "passages", "vectors"))
+
+    def zoom_entity_links(self) -> None:
+        """Compare entities with each other, where the settings ask for it."""
+        settings = self.configuration.families.zoom_graph
+        if settings.enabled and settings.entity_links:
+            self._compare("entities", self.everything("names"))
+
+    def _compare(self, kind: str, inputs: Mapping[str, str]) -> None:
+        settings = self.configuration.families.zoom_graph.links()
+        rows = {"encoder": self.opened_encoder.numbers, "links": settings}
+        extra = {"dimension": self.opened_encoder.numbers["dimension"]}
+        self.make(zoom_links.STAGE, [Want(kind, inputs, settings, extra, encoder=rows)])
+
+    def zoom_graph(self) -> None:
+        """Build the graph of documents and entities (ZoomRAG)."""
+        settings = self.configuration.families.zoom_graph
+        if not settings.enabled:
+            return
+        inputs = self.everything("documents", "passages", "sentences", "mentions", "entities", "names")
+        for kind, receipt in self.parts["zoom_links"].items():
+            inputs[f"candidates/{kind}"] = receipt.outputs["zoom_candidates"]
+        self.make(zoom_graph.STAGE, [Want(WHOLE, inputs, {"cap": settings.cap})])
+
+    def lsh_axes(self) -> None:
+        """Find the directions in which the encoder tells texts apart (EraRAG; ours)."""
+        if self.configuration.families.lsh_tree.enabled:
+            shaping = {"encoder": self.opened_encoder.numbers, "texts": lsh_axes.TOPICS_DIGEST}
+            self.make(lsh_axes.STAGE, [Want(WHOLE, {}, shaping, {"opening": self.opened_encoder.opening})])
+
+    def lsh_tree(self) -> None:
+        """Cut the nodes of each layer into segments and summarise these, as long as there are many (EraRAG)."""
+        if self.configuration.families.lsh_tree.enabled:
+            lsh_build.make(self)
+
+    def lsh_vectors(self) -> None:
+        """Make the vectors of the summaries of all layers."""
+        if self.configuration.families.lsh_tree.enabled:
+            lsh_build.embed(self, self.parts.get(lsh_summaries.STAGE.name, {}))
+
+    def community_tree(self) -> None:
+        """Find communities of what the passages tell of, level by level, and report on them (ArchRAG)."""
+        if self.configuration.families.community_tree.enabled:
+            from tasks.families.community_tree import steps as community_build
+
+            community_build.make(self)
+
+    def hetero_units(self) -> None:
+        """Make the vectors of units that no earlier part holds, where the heterograph is made."""
+        if self.configuration.families.heterograph.enabled:
+            numbers, extra = self.opened_encoder.numbers, {"opening": self.opened_encoder.opening}
+            units = {shard: self.parts["extract"][shard].outputs["units"] for shard in self._labels}
+            wants = [
+                Want(shard, {"units": digest}, {"encoder": numbers}, extra, encoder=numbers)
+                for shard, digest in units.items()
+            ]
+            self.make(hetero_units.STAGE, wants)
+
+    def heterograph(self) -> None:
+        """Write of entities and communities, and put all into one graph (NodeRAG)."""
+        if self.configuration.families.heterograph.enabled:
+            from tasks.families.heterograph import steps as heterograph_build
+
+            heterograph_build.make(self)
+
+    def wants_layer(
+        self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
+    ) -> bool:
+        """Whether a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
+        return wants_another(sum(part.rows[table] for part in parts.values()))
+
+    def is_in_doubt(self) -> None:
+        """Whether the last layer is one cannot be told: only for a plan, where nothing is made."""
+
+    def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
+        """The arrays of a pack; None where it is not there: it is planned, or was lost."""
+        return None if self.store.blob_size(digest) is None else open_pack(self.store.open_local(digest))
+
+    def check(self) -> None:
+        """Hold the artifacts against each other before anything is published; raises where they disagree."""
+        check_build.make(self)
+
+    def quality(self) -> None:
+        """Measure the candidate's recall on the questions of the gate, and hold it against the parent's."""
+        if self.questions is None or not self.manifest().corpus.documents:  # an empty index finds nothing
+            return
+        setting = self.configuration.gates
+        asked = [
+            dataclasses.replace(one, gold_ids=tuple(gold for gold in one.gold_ids if gold not in self._forgotten))
+            for one in parse_questions(self.questions, str(setting.questions))
+        ]
+        manifest = self.store.put_blob(self.manifest().to_bytes())
+        candidate = self._measured(manifest, setting.methods)
+        self.measured = Quality.of(manifest, candidate, asked, setting.k)
+        before = self._measured_parent()
+        if before is not None and self.parent is not None:
+            compared = compare(candidate, before, asked, self.parent.version, lost_counts=not self.allow_shrink)
+            self.measured = dataclasses.replace(self.measured, compared=compared)
+        self.report.quality = self.measured.to_json()
+
+    def _measured(self, manifest: str, methods: Sequence[str]) -> Measured:
+        """What the questions of the gate find in the snapshot of a manifest; made once, like any part."""
+        assert self.questions is not None  # noqa: S101 - or nothing would be measured
+        inputs = {"manifest": manifest, "questions": self.store.put_blob(self.questions)}
+        want = Want(manifest[:12], inputs, quality.shaping(methods, self.configuration.gates.k))
+        digest = self.make(quality.STAGE, [want])[want.shard].outputs["measured"]
+        return Measured.from_bytes(self.store.get_blob(digest), f"{self.store.url}/{blob_path(digest)}")
+
+    def _measured_parent(self) -> Measured | None:
+        """The same of the parent; None where there is none, or it cannot be read."""
+        if self.parent is None or self.parent.manifest is None or not self.parent.manifest.corpus.documents:
+            return None
+        held = available(self.parent.manifest)
+        try:
+            return self._measured(
+                self.parent.digest, [method for method in self.configuration.gates.methods if method in held]
+            )
+        except (CorruptBlob, ModelUnavailable) as error:
+            self.progress.warn(f"the quality of version {self.parent.version} cannot be measured: {error}")
+            return None
+
+    @cached_property
+    def questions(self) -> bytes | None:
+        """The question file of the gate as it was when it was first read; raises BadInput where it cannot be used."""
+        path = self.configuration.gates.questions
+        if path is None:
+            return None
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise BadInput(f"gates.questions: {path} cannot be read: {error.strerror or error}") from error
+        parse_questions(data, str(path))
+        return data
+
+    def is_made(self, shards: Sequence[spill.Shard]) -> bool:
+        """Whether every part of some shards is there; makes nothing, counts nothing."""
+        progress, self.progress, self._looking = self.progress, Silent(), True
+        taken, wave, parts = self._taken, self._wave, dict(self.parts)
+        try:
+            self.take(shards)
+            for stage in OF_SHARDS:
+                getattr(self, stage)()
+        except NotThere:
+            return False
+        finally:
+            self.progress, self._looking = progress, False
+            self._taken, self._wave, self.parts = taken, wave, parts
+        return True
+
+    def follow(self, parent: Parent) -> None:
+        """Go on from a version that was published on the way: the stages of the whole corpus start anew."""
+        self.parent = parent
+        self._manifest = self.measured = None
+        self._forget_parent()
+        self.parts = {stage: parts for stage, parts in self.parts.items() if stage in (*OF_SHARDS, encoder.STAGE.name)}
+
+    def run(self) -> Manifest:
+        """Every stage in order, again without the documents that one of them cannot take; the manifest of the rest."""
+        self.look()
+        while True:
+            try:
+                for stage in NEEDS:
+                    getattr(self, stage)()
+                return self.manifest()
+            except DocumentsFailed as failed:
+                self.begin_again(failed)
+
+    def begin_again(self, failed: DocumentsFailed) -> None:
+        """Let the stages run again, all of which have ended; what they made is found by its key."""
+        self.progress.warn(f"{failed}; the build goes on without them")
+        self._attempt += 1
+        self.corpus, self._taken, self._wave = None, (), ()  # the rows that were read are parts now, or gone
+        self.parts = {name: parts for name, parts in self.parts.items() if name == "encoder"}
+        self._manifest = None
+        self._scanned.clear()  # rows of this run, too, may be copied now
+
+    def manifest(self) -> Manifest:
+        """The manifest of what the stages made: a function of corpus, settings, code and environment alone."""
+        if self._manifest is None:  # once, before its quality is measured, which is no part of it
+            self._manifest = manifest_of(self)
+        return self._manifest
+
+    # What the stages share.
+
+    def _find_sources(self) -> Found:
+        """The files of the corpus; none only where there is an index whose documents they could be the end of."""
+        if self.configuration.corpus is None:
+            raise ConfigurationError(
+                "no corpus: give --corpus FILE_OR_FOLDER, or `corpus: {paths: [...]}` in indexmill.yaml"
+            )
+        return find_sources(self.configuration.corpus, allow_none=self.parent is not None)
+
+    @cached_property
+    def choice(self) -> EncoderChoice:
+        """The encoder that the settings name; raises ModelUnavailable."""
+        return choose_encoder(self.configuration.embed)
+
+    def asking(self, stage: str) -> Asking:
+        """How the workers of a stage ask the language model that the settings name; for `Want.extra`."""
+        settings = self.configuration.llm
+        if settings.backend == "extractive":
+            return Asking(settings, NoQuota(), self.retry_refused)
+        self._quota = self.executor.quota(self.run_id, Limits.of(settings, self.configuration.prices))
+        return Asking(settings, self._quota.of(stage), self.retry_refused)
+
+    @cached_property
+    def batcher(self) -> Batcher | None:
+        """What asks the language model by batches; it also collects those that an earlier run has started."""
+        if self.configuration.llm.backend == "extractive":
+            return None
+        return Batcher(
+            self.store,
+            open_llm(self.configuration.llm),
+            self.run_id,
+            submit=self._batch,
+            wait=lambda seconds: self.executor.wait(seconds),
+            note=lambda message: self.progress.note(message),
+            warn=lambda message: self.progress.warn(message),
+        )
+
+    def reckon(self) -> None:
+        """Put into the report what language models were asked until now, and what that costs."""
+        price = self.configuration.prices.get(self.configuration.llm.model or "")
+        spent = self._quota.spent() if self._quota is not None else {}
+        for stage in {**self.report.stages, **spent}:
+            self.report.stage(stage).asked(spent.get(stage, Spent()), price)
+
+    def goes_on_from_before(self, family: str) -> bool:
+        """Whether the communities of a family are found from those of the version before."""
+        leiden = self.configuration.families.community_tree.clustering == "leiden"
+        return family == "heterograph" or (family == "community_tree" and leiden)
+
+    @property
+    def opened_encoder(self) -> OpenedEncoder:
+        """The encoder of this run; the stage `encoder` has opened it."""
+        if self._encoder is None:
+            raise RuntimeError("the stage `encoder` has not run")
+        return self._encoder
+
+    @property
+    def recogniser_fingerprint(self) -> str:
+        """What determines the output of the recogniser that the settings name."""
+        chosen = self.configuration.recognise
+        return (self._llm_recogniser if chosen.asks_llm else recognise.recogniser_of(chosen.recogniser)).fingerprint
+
+    @cached_property
+    def _llm_recogniser(self) -> LlmRecogniser:
+        """The recogniser that asks a language model; raises ConfigurationError where its prompt cannot be read."""
+        settings = self.configuration.llm
+        return LlmRecogniser(*prompt(llm_recogniser.TASK, settings.prompts), settings.shaping())
+
+    @property
+    def extractor_fingerprint(self) -> dict[str, Any]:
+        """What determines what is extracted from passages."""
+        if self._extractor is None:
+            return dict(extract.FINGERPRINT)
+        return self._extractor.fingerprint(self.configuration.llm)
+
+    @cached_property
+    def _extractor(self) -> extract_llm.Extractor | None:
+        """The prompts for extraction; raises ConfigurationError where one cannot be read. None for no model."""
+        settings = self.configuration.llm
+        return None if settings.backend == "extractive" else extract_llm.extractor_of(settings)
+
+    @cached_property
+    def describer_fingerprint(self) -> dict[str, Any]:
+        """What determines descriptions, beside the pieces that they are made of."""
+        tokens = self.configuration.resolve.description.tokens
+        language = self.configuration.split.language
+        return describe_llm.fingerprint(self.configuration.llm, self.description_prompt, tokens, language)
+
+    @cached_property
+    def description_prompt(self) -> tuple[str, str] | None:
+        """The prompt for descriptions; raises ConfigurationError where it cannot be read."""
+        return describe_llm.prompt_of(self.configuration.llm)
+
+    @property
+    def extraction(self) -> tuple[str, ...]:
+        """The tables that hold what was extracted, if it was."""
+        return tuple(EXTRACTION) if self.configuration.extracts else ()
+
+    @property
+    def descriptions(self) -> tuple[str, ...]:
+        """The tables that hold what was put together of that, if it was."""
+        return ("described", "related") if self.configuration.describes else ()
+
+    @cached_property
+    def summariser_fingerprint(self) -> dict[str, Any]:
+        """What determines summaries, beside the texts that they are of."""
+        tokens = self.configuration.families.lsh_tree.summary_tokens
+        language = self.configuration.split.language
+        return summarise.fingerprint(self.configuration.llm, self.summary_prompt, tokens, language)
+
+    @cached_property
+    def summary_prompt(self) -> tuple[str, str] | None:
+        """The prompt for summaries; raises ConfigurationError where it cannot be read."""
+        return summarise.prompt_of(self.configuration.llm)
+
+    @cached_property
+    def report_fingerprint(self) -> dict[str, Any]:
+        """What determines the reports on communities, beside what they are made of."""
+        settings = self.configuration.families.community_tree
+        return reports.fingerprint(
+            self.configuration.llm,
+            self.report_prompt,
+            tokens=settings.report_tokens,
+            input_tokens=settings.input_tokens,
+            language=self.configuration.split.language,
+        )
+
+    @cached_property
+    def report_prompt(self) -> tuple[str, str] | None:
+        """The prompt for reports; raises ConfigurationError where it cannot be read."""
+        return reports.prompt_of(self.configuration.llm)
+
+    @cached_property
+    def attribute_fingerprint(self) -> dict[str, Any]:
+        """What determines the attributes of entities, beside what they are made of."""
+        settings = self.configuration.families.heterograph
+        return attribute_text.fingerprint(
+            self.configuration.llm,
+            self.attribute_prompt,
+            tokens=settings.attribute_tokens,
+            input_tokens=settings.input_tokens,
+            language=self.configuration.split.language,
+        )
+
+    @cached_property
+    def attribute_prompt(self) -> tuple[str, str] | None:
+        """The prompt for attributes; raises ConfigurationError where it cannot be read."""
+        return attribute_text.prompt_of(self.configuration.llm)
+
+    @cached_property
+    def element_fingerprint(self) -> dict[str, Any]:
+        """What determines the high-level elements of communities, beside what they are made of."""
+        settings = self.configuration.families.heterograph
+        return element_text.fingerprint(
+            self.configuration.llm,
+            self.element_prompt,
+            tokens=settings.element_tokens,
+            elements=settings.elements,
+            input_tokens=settings.input_tokens,
+            language=self.configuration.split.language,
+        )
+
+    @cached_property
+    def element_prompt(self) -> tuple[str, str] | None:
+        """The prompt for high-level elements; raises ConfigurationError where it cannot be read."""
+        return element_text.prompt_of(self.configuration.llm)
+
+    @property
+    def models(self) -> dict[str, Any]:
+        """The fingerprints of the models of this run, as a manifest states them."""
+        named = {"name": self.configuration.recognise.published_name, "fingerprint": self.recogniser_fingerprint}
+        models = {"encoder": dict(self.opened_encoder.fingerprint), "recogniser": named}
+        if self.configuration.families.lsh_tree.enabled:
+            models["llm"] = self.summariser_fingerprint
+        if self.configuration.families.community_tree.enabled:
+            models["reports"] = self.report_fingerprint
+        if self.configuration.families.heterograph.enabled:
+            models |= {"attributes": self.attribute_fingerprint, "elements": self.element_fingerprint}
+        if self.configuration.extracts:
+            models["extractor"] = self.extractor_fingerprint
+        if self.configuration.describes:
+            models["describer"] = self.describer_fingerprint
+        return models
+
+    @property
+    def _labels(self) -> list[str]:
+        """The shards that the stages of shards are at."""
+        return [shard.label for shard in self._wave]
+
+    def texts(self, shard: str) -> dict[str, str]:
+        """The inputs of a stage that reads a shard's texts."""
+        split = self.parts["split"][shard].outputs
+        return {
+            "documents": self.parts["ingest"][shard].outputs["documents"],
+            "passages": split["passages"],
+            "sentences": split["sentences"],
+            "plain": split["plain"],
+        }
+
+    def everything(self, *names: str) -> dict[str, str]:
+        """The digests of some tables and vectors, all shards, by `<name>/<shard>`."""
+        return {
+            f"{name}/{shard}": digest
+            for parts in list(self.parts.values())  # other stages may be adding theirs
+            for label, receipt in parts.items()
+            for output, digest in receipt.outputs.items()
+            for name, shard in [output.split("/", 1) if "/" in output else (output, label)]
+            if name in names and (label != WHOLE or "/" in output)
+        }
+
+    @cached_property
+    def _makers(self) -> dict[str, str]:
+        """By stage, what a record of poison holds for: with other settings, code or libraries, it is tried again."""
+        configuration, model = self.configuration, self.choice.model
+        settings = {
+            "split": {"split": configuration.split.model_dump(), "tokenizer": self.choice.tokenizer},
+            "recognise": {"fingerprint": self.recogniser_fingerprint},
+            "extract": {"extractor": self.extractor_fingerprint if configuration.extracts else None},
+            "embed": {
+                "split": configuration.split.model_dump(),
+                "encoder": [self.choice.backend, self.choice.precision, "" if model is None else model.digest],
+                "sentences": configuration.embed.sentences,
+            },
+            "bm25": {"families": configuration.families.bm25.model_dump()},
+        }
+        shared = {"code": code_digest(), "environment": environment_fingerprint()}
+        return {
+            stage.name: digest_of(
+                canonical_json(
+                    {**shared, "stage": stage.name, "version": stage.version, "settings": settings[stage.name]}
+                )
+            )
+            for stage in (split.STAGE, recognise.STAGE, extract.STAGE, embed.STAGE, bm25.STAGE)
+        }
+
+    def maker_of(self, stage: str) -> str:
+        """What a record of poison at a stage holds for."""
+        return self._makers[stage]
+
+    def _poison(self) -> list[poison.Poison]:
+        """What earlier runs, and this one, found that a stage cannot take."""
+        if not self.store.list(poison_prefix()):
+            return []
+        return [one for maker in self._makers.values() for one in poison.known(self.store, maker)]

@@ -1,0 +1,126 @@
+"""The gates: whether a corpus, and the index made of it, may take the place of the version before.
+
+Pure decisions. Each returns why it refuses, or None; whoever asks raises, and says what was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from indexmill.text.counted import counted
+from schemas.config import GateSettings
+from tasks.pipeline.quality import Quality
+
+__all__ = ["FEW", "CorpusChange", "StandIns", "first_of", "refuse_quality", "refuse_size", "refuse_stand_ins"]
+
+FEW = 10
+"""So many rows or texts may fail whatever their share: a small corpus with a few bad ones is published."""
+
+_EXACT = 1e-9  # how far sums of the same recalls may differ
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusChange:
+    """The corpus against the version before it.
+
+    empty, unreadable: paths without a file, and files that cannot be read to their end. lost: documents of that version
+    which the corpus lacks; counted where a source is empty or unreadable, otherwise 0. refused_why: the reasons of the
+    refused rows, and an example.
+    """
+
+    version: int
+    before: int | None  # its documents; None where it is damaged
+    now: int
+    empty: Sequence[str] = ()
+    unreadable: Sequence[str] = ()
+    lost: int = 0
+    refused_rows: int = 0
+    refused_why: str = ""
+
+
+def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
+    """Why a corpus has too few documents to follow a version; None where it may."""
+    sources = []
+    if change.empty:
+        sources.append(f"no file of the corpus lies under {first_of(change.empty)} (a mount that is away looks so)")
+    if change.unreadable:
+        sources.append(f"{first_of(change.unreadable)} cannot be read to the end")
+    before, now = change.before, change.now
+    has = "an unknown number (it is damaged)" if before is None else f"{before}"
+    if not now and before != 0:
+        why = f"the corpus holds no document, and version {change.version} has {has}"
+    elif change.lost:
+        why = f"version {change.version} has {counted(change.lost, 'document')} that the corpus lacks"
+    elif before is not None and before - now > max_shrink * before:
+        why = (
+            f"the corpus has {counted(now, 'document')} where version {change.version} has {before}: "
+            f"{(before - now) / before:.0%} fewer, and gates.max_shrink is {max_shrink:.0%}"
+        )
+    else:
+        return None
+    if change.refused_rows:
+        why += f" ({counted(change.refused_rows, 'row was', 'rows were')} refused: see `indexmill quarantine`"
+        why += f"; {change.refused_why})" if change.refused_why else ")"
+    said = "; ".join([*sources, why])
+    return f"{said}. Nothing was published: mend the source, or let the documents go with --allow-shrink"
+
+
+@dataclass(frozen=True, slots=True)
+class StandIns:
+    """Of the texts that a language model writes for a stage, those that something else stands in for."""
+
+    stage: str
+    texts: int
+    stand_ins: int
+
+    def __str__(self) -> str:
+        return f"{self.stand_ins:,} of {counted(self.texts, 'text')} of {self.stage}"
+
+
+def refuse_stand_ins(found: StandIns, most: float, *, whole: bool = True) -> str | None:
+    """Why a stage has too many stand-ins, `most` being the share it may have; None where it may be published.
+
+    whole: whether these are all texts of the stage; few may fail of some, even where they are all of those.
+    """
+    many = found.stand_ins > most * found.texts + _EXACT
+    if not many or (found.stand_ins <= FEW and not (whole and found.stand_ins == found.texts)):
+        return None
+    return (
+        f"the language model gave no usable answer for {found}, more than run.max_stand_ins allows ({most:g} of them). "
+        "Nothing was published, every good answer is kept. `indexmill quarantine` lists the prompts and why they "
+        "failed; mend the model or its settings and run `indexmill build --retry-refused`, or raise run.max_stand_ins"
+    )
+
+
+def refuse_quality(quality: Quality, settings: GateSettings) -> str | None:
+    """Why a candidate finds too little to be published; None where it may be."""
+    reasons = []
+    compared = quality.compared
+    if compared is not None:
+        for method, now in compared.now.items():
+            before = compared.before[method]
+            if before - now > settings.tolerance + _EXACT:
+                reasons.append(
+                    f"{method} has recall@{quality.k} {now:.4f} where version {compared.version} has {before:.4f}, and "
+                    f"gates.tolerance is {settings.tolerance:g} ({counted(compared.questions, 'question')}"
+                    + (f", {counted(compared.lost, 'gold document')} gone from the corpus" if compared.lost else "")
+                    + ")"
+                )
+    if settings.minimum is not None:
+        for method, recall in quality.recall.items():
+            if recall < settings.minimum - _EXACT:
+                reasons.append(
+                    f"{method} has recall@{quality.k} {recall:.4f}, and gates.minimum is {settings.minimum:g}"
+                )
+        if not quality.recall:
+            reasons.append(
+                f"gates.minimum is {settings.minimum:g}, and no question of {settings.questions} has a gold document "
+                "in the corpus"
+            )
+    return "; ".join(reasons) or None
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first of some names, and how many others there are: `a.md and 2 others`."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {counted(len(names) - 1, 'other')}"

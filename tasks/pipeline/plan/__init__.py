@@ -1,0 +1,1 @@
+"""What a run would do, why, and what it costs."""

@@ -1,0 +1,79 @@
+"""What differs between a snapshot and what would follow it: documents, settings, and whatever else is a mapping."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from indexmill.store.canonical import content_id
+
+__all__ = ["Change", "Documents", "changed", "document_changes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """How many documents are new, have another content, are gone, have another id, or are as they were."""
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    moved: int = 0
+    unchanged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A value that differs, under its dotted name; None where it is or was not there."""
+
+    name: str
+    was: Any
+    now: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.was}, now {self.now})"
+
+
+def changed(was: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[Change]:
+    """The values that differ between two nested mappings, by name."""
+    found: list[Change] = []
+    for name in sorted({*was, *now}):
+        before, after = was.get(name), now.get(name)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found += changed(before, after, f"{prefix}{name}.")
+        elif before != after:
+            found.append(Change(prefix + name, before, after))
+    return found
+
+
+def document_changes(before: Iterable[pa.Table], now: Iterable[pa.Table], untouched: int) -> Documents:
+    """Compare documents (`schemas.tables.DOCUMENTS`) of the shards that differ; `untouched` are those of the others.
+
+    A document is moved where one with the same title, text and metadata is gone: a renamed file has another source.
+    """
+    old, new = _contents(before), _contents(now)
+    gone = Counter(body for identity, (_, body) in old.items() if identity not in new)
+    fresh = Counter(body for identity, (_, body) in new.items() if identity not in old)
+    moved = (gone & fresh).total()
+    both = old.keys() & new.keys()
+    edited = sum(old[identity][0] != new[identity][0] for identity in both)
+    return Documents(
+        added=fresh.total() - moved,
+        changed=edited,
+        removed=gone.total() - moved,
+        moved=moved,
+        unchanged=untouched + len(both) - edited,
+    )
+
+
+def _contents(tables: Iterable[pa.Table]) -> dict[str, tuple[str, str]]:
+    """Content hash and a hash of the body, by document id."""
+    names = ("document_id", "content_hash", "title", "text", "metadata")
+    return {
+        identity: (content_hash, content_id("body", *body))
+        for table in tables
+        for identity, content_hash, *body in zip(*(table.column(name).to_pylist() for name in names), strict=True)
+    }

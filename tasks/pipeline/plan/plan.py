@@ -1,0 +1,324 @@
+"""What the next build would do and cost, as a record: printed, written to a file, and held a build to.
+
+The record is made by `tasks.pipeline.plan.planner`. A build that is given one refuses to go on where its parent, its
+corpus or its settings are not those of the plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue
+
+from indexmill.errors import BudgetReached, ConfigurationError, GateRefused
+from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.manifest import Digest, Record
+from indexmill.text.counted import counted
+from schemas.config import Price
+from tasks.core.environment import environment_fingerprint
+from tasks.core.estimate import ZERO, LlmUse, Range
+from tasks.core.report import Report
+from tasks.llm.account import price_of
+from tasks.pipeline.build import Build
+from tasks.pipeline.plan.causes import Cause
+from tasks.pipeline.plan.changes import Change, Documents, changed
+from tasks.pipeline.plan.judged import Judged
+from tasks.pipeline.plan.pace import Seconds
+
+__all__ = [
+    "Approved",
+    "Cost",
+    "Plan",
+    "PlanBytes",
+    "PlanCorpus",
+    "PlanParent",
+    "PlanParts",
+    "PlanSettings",
+    "Tokens",
+    "cost_of",
+    "money",
+    "settings_of",
+]
+
+_MANY = 5
+
+
+class PlanParent(Record):
+    """The version that the build would start from."""
+
+    version: int
+    manifest: Digest
+
+
+class PlanCorpus(Record):
+    """The corpus as the plan found it; `shards` has the digest of each shard's documents, by label."""
+
+    fingerprint: str
+    documents: int
+    shards: dict[str, Digest]
+
+
+class PlanSettings(Record):
+    """All that shapes an index beside its corpus: the settings, the models, the environment, and whether it is cold."""
+
+    digest: Digest
+    values: dict[str, JsonValue]
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> PlanSettings:
+        """The settings with their digest."""
+        return cls(digest=digest_of(canonical_json(values)), values=values)
+
+
+@dataclass(frozen=True)
+class PlanParts:
+    """Parts and vectors to be made, and those that are there.
+
+    certain: without the parts that are found after all where what they read is made again and comes out the same.
+    """
+
+    made: int = 0
+    certain: int = 0
+    reused: int = 0
+    vectors_made: int = 0
+    vectors_reused: int = 0
+    causes: dict[Cause, int] = field(default_factory=dict)  # parts made
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of prompts and of answers."""
+
+    input: Range
+    output: Range
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBytes:
+    """What is written: artifacts that only the new version has, and parts that only later builds read."""
+
+    snapshot: Range
+    work: Range
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The price of all LLM calls. `models` has calls, tokens and bounds of each model by name.
+
+    low, high: bounds that hold whatever is answered. expected, likely: what the answers in the ledger let expect, and a
+    bound that the price is unlikely to pass; None where there are too few. answers: from which these are judged.
+    unpriced: models that are called and have no price; the prices are without them.
+    """
+
+    currency: str
+    low: float
+    high: float
+    expected: float | None = None
+    likely: float | None = None
+    answers: int = 0
+    models: dict[str, JsonValue] = field(default_factory=dict)
+    unpriced: Annotated[tuple[str, ...], Field(strict=False)] = ()
+
+
+class Plan(Record):
+    """A plan. `publishes` says whether a new version would be published; what a cause is:
+    `tasks.pipeline.plan.causes`."""
+
+    format_version: Literal[1] = 1
+    parent: PlanParent | None
+    corpus: PlanCorpus
+    settings: PlanSettings
+    publishes: bool
+    documents: Documents
+    refused: dict[str, int]
+    parts: PlanParts
+    stages: dict[str, PlanParts]
+    changes: Annotated[tuple[Change, ...], Field(strict=False)]
+    llm_calls: Range
+    llm_tokens: Tokens
+    cost: Cost
+    bytes: PlanBytes
+    seconds: Seconds | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as a JSON object; `vectors` are those to be made."""
+        return {**self.model_dump(mode="json"), "vectors": self.parts.vectors_made}
+
+
+def cost_of(
+    uses: Iterable[LlmUse],
+    prices: Mapping[str, Price],
+    judging: Callable[[Sequence[LlmUse]], Judged | None] = lambda _: None,
+) -> Cost:
+    """What some use of language models costs by a table of prices per million tokens.
+
+    judging: what the use of one model will take, as far as that can be judged.
+    """
+    by_model: dict[str, list[LlmUse]] = {}
+    for use in uses:
+        by_model.setdefault(use.model, []).append(use)
+    models: dict[str, JsonValue] = {}
+    low = high = expected = likely = 0.0
+    unpriced, answers, is_judged = [], 0, True
+    for name, its in sorted(by_model.items()):
+        price = prices.get(name)
+        calls, inputs, outputs = (
+            sum((getattr(use, kind) for use in its), ZERO) for kind in ("calls", "input_tokens", "output_tokens")
+        )
+        told: dict[str, JsonValue] = {
+            "calls": {"low": calls.low, "high": calls.high},
+            "input_tokens": {"low": inputs.low, "high": inputs.high},
+            "output_tokens": {"low": outputs.low, "high": outputs.high},
+        }
+        if price is not None:
+            least, most = (
+                float(price_of(price, *tokens)) for tokens in ((inputs.low, outputs.low), (inputs.high, outputs.high))
+            )
+            told["cost"] = {"low": round(least, 6), "high": round(most, 6)}
+            low, high = low + least, high + most
+            judged = judging(its) if most else Judged((0, 0), (0, 0), 0)
+            if judged is None:
+                is_judged = False
+            else:
+                expected += float(price_of(price, *judged.expected))
+                likely += float(price_of(price, *judged.likely))
+                answers += judged.answers
+        elif calls.high:
+            unpriced.append(name)
+        models[name] = told
+    currency = next((price.currency for price in prices.values()), "USD")
+    return Cost(
+        currency,
+        low=round(low, 6),
+        high=round(high, 6),
+        expected=round(expected, 6) if is_judged else None,
+        likely=round(likely, 6) if is_judged else None,
+        answers=answers if is_judged else 0,
+        models=models,
+        unpriced=tuple(unpriced),
+    )
+
+
+def money(amount: float) -> str:
+    """A price for people: two decimals, four where it is small."""
+    return f"{amount:.2f}" if amount >= 0.1 or not amount else f"{amount:.4f}"
+
+
+@dataclass(frozen=True)
+class Approved:
+    """A plan that a build is held to, and the most that it may cost."""
+
+    plan: Plan
+    max_cost: float | None = None
+
+    def check_cost(self) -> None:
+        """Raise BudgetReached where the build is likely to cost more, ConfigurationError where nobody can tell.
+
+        Where past answers do not tell what is likely, it is the worst that counts.
+        """
+        cost = self.plan.cost
+        if self.max_cost is None:
+            return
+        if cost.unpriced:
+            raise ConfigurationError(
+                f"the cost of {', '.join(cost.unpriced)} is not known, so that it cannot be held against a maximum: "
+                "give its price per million tokens under `prices:` in the configuration"
+            )
+        most = cost.high if cost.likely is None else cost.likely
+        if most <= self.max_cost:
+            return
+        if cost.expected is None:
+            told = f"(at least {money(cost.low)})"
+            why = " There are too few answers yet to judge by, so this is the worst case."
+        else:
+            told = (
+                f"(about {money(cost.expected)} is expected, judged from {cost.answers:,} answers; "
+                f"{money(cost.high)} at the very worst)"
+            )
+            why = ""
+        raise BudgetReached(
+            f"the build may cost {money(most)} {cost.currency} {told}, and {money(self.max_cost)} is the most that it "
+            f"may: nothing was made.{why} Allow more with --max-cost, change less at a time, or build with "
+            "--budget-cost, which stops once that much is spent and keeps what was paid for"
+        )
+
+    def check(self, build: Build) -> None:
+        """Raise GateRefused where a build is not the one that was planned; its corpus counts once it is known."""
+        drifted = [*_parent_drift(self.plan, build), *_corpus_drift(self.plan, build)]
+        if settings := changed(self.plan.settings.values, settings_of(build)):
+            more = f" and {len(settings) - _MANY} more" if len(settings) > _MANY else ""
+            drifted.append("settings differ: " + ", ".join(map(str, settings[:_MANY])) + more)
+        if drifted:
+            raise GateRefused(
+                f"the plan no longer holds: {'; '.join(drifted)}. Nothing was made: look at a new plan "
+                "(`indexmill plan -o FILE`) and build with that"
+            )
+
+    def beside(self, report: Report, seconds: float) -> dict[str, JsonValue]:
+        """What was planned beside what came, by name, for the run's record."""
+        plan = self.plan
+        expected = plan.seconds
+        return {
+            "parts_made": {"planned": plan.parts.made, "actual": report.parts_made},
+            "vectors_made": {"planned": plan.parts.vectors_made, "actual": report.total("vectors_made")},
+            "llm_calls": {
+                "planned": {"low": plan.llm_calls.low, "high": plan.llm_calls.high},
+                "actual": report.total("llm_calls"),
+            },
+            "llm_tokens": {
+                "planned": {
+                    "low": plan.llm_tokens.input.low + plan.llm_tokens.output.low,
+                    "high": plan.llm_tokens.input.high + plan.llm_tokens.output.high,
+                },
+                "actual": report.total("llm_tokens"),
+            },
+            "cost": {
+                "planned": {
+                    "low": plan.cost.low,
+                    "expected": plan.cost.expected,
+                    "likely": plan.cost.likely,
+                    "high": plan.cost.high,
+                },
+                "actual": report.cost,
+            },
+            "seconds": {
+                "planned": {"low": expected.low, "high": expected.high} if expected else None,
+                "actual": round(seconds, 1),
+            },
+        }
+
+
+def settings_of(build: Build) -> dict[str, Any]:
+    """All that shapes what a build makes, beside its corpus; opens no model."""
+    choice = build.choice
+    encoder = {"backend": choice.backend, "precision": choice.precision}
+    if choice.model is not None:
+        encoder |= {"name": choice.model.name, "digest": choice.model.digest}
+    return {
+        **build.configuration.published(),
+        "models": {"encoder": encoder, "recogniser": build.recogniser_fingerprint},
+        "environment": environment_fingerprint(),
+        "cold": build.cold,
+    }
+
+
+def _parent_drift(plan: Plan, build: Build) -> list[str]:
+    was = (plan.parent.version, plan.parent.manifest) if plan.parent else None
+    now = (build.parent.version, build.parent.digest) if build.parent else None
+    if was == now:
+        return []
+    told = [f"version {parent[0]} ({parent[1][:12]})" if parent else "no version" for parent in (was, now)]
+    return [f"it was made at {told[0]}, and the index is at {told[1]}"]
+
+
+def _corpus_drift(plan: Plan, build: Build) -> list[str]:
+    corpus = build.corpus
+    if corpus is None or corpus.fingerprint == plan.corpus.fingerprint:
+        return []
+    shards = {shard.label: shard.digest for shard in corpus.shards}
+    differ = Counter(shards.get(label) != plan.corpus.shards.get(label) for label in {*shards, *plan.corpus.shards})
+    told = f"the corpus has {counted(corpus.documents, 'document')} where the plan has {plan.corpus.documents}"
+    return [f"{told}, and {differ[True]} of {counted(differ.total(), 'shard')} differ"]

@@ -1,0 +1,337 @@
+"""Planning: the stages of a build over an overlay of its store, the dear ones estimated instead of run.
+
+The code that decides is the code that plans: a `Planner` is a `Build` whose store writes to a temporary folder. A stage
+without an `estimate` (ingest, split, recognise, resolve, the encoder's conversion) is run where its part is missing. Of
+the others the inputs tell what would be made. What such a part holds is not known, so a stage that reads it makes its
+own part again: a digest that stands for it is in no receipt.
+
+A language model is never asked. Where it is the recogniser, what the rules find stands in for what it will, and where
+it extracts, what is extracted without it: the parts that follow are then a guess, and the bounds of their sizes are
+wide.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pydantic import ValidationError
+
+from indexmill.errors import CorruptBlob
+from indexmill.store.canonical import canonical_json, digest_of
+from schemas.tables import DOCUMENTS
+from storage.overlay import OverlayStore, open_any
+from storage.receipts import Receipt
+from storage.runs import Run
+from storage.tables import read_table
+from tasks.core.environment import environment_fingerprint
+from tasks.core.estimate import ZERO, Estimate, LlmUse, Range
+from tasks.core.executor import Call
+from tasks.core.part_runner import WHOLE, Parts, Want
+from tasks.core.stage import Inputs, Job, Stage, part_key
+from tasks.llm.ask import Asking
+from tasks.llm.quota import NoQuota
+from tasks.pipeline.build import NEEDS, OF_SHARDS, Build
+from tasks.pipeline.manifest import is_private
+from tasks.pipeline.plan.causes import CAUSES, Cause, Former, PlannedPart, Why, causes_of
+from tasks.pipeline.plan.changes import Change, Documents, changed, document_changes
+from tasks.pipeline.plan.judged import Judged, judge, rates_of
+from tasks.pipeline.plan.pace import Work, seconds_of
+from tasks.pipeline.plan.plan import (
+    Plan,
+    PlanBytes,
+    PlanCorpus,
+    PlanParent,
+    PlanParts,
+    PlanSettings,
+    Tokens,
+    cost_of,
+    settings_of,
+)
+from tasks.stages.ingest.spill import ShardPlan
+
+__all__ = ["Planner", "estimate_part"]
+
+_GUESS = 4
+"""A part that is guessed is at most so many times larger."""
+
+
+def estimate_part(job: Job, expected: Mapping[str, Range]) -> Estimate:
+    """The estimate of a part that is not made."""
+    stage: Stage = importlib.import_module(job.stage).STAGE
+    if stage.estimate is None:
+        raise ValueError(f"the stage {stage.name} has no estimate")
+    return stage.estimate(Inputs(open_any(job.store_url), job), expected)
+
+
+class Planner(Build):
+    """A build that only says what it would do. Its store is an `OverlayStore`."""
+
+    makes_parts = False
+    store: OverlayStore
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.planned: list[PlannedPart] = []
+        self._rows: dict[str, Range] = {}  # of outputs that are only planned
+        self._unknown: set[str] = set()  # the digests that stand for those outputs
+        self._guessed: set[str] = set()  # of these, those of blobs that can be read, and what was made from them
+        self._sizes: dict[str, tuple[bool, Range]] = {}  # of new blobs by digest, and whether a reader sees them
+        self._llm: list[LlmUse] = []
+        self._in_doubt = False  # whether there will be as many layers of summaries
+
+    def plan(self, history: Iterable[Run], workers: int) -> Plan:
+        """Go through all stages, and tell what they would do.
+
+        The time on so many workers is judged from the runs in `history`.
+
+        Raises what the build would raise before it makes anything: bad input, a gate, a model that is not there.
+        """
+        for stage in NEEDS:
+            getattr(self, stage)()
+        assert self.corpus is not None  # noqa: S101 - `ingest` has run
+        former = self._former()
+        why = causes_of(self.planned, self._unknown, self.parent, former, self.configuration, cold=self.cold)
+        stages = {name: self._stage(name, why) for name in self.report.stages}
+        work = {name: Work(stage.made, stage.vectors_made) for name, stage in stages.items()}
+        return Plan(
+            parent=PlanParent(version=self.parent.version, manifest=self.parent.digest) if self.parent else None,
+            corpus=PlanCorpus(
+                fingerprint=self.corpus.fingerprint,
+                documents=self.corpus.documents,
+                shards={shard.label: shard.digest for shard in self.corpus.shards},
+            ),
+            settings=PlanSettings.of(settings_of(self)),
+            publishes=self._publishes(),
+            documents=self._documents(self.corpus),
+            refused=self.corpus.refused,
+            parts=PlanParts(
+                made=sum(stage.made for stage in stages.values()),
+                certain=sum(stage.certain for stage in stages.values()),
+                reused=sum(stage.reused for stage in stages.values()),
+                vectors_made=sum(stage.vectors_made for stage in stages.values()),
+                vectors_reused=sum(stage.vectors_reused for stage in stages.values()),
+                causes=_added(stage.causes for stage in stages.values()),
+            ),
+            stages=stages,
+            changes=tuple(self._changes()),
+            llm_calls=sum((use.calls for use in self._llm), ZERO),
+            llm_tokens=Tokens(
+                input=sum((use.input_tokens for use in self._llm), ZERO),
+                output=sum((use.output_tokens for use in self._llm), ZERO),
+            ),
+            cost=cost_of(self._llm, self.configuration.prices, self._judged),
+            bytes=PlanBytes(
+                snapshot=sum((size for read, size in self._sizes.values() if read), ZERO),
+                work=sum((size for read, size in self._sizes.values() if not read), ZERO),
+            ),
+            seconds=seconds_of(history, work, self.configuration.embed.model_dump(mode="json"), workers),
+        )
+
+    def _judged(self, uses: Sequence[LlmUse]) -> Judged | None:
+        return judge(uses, rates_of(self.store, uses[0].model))
+
+    def asking(self, stage: str) -> Asking:
+        """A plan asks nothing."""
+        return Asking(self.configuration.llm, NoQuota(), self.retry_refused)
+
+    def quality(self) -> None:
+        """Not planned: the snapshot that would be measured is not made."""
+
+    def lsh_vectors(self) -> None:
+        """Planned with their layers: `tasks.families.lsh_tree.steps`."""
+
+    def wants_layer(
+        self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
+    ) -> bool:
+        """Whether a layer may be built."""
+        least = sum(
+            self._rows[digest].low if digest in self._rows else part.rows[table]
+            for part in parts.values()
+            for digest in [part.outputs[table]]
+        )
+        self._in_doubt = self._in_doubt or not wants_another(least)
+        return super().wants_layer(stage, label, wants_another, parts, table)
+
+    def is_in_doubt(self) -> None:
+        """What follows may turn out not to be needed, up to the next part of the whole."""
+        self._in_doubt = True
+
+    def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
+        wanted = list(wants)
+        keys = {want.shard: part_key(stage, want.settings, want.inputs) for want in wanted}
+        there = {key: self._found(stage, key) for key in keys.values()}
+        made = {key for key, receipt in there.items() if receipt is None or self.cold}
+        if stage.estimate is None:
+            parts = super().make(stage, wanted)
+            for want in wanted:
+                if keys[want.shard] in made:
+                    self._measure(stage, want, parts[want.shard])
+        else:
+            known = {key: receipt for key, receipt in there.items() if receipt is not None}
+            parts = self._estimate(stage, wanted, keys, known, made)
+        if any(want.shard == WHOLE for want in wanted):
+            self._in_doubt = False  # the layers end here
+        seen: set[str] = set()
+        for want in wanted:
+            key = keys[want.shard]
+            if key not in seen:  # shards that are made from the same have one part
+                seen.add(key)
+                outputs = parts[want.shard].outputs
+                self.planned.append(PlannedPart(stage, want, key, key in made, outputs, certain=not self._in_doubt))
+        return parts
+
+    def _estimate(
+        self, stage: Stage, wants: list[Want], keys: Mapping[str, str], known: Mapping[str, Receipt], made: set[str]
+    ) -> Parts:
+        """The receipts of a stage's parts, those that would be made among them."""
+        report = self.report.stage(stage.name)
+        report.parts_made += len(made)
+        report.parts_reused += len(set(keys.values()) - made)
+        self.progress.begin(stage.name, len(made))
+        if wants:
+            self._alike[stage.name] = self._alike_shards(stage, wants[0])
+        first = {keys[want.shard]: want for want in reversed(wants)}
+        calls = []
+        for key in sorted(made):
+            want = first[key]
+            expected = {name: self._rows[digest] for name, digest in want.inputs.items() if digest in self._rows}
+            calls.append(Call(f"plan-{stage.name}-{key}", estimate_part, (self._job(stage, want, key), expected)))
+        receipts = dict(known)
+        for call, estimate in self.executor.run(calls):
+            key = call.arguments[0].key
+            report.counts.update(estimate.counts)
+            self._llm += self._guess(stage, first[key], estimate.llm)
+            receipts[key] = self._expected(stage, first[key], key, estimate, known.get(key))
+            self.progress.advance(stage.name)
+        parts = self.parts.get(stage.name, {}) | {want.shard: receipts[keys[want.shard]] for want in wants}
+        self.parts[stage.name] = dict(sorted(parts.items()))
+        self.progress.end(stage.name, f"{report.parts_made} to make, {report.parts_reused} there")
+        return self.parts[stage.name]
+
+    def _expected(self, stage: Stage, want: Want, key: str, estimate: Estimate, known: Receipt | None) -> Receipt:
+        """The receipt of a part to be made; one that was made before comes out the same."""
+        outputs = known.outputs if known else self._parents_outputs.get((stage.name, key))
+        guessed = self._is_guessed(want)
+        if estimate.stand_ins and not (outputs and all(self.store.blob_size(one) for one in outputs.values())):
+            outputs = dict(estimate.stand_ins)
+            if guessed := estimate.guessed or guessed:  # of what is guessed, nothing is known
+                self._unknown |= set(outputs.values())
+                self._guessed |= set(outputs.values())
+        elif outputs is None:
+            outputs = {
+                name: digest_of(canonical_json({"planned": key, "stage": stage.name, "output": name}))
+                for name in estimate.bytes
+            }
+            self._unknown |= set(outputs.values())
+            self._rows |= {outputs[name]: rows for name, rows in estimate.rows.items()}
+        differs = estimate.counts.get("vectors_made") and estimate.counts.get(
+            "vectors_reused"
+        )  # the encoder is the same
+        before = {} if differs else self._held_by_shard.get((stage.name, want.shard), {})
+        for name, size in estimate.bytes.items():
+            if name in outputs and (self.store.blob_size(outputs[name]) is None or self.store.is_new(outputs[name])):
+                if guessed:
+                    size = Range(0, _GUESS * size.high)
+                was = self.store.blob_size(before[name]) if name in before else None
+                if was is not None and size.low <= was <= size.high:
+                    size = Range(0, size.high)  # it may come out as it was
+                self._sizes[outputs[name]] = (not is_private(stage.name, want.shard, name), size)
+        most = {name: rows.high for name, rows in estimate.rows.items()}
+        return Receipt(stage=stage.name, key=key, shard=want.shard, outputs=outputs, rows=most, run_id=self.run_id)
+
+    @cached_property
+    def _held_by_shard(self) -> dict[tuple[str, str], dict[str, str]]:
+        """What the parent's parts hold, by stage and shard."""
+        entries = self.parent.lineage.entries if self.parent else ()
+        return {(entry.stage, entry.shard): entry.outputs for entry in entries}
+
+    def _is_guessed(self, want: Want) -> bool:
+        return not self._guessed.isdisjoint(want.inputs.values())
+
+    def _guess(self, stage: Stage, want: Want, uses: Sequence[LlmUse]) -> Iterable[LlmUse]:
+        """What a part asks of models: with wide bounds where what it asks about is itself guessed.
+
+        A stage of documents asks about each, whatever else it reads.
+        """
+        guessed = stage.name not in OF_SHARDS and self._is_guessed(want)
+        return [use.guessed(_GUESS) for use in uses] if guessed else uses
+
+    def _measure(self, stage: Stage, want: Want, receipt: Receipt) -> None:
+        guessed = self._is_guessed(want)
+        for name, digest in receipt.outputs.items():
+            if guessed:
+                self._unknown.add(digest)
+                self._guessed.add(digest)
+            if self.store.is_new(digest):
+                size = receipt.bytes.get(name, 0)
+                bounds = Range(0, _GUESS * size) if guessed else Range.exactly(size)
+                self._sizes[digest] = (not is_private(stage.name, want.shard, name), bounds)
+
+    def _stage(self, name: str, why: list[Why | None]) -> PlanParts:
+        report = self.report.stages[name]
+        made = [one for part, one in zip(self.planned, why, strict=True) if part.stage.name == name and one is not None]
+        counted = Counter(one.cause for one in made)
+        return PlanParts(
+            made=report.parts_made,
+            certain=sum(one.certain for one in made),
+            reused=report.parts_reused,
+            vectors_made=report.counts["vectors_made"],
+            vectors_reused=report.counts["vectors_reused"],
+            causes={cause: counted[cause] for cause in CAUSES if counted[cause]},
+        )
+
+    def _former(self) -> Former | None:
+        if self.parent is None or self.parent.manifest is None:
+            return None
+        try:
+            return Former(self.store, self.parent.manifest, self.parent.lineage.entries)
+        except (ValidationError, KeyError):  # written by another version of this program
+            return None
+
+    def _changes(self) -> list[Change]:
+        """The settings, models and libraries that are not the parent's."""
+        manifest = self.parent.manifest if self.parent else None
+        if manifest is None:
+            return []
+        return [
+            *changed(manifest.configuration, self.configuration.published()),
+            *changed({"environment": manifest.environment}, {"environment": environment_fingerprint()}),
+            *changed({"models": manifest.models}, {"models": self.models}),
+        ]
+
+    def _publishes(self) -> bool:
+        """Whether the manifest would be another than the parent's: the parts, or what it says beside them."""
+        if self.parent is None or self.parent.manifest is None:
+            return True
+        now = {(stage, shard, receipt.key) for stage, parts in self.parts.items() for shard, receipt in parts.items()}
+        was = {(entry.stage, entry.shard, entry.key) for entry in self.parent.lineage.entries}
+        return now != was or bool(self._changes())
+
+    def _documents(self, corpus: ShardPlan) -> Documents:
+        """How the documents differ from the parent's: only shards that differ are read."""
+        entries = self.parent.lineage.entries if self.parent else ()
+        before = {entry.outputs["documents"] for entry in entries if entry.stage == "ingest"}
+        now = {shard: receipt.outputs["documents"] for shard, receipt in self.parts["ingest"].items()}
+        untouched = sum(shard.documents for shard in corpus.shards if now[shard.label] in before)
+        return document_changes(
+            self._tables(before - set(now.values())), self._tables(set(now.values()) - before), untouched
+        )
+
+    def _tables(self, digests: set[str]) -> Iterator[pa.Table]:
+        for digest in sorted(digests):
+            try:
+                yield read_table(self.store, digest, DOCUMENTS)
+            except CorruptBlob as error:
+                self.progress.warn(f"documents of the parent cannot be compared, and count as added: {error}")
+
+
+def _added(counted: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
+    total: Counter[Cause] = Counter()
+    for one in counted:
+        total.update(one)
+    return {cause: total[cause] for cause in CAUSES if total[cause]}

@@ -1,0 +1,1 @@
+"""The stages that families share: from files to entities and vectors."""

@@ -1,0 +1,345 @@
+"""Stages `embed` and `embed_names`: vectors, copied from where they are known and computed where they are not.
+
+Vectors are the expensive rows of a build. Each has a row key that hashes everything its function reads beside the
+model: a passage vector its embedded text, a pooled sentence vector that text and the span, a separate one its own
+text. The model stands in the `row_space` of the receipt, so two models never share a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.models.embedder import Embedder
+from indexmill.store.packs import pack_size
+from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
+from tasks.core.encoder import encoder_of
+from tasks.core.estimate import Estimate, Range
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.unchanged import Unchanged, unchanged
+from tasks.stages.split.plain import Plain
+from tasks.stages.split.split import embedded_text
+
+__all__ = [
+    "KEY_BYTES",
+    "STAGE",
+    "Floats",
+    "Keys",
+    "Span",
+    "Vectors",
+    "embed_passages",
+    "embed_texts",
+    "estimate",
+    "keys_array",
+    "missing_passages",
+    "missing_texts",
+    "row_key",
+    "span_key",
+]
+
+Floats = NDArray[np.float32]
+Keys = NDArray[np.uint8]
+Span = tuple[int, int]
+KEY_BYTES = 16
+
+
+class Vectors:
+    """Rows that earlier parts hold, found by key; the vectors stay on disk until one is copied.
+
+    `sources` are pairs of keys (n, 16) uint8 and vectors (n, d) float32, or other arrays with a row for each key; the
+    first that holds a key wins.
+    """
+
+    def __init__(self, sources: Iterable[tuple[Keys, NDArray[Any]]]) -> None:
+        self._sources = [(_as_words(keys), vectors) for keys, vectors in sources if len(keys)]
+
+    def holds(self, keys: Sequence[bytes]) -> NDArray[np.bool_]:
+        """Which keys are known."""
+        known = np.zeros(len(keys), dtype=bool)
+        for rows, _, _ in self._found(keys):
+            known[rows] = True
+        return known
+
+    def copy_into(self, keys: Sequence[bytes], vectors: NDArray[Any]) -> NDArray[np.bool_]:
+        """Fill the rows of `vectors` (n, d) whose key is known; returns which those are."""
+        known = np.zeros(len(keys), dtype=bool)
+        for rows, source, at in self._found(keys):
+            vectors[rows] = source[at]
+            known[rows] = True
+        return known
+
+    def _found(self, keys: Sequence[bytes]) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]]:
+        """(rows of `keys`, vectors, rows of these) for every source that holds keys which none before it holds."""
+        wanted = _as_words(keys_array(keys))
+        missing = np.arange(len(wanted))
+        for held, vectors in self._sources:
+            if not len(missing):
+                return
+            order = np.argsort(held, kind="stable")  # of equal keys the first row stands first
+            at = np.searchsorted(held, wanted[missing], sorter=order)
+            at = order[np.minimum(at, len(held) - 1)]
+            hit = held[at] == wanted[missing]
+            yield missing[hit], vectors, at[hit]
+            missing = missing[~hit]
+
+
+def row_key(*parts: str) -> bytes:
+    """The key of a vector: 16 bytes of SHA-256 over the length-prefixed texts it is a function of."""
+    hashed = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8")
+        hashed.update(len(data).to_bytes(8, "little"))
+        hashed.update(data)
+    return hashed.digest()[:KEY_BYTES]
+
+
+def span_key(text: str, span: Span) -> bytes:
+    """The key of a sentence's vector that is pooled from the text around it."""
+    return row_key(text, f"{span[0]}:{span[1]}")
+
+
+def missing_texts(keys: Sequence[bytes], known: NDArray[np.bool_]) -> dict[bytes, int]:
+    """The keys whose vectors must be computed, each with the first of its rows."""
+    first_row: dict[bytes, int] = {}
+    for row in np.flatnonzero(~known).tolist():
+        first_row.setdefault(keys[row], row)
+    return first_row
+
+
+def missing_passages(
+    keys: Sequence[bytes],
+    spans: Sequence[Sequence[Span]],
+    known: NDArray[np.bool_],
+    span_known: NDArray[np.bool_],
+) -> list[list[int]]:
+    """The passages that must be encoded, equal ones together: their own vector or one of their sentences' is missing.
+
+    `spans[i]` are the sentences of passage i, `span_known` whether their vectors are known, one after the other.
+    """
+    bounds = np.cumsum([0, *(len(own) for own in spans)])
+    missing: dict[tuple[bytes, tuple[Span, ...]], list[int]] = {}
+    for row, (key, own) in enumerate(zip(keys, spans, strict=True)):
+        if not known[row] or not span_known[bounds[row] : bounds[row + 1]].all():
+            missing.setdefault((key, tuple(own)), []).append(row)
+    return list(missing.values())
+
+
+def embed_texts(
+    texts: Sequence[str], encode: Callable[[list[str]], Floats], known: Vectors, dimension: int
+) -> tuple[Floats, list[bytes], int]:
+    """Vectors (n, d) of some texts, their row keys, and how many were computed. Equal texts are computed once."""
+    keys = [row_key(text) for text in texts]
+    vectors = np.empty((len(texts), dimension), dtype=np.float32)
+    there = known.copy_into(keys, vectors)
+    first_row = missing_texts(keys, there)
+    computed = encode([texts[row] for row in first_row.values()]) if first_row else vectors[:0]
+    at = {key: position for position, key in enumerate(first_row)}
+    if first_row:
+        missing = np.flatnonzero(~there)
+        vectors[missing] = computed[[at[keys[row]] for row in missing]]
+    return vectors, keys, len(first_row)
+
+
+def embed_passages(
+    texts: Sequence[str],
+    spans: Sequence[Sequence[Span]],
+    embedder: Embedder,
+    known_passages: Vectors,
+    known_sentences: Vectors,
+) -> tuple[Floats, list[bytes], Floats, list[bytes], int]:
+    """Vectors of passages and, pooled from the same pass, of their sentences.
+
+    `spans[i]` are the sentences of `texts[i]`, as offsets in it. A passage is encoded when its own vector or one of
+    its sentences' is missing. Returns passage vectors, their keys, sentence vectors in order, their keys, and the
+    number of vectors computed.
+    """
+    keys = [row_key(text) for text in texts]
+    span_keys = [span_key(text, span) for text, own in zip(texts, spans, strict=True) for span in own]
+    vectors = np.empty((len(texts), embedder.dimension), dtype=np.float32)
+    span_vectors = np.empty((len(span_keys), embedder.dimension), dtype=np.float32)
+    known = known_passages.copy_into(keys, vectors)
+    missing = missing_passages(keys, spans, known, known_sentences.copy_into(span_keys, span_vectors))
+    if missing:
+        first = [rows[0] for rows in missing]
+        made, made_spans = embedder.encode_with_spans([texts[row] for row in first], [spans[row] for row in first])
+        bounds = np.cumsum([0, *(len(own) for own in spans)])
+        starts = np.cumsum([0, *(len(spans[row]) for row in first)])
+        for position, rows in enumerate(missing):
+            for row in rows:
+                vectors[row] = made[position]
+                span_vectors[bounds[row] : bounds[row + 1]] = made_spans[starts[position] : starts[position + 1]]
+    return vectors, keys, span_vectors, span_keys, _vectors_of(missing, spans)
+
+
+def _vectors_of(missing: Sequence[Sequence[int]], spans: Sequence[Sequence[Span]]) -> int:
+    return sum(1 + len(spans[rows[0]]) for rows in missing)
+
+
+def keys_array(keys: Sequence[bytes]) -> Keys:
+    """Row keys as an array (n, 16) uint8."""
+    return np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
+
+
+def _as_words(keys: Keys) -> NDArray[np.bytes_]:
+    """Keys as values that compare like their bytes: of equal length, they differ before any trailing zeros end."""
+    words: NDArray[np.bytes_] = np.ascontiguousarray(keys).reshape(-1).view(f"S{KEY_BYTES}")
+    return words
+
+
+def _known(inputs: Inputs, keys: str, vectors: str) -> Vectors:
+    packs = [inputs.pack(digest) for digest in inputs.job.reuse]
+    return Vectors((pack[keys], pack[vectors]) for pack in packs)
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """What vectors are of: the embedded texts of passages, and their sentences, one after the other.
+
+    spans: the sentences of each passage, as offsets in its embedded text. sentences: the same as texts of their own.
+    """
+
+    passages: list[str]
+    spans: list[list[Span]]
+    sentences: list[str]
+
+    @classmethod
+    def of(cls, inputs: Inputs, chosen: NDArray[np.bool_] | None = None) -> _Texts:
+        """The texts of a shard, or of its chosen passages."""
+        documents = inputs.table("documents", DOCUMENTS)
+        passages = inputs.table("passages", PASSAGES)
+        sentences = inputs.table("sentences", SENTENCES)
+        if chosen is not None:
+            passages = passages.filter(pa.array(chosen))
+            sentences = sentences.filter(pc.is_in(sentences["passage_id"], passages["passage_id"].combine_chunks()))
+        plain = Plain.of(inputs, passages)
+        passages, headings = plain.passages, plain.headings
+        sentences = plain.sentences(sentences)
+        owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
+        titles = documents["title"].combine_chunks().take(owner.combine_chunks()).to_pylist()
+        bodies = passages["text"].to_pylist()
+        titled = inputs.settings["title_in_passage"]
+        texts = [
+            embedded_text(title if titled else "", body, above)
+            for title, body, above in zip(titles, bodies, headings, strict=True)
+        ]
+        shifts = [len(text) - len(body) for text, body in zip(texts, bodies, strict=True)]
+        position = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks()).to_pylist()
+        spans: list[list[Span]] = [[] for _ in texts]
+        own = []
+        for row, start, end in zip(position, sentences["start"].to_pylist(), sentences["end"].to_pylist(), strict=True):
+            spans[row].append((start + shifts[row], end + shifts[row]))
+            own.append(bodies[row][start:end])
+        return cls(texts, spans, own)
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    documents = inputs.table("documents", DOCUMENTS, "document_id", "content_hash")
+    passages = inputs.table("passages", PASSAGES, "passage_id", "document_id")
+    sentences = inputs.table("sentences", SENTENCES, "passage_id")
+    same, held = unchanged(inputs, documents)
+    owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks()).to_numpy()
+    position = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks()).to_numpy()
+    fresh = ~held[owner]
+    arrays: dict[str, NDArray[Any]] = {}
+    made = 0
+    if fresh.any() or not same:  # else there is no need for an encoder
+        arrays, made = _embedded(inputs, _Texts.of(inputs, fresh))
+    if same:
+        arrays = _joined(inputs, same, arrays, passages, position, fresh)
+    total = len(passages) + len(sentences)
+    return Outputs(packs={"vectors": arrays}, counts={"vectors_made": made, "vectors_reused": total - made})
+
+
+def _embedded(inputs: Inputs, found: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
+    """The arrays of some passages and their sentences, and how many vectors were computed."""
+    embedder = encoder_of(inputs)
+    known_passages = _known(inputs, "passage_keys", "passages")
+    known_sentences = _known(inputs, "sentence_keys", "sentences")
+    if inputs.settings["sentences"] == "pooled":
+        vectors, keys, span_vectors, span_keys, made = embed_passages(
+            found.passages, found.spans, embedder, known_passages, known_sentences
+        )
+    else:
+        vectors, keys, made = embed_texts(found.passages, embedder.encode, known_passages, embedder.dimension)
+        span_vectors, span_keys, more = embed_texts(
+            found.sentences, embedder.encode, known_sentences, embedder.dimension
+        )
+        made += more
+    return {
+        "passages": vectors,
+        "passage_keys": keys_array(keys),
+        "sentences": span_vectors,
+        "sentence_keys": keys_array(span_keys),
+    }, made
+
+
+def _joined(
+    inputs: Inputs,
+    same: Sequence[Unchanged],
+    made: Mapping[str, NDArray[Any]],
+    passages: pa.Table,
+    position: NDArray[np.int64],
+    fresh: NDArray[np.bool_],
+) -> dict[str, NDArray[Any]]:
+    """The arrays of all passages: those that were made of the fresh ones, and those copied for the others."""
+    joined: dict[str, NDArray[Any]] = {}
+    for part in same:
+        pack = inputs.pack(part.digests["vectors"])
+        mine = pc.is_in(passages["document_id"], part.ids).to_numpy()
+        rows, sentence_rows = part.vector_rows(passages["passage_id"].filter(pa.array(mine)))
+        for names, at, source in (
+            (("passages", "passage_keys"), mine, rows),
+            (("sentences", "sentence_keys"), mine[position], sentence_rows),
+        ):
+            for name in names:
+                if name not in joined:
+                    joined[name] = np.empty((len(at), *pack[name].shape[1:]), dtype=pack[name].dtype)
+                joined[name][at] = pack[name][source]
+    for name, array in made.items():
+        joined[name][fresh if name.startswith("passage") else fresh[position]] = array
+    return joined
+
+
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """How many vectors must be computed, to the vector."""
+    documents = inputs.table("documents", DOCUMENTS, "document_id", "content_hash")
+    owners = inputs.table("passages", PASSAGES, "document_id")["document_id"]
+    _, held = unchanged(inputs, documents)
+    found = _Texts.of(inputs, ~held[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
+    keys = [row_key(text) for text in found.passages]
+    known = _known(inputs, "passage_keys", "passages").holds(keys)
+    known_sentences = _known(inputs, "sentence_keys", "sentences")
+    if inputs.settings["sentences"] == "pooled":
+        span_keys = [
+            span_key(text, span) for text, own in zip(found.passages, found.spans, strict=True) for span in own
+        ]
+        missing = missing_passages(keys, found.spans, known, known_sentences.holds(span_keys))
+        made = _vectors_of(missing, found.spans)
+    else:
+        own_keys = [row_key(text) for text in found.sentences]
+        made = len(missing_texts(keys, known)) + len(missing_texts(own_keys, known_sentences.holds(own_keys)))
+    passages, sentences = len(owners), inputs.table("sentences", SENTENCES, "passage_id").num_rows
+    dimension = inputs.settings["encoder"]["dimension"]
+    size = pack_size(
+        {
+            "passages": (np.float32, (passages, dimension)),
+            "passage_keys": (np.uint8, (passages, KEY_BYTES)),
+            "sentences": (np.float32, (sentences, dimension)),
+            "sentence_keys": (np.uint8, (sentences, KEY_BYTES)),
+        }
+    )
+    return Estimate(
+        bytes={"vectors": Range.exactly(size)},
+        rows={"vectors": Range.exactly(passages)},
+        counts={"vectors_made": made, "vectors_reused": passages + sentences - made},
+    )
+
+
+STAGE = Stage("embed", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)

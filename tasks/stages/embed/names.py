@@ -1,0 +1,65 @@
+"""Stage `embed_names`: vectors of the canonical names of an entity shard.
+
+The pack `names` has the vectors, their row keys, and the key of the entity that each belongs to: an entity without a
+vector has no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from indexmill.store.packs import pack_size
+from indexmill.text.names import NameIndex
+from schemas.tables import NAMES
+from tasks.core.encoder import encoder_of
+from tasks.core.estimate import Estimate, Range
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
+
+__all__ = ["STAGE", "estimate"]
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    table = inputs.table("names", NAMES)
+    names = table.column("name").to_pylist()
+    embedder = encoder_of(inputs)
+    vectors, keys, made = embed_texts(names, embedder.encode, _known(inputs), embedder.dimension)
+    return Outputs(
+        packs={
+            "names": {
+                "entity_keys": NameIndex.keys(table.column("entity_id").to_pylist()),
+                "keys": keys_array(keys),
+                "vectors": vectors,
+            }
+        },
+        counts={"vectors_made": made, "vectors_reused": len(names) - made},
+    )
+
+
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """How many vectors of names must be computed, to the vector."""
+    keys = [row_key(name) for name in inputs.table("names", NAMES, "name").column("name").to_pylist()]
+    made = len(missing_texts(keys, _known(inputs).holds(keys)))
+    dimension = inputs.settings["encoder"]["dimension"]
+    size = pack_size(
+        {
+            "entity_keys": (np.uint64, (len(keys),)),
+            "keys": (np.uint8, (len(keys), KEY_BYTES)),
+            "vectors": (np.float32, (len(keys), dimension)),
+        }
+    )
+    return Estimate(
+        bytes={"names": Range.exactly(size)},
+        rows={"names": Range.exactly(len(keys))},
+        counts={"vectors_made": made, "vectors_reused": len(keys) - made},
+    )
+
+
+def _known(inputs: Inputs) -> Vectors:
+    packs = [inputs.pack(digest) for digest in inputs.job.reuse]
+    return Vectors((pack["keys"], pack["vectors"]) for pack in packs)
+
+
+STAGE = Stage("embed_names", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)

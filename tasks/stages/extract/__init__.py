@@ -1,0 +1,1 @@
+"""From passages to units, entities and relations."""

@@ -1,0 +1,188 @@
+"""Stage `extract` without a model: sentences are units, the words between two names relations.
+
+A pure function of a passage, its document's title and the mentions in both. Dates and numbers are no entities here, as
+they are none in the graphs: they link what has nothing else in common.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.text.names import canonical_words
+from indexmill.text.terms import COMMON
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.stages.extract.tables import Entity, Extraction, Relation, Texts, Unit, extracted_of
+from tasks.stages.resolve.resolve import UNLINKED_KINDS
+
+__all__ = ["FINGERPRINT", "STAGE", "Said", "extract", "extract_all", "one_line", "shortened"]
+
+FINGERPRINT: Mapping[str, Any] = {"backend": "extractive", "version": 1}
+"""What determines the extraction beside its inputs: raise the version whenever it changes."""
+
+_TYPES = ("work", "code", "name", "title", "part", "alias")
+"""Kinds of mentions, the most telling first: an entity's type is the first of those under which it is mentioned."""
+
+_WORDS, _LONGEST_WORDING = 8, 80  # of a relation, at most; the second in characters
+_DESCRIPTION = 320  # characters, unless one sentence is longer
+_LONGEST_TEXT = 2_000  # characters of a unit, or of a description
+
+_SPACE = re.compile(r"\s+")
+_LETTER = re.compile(r"[^\W\d_]")
+_WORD = re.compile(r"\w+")
+_QUOTES = " \t\"'’“”„«»*_`"
+_POSSESSIVE = re.compile(r"['’]s\b")
+_CLAUSE = re.compile(r"[,;:!?…()\[\]{}<>|=\"“”„«»–—。、，；：！？（）「」『』]|\s-\s|\.(?!\w)")
+"""What parts clauses, appositions and the rows of tables: no relation goes across it."""
+_JOINING = frozenset({"and", "or", "nor", "but", "&"})
+_SUBORDINATE = frozenset(
+    "although because if since than though unless until when whenever whereas while".split()  # noqa: SIM905
+)
+_FIRST = 6  # words that it is worth to a sentence's say about an entity that it begins with it
+_MOST_SAID = 24  # words after which a sentence says no more
+
+
+class Said(NamedTuple):
+    """A mention (schema MENTIONS) of a passage. start, end: in its text, or in the title."""
+
+    sentence: int
+    start: int
+    end: int
+    surface: str
+    name: str
+    kind: str
+
+
+class _Sentence(NamedTuple):
+    text: str  # on one line
+    words: int  # different ones, without the most common
+    names: tuple[str, ...]  # in the order in which they are mentioned
+    subjects: tuple[str, ...]  # what it is about, where it mentions none
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks and repeated spaces."""
+    return _SPACE.sub(" ", text).strip()
+
+
+def shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
+    """The beginning of a text, whole words if it has any."""
+    if len(text) <= longest:
+        return text
+    return text[:longest].rpartition(" ")[0].rstrip() or text[:longest]
+
+
+def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequence[Said]) -> Extraction:
+    """The extraction of a passage. sentences: ordinal, start and end; mentions: in the order of their places.
+
+    A unit is a sentence with its entities; where it mentions none, those that it is about, as the text before it or the
+    title says. The words between two names that follow one another are a relation from the first to the second, where
+    they are few, go on within a clause, and do not merely join the two. An entity is described by the sentence that has
+    the most to say about it, and a second if it is short: one that begins with it, or has many words.
+    """
+    linked = [one for one in mentions if one.kind not in UNLINKED_KINDS]
+    titles = tuple(dict.fromkeys(one.name for one in linked if one.kind == "title"))
+    about: dict[int, Said] = {}
+    for one in linked:
+        if one.kind == "subject" and not titles:
+            about.setdefault(one.sentence, one)  # the first of its names
+    linked = [one for one in linked if one.kind != "subject"]
+    subjects = titles
+    inside: dict[int, list[Said]] = {}
+    for one in linked:
+        inside.setdefault(one.sentence, []).append(one)
+    units: dict[str, Unit] = {}
+    told: list[_Sentence] = []
+    for ordinal, start, end in sentences:
+        if ordinal in about:
+            subjects = (about[ordinal].name,)
+        here = sorted(inside.get(ordinal, ()), key=lambda one: (one.start, -one.end, one.kind == "alias", one.name))
+        line = shortened(one_line(text[start:end]))
+        own = tuple(dict.fromkeys(one.name for one in here))
+        if not (own or subjects) or not _LETTER.search(line):
+            continue
+        told.append(_Sentence(line, len(set(_WORD.findall(line.lower())) - COMMON), own, subjects))
+        if line not in units:
+            units[line] = Unit(line, own or subjects, tuple(_relations(text, here, line)))
+    return Extraction(tuple(_entities([*linked, *about.values()], told)), tuple(units.values()))
+
+
+def _relations(text: str, mentions: Sequence[Said], line: str) -> Iterator[Relation]:
+    """What stands between the names of a sentence; of names inside one another, the outermost count."""
+    last: Said | None = None
+    for one in mentions:
+        if last is not None and one.start < last.end:
+            continue
+        wording = "" if last is None or last.name == one.name else _wording(text[last.end : one.start])
+        if wording and last is not None:
+            yield Relation(last.name, one.name, " ".join(canonical_words(wording)), wording, line)
+        last = one
+
+
+def _wording(between: str) -> str:
+    """The words between two names if they say how these are related, else nothing."""
+    if len(between) > _LONGEST_WORDING:
+        return ""
+    wording = one_line(between)
+    if not _POSSESSIVE.match(wording):
+        wording = wording.strip(_QUOTES)
+    words = [word.lower() for word in wording.split()]
+    if not 0 < len(words) <= _WORDS or _CLAUSE.search(wording) or not _LETTER.search(wording):
+        return ""
+    if words[0] in _JOINING or words[-1] in _JOINING or not _SUBORDINATE.isdisjoint(words):
+        return ""
+    return wording
+
+
+def _entities(mentions: Sequence[Said], told: Sequence[_Sentence]) -> Iterator[Entity]:
+    surfaces: dict[str, str] = {}
+    kinds: dict[str, set[str]] = {}
+    for one in mentions:
+        surfaces.setdefault(one.name, one.surface)
+        kinds.setdefault(one.name, set()).add(one.kind)
+    about: dict[str, list[tuple[int, int]]] = {}
+    for place, sentence in enumerate(told):
+        for rank, name in enumerate(sentence.names or sentence.subjects):
+            score = min(sentence.words, _MOST_SAID) + (_FIRST if sentence.names and not rank else 0)
+            about.setdefault(name, []).append((-score, place))
+    for name, surface in surfaces.items():
+        kind = next((kind for kind in _TYPES if kind in kinds[name]), "")
+        yield Entity(name, surface, kind, _description(sorted(about.get(name, ()))[:2], told))
+
+
+def _description(best: Sequence[tuple[int, int]], told: Sequence[_Sentence]) -> str:
+    both = " ".join(dict.fromkeys(told[place].text for _, place in best))
+    return both if len(both) <= _DESCRIPTION or len(best) < 2 else told[best[0][1]].text
+
+
+def extract_all(texts: Texts) -> list[Extraction]:
+    """The extraction of each passage of some documents."""
+    ids = texts.passages["passage_id"].combine_chunks()
+    sentences = _grouped(texts.sentences, ids, "ordinal", "start", "end")
+    mentions = _grouped(texts.mentions, ids, "sentence", "start", "end", "surface", "name", "kind")
+    rows = zip(texts.passages["text"].to_pylist(), sentences, mentions, strict=True)
+    return [extract(text, spans, [Said(*one) for one in said]) for text, spans, said in rows]
+
+
+def _grouped(table: pa.Table, ids: pa.Array[Any], *columns: str) -> list[list[tuple[Any, ...]]]:
+    """The rows of a table, some columns of them, by passage: those of each id in their order."""
+    owner = pc.index_in(table["passage_id"], ids).to_numpy()
+    order = np.argsort(owner, kind="stable")
+    ends = np.searchsorted(owner[order], np.arange(len(ids) + 1)).tolist()
+    picked = table.take(pa.array(order))
+    rows = list(zip(*(picked[name].to_pylist() for name in columns), strict=True))
+    return [rows[first:last] for first, last in pairwise(ends)]
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    tables, made = extracted_of(inputs, extract_all)
+    return Outputs(tables=tables, counts={"documents_made": made})
+
+
+STAGE = Stage("extract", version=3, compute=_compute)

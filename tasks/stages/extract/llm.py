@@ -1,0 +1,431 @@
+"""Stage `extract` with a language model: a question for each passage, and a second where relations are malformed.
+
+What comes back is held against the passage: an entity whose name does not stand there, and a relation between anything
+but entities that do, is dropped and counted. A passage whose question is refused has the extraction that needs no
+model. The part is incomplete then, and the document is among its stand-ins: `--retry-refused` asks again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from indexmill.models.llm import Request, data_block
+from indexmill.models.llm_recogniser import place_of
+from indexmill.models.recogniser import names_nothing
+from indexmill.store.canonical import canonical_json
+from indexmill.text.names import canonical_name, canonical_words
+from schemas.config import LlmSettings
+from schemas.tables import DOCUMENTS, STAND_INS
+from storage.ledger import key_of
+from storage.tables import put_table
+from tasks.core.estimate import Estimate, LlmUse, Range
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.unchanged import unchanged
+from tasks.llm.ask import Answer, Asked, Refusal, ask, known
+from tasks.llm.prompts import Prompt, prompt
+from tasks.stages.extract.extractive import FINGERPRINT as FALLBACK
+from tasks.stages.extract.extractive import STAGE as WITHOUT
+from tasks.stages.extract.extractive import extract_all, one_line, shortened
+from tasks.stages.extract.tables import Entity, Extraction, Relation, Texts, Unit, extracted_of, new_texts
+
+__all__ = [
+    "BY_SENTENCES",
+    "STAGE",
+    "Draft",
+    "Extractor",
+    "Found",
+    "estimate",
+    "extractor_of",
+    "find_extractions",
+]
+
+BY_SENTENCES = "by_sentences"
+"""The output that lists the documents of which some passage has a stand-in, or relations that nobody has mended."""
+
+_VERSION = 1
+"""Of what is made of an answer: raise it whenever that changes."""
+
+_EXTRACT, _RELATIONS = "extract", "relations"
+"""What prompts and answers are filed under: the first question about a passage, and a second that mends relations."""
+
+_TEXT = {"type": "string"}
+
+
+def _objects(**properties: Any) -> dict[str, Any]:
+    items = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {"type": "array", "items": items}
+
+
+def _of(**lists: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": lists, "required": list(lists), "additionalProperties": False}
+
+
+_RELATION = dict.fromkeys(("source", "relation", "target", "type", "description"), _TEXT)
+SCHEMA = _of(
+    entities=_objects(name=_TEXT, type=_TEXT, description=_TEXT),
+    units=_objects(text=_TEXT, entities={"type": "array", "items": _TEXT}, relations=_objects(**_RELATION)),
+)
+MENDED = _of(relations=_objects(number={"type": "integer"}, **_RELATION))
+
+_MOST_ENTITIES, _MOST_UNITS, _MOST_RELATIONS, _MOST_MALFORMED = 200, 200, 400, 40  # of a passage that are looked at
+_TITLE, _NAME, _KIND, _WORDING = 200, 200, 60, 400  # characters
+_LEAST_OUTPUT, _MOST_OUTPUT = 1_024, 8_192  # tokens
+_PER_TOKEN = (2, 6)  # UTF-8 bytes of a prompt, at least and at most
+_EMPTY = 8  # tokens of an answer that extracts nothing
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """The two prompts; picklable."""
+
+    extract: Prompt
+    relations: Prompt
+
+    def fingerprint(self, settings: LlmSettings) -> dict[str, Any]:
+        """What determines the extraction, but for the model's own moods: see the ledger."""
+        prompts = {_EXTRACT: self.extract[1], _RELATIONS: self.relations[1]}
+        return {**settings.shaping(), "version": _VERSION, "prompts": prompts, "fallback": dict(FALLBACK)}
+
+    def request(self, passage_id: str, title: str, text: str) -> Request | None:
+        """What to ask about a passage; nothing where it is blank."""
+        if not text.strip():
+            return None
+        shown = [*_title(title), text]
+        return self._request(_EXTRACT, self.extract, shown, SCHEMA, _output(shown), passage_id)
+
+    def mend(self, passage_id: str, title: str, text: str, draft: Draft) -> Request:
+        """What to ask about the malformed relations of a passage's answer."""
+        lines = (
+            f"{number}. {one['source']} | {one['relation']} | {one['target']}"
+            for number, (_, one) in enumerate(draft.malformed, 1)
+        )
+        names = "\n".join(entity.surface for entity in draft.entities.values())
+        shown = [*_title(title), text, names, "\n".join(lines)]
+        most = min(256 + 160 * len(draft.malformed), _MOST_OUTPUT)
+        return self._request(_RELATIONS, self.relations, shown, MENDED, most, passage_id)
+
+    @staticmethod
+    def _request(
+        task: str, asked: Prompt, texts: Sequence[str], schema: Mapping[str, Any], most: int, about: str
+    ) -> Request:
+        return Request(
+            task=task,
+            instructions=asked[0],
+            prompt_version=asked[1],
+            content=data_block(texts),
+            schema=schema,
+            max_output_tokens=most,
+            about=(about,),
+        )
+
+
+def extractor_of(settings: LlmSettings) -> Extractor:
+    """The prompts by which a model is asked, read once for a run. Raises ConfigurationError where one cannot be."""
+    return Extractor(prompt(_EXTRACT, settings.prompts), prompt(_RELATIONS, settings.prompts))
+
+
+def _title(title: str) -> list[str]:
+    shown = title.strip()[:_TITLE]
+    return [shown] if shown else []
+
+
+def _output(texts: Sequence[str]) -> int:
+    return min(_LEAST_OUTPUT + 2 * sum(len(text.encode()) for text in texts), _MOST_OUTPUT)
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Draft:
+    """An answer as it is read: what of it stands, and the relations that are to be mended, with their units' places."""
+
+    entities: dict[str, Entity] = field(default_factory=dict)  # by canonical name
+    units: list[Unit] = field(default_factory=list)
+    malformed: list[tuple[int, Mapping[str, str]]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def read(cls, title: str, text: str, value: Mapping[str, Any]) -> Draft:
+        """An answer that fits SCHEMA, held against its passage.
+
+        Counts: entities_grounded and entities_dropped, those whose name stands neither in the passage nor in the title,
+        or is none; units_kept and units_dropped; relations_kept, relations_dangling (an end that is no entity),
+        relations_self, and relations_beyond, those that no passage has so many of.
+        """
+        draft = cls()
+        draft._ground(title, text, value["entities"])
+        units = value["units"]
+        draft.counts["units_dropped"] += len(units[_MOST_UNITS:])
+        looked_at = 0
+        places: dict[str, int] = {}
+        for one in units[:_MOST_UNITS]:
+            said = _clean(one["text"])
+            if not said or said in places:
+                draft.counts["units_dropped"] += 1
+                continue
+            place = places[said] = len(draft.units)
+            named = (canonical_name(_clean(name)) for name in one["entities"][:_MOST_ENTITIES])
+            draft.units.append(Unit(said, tuple(dict.fromkeys(name for name in named if name in draft.entities))))
+            room = max(_MOST_RELATIONS - looked_at, 0)
+            looked_at += len(one["relations"][:room])
+            draft.counts["relations_beyond"] += len(one["relations"][room:])
+            for relation in one["relations"][:room]:
+                draft._take(place, relation)
+        draft.counts["units_kept"] += len(draft.units)
+        return draft
+
+    def mended(self, value: Mapping[str, Any]) -> None:
+        """Add the relations of an answer that fits MENDED, once each; the others stay malformed."""
+        left = dict(enumerate(self.malformed, 1))
+        self.malformed = []
+        for relation in value["relations"][: 2 * _MOST_MALFORMED]:
+            if relation["number"] in left and self._add(left[relation["number"]][0], relation):
+                del left[relation["number"]]
+                self.counts["relations_mended"] += 1
+        self.counts["relations_malformed"] += len(left)
+
+    def given_up(self) -> None:
+        """Nobody has mended the malformed relations."""
+        self.counts["relations_malformed"] += len(self.malformed)
+        self.malformed = []
+
+    def extraction(self) -> Extraction:
+        """What stands."""
+        return Extraction(tuple(self.entities.values()), tuple(self.units))
+
+    def _ground(self, title: str, text: str, entities: Sequence[Mapping[str, str]]) -> None:
+        words = f" {' '.join(canonical_words(text))} \n {' '.join(canonical_words(title))} "
+        for one in entities[:_MOST_ENTITIES]:
+            given = _clean(one["name"])
+            name = canonical_name(given) if len(given) <= _NAME else ""
+            surface = _surface(given, text, title, words) if name and not names_nothing(given) else ""
+            if not surface:
+                self.counts["entities_dropped"] += 1
+            elif name not in self.entities:
+                self.counts["entities_grounded"] += 1
+                self.entities[name] = Entity(name, surface, _folded(one["type"]), _clean(one["description"]))
+        self.counts["entities_dropped"] += len(entities[_MOST_ENTITIES:])
+
+    def _take(self, place: int, relation: Mapping[str, str]) -> None:
+        """Add a relation of a unit, keep it to be mended, or drop it."""
+        parts = {part: shortened(_clean(relation[part]), _WORDING) for part in ("source", "relation", "target")}
+        source, target = (canonical_name(parts[end]) for end in ("source", "target"))
+        if self._add(place, relation):
+            return
+        if source and source == target:
+            self.counts["relations_self"] += 1
+        elif sum(map(bool, parts.values())) < 2 or not self._may_be_mended(parts):
+            self.counts["relations_dangling"] += 1
+        elif len(self.malformed) < _MOST_MALFORMED:
+            self.malformed.append((place, parts))
+        else:
+            self.counts["relations_beyond"] += 1
+
+    def _add(self, place: int, relation: Mapping[str, str]) -> bool:
+        """Add a relation to a unit, unless it is none between two entities."""
+        source, target = (canonical_name(_clean(relation[end])) for end in ("source", "target"))
+        wording = shortened(_clean(relation["relation"]), _WORDING)
+        if not wording or source == target or not {source, target} <= self.entities.keys():
+            return False
+        unit = self.units[place]
+        made = Relation(source, target, _folded(relation["type"]), wording, _clean(relation["description"]))
+        entities = tuple(dict.fromkeys((*unit.entities, source, target)))
+        self.units[place] = replace(unit, entities=entities, relations=(*unit.relations, made))
+        self.counts["relations_kept"] += 1
+        return True
+
+    def _may_be_mended(self, parts: Mapping[str, str]) -> bool:
+        """Whether a missing part, or an end with an entity's name in it or in such a name, is all that is wrong."""
+        names = [f" {name} " for name in self.entities]
+        for end in ("source", "target"):
+            words = " ".join(canonical_words(parts[end]))
+            if words and not any(f" {words} " in name or name in f" {words} " for name in names):
+                return False
+        return bool(names)
+
+
+def _surface(given: str, text: str, title: str, words: str) -> str:
+    """A name as the passage, or else the title, writes it; as it is given where that differs; empty if in neither."""
+    for where in (text, title):
+        place = place_of(given, where)
+        if place is not None:
+            return where[slice(*place)]
+    folded = " ".join(canonical_words(given))
+    return given if folded and f" {folded} " in words else ""
+
+
+def _clean(text: str) -> str:
+    """Plain text on one line, of a length that a text may have."""
+    return shortened(one_line(text.encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")))
+
+
+def _folded(kind: str) -> str:
+    return " ".join(canonical_words(_clean(kind)))[:_KIND].strip()
+
+
+# --- the stage -------------------------------------------------------------------------------------------------------
+
+
+class Found(NamedTuple):
+    """The extraction of each passage, the ids of the documents with stand-ins, and what was counted."""
+
+    extractions: list[Extraction]
+    stand_ins: list[str]
+    counts: Counter[str]
+
+
+def find_extractions(texts: Texts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], Asked]) -> Found:
+    """The extractions of some documents' passages, from the answers to a question each, and to a second of some."""
+    counts: Counter[str] = Counter()
+
+    def answers(wanted: Mapping[int, Request]) -> dict[int, Answer | Refusal]:
+        if not wanted:
+            return {}
+        try:
+            asked = ask_all(list(wanted.values()))
+        except Exception as error:
+            told = counts + Counter(getattr(error, "counts", {}))
+            error.counts = told  # type: ignore[attr-defined] # what was asked first counts, too
+            raise
+        counts.update(asked.counts)
+        return dict(zip(wanted, asked.results, strict=True))
+
+    rows = list(_rows(texts))
+    first = answers({row: one for row, told in enumerate(rows) if (one := extractor.request(*told)) is not None})
+    drafts = {row: Draft.read(*rows[row][1:], one.value) for row, one in first.items() if isinstance(one, Answer)}
+    second = answers({row: extractor.mend(*rows[row], one) for row, one in drafts.items() if one.malformed})
+    for row, mended in second.items():
+        if isinstance(mended, Answer):
+            drafts[row].mended(mended.value)
+        else:
+            drafts[row].given_up()
+    failed = {row for row, one in first.items() if isinstance(one, Refusal)}
+    stand_ins = extract_all(texts) if failed else []
+    for draft in drafts.values():
+        counts.update(draft.counts)
+    counts["passages_by_sentences"] += len(failed)
+    owners = texts.passages["document_id"].to_pylist()
+    again = {*failed, *(row for row, one in second.items() if isinstance(one, Refusal))}
+    return Found(
+        [
+            drafts[row].extraction() if row in drafts else stand_ins[row] if row in failed else Extraction()
+            for row in range(len(rows))
+        ],
+        sorted({owners[row] for row in again}),
+        counts,
+    )
+
+
+def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
+    """Id, title and text of each passage."""
+    ids, bodies = (texts.passages[name].to_pylist() for name in ("passage_id", "text"))
+    return zip(ids, texts.titles(), bodies, strict=True)
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    settings = inputs.settings
+
+    def ask_all(requests: Sequence[Request]) -> Asked:
+        return ask(inputs.store, settings["asking"], requests, run_id=inputs.job.run_id)
+
+    tables, found, made = _found(inputs, ask_all)
+    return Outputs(
+        tables=tables,
+        counts={**found.counts, "documents_made": made},
+        failed=len(found.stand_ins),
+        texts=inputs.rows_of("documents"),
+    )
+
+
+def _found(inputs: Inputs, ask_all: Callable[[Sequence[Request]], Asked]) -> tuple[dict[str, pa.Table], Found, int]:
+    """The part's tables, what was found of the documents that were asked about, and how many these are."""
+    told = Found([], [], Counter())
+
+    def find(texts: Texts) -> list[Extraction]:
+        nonlocal told
+        told = find_extractions(texts, inputs.settings["prompts"], ask_all)
+        return told.extractions
+
+    tables, made = extracted_of(inputs, find, again=BY_SENTENCES)
+    return {**tables, BY_SENTENCES: pa.table({"document_id": told.stand_ins}, schema=STAND_INS)}, told, made
+
+
+def _requests(inputs: Inputs) -> Iterator[Request]:
+    """The first question about every passage; a second depends on its answer, and is asked directly."""
+    documents = inputs.table("documents", DOCUMENTS)
+    _, held = unchanged(inputs, documents, again=BY_SENTENCES)
+    extractor: Extractor = inputs.settings["prompts"]
+    for told in _rows(new_texts(inputs, documents.filter(pa.array(~held)))):
+        request = extractor.request(*told)
+        if request is not None:
+            yield request
+
+
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
+
+    Where every question has an answer, or is refused, the part is made of them; else its size is between nothing and
+    all that the answers may hold, and what extraction without a model finds stands in for the answers, so that what
+    follows can be estimated. An answer may need a repair, then a second question, and that one a repair.
+    """
+    settings = inputs.settings
+    llm: LlmSettings = settings["asking"].settings
+    unknown: dict[str, Request] = {}
+
+    def look_up(requests: Sequence[Request]) -> Asked:
+        results: list[Answer | Refusal] = []
+        for request in requests:
+            key = key_of(llm.shaping(), request)
+            answer = known(inputs.store, key, request, retry_refused=settings["asking"].retry_refused)
+            if answer is None:
+                unknown[key] = request
+            results.append(answer or Refusal(key, "not-asked"))
+        return Asked(results, Counter())
+
+    tables, _, made = _found(inputs, look_up)
+    use = _use(str(llm.model), list(unknown.values()))
+    counts = {"documents_made": made}
+    if unknown:  # not to be taken for what the model, or the rules, would extract
+        tables = {
+            name: table.append_column("planned", pa.array([inputs.job.key] * len(table), pa.string()))
+            for name, table in tables.items()
+        }
+    kept = {name: put_table(inputs.store, table) for name, table in tables.items()}
+    most = sum(8 * request.max_output_tokens for request in unknown.values())
+    return Estimate(
+        bytes={name: Range(0, 2 * size + most) if unknown else Range.exactly(size) for name, (_, size) in kept.items()},
+        counts=counts,
+        llm=(use,),
+        stand_ins={name: digest for name, (digest, _) in kept.items()},
+        guessed=bool(unknown),
+    )
+
+
+def _use(model: str, requests: Sequence[Request]) -> LlmUse:
+    calls = low = high = most = 0
+    for request in requests:
+        first = request.task == _EXTRACT
+        size = len(request.instructions.encode()) + len(request.content.encode()) + len(canonical_json(request.schema))
+        times = 4 if first else 2
+        calls += times
+        low += size // _PER_TOKEN[1]
+        high += times * (size // _PER_TOKEN[0] + request.max_output_tokens)
+        most += times * request.max_output_tokens
+    asked = sum(request.task == _EXTRACT for request in requests)
+    return LlmUse(
+        model,
+        Range(len(requests), calls),
+        Range(low, high),
+        Range(len(requests) * _EMPTY, most),
+        tasks=(_EXTRACT, _RELATIONS) if asked else (_RELATIONS,),
+        prompts=Range.exactly(asked or len(requests)),
+    )
+
+
+STAGE = Stage("extract", version=WITHOUT.version, compute=_compute, estimate=estimate, requests=_requests)

@@ -1,0 +1,320 @@
+"""A record becomes a document, or a refusal that says why not. A pure function of the record and the settings.
+
+The document does not depend on which record file brought it, nor on that file's order: `source` is what the record
+itself says. Texts stay as they are but for Windows line ends, which become LF.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import hashlib
+import json
+import math
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from indexmill.store.canonical import canonical_json
+from schemas.corpus import EVERYTHING_ELSE, FieldNames
+
+__all__ = [
+    "FILE_FIELDS",
+    "MAX_DEPTH",
+    "MAX_TITLE_BYTES",
+    "REASONS",
+    "Document",
+    "Refusal",
+    "Row",
+    "clip",
+    "document_of",
+    "plain",
+]
+
+REASONS: dict[str, str] = {
+    "bad-columns": "a CSV or Parquet file lacks the columns of id or text, or has too many; or a CSV row has others",
+    "bad-id": "the id is neither a text nor a number, or longer than 1024 bytes",
+    "bad-metadata": "metadata that JSON cannot hold, such as NaN or bytes, or that is not an object",
+    "duplicate-id": "another row has this id and another content; the smallest content hash is kept",
+    "link-outside": "the file is a link to somewhere outside the corpus; see corpus.follow_links",
+    "lone-surrogate": "half of a surrogate pair, which no text can hold",
+    "no-id": "the record has no id",
+    "no-text": "the record has no text, or only spaces",
+    "not-a-file": "a pipe, a device or a socket with the name of a corpus file",
+    "not-an-object": "the line, or the element of an array, is JSON but not an object",
+    "not-csv": "quotes that do not close, or stand where they cannot",
+    "not-json": "the line, or the element of an array, is not JSON; or the file is not JSON Lines",
+    "not-text": "the text is not a string",
+    "not-utf8": "bytes that are not UTF-8",
+    "nul": "a NUL character",
+    "reader-failed": "reading it crashes, or takes more than max_reading_memory_bytes; the rows before are kept",
+    "too-large": "the document is over the limit of max_document_bytes, or its title is over 4096 bytes",
+    "too-slow": "reading it takes longer than max_document_seconds; the rows before are kept",
+    "unreadable-file": "the file cannot be opened, breaks off, or is over a limit; the rows before are kept",
+}
+"""Why a row or a file is refused: the words of the quarantine table's `reason`."""
+
+FILE_FIELDS = FieldNames(source=("source",), metadata="metadata")
+"""The fields of the records that the readers make of text files."""
+
+_MAX_ID_BYTES = 1024
+MAX_DEPTH = 64
+"""How deep metadata may be nested."""
+MAX_TITLE_BYTES = 4096
+"""Of a title, as UTF-8: it is indexed with each passage of its document."""
+_MAX_INTEGER_BITS = 14_000  # Python writes no more than 4,300 digits
+_DETAIL = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record as its file holds it. `line` counts from 1, for Parquet in rows and for a JSON array in elements;
+    None for a whole file. `place` begins the detail of a refusal where `line` alone does not lead to the record.
+    `front_matter_left_out`: the file's front matter cannot be read, and is in neither text nor metadata."""
+
+    line: int | None
+    record: Mapping[str, Any]
+    place: str = ""
+    front_matter_left_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A row, or with no line the rest of a file, that makes no document. `detail` is at most 300 characters."""
+
+    line: int | None
+    document_id: str | None
+    reason: str
+    detail: str
+
+    def __post_init__(self) -> None:
+        if self.reason not in REASONS:
+            raise ValueError(f"unknown reason {self.reason!r}; known are {sorted(REASONS)}")
+        object.__setattr__(self, "detail", clip(self.detail))
+        if self.document_id is not None:
+            object.__setattr__(self, "document_id", clip(self.document_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document of the corpus: a row of schemas.tables.DOCUMENTS, with its UTF-8 size in bytes."""
+
+    document_id: str
+    title: str
+    text: str
+    source: str | None
+    metadata: str  # canonical JSON object
+    content_hash: str  # SHA-256 of title, text, source and metadata, 64 hex digits
+    size: int  # title and text
+
+
+class _RefusedError(Exception):
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason)
+        self.reason, self.detail = reason, detail
+
+
+def document_of(row: Row, fields: FieldNames, max_document_bytes: int) -> Document | Refusal:
+    """The document of one record."""
+    document_id: str | None = None
+    try:
+        document_id = _identifier(row.record, fields.id)
+        text = _text(row.record, fields.text)
+        title = _title(row.record.get(fields.title)) if fields.title is not None else ""
+        source_field, source = _source(row.record, fields.source)
+        metadata = _metadata(row.record, fields, source_field, max_document_bytes)
+        title_size = len(_encoded(title, "title"))
+        if title_size > MAX_TITLE_BYTES:
+            raise _RefusedError("too-large", f"a title of {title_size:,} bytes; at most {MAX_TITLE_BYTES:,} are taken")
+        size = title_size + len(_encoded(text, "text"))
+        whole = size + len(metadata.encode("utf-8"))
+        if whole > max_document_bytes:
+            found = f"{whole} bytes of title, text and metadata"
+            raise _RefusedError("too-large", f"{found}; at most {max_document_bytes} are taken")
+    except _RefusedError as refused:
+        return Refusal(row.line, document_id, refused.reason, row.place + refused.detail)
+    content_hash = _content_hash(title, text, source or "", metadata)
+    return Document(document_id, title, text, source, metadata, content_hash, size)
+
+
+def clip(text: str, most: int = _DETAIL) -> str:
+    """A piece of offending content that any table can hold: short, no lone surrogates, no NUL."""
+    shown = text[:most].encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
+    if len(text) <= most and len(shown) <= most:
+        return shown
+    return shown[: most - 3] + "..."
+
+
+def _identifier(record: Mapping[str, Any], field: str) -> str:
+    value = record.get(field)
+    if value is None:
+        raise _RefusedError("no-id", f"field {field!r} is missing or null; there are {clip(', '.join(record), 150)}")
+    if isinstance(value, bool) or not isinstance(value, str | int | float | decimal.Decimal | uuid.UUID):
+        raise _RefusedError("bad-id", f"expected a text or a number in field {field!r}, found {type(value).__name__}")
+    name = _number(value, "bad-id") if isinstance(value, int | float | decimal.Decimal) else str(value)
+    if not name.strip():
+        raise _RefusedError("no-id", f"field {field!r} is empty")
+    if len(_encoded(name, field)) > _MAX_ID_BYTES:
+        raise _RefusedError("bad-id", f"an id of more than {_MAX_ID_BYTES} bytes: {clip(name, 100)}")
+    return name
+
+
+def _number(value: int | float | decimal.Decimal, reason: str) -> str:
+    """The decimal digits of a number: 7 and 7.0 are the same id, as JSON does not tell them apart."""
+    if isinstance(value, int):
+        return str(value)
+    if not math.isfinite(value):
+        raise _RefusedError(reason, f"{value} is not a number that JSON can hold")
+    if value == int(value):
+        return str(int(value))
+    return format(decimal.Decimal(repr(value)) if isinstance(value, float) else value, "f")
+
+
+def _text(record: Mapping[str, Any], field: str) -> str:
+    value = record.get(field)
+    if value is None:
+        raise _RefusedError("no-text", f"field {field!r} is missing or null; there are {clip(', '.join(record), 150)}")
+    if not isinstance(value, str):
+        raise _RefusedError("not-text", f"expected a text in field {field!r}, found {type(value).__name__}")
+    if not value.strip():
+        raise _RefusedError("no-text", f"field {field!r} is empty")
+    return value.replace("\r\n", "\n")
+
+
+def _title(value: Any) -> str:
+    if isinstance(value, bool):
+        return ""
+    if isinstance(value, int | float | decimal.Decimal):
+        return _number(value, "bad-metadata")
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    return value.replace("\r\n", "\n").strip() if isinstance(value, str) else ""
+
+
+def _source(record: Mapping[str, Any], fields: tuple[str, ...]) -> tuple[str | None, str | None]:
+    """The first field that says where the record comes from, and what it says."""
+    for field in fields:
+        value = record.get(field)
+        if isinstance(value, str) and value.strip():
+            _encoded(value, field)
+            return field, value
+    return None, None
+
+
+def _metadata(record: Mapping[str, Any], fields: FieldNames, source_field: str | None, most_bytes: int) -> str:
+    taken = {fields.id, fields.title, fields.text, source_field}
+    if fields.metadata == EVERYTHING_ELSE:
+        kept = {name: value for name, value in record.items() if name not in taken}
+        lifted = kept.get("metadata")
+        if isinstance(lifted, Mapping) and not (kept.keys() - {"metadata"}) & lifted.keys():
+            del kept["metadata"]
+            kept.update(lifted)
+    elif isinstance(fields.metadata, str):
+        kept = _object(record.get(fields.metadata), fields.metadata)
+    else:
+        kept = {name: record[name] for name in fields.metadata if name in record}
+    if not kept:
+        return "{}"
+    try:
+        return canonical_json(_Plain(most_bytes).value(kept, 0)).decode("utf-8").removesuffix("\n")
+    except UnicodeEncodeError as error:
+        raise _RefusedError("lone-surrogate", f"in the metadata: {error.reason}") from error
+
+
+def _object(value: Any, field: str) -> dict[str, Any]:
+    """What a metadata field holds; CSV and Parquet may hold the object as JSON text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.strip() else None
+        except (ValueError, RecursionError) as error:
+            raise _RefusedError("bad-metadata", f"field {field!r} is not JSON: {error}") from error
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _RefusedError("bad-metadata", f"expected an object in field {field!r}, found {type(value).__name__}")
+    return dict(value)
+
+
+def plain(metadata: Mapping[Any, Any], most: int) -> dict[str, Any]:
+    """Metadata as plain JSON values; raises ValueError for what JSON cannot hold, and for more than `most` values and
+    characters.
+    """
+    try:
+        value: dict[str, Any] = _Plain(most).value(metadata, 0)
+    except _RefusedError as refused:
+        raise ValueError(refused.detail) from refused
+    return value
+
+
+class _Plain:
+    """Turns metadata into plain JSON values, within a number of values: YAML's aliases can stand for billions."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def value(self, value: Any, depth: int) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise _RefusedError("too-large", "the metadata is over the limit")
+        if depth > MAX_DEPTH:
+            raise _RefusedError("bad-metadata", f"nested more than {MAX_DEPTH} deep")
+        if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:
+            raise _RefusedError("bad-metadata", f"a whole number of {value.bit_length():,} bits")
+        if value is None or isinstance(value, bool | int):
+            return value
+        if isinstance(value, str):
+            self._left -= len(value)
+            if "\x00" in value:
+                raise _RefusedError("nul", "in the metadata")
+            return value
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise _RefusedError("bad-metadata", f"{value} is not a number that JSON can hold")
+            return value
+        if isinstance(value, Mapping):
+            plain = {self._key(key): self.value(inner, depth + 1) for key, inner in value.items()}
+            if len(plain) < len(value):
+                raise _RefusedError("bad-metadata", "two keys are the same once they are texts")
+            return plain
+        if isinstance(value, list | tuple):
+            return [self.value(inner, depth + 1) for inner in value]
+        if isinstance(value, datetime.date | datetime.time):
+            return value.isoformat()
+        if isinstance(value, datetime.timedelta):
+            return value.total_seconds()
+        if isinstance(value, decimal.Decimal | uuid.UUID):
+            return str(value)
+        raise _RefusedError("bad-metadata", f"JSON cannot hold {type(value).__name__}")
+
+    def _key(self, key: Any) -> str:
+        if isinstance(key, bool) or not isinstance(key, str | int | datetime.date):
+            raise _RefusedError("bad-metadata", f"expected a text as key, found {type(key).__name__}")
+        self._left -= 1
+        if isinstance(key, int) and key.bit_length() > _MAX_INTEGER_BITS:
+            raise _RefusedError("bad-metadata", f"a whole number of {key.bit_length():,} bits as key")
+        if isinstance(key, datetime.date):
+            return key.isoformat()
+        if "\x00" in str(key):
+            raise _RefusedError("nul", "in a key of the metadata")
+        return str(key)
+
+
+def _encoded(text: str, field: str) -> bytes:
+    if "\x00" in text:
+        raise _RefusedError("nul", f"at character {text.index(chr(0))} of field {field!r}")
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        found = f"U+{ord(text[error.start]):04X} at character {error.start} of field {field!r}"
+        raise _RefusedError("lone-surrogate", found) from error
+
+
+def _content_hash(*parts: str) -> str:
+    """SHA-256 over the parts, each after its length, so that no text can move from one part into the next."""
+    hashed = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8")
+        hashed.update(len(data).to_bytes(8, "little"))
+        hashed.update(data)
+    return hashed.hexdigest()

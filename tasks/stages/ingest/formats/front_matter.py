@@ -1,0 +1,115 @@
+"""Front matter: the YAML between two rules at the beginning of a Markdown file.
+
+A few hundred bytes of YAML can stand for gigabytes (aliases and merge keys), or nest so deeply that the C library,
+which recurses, ends its process. So the text is first judged by its events, which the parser gives one after the other,
+and a tree is built only of what stays within the limits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from tasks.stages.ingest.documents import MAX_DEPTH, plain
+
+__all__ = ["MAX_CHARACTERS", "MAX_EXPANDED", "FrontMatterError", "looks_like_yaml", "metadata_of", "parted"]
+
+MAX_CHARACTERS = 1 << 16
+MAX_EXPANDED = 1 << 17
+"""The characters of all scalars, and one for each node, once every alias is written out."""
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_RULE = re.compile(r"^-{3,}[ \t]*$\n?", re.MULTILINE)
+_LINE = re.compile(r"\s|$|#|- |-$|[{}\]]|%\}|[^\s:][^:]{0,60}:(\s|$)")
+"""What a line of front matter looks like, be it YAML or a template of some: a key, an item, a comment, a tag, a
+bracket, or what is indented. A paragraph between two rules has lines that do not."""
+
+
+class FrontMatterError(ValueError):
+    """The front matter is not YAML, is over a limit, or is something that JSON cannot hold."""
+
+
+def parted(text: str) -> tuple[str, str] | None:
+    """What stands between two rules at the beginning of a text, and what follows; None where no two rules do."""
+    first = _RULE.match(text)
+    second = _RULE.search(text, first.end()) if first else None
+    return None if first is None or second is None else (text[first.end() : second.start()], text[second.end() :])
+
+
+def looks_like_yaml(front: str) -> bool:
+    """Whether every line could be one of front matter, although YAML cannot read it."""
+    return all(map(_LINE.match, front.splitlines()))
+
+
+def metadata_of(front: str) -> dict[str, Any] | None:
+    """The metadata as plain JSON values; None for YAML that is no mapping. Raises FrontMatterError."""
+    _judge(front)
+    try:
+        loaded = yaml.load(front, Loader=_LOADER)  # noqa: S506 - a safe loader
+        if loaded is None:
+            return {}
+        return plain(loaded, MAX_EXPANDED) if isinstance(loaded, Mapping) else None
+    except yaml.YAMLError as error:
+        raise FrontMatterError(f"not YAML: {error}") from error
+    # What PyYAML raises for values that do not fit their tags, such as a date of month 99 or `!!bool maybe`.
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise FrontMatterError(f"{type(error).__name__}: {error}") from error
+
+
+def _judge(front: str) -> None:
+    """Raise FrontMatterError for YAML that is too long, too deep or too large, before anything is built of it."""
+    if len(front) > MAX_CHARACTERS:
+        raise FrontMatterError(f"{len(front):,} characters; at most {MAX_CHARACTERS:,} are read")
+    counted = _Counted()
+    try:
+        for event in yaml.parse(front, Loader=_LOADER):
+            if isinstance(event, yaml.CollectionStartEvent):
+                counted.open(event.anchor)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                counted.close()
+            elif isinstance(event, yaml.ScalarEvent):
+                counted.add(event.anchor, 1 + len(event.value), 0)
+            elif isinstance(event, yaml.AliasEvent):
+                counted.repeat(event.anchor)
+    except yaml.YAMLError as error:
+        raise FrontMatterError(f"not YAML: {error}") from error
+
+
+class _Counted:
+    """Size and height of what has been read, with every alias written out. The height of a scalar is 0."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[str | None, int, int]] = [(None, 0, 0)]  # anchor, and size and height so far
+        self._anchored: dict[str, tuple[int, int] | None] = {}  # None where the end has not been seen
+
+    def open(self, anchor: str | None) -> None:
+        if anchor is not None:
+            self._anchored[anchor] = None
+        self._open.append((anchor, 1, 1))
+        self._refuse_depth(0)
+
+    def close(self) -> None:
+        self.add(*self._open.pop())
+
+    def repeat(self, anchor: str | None) -> None:
+        known = self._anchored.get(anchor or "", (1, 0))
+        if known is None:
+            raise FrontMatterError(f"*{anchor} stands within what it repeats")
+        self.add(None, *known)
+
+    def add(self, anchor: str | None, size: int, height: int) -> None:
+        if anchor is not None:
+            self._anchored[anchor] = size, height
+        within, so_far, highest = self._open[-1]
+        so_far += size
+        if so_far > MAX_EXPANDED:
+            raise FrontMatterError(f"more than {MAX_EXPANDED:,} characters once its aliases are written out")
+        self._refuse_depth(height)
+        self._open[-1] = within, so_far, max(highest, 1 + height)
+
+    def _refuse_depth(self, height: int) -> None:
+        if len(self._open) - 1 + height > MAX_DEPTH:
+            raise FrontMatterError(f"nested more than {MAX_DEPTH} deep")

@@ -1,0 +1,559 @@
+"""Streaming readers: a file becomes an iterator of rows and refusals, in memory that does not grow with the file.
+
+No reader holds more than one line, one CSV row, one element of a JSON array or a few Parquet rows (a file that is one
+object is a row). What is longer than the settings allow is passed over without being held, whether it is one line of
+ten gigabytes or a small .gz that swells to it. A file that breaks off (a truncated .gz, a broken Parquet page) yields
+what came before and a refusal for the rest.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import logging
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+from indexmill.extras import not_installed
+from indexmill.text.counted import byte_size
+from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
+from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Refusal, Row, clip
+from tasks.stages.ingest.formats import front_matter
+from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
+from tasks.stages.ingest.sources import Kind, NoCorpusFile, SourceFile, opened
+
+__all__ = ["read"]
+
+_CHUNK = 1 << 20
+_ZSTD_INPUT = 1 << 8  # four bytes of zstd can stand for 128 KiB, so these swell to 8 MiB at worst
+_ZSTD_WINDOW = 1 << 27
+_HEAD = 300
+_MAX_COLUMNS = 10_000
+_MOST_REFUSED = 100_000
+_MOST_FOOTER = 32 << 20
+_ROW_BYTES = 64  # that a row costs, be it empty
+_LEAST_EXPANDED, _MOST_TIMES = 256 << 20, 100
+"""Bytes that every file may be decompressed to, and times its size."""
+_BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+
+_MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
+"""Each is compared with those before it by the library that reads HTML."""
+
+Rows = Iterator[Row | Refusal]
+
+
+def read(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """The rows of one file, and a refusal for each that cannot be read.
+
+    A text file makes one row with the fields of documents.FILE_FIELDS; a record has those of its file.
+    """
+    try:
+        refused = 0
+        for row in _READERS[source.kind](source, settings):
+            yield row
+            refused = refused + 1 if isinstance(row, Refusal) else 0
+            if refused == _MOST_REFUSED:
+                found = f"{refused:,} rows one after the other are refused; the rest is not read"
+                yield Refusal(None, None, "unreadable-file", found)
+                return
+    except NoCorpusFile as error:
+        yield Refusal(None, None, error.reason, error.detail)
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, UnicodeError) as error:
+        yield Refusal(None, None, "unreadable-file", f"{type(error).__name__}: {error}")
+
+
+def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
+    first = True
+    with _opened(source) as stream:
+        for number, line, beyond in _lines(stream, settings.max_line_bytes, blank=False):
+            if beyond is not None:
+                yield _overlong(number, line, settings)
+                continue
+            stripped = line.strip()
+            if not stripped:  # a byte order mark alone
+                continue
+            if first and stripped.startswith(_UTF16):
+                yield Refusal(None, None, "not-utf8", "the file looks like UTF-16; convert it to UTF-8")
+                return
+            if first and stripped in (b"[", b"{"):
+                found = "the file holds one JSON value over several lines; write one object a line, or name it .json"
+                yield Refusal(None, None, "not-json", found)
+                return
+            first = False
+            yield _json_row(number, stripped)
+
+
+def _json_row(number: int, line: bytes, place: str = "") -> Row | Refusal:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return _not_utf8(number, line, error, place=place)
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        what = "element" if place else "line"
+        return Refusal(number, None, "not-json", f"{place}{error}; the {what} begins {clip(text, 120)}")
+    if not isinstance(record, dict):
+        return Refusal(number, None, "not-an-object", f"{place}found {type(record).__name__}: {clip(text, 120)}")
+    return Row(number, record, place)
+
+
+def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """One array, one object over several lines, or JSON Lines: the first line that is not blank tells."""
+    first = list(islice(_some_lines(source, settings.max_line_bytes), 2))
+    head = first[0] if first else b""
+    if head.startswith(b"["):
+        one_a_line = len(first) == 2 and _is_json(head)
+        yield from _json_lines(source, settings) if one_a_line else _json_array(source, settings)
+        return
+    if head.startswith(b"{") and not _is_json(head) and (one := _one_object(source, head, settings)) is not None:
+        yield one
+    else:
+        yield from _json_lines(source, settings)
+
+
+def _some_lines(source: SourceFile, most_bytes: int) -> Iterator[bytes]:
+    """The lines that are not blank; the beginnings of those of more bytes."""
+    with _opened(source) as stream:
+        for _, line, _ in _lines(stream, most_bytes, blank=False):
+            if stripped := line.strip():
+                yield stripped
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """Rows are counted by elements, since an array may stand in one line; the lines stand in the details."""
+    with _opened(source) as stream:
+        try:
+            for element in elements(stream, settings.max_line_bytes):
+                place = f"element {element.number} (line {element.line}): "
+                if element.too_large:
+                    yield _overlong(element.number, element.data, settings, place)
+                else:
+                    yield _json_row(element.number, element.data, place)
+        except BrokenArrayError as error:
+            yield Refusal(None, None, "unreadable-file", str(error))
+
+
+def _one_object(source: SourceFile, head: bytes, settings: CorpusSettings) -> Row | Refusal | None:
+    """What a file holds that is one object; None where it is none and does not look like one."""
+    with _opened(source) as stream:
+        data = stream.read(settings.max_line_bytes + 1)
+    if len(data) <= settings.max_line_bytes:
+        row = _json_row(1, data.removeprefix(_BOM).strip())
+        return row if isinstance(row, Row) or head == b"{" else None
+    return _overlong(None, head, settings) if head == b"{" else None
+
+
+class _TooLargeError(Exception):
+    """A CSV row over the limit."""
+
+
+class _CsvLines:
+    """The physical lines of the rows that csv.reader asks for.
+
+    A row over the limit is passed over to its end, which is where its quotes are even in number.
+    """
+
+    def __init__(self, lines: Iterator[tuple[int, bytes, int | None]], limit: int) -> None:
+        self._lines, self._limit = lines, limit
+        self.begin()
+
+    def begin(self) -> None:
+        """The next line is the first of a row."""
+        self.row_line: int | None = None
+        self.head = b""
+        self._held = self._quotes = 0
+
+    def __iter__(self) -> _CsvLines:
+        return self
+
+    def __next__(self) -> str:
+        number, line, beyond = next(self._lines)
+        if self.row_line is None:
+            self.row_line, self.head = number, line[:_HEAD]
+        self._held += len(line)
+        self._quotes += line.count(b'"') + (beyond or 0)
+        if beyond is not None or self._held > self._limit:
+            while self._quotes % 2 and (following := next(self._lines, None)) is not None:
+                self._quotes += following[1].count(b'"') + (following[2] or 0)
+            raise _TooLargeError
+        return line.decode("utf-8", "surrogateescape")
+
+
+def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """Columns by the names of the first row; every value is a text, as CSV knows no types."""
+    csv.field_size_limit(max(csv.field_size_limit(), settings.max_line_bytes))
+    columns: list[str] | None = None
+    with _opened(source) as stream:
+        lines = _CsvLines(_lines(stream, settings.max_line_bytes), settings.max_line_bytes)
+        reader = csv.reader(lines, delimiter=settings.csv_delimiter, strict=True)
+        while True:
+            lines.begin()
+            try:
+                values = next(reader)
+            except StopIteration:
+                return
+            except _TooLargeError:
+                yield _overlong(lines.row_line, lines.head, settings)
+                continue
+            except csv.Error as error:
+                head = lines.head.decode("utf-8", "backslashreplace")
+                yield Refusal(lines.row_line, None, "not-csv", f"{error}; the row begins {clip(head, 120)}")
+                continue
+            if not values:
+                continue
+            if any("\udc80" <= letter <= "\udcff" for value in values if not value.isascii() for letter in value):
+                yield Refusal(lines.row_line, None, "not-utf8", f"the row begins {lines.head!r}")
+            elif columns is None:
+                columns = values
+                if (problem := _column_problem(columns, settings)) is not None:
+                    yield Refusal(lines.row_line, None, "bad-columns", problem)
+                    return
+            elif len(values) != len(columns):
+                found = f"{len(values)} columns where the first row has {len(columns)}: {clip(str(values), 200)}"
+                yield Refusal(lines.row_line, None, "bad-columns", found)
+            else:
+                yield Row(lines.row_line, dict(zip(columns, values, strict=True)))
+
+
+def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
+    # Without a buffer of its own Arrow reads a whole column of a row group at once.
+    with (
+        opened(source) as stream,
+        pq.ParquetFile(
+            _with_a_footer(stream),
+            pre_buffer=False,
+            buffer_size=_CHUNK,
+            page_checksum_verification=True,
+            thrift_container_size_limit=10 * _MAX_COLUMNS,  # a footer of more columns or row groups is not read at all
+        ) as file,
+    ):
+        names = file.schema_arrow.names
+        if (problem := _column_problem(names, settings)) is not None:
+            yield Refusal(None, None, "bad-columns", problem)
+            return
+        number = expanded = 0
+        wanted = _columns_read(names, settings)
+        for batch in file.iter_batches(_rows_at_once(file.metadata), columns=wanted, use_threads=False):
+            texts = 0  # a column may be read as a dictionary, which holds a text once
+            for record in _records(batch):
+                number += 1
+                if isinstance(record, Exception):
+                    reason = "not-utf8" if isinstance(record, UnicodeDecodeError) else "bad-metadata"
+                    yield Refusal(number, None, reason, f"{type(record).__name__}: {record}")
+                else:
+                    texts += sum(len(value) for value in record.values() if isinstance(value, str))
+                    yield Row(number, record)
+            expanded += max(texts, batch.nbytes) + _ROW_BYTES * batch.num_rows
+            _refuse_expansion(expanded, stream)
+
+
+def _with_a_footer(stream: io.BufferedReader) -> io.BufferedReader:
+    """The file itself, at its beginning; raises OSError where its footer, which is read at once, is too long."""
+    stream.seek(-min(8, stream.seek(0, os.SEEK_END)), os.SEEK_END)
+    length = int.from_bytes(stream.read(4), "little")
+    stream.seek(0)
+    if length > _MOST_FOOTER:
+        raise OSError(f"a footer of {length:,} bytes; at most {_MOST_FOOTER:,} are read: use larger row groups")
+    return stream
+
+
+def _rows_at_once(metadata: pq.FileMetaData) -> int:
+    """How many rows take some megabytes on average, and not too many where each repeats one long text."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chunks = (group.column(number) for group in groups for number in range(group.num_columns))
+    repeated = max((chunk.total_uncompressed_size for chunk in chunks if chunk.has_dictionary_page), default=0)
+    average = (4 << 20) * metadata.num_rows // max(1, sum(group.total_byte_size for group in groups))
+    rows: int = max(1, min(64, average, (256 << 20) // max(1, repeated)))
+    return rows
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
+    """The rows of a batch; for one whose values Python cannot hold, the error."""
+    columns = {name: _to_microseconds(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+    for row in range(batch.num_rows):
+        try:
+            yield {name: column[row].as_py(maps_as_pydicts="strict") for name, column in columns.items()}
+        except (ValueError, KeyError, OverflowError) as error:
+            yield error
+
+
+def _to_microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Python's datetime has no nanoseconds, and Arrow refuses to drop them by itself."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return column.cast(pa.timestamp("us", kind.tz), safe=False)
+    if pa.types.is_time64(kind) and kind.unit == "ns":
+        return column.cast(pa.time64("us"), safe=False)
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return column.cast(pa.duration("us"), safe=False)
+    return column
+
+
+def _columns_read(names: list[str], settings: CorpusSettings) -> list[str] | None:
+    fields = settings.fields
+    if fields.metadata == EVERYTHING_ELSE or any("." in name for name in names):  # a dot means a nested column
+        return None
+    metadata = (fields.metadata,) if isinstance(fields.metadata, str) else fields.metadata
+    wanted = {fields.id, fields.title, fields.text, *fields.source, *metadata}
+    return [name for name in names if name in wanted]
+
+
+def _column_problem(columns: list[str], settings: CorpusSettings) -> str | None:
+    fields = settings.fields
+    named = fields.metadata if isinstance(fields.metadata, tuple) else ()
+    if len(columns) > _MAX_COLUMNS:
+        return f"{len(columns):,} columns; at most {_MAX_COLUMNS:,} are read: leave out those that are not needed"
+    times = Counter(columns)
+    missing = [name for name in (fields.id, fields.text, *named) if name not in times]
+    if missing:
+        return f"no column {', '.join(missing)}; there are {clip(', '.join(columns), 200)}: set the corpus fields"
+    twice = sorted(name for name, count in times.items() if count > 1)
+    return f"columns of the same name: {', '.join(twice)}" if twice else None
+
+
+def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
+    text = _whole(source, settings.max_document_bytes)
+    yield text if isinstance(text, Refusal) else _file_row(source, "", text, {})
+
+
+def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """YAML front matter becomes title and metadata; without a title there, the first heading is it.
+
+    Front matter that cannot be read, such as a template's, is left out. Two rules with a text between them are none.
+    """
+    text = _whole(source, settings.max_document_bytes)
+    if isinstance(text, Refusal):
+        yield text
+        return
+    metadata: dict[str, Any] = {}
+    left_out = False
+    if (found := front_matter.parted(text)) is not None:
+        front, body = found
+        try:
+            given = front_matter.metadata_of(front)
+        except front_matter.FrontMatterError:
+            left_out = front_matter.looks_like_yaml(front)
+            given = {} if left_out else None
+        if given is not None:
+            metadata, text = given, body
+    title = metadata.pop("title", None)
+    title = title if title not in (None, "") else _first_heading(text)
+    yield replace(_file_row(source, title, text, metadata), front_matter_left_out=left_out)
+
+
+def _first_heading(markdown: str) -> str:
+    """The first heading in either of Markdown's notations, outside code."""
+    fence = previous = ""
+    for line in markdown.splitlines():
+        mark = _FENCE.match(line)
+        if fence:
+            fence = "" if mark and mark[1].startswith(fence) else fence
+        elif mark:
+            fence = mark[1]
+        elif heading := _HEADING.match(line):
+            return _title_or_none(_without_closing_marks(line[heading.end() :].rstrip(" \t")))
+        elif previous.strip() and _UNDERLINE.match(line):
+            return _title_or_none(previous.strip())
+        previous = "" if fence else line
+    return ""
+
+
+def _title_or_none(heading: str) -> str:
+    """The heading, unless it is too long for a title; it stands in the text in any case."""
+    return heading if len(heading.encode("utf-8")) <= MAX_TITLE_BYTES else ""
+
+
+def _without_closing_marks(heading: str) -> str:
+    """`The Heading ##` is "The Heading"; `C#` and `##` stay."""
+    bare = heading.rstrip("#")
+    said = bare.rstrip(" \t")
+    return said if len(said) < len(bare) else heading
+
+
+def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
+    """The main text and the title as trafilatura finds them; all of the text where it finds no main one."""
+    try:
+        import trafilatura  # a second of imports that other corpora need not wait for
+    except ImportError as error:
+        raise not_installed("HTML", "trafilatura", error) from error
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it complains of is a refusal here
+    page = _whole(source, settings.max_line_bytes)
+    if not isinstance(page, Refusal) and "\x00" in page:
+        page = Refusal(None, source.document_name, "nul", f"at character {page.index(chr(0))}")
+    elif not isinstance(page, Refusal) and _MANY_ATTRIBUTES.search(page):
+        page = Refusal(None, source.document_name, "unreadable-file", "a tag with more than 10,000 attributes")
+    if isinstance(page, Refusal):
+        yield page
+        return
+    if not re.search("<(html|body)", page[:4096], re.IGNORECASE):
+        page = f"<html><body>{page}</body></html>"  # trafilatura refuses a fragment
+    try:
+        found = trafilatura.bare_extraction(page, with_metadata=True, include_comments=False)
+        text = getattr(found, "text", None) or trafilatura.html2txt(page)
+    except Exception as error:  # pages are anybody's; whatever the parser stumbles over is one page's trouble
+        yield Refusal(None, source.document_name, "unreadable-file", f"{type(error).__name__}: {error}")
+        return
+    # Only the title: trafilatura's dates depend on the day it runs.
+    yield _file_row(source, getattr(found, "title", None), text, {})
+
+
+def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any]) -> Row:
+    name = source.document_name
+    return Row(None, {"id": name, "title": title, "text": text, "source": name, "metadata": metadata})
+
+
+def _whole(source: SourceFile, most_bytes: int) -> str | Refusal:
+    with opened(source) as stream:
+        data = stream.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        return Refusal(None, source.document_name, "too-large", f"the file has more than {most_bytes} bytes")
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        return _not_utf8(None, data, error, source.document_name)
+
+
+def _opened(source: SourceFile) -> io.BufferedReader:
+    """The bytes of a file, decompressed."""
+    raw = opened(source)
+    if source.compression is None:
+        return raw
+    gzipped = source.compression == "gzip"
+    readinto = gzip.GzipFile(fileobj=raw, mode="rb").readinto1 if gzipped else _Zstd(raw).readinto
+    return io.BufferedReader(_Expanded(raw, readinto), _CHUNK)
+
+
+def _refuse_expansion(expanded: int, file: BinaryIO) -> None:
+    """Raise OSError where more has come out of a file than any that is made of texts holds."""
+    most = max(_LEAST_EXPANDED, _MOST_TIMES * os.fstat(file.fileno()).st_size)
+    if expanded > most:
+        raise OSError(
+            f"it expands to more than {byte_size(most)}, the most for its size; the rest is not read: split it into "
+            f"files that expand to at most {byte_size(_LEAST_EXPANDED)} each"
+        )
+
+
+class _Expanded(io.RawIOBase):
+    """What a decompressor gives, as far as it is in proportion to the file."""
+
+    def __init__(self, raw: BinaryIO, readinto: Callable[[Any], int]) -> None:
+        self._raw, self._readinto = raw, readinto
+        self._read = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = self._readinto(buffer)
+        self._read += size
+        _refuse_expansion(self._read, self._raw)
+        return size
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Zstd:
+    """Decompressed bytes of a .zst file, frame after frame. Unlike the library's own reader it tells a truncated
+    file from a whole one."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._ready = memoryview(b"")
+        self._unused = b""
+        self._frame: Any = None
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._unused or self._raw.read(_ZSTD_INPUT)
+            self._unused = b""
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("the compressed file ended before its end marker")
+                return 0
+            if self._frame is None:
+                self._frame = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+            self._ready = memoryview(self._frame.decompress(data))
+            if self._frame.eof:
+                self._unused, self._frame = self._frame.unused_data, None
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+
+def _lines(stream: io.BufferedReader, limit: int, *, blank: bool = True) -> Iterator[tuple[int, bytes, int | None]]:
+    """(number, line, None), or for a line over the limit (number, its beginning, the quotes in what is left out).
+
+    blank: whether blank lines are given; where there are very many, it is much faster without.
+    """
+    number = 0
+    while line := stream.readline(limit + 1):
+        number += 1
+        if number == 1:
+            line = line.removeprefix(_BOM)
+        if len(line) <= limit or line.endswith(b"\n"):
+            if blank or not line.isspace():
+                yield number, line, None
+                continue
+            ahead = stream.peek()
+            skipped = stream.read(1 + ahead.rfind(b"\n", 0, len(ahead) - len(ahead.lstrip())))
+            number += skipped.count(b"\n")
+            continue
+        head, quotes = line[:_HEAD], line[_HEAD:].count(b'"')
+        while line and not line.endswith(b"\n"):
+            line = stream.readline(_CHUNK)
+            quotes += line.count(b'"')
+        yield number, head, quotes
+
+
+def _overlong(number: int | None, head: bytes, settings: CorpusSettings, place: str = "") -> Refusal:
+    found = (
+        f"{place}more than {settings.max_line_bytes} bytes; it begins {head[:120].decode('utf-8', 'backslashreplace')}"
+    )
+    return Refusal(number, None, "too-large", found)
+
+
+def _not_utf8(
+    number: int | None, data: bytes, error: UnicodeDecodeError, name: str | None = None, *, place: str = ""
+) -> Refusal:
+    found = data[max(0, error.start - 20) : error.start + 20]
+    return Refusal(number, name, "not-utf8", f"{place}{error.reason} at byte {error.start}: {found!r}")
+
+
+_READERS: dict[Kind, Callable[[SourceFile, CorpusSettings], Rows]] = {
+    "json": _json,
+    "json-lines": _json_lines,
+    "parquet": _parquet,
+    "csv": _csv,
+    "text": _text,
+    "markdown": _markdown,
+    "html": _html,
+}

@@ -1,0 +1,16 @@
+"""Stage `ingest`: the documents of a shard, taken out of the spill of the scan and kept as a part."""
+
+from __future__ import annotations
+
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.stages.ingest.spill import Shard, documents_of
+
+__all__ = ["STAGE"]
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    shard = Shard(**inputs.settings["shard"])
+    return Outputs(tables={"documents": documents_of(shard, inputs.settings["spill"])})
+
+
+STAGE = Stage("ingest", version=1, compute=_compute)

@@ -1,0 +1,75 @@
+"""What refused rows have in common, in the few words that a message has room for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.text.counted import counted
+from indexmill.text.printable import one_line
+
+__all__ = ["example_of", "failed_files", "no_document", "reasons_of", "said_of", "unread_files"]
+
+_REASONS_NAMED = 4
+_FIELDS = frozenset({"bad-columns", "no-id", "no-text", "not-text"})
+"""Reasons that all rows have where the corpus names its fields otherwise than the settings do."""
+_FAILED = ("reader-failed", "too-slow")
+
+
+def failed_files(refused: pa.Table) -> list[str]:
+    """The files of which a row (schema QUARANTINE) could not be read: it crashed, stalled or filled its reader."""
+    return _files(refused, pc.is_in(refused["reason"], pa.array(_FAILED)))
+
+
+def unread_files(refused: pa.Table) -> list[str]:
+    """The files that cannot be read to the end, as far as they may hold further documents."""
+    further = pc.and_(pc.is_in(refused["reason"], pa.array(_FAILED)), pc.is_null(refused["document_id"]))
+    return _files(refused, pc.or_(further, pc.equal(refused["reason"], "unreadable-file")))
+
+
+def reasons_of(refused: pa.Table) -> str:
+    """The most frequent reasons of rows (schema QUARANTINE) with their counts, such as `10 no-text, 2 not-json`."""
+    found = _ranked(refused)
+    named = [f"{count} {reason}" for reason, count in found[:_REASONS_NAMED]]
+    if rest := sum(count for _, count in found[_REASONS_NAMED:]):
+        named.append(f"{rest} for other reasons")
+    return ", ".join(named)
+
+
+def example_of(refused: pa.Table) -> str:
+    """Where the first row of the most frequent reason is, and the reason; '' where no row was refused.
+
+    Nothing of the row itself: the message goes into the run's record, where `forget` would not find it.
+    """
+    found = _ranked(refused)
+    if not found:
+        return ""
+    reason = found[0][0]
+    row = refused.filter(pc.equal(refused["reason"], reason)).slice(0, 1).to_pylist()[0]
+    place = row["file"] if row["line"] is None else f"{row['file']}:{row['line']}"
+    hint = "; `corpus.fields` says which field holds what" if reason in _FIELDS else ""
+    return one_line(f"{place} ({reason}){hint}")
+
+
+def said_of(refused: pa.Table, further: str = "") -> str:
+    """How many rows were refused and why, with an example; `further` follows the reasons."""
+    rows = counted(refused.num_rows, "row was", "rows were")
+    reasons, example = reasons_of(refused), example_of(refused)
+    return f"{rows} refused ({reasons}){further}, such as {example}. `indexmill quarantine` lists them"
+
+
+def no_document(refused: pa.Table) -> str:
+    """Why a corpus holds no document at all."""
+    why = said_of(refused) if refused.num_rows else "its files hold no row"
+    return f"the corpus holds no document that can be indexed: {why}"
+
+
+def _files(refused: pa.Table, chosen: pa.ChunkedArray) -> list[str]:
+    return list(refused.filter(chosen).column("file").to_pylist())
+
+
+def _ranked(refused: pa.Table) -> list[tuple[str, int]]:
+    counts = Counter(refused.column("reason").to_pylist())
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

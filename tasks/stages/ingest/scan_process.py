@@ -1,0 +1,216 @@
+"""A process that scans for this one, and where it is: what it dies of, or is ended for, has a file and a row.
+
+`tasks.stages.ingest.scanner` is its program. It lives on for the next scan, and ends with this process, however that
+ends. Its position stands in memory that both have mapped, so that telling it costs a row next to nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Pipe
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from indexmill.errors import DiskFull
+from indexmill.store.free_space import temporary_folder
+from tasks.core.child import ending, import_path
+from tasks.core.executor import StoppedError, stopped
+from tasks.core.process_environment import reader_environment
+
+if TYPE_CHECKING:  # this module is imported to start a process before anything else is
+    from schemas.corpus import CorpusSettings
+    from tasks.stages.ingest.sources import SourceFile
+    from tasks.stages.ingest.spill import Cut, ScanResult
+
+__all__ = ["Ended", "ScanProcess", "close", "give_back", "start", "take"]
+
+_TICK = 0.1
+"""Seconds between two looks at a process that is scanning."""
+
+_BLOCKED = 20
+"""A row may block so many times longer than it may compute."""
+
+_END = 10.0
+"""Seconds for a process that was killed to end: one that is stuck in the kernel does so later."""
+
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}  # nothing is multiplied, and threads take time to start
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A scan that was not finished: how, and at which file and row; file is -1 where it was at none."""
+
+    file: int
+    rows: int
+    how: str
+    slow: bool = False
+
+
+class ScanProcess:
+    """A process that scans, one scan at a time."""
+
+    def __init__(self) -> None:
+        try:
+            with tempfile.TemporaryFile() as shared:
+                shared.write(bytes(16))  # written, since a page of a hole that finds no space would end both of us
+                shared.flush()
+                self._start(shared.fileno())
+        except OSError as error:
+            if (full := DiskFull.of(error, temporary_folder())) is not None:
+                raise full from error
+            raise
+        _every.add(self)
+
+    def _start(self, shared: int) -> None:
+        self._memory = mmap.mmap(shared, 16)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        self.connection, its = Pipe()
+        with its:
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-P", "-m", "tasks.stages.ingest.scanner", str(its.fileno()), str(shared)],
+                env={**_ENVIRONMENT, **reader_environment(), "PYTHONPATH": import_path()},
+                stdin=subprocess.DEVNULL,
+                stdout=self._errors,
+                stderr=self._errors,
+                pass_fds=[its.fileno(), shared],
+                process_group=0,  # Ctrl-C is for this process
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is there, for another scan."""
+        return self._process.poll() is None
+
+    def scan(
+        self, files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: Mapping[int, Cut]
+    ) -> ScanResult | Ended | Exception:
+        """What comes of a scan: its result, how it ended, or what it raised that is no file's fault."""
+        position = memoryview(self._memory).cast("q")
+        position[0] = -1
+        watch = _Watch(self._process.pid, settings.max_document_seconds)
+        try:
+            self.connection.send((tuple(files), settings, folder, dict(cuts)))
+            while not self.connection.poll(_TICK):
+                if stopped():
+                    raise StoppedError
+                if how := watch.overdue(position[0], position[1]):
+                    return Ended(position[0], position[1], how, slow=True)
+            answer: ScanResult | str | Exception = self.connection.recv()
+        except (EOFError, OSError):
+            return Ended(position[0], position[1], self._ending(at_row=position[0] >= 0))
+        return Ended(position[0], position[1], answer) if isinstance(answer, str) else answer
+
+    def _ending(self, *, at_row: bool) -> str:
+        """How it ended; with its last words where no row says why."""
+        try:
+            how = f"its process {ending(self._process.wait(_END))}"
+        except subprocess.TimeoutExpired:
+            how = "its process does not answer"
+        if at_row:
+            return how
+        self._errors.seek(0)
+        words = self._errors.read().decode(errors="replace").strip()[-1500:]
+        return f"{how}: {words}" if words else how
+
+    def end(self) -> None:
+        """End it, whatever it is at."""
+        self.connection.close()
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END)
+        self._errors.close()
+
+
+class _Watch:
+    """How long a child has been at one row, in processor time and on the wall."""
+
+    def __init__(self, pid: int, seconds: float) -> None:
+        self._pid, self._seconds = pid, seconds
+        self._position = (-1, 0)
+        self._since = 0.0
+        self._computed: float | None = None  # by then; found out for what takes more than a moment alone
+
+    def overdue(self, file: int, rows: int) -> str:
+        """How much longer than it may it has been at the row; empty where it has not, or is at none."""
+        now = time.monotonic()
+        if file < 0 or self._position != (file, rows):
+            self._position, self._since, self._computed = (file, rows), now, None
+            return ""
+        if self._computed is None:
+            self._computed = _processor_seconds(self._pid)
+        if _processor_seconds(self._pid) - self._computed > self._seconds:
+            return f"it takes more than {self._seconds:g} seconds of processor time (max_document_seconds)"
+        if now - self._since > _BLOCKED * self._seconds:
+            return f"it has blocked for {_BLOCKED * self._seconds:g} seconds, {_BLOCKED} times max_document_seconds"
+        return ""
+
+
+def _processor_seconds(pid: int) -> float:
+    import psutil  # most scans end before it is needed
+
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
+
+
+_idle: list[ScanProcess] = []
+_every: weakref.WeakSet[ScanProcess] = weakref.WeakSet()
+_inherited: list[ScanProcess] = []
+
+
+def start() -> None:
+    """Start one for the next scan, unless one waits for it; returns at once."""
+    if not _idle:
+        _idle.append(ScanProcess())
+
+
+def close() -> None:
+    """End those that wait for a scan."""
+    while _idle:
+        _idle.pop().end()
+
+
+def give_back(process: ScanProcess) -> None:
+    """Let one that has finished a scan wait for the next."""
+    _idle.append(process)
+
+
+def take() -> ScanProcess:
+    """One that is at no scan: one that waits, or a new one."""
+    while True:
+        try:
+            process = _idle.pop()
+        except IndexError:
+            return ScanProcess()
+        if process.waits:
+            return process
+        process.end()
+
+
+def _forked() -> None:
+    """In a process that is forked: leave them to the one that started them, and let them end with that."""
+    for process in _every:
+        process.connection.close()
+    _inherited.extend(_idle)
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(close)

@@ -1,0 +1,89 @@
+"""The process that reads corpus files for `tasks.stages.ingest.supervisor`: it may die, and is ended where it takes too
+long.
+
+It is given a connection and memory for its position. For each scan it is sent the arguments of `spill.scan`, and sends
+its result; a text, where the row that it is at raised something; or the error, where that is no file's fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from indexmill.errors import IndexmillError
+from schemas.corpus import CorpusSettings
+from tasks.stages.ingest.sources import SourceFile
+from tasks.stages.ingest.spill import Cut, ScanResult, scan
+
+__all__ = ["serve"]
+
+_IDLE = 30.0
+"""Seconds without a scan after which it ends."""
+
+
+def serve(connection: Connection, position: memoryview[int]) -> None:
+    """Scan what is asked for until the other end is closed, or asks for nothing any more."""
+    with contextlib.suppress(EOFError, ConnectionError):
+        while connection.poll(_IDLE):
+            files, settings, folder, cuts = connection.recv()
+            with _ending_with(connection):
+                answer = _scanned(files, settings, folder, cuts, position)
+            connection.send(answer)
+
+
+def _scanned(
+    files: Sequence[SourceFile],
+    settings: CorpusSettings,
+    folder: Path,
+    cuts: Mapping[int, Cut],
+    position: memoryview[int],
+) -> ScanResult | str | Exception:
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = settings.max_reading_memory_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
+    try:
+        return scan(files, settings, folder, cuts=cuts, position=position)
+    except Exception as error:
+        if position[0] < 0 or isinstance(error, (IndexmillError, ImportError, OSError)):
+            return error
+        if isinstance(error, MemoryError):
+            return f"it takes more memory than max_reading_memory_bytes ({wanted:,} bytes)"
+        return f"{type(error).__name__}: {error}"
+
+
+@contextlib.contextmanager
+def _ending_with(connection: Connection) -> Iterator[None]:
+    """Have the kernel end this process when the other end is closed, also where C code holds the interpreter.
+
+    A socket that nothing is sent to has no other news than its end: SIGIO, which ends whoever does not handle it.
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(connection.fileno(), fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(connection.fileno(), fcntl.F_GETFL)
+    fcntl.fcntl(connection.fileno(), fcntl.F_SETFL, flags | os.O_ASYNC)
+    if connection.poll():
+        os._exit(0)  # it was closed before
+    try:
+        yield
+    finally:
+        fcntl.fcntl(connection.fileno(), fcntl.F_SETFL, flags)
+
+
+def _main() -> None:
+    with contextlib.suppress(OSError):  # where the machine's memory runs out, this process goes, and no other
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # no dump of a crash
+    connection, shared = map(int, sys.argv[1:])
+    serve(Connection(connection), memoryview(mmap.mmap(shared, 16)).cast("q"))
+
+
+if __name__ == "__main__":
+    _main()

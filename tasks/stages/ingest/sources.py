@@ -1,0 +1,366 @@
+"""The files of a corpus: paths, folders and globs expanded to a sorted list of what can be read.
+
+The list is a function of what lies there, not of the order in which the paths are given. Hidden files and folders
+below a folder are passed over, and so are indexmill's own stores; links to folders are not followed, so that a walk
+ends. What is no file of the corpus after all, such as a link to somewhere outside it, is told when it is opened: it may
+have become one since it was listed.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import io
+import math
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from indexmill.errors import BadInput, IndexmillError, UnsupportedFormat
+from indexmill.store.folder import check_store
+from indexmill.store.layout import STORE_FILE
+from indexmill.store.regular_files import NotRegular, open_checked
+from schemas.corpus import CorpusSettings
+
+__all__ = [
+    "SUFFIXES",
+    "TEXT_KINDS",
+    "Compression",
+    "Found",
+    "Kind",
+    "NoCorpusFile",
+    "SourceFile",
+    "batches",
+    "digest_of_files",
+    "expand",
+    "find",
+    "is_quick",
+    "kind_of",
+    "opened",
+]
+
+Kind = Literal["json", "json-lines", "parquet", "csv", "text", "markdown", "html"]
+Compression = Literal["gzip", "zstd"]
+
+SUFFIXES: dict[str, Kind] = {
+    ".jsonl": "json-lines",
+    ".ndjson": "json-lines",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".txt": "text",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+}
+"""The formats by file name; JSON and CSV may end in .gz or .zst as well."""
+
+TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html"})
+"""Formats whose file is one document."""
+
+_COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
+_COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv"})
+_BLOBS = "blobs"
+_QUICK_BYTES = 64 << 20
+_QUICK_FILES = 10_000
+_SWELLS = 6  # times that compressed records are longer, about
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file of the corpus."""
+
+    path: str
+    name: str  # for people: the path below the corpus folder, or the whole path where two files share that
+    document_name: str  # the path below the corpus folder, POSIX and NFC: the id of a text file's document
+    kind: Kind
+    compression: Compression | None
+    size: int  # bytes
+    within: tuple[str, ...] = ()  # real paths, in one of which the file has to lie; none: it may lie anywhere
+
+
+class NoCorpusFile(OSError):
+    """What has the name of a corpus file is none. reason: one of documents.REASONS."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)  # as a copy in another process is made again
+        self.reason, self.detail = reason, detail
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What lies under the paths of a corpus."""
+
+    files: tuple[SourceFile, ...]  # sorted by name
+    empty: tuple[str, ...]  # paths, as given, under which no file of the corpus lies
+
+
+def expand(settings: CorpusSettings) -> list[SourceFile]:
+    """The corpus files, sorted by name; raises BadInput as `find` does."""
+    return list(find(settings).files)
+
+
+def find(settings: CorpusSettings, *, allow_none: bool = False) -> Found:
+    """The corpus files, and the paths that hold none.
+
+    Raises BadInput for a path that is not there, a folder that cannot be listed, a file of no known format that was
+    named itself, and, unless `allow_none`, a corpus without a file: all of them would otherwise read as the deletion of
+    documents. Raises it for two text files that would be documents with one id as well, since only one could be kept.
+    """
+    named = [_absolute(given) for given in settings.paths]
+    within = () if settings.follow_links else tuple(sorted({os.path.realpath(_root(path)) for path in named}))
+    found: dict[str, SourceFile] = {}
+    passed_over: list[str] = []
+    empty: list[str] = []
+    for given in settings.paths:
+        holds_some = False
+        for path, root in _candidates(given, settings):
+            file = _source_file(path, root, () if path in named else within)
+            if file is None:
+                passed_over.append(path)
+                continue
+            holds_some = True
+            known = found.get(file.path)
+            # A file reached from two roots is named from the outer one, whichever was given first.
+            if known is None or (len(file.document_name), file.name) > (len(known.document_name), known.name):
+                found[file.path] = file
+        if not holds_some:
+            empty.append(given)
+    if not found and not allow_none:
+        seen = f"; {len(passed_over)} other files are there, such as {passed_over[0]}" if passed_over else ""
+        raise BadInput(
+            f"no corpus file found in {', '.join(settings.paths)}{seen}. "
+            f"Known are {' '.join(SUFFIXES)}, and JSON or CSV with .gz or .zst; see also include and exclude"
+        )
+    _refuse_same_id(found.values())
+    names: dict[str, int] = {}
+    for file in found.values():
+        names[file.name] = names.get(file.name, 0) + 1
+    files = [replace(f, name=_printable(f.path)) if names[f.name] > 1 else f for f in found.values()]
+    files.sort(key=lambda file: (file.name, file.path))
+    return Found(tuple(files), tuple(empty))
+
+
+def opened(file: SourceFile) -> io.BufferedReader:
+    """The bytes of a file. Raises OSError, and NoCorpusFile for a link that leaves the corpus and for what is no file.
+
+    The checks are made on what is opened, not on what was listed, and nothing that is no file can make it wait.
+    """
+    path, flags = file.path, 0
+    if file.within:
+        path, flags = os.path.realpath(path), os.O_NOFOLLOW
+        if not any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in file.within):
+            raise NoCorpusFile(
+                "link-outside",
+                f"it leads to {_printable(path)}, outside the corpus: name that in corpus.paths, or set follow_links",
+            )
+    try:
+        return open_checked(path, flags)
+    except NotRegular as error:
+        raise NoCorpusFile("not-a-file", str(error)) from error
+
+
+def batches(
+    files: Iterable[SourceFile], *, most_bytes: int = 64 << 20, most_files: int = 2_000
+) -> Iterator[tuple[SourceFile, ...]]:
+    """The files in groups of a worthwhile size, in order: a folder of small texts is not a task for each."""
+    group: list[SourceFile] = []
+    size = 0
+    for file in files:
+        if group and (size + file.size > most_bytes or len(group) >= most_files):
+            yield tuple(group)
+            group, size = [], 0
+        group.append(file)
+        size += file.size
+    if group:
+        yield tuple(group)
+
+
+def is_quick(files: Iterable[SourceFile]) -> bool:
+    """Whether one process reads all of the files in a few seconds: pages of HTML take their time."""
+    sizes = [math.inf if file.kind == "html" else file.size * (_SWELLS if file.compression else 1) for file in files]
+    return sum(sizes) <= _QUICK_BYTES and len(sizes) <= _QUICK_FILES
+
+
+def digest_of_files(files: Sequence[SourceFile]) -> str | None:
+    """SHA-256 of the names and bytes of some files; None where one cannot be read, or reading them all takes long.
+
+    It tells only whether anything may have changed: which documents the files hold is for `spill.scan` to say.
+    """
+    if not is_quick(files):
+        return None
+    hashed = hashlib.sha256()
+    try:
+        for file in files:
+            try:
+                with opened(file) as stream:
+                    of_file = hashlib.file_digest(stream, "sha256").digest()
+            except NoCorpusFile as none:
+                of_file = hashlib.sha256(none.reason.encode()).digest()
+            hashed.update(hashlib.sha256(os.fsencode(file.name)).digest() + of_file)
+    except OSError:
+        return None
+    return hashed.hexdigest()
+
+
+def kind_of(name: str) -> tuple[Kind, Compression | None] | None:
+    """Format and compression by the file's name; None for a name of no known format."""
+    stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
+    compression = _COMPRESSIONS.get(suffix)
+    if compression is not None:
+        suffix = os.path.splitext(stem)[1]  # noqa: PTH122
+    kind = SUFFIXES.get(suffix)
+    if kind is None or (compression is not None and kind not in _COMPRESSIBLE):
+        return None
+    return kind, compression
+
+
+def _candidates(given: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
+    """(file, corpus folder) pairs of one path as given; files of unknown formats included."""
+    path = _absolute(given)
+    if Path(path).is_dir():
+        yield from _walk(path, path, settings)
+    elif Path(path).exists():
+        if not Path(path).is_file():
+            raise BadInput(f"{given} is neither a file nor a folder")
+        if kind_of(path) is None:
+            raise BadInput(
+                f"{given} is of no known format. Known are {' '.join(SUFFIXES)}, and JSON or CSV with .gz or .zst"
+            )
+        yield path, str(Path(path).parent)
+    elif _MAGIC.search(given):
+        root = _root(path)
+        stores: dict[str, bool] = {}
+        for match in sorted(glob.glob(path, recursive=True)):  # noqa: PTH207 - absolute, and hidden names stay out
+            if Path(match).is_dir():
+                if "**" not in path:  # which lists the files below by itself
+                    yield from _walk(match, root, settings)
+            elif _chosen(_below(match, root), settings) and not _in_store(match, root, stores):
+                yield match, root
+    else:
+        raise BadInput(f"corpus path {given} does not exist")
+
+
+def _absolute(given: str) -> str:
+    return str(Path(os.path.abspath(Path(given).expanduser())))  # noqa: PTH100 - resolve() would follow links
+
+
+def _root(path: str) -> str:
+    """The corpus folder of an absolute path: itself, if it is there, and of a glob what is before the wildcards."""
+    return path if Path(path).exists() else _fixed_part(path)
+
+
+def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
+    def refuse(error: OSError) -> None:
+        raise BadInput(f"cannot list the corpus folder {error.filename}: {error.strerror}") from error
+
+    for parent, folders, files in os.walk(folder, onerror=refuse):
+        if STORE_FILE in files and _is_store(Path(parent)):
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            path = os.path.join(parent, name)  # noqa: PTH118 - a Path for each of a million files is slow
+            if not name.startswith(".") and _chosen(_below(path, root), settings):
+                yield path, root
+
+
+def _in_store(path: str, root: str, known: dict[str, bool]) -> bool:
+    """Whether a file lies in a store below a folder, or in one that is the folder; `known` are the answers so far."""
+    parent = str(Path(path).parent)
+    if parent not in known:
+        within = parent != root and len(parent) > len(root) and _in_store(parent, root, known)
+        known[parent] = within or _is_store(Path(parent))
+    return known[parent]
+
+
+def _is_store(folder: Path) -> bool:
+    """Whether a folder is a store of indexes, also a new one that holds no blob yet."""
+    path = folder / STORE_FILE
+    if not path.is_file():
+        return False
+    if (folder / _BLOBS).is_dir():
+        return True
+    try:
+        check_store(folder)
+    except UnsupportedFormat:
+        return True
+    except IndexmillError:
+        return False
+    return True
+
+
+def _refuse_same_id(files: Iterable[SourceFile]) -> None:
+    """Raise BadInput where two text files have one path below their corpus folders, which is the document's id."""
+    known: dict[str, str] = {}
+    for file in sorted(files, key=lambda file: file.path):
+        if file.kind not in TEXT_KINDS:
+            continue
+        other = known.setdefault(file.document_name, file.path)
+        if other != file.path:
+            raise BadInput(
+                f"{_printable(other)} and {_printable(file.path)} would both be the document "
+                f"{_printable(file.document_name)!r}: a text file's id is its path below the corpus folder. Give one "
+                "folder that holds both (and choose below it with include), or rename one of them"
+            )
+
+
+def _source_file(path: str, root: str, within: tuple[str, ...]) -> SourceFile | None:
+    known = kind_of(path)
+    if known is None:
+        return None
+    try:
+        size = Path(path).stat().st_size
+    except OSError:  # a link to nowhere, a folder without permission: the reader will say what is wrong
+        size = 0
+    below = _below(path, root)
+    name = unicodedata.normalize("NFC", below)
+    return SourceFile(path, _printable(below), name, known[0], known[1], size, within)
+
+
+def _below(path: str, root: str) -> str:
+    return Path(path).relative_to(root).as_posix()
+
+
+def _fixed_part(pattern: str) -> str:
+    """The folder before the first wildcard of a glob."""
+    fixed: list[str] = []
+    for part in Path(pattern).parts[:-1]:
+        if _MAGIC.search(part):
+            break
+        fixed.append(part)
+    return str(Path(*fixed))
+
+
+def _chosen(name: str, settings: CorpusSettings) -> bool:
+    if settings.include and not any(_matches(name, pattern) for pattern in settings.include):
+        return False
+    return not any(_matches(name, pattern) for pattern in settings.exclude)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Glob over a relative path: ** crosses folders, * and ? do not; without a slash it matches the last part."""
+    if "/" not in pattern:
+        name = name.rpartition("/")[2]
+    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern.removeprefix("/"))
+    translated = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    wanted = "".join(
+        translated.get(piece) or (re.sub(r"^\[!", "[^", piece) if piece.startswith("[") else re.escape(piece))
+        for piece in pieces
+        if piece
+    )
+    return re.fullmatch(wanted, name, re.DOTALL) is not None
+
+
+def _printable(path: str) -> str:
+    """The path as text: bytes of a file name that are not UTF-8 as escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -1,0 +1,643 @@
+"""Two passes over a corpus of any size: scan the files, plan the shards, then take each shard's documents.
+
+`scan` reads some files and spills their documents to disk; it runs on any worker, many at once. `plan` reads ids,
+hashes and sizes alone, about a hundred bytes a document: it decides which row of an id is the document and which
+documents make a shard. `documents_of` takes one shard's winners out of the mapped spill, again on any worker.
+
+**One id, several rows.** Rows with the same id and content are one document, however often and wherever they stand. Of
+rows with the same id and different contents one is the document and the others are refused as `duplicate-id`. The
+smallest content hash wins: a choice without merit, but a function of the set of rows. Neither the order of the rows nor
+of the files can change it, so that the same corpus makes the same index.
+
+A scan leaves Arrow IPC files: `<scan>.documents.<piece>.arrow`, one for each sixteenth of the id hashes that has
+documents, `<scan>.index.arrow` (the same rows in the same batches, without the texts) and `<scan>.quarantine.arrow`. A
+batch is a megabyte or so, its rows in the order of their id hashes, and a shard is a range of hashes: what
+`documents_of` reads lies together, and what comes before a shard can be dropped (`drop_before`). `plan` adds
+`winners.arrow`, one batch a shard, and `refused.arrow`. All names are relative to the spill folder, which may be
+mounted anywhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.errors import DiskFull, StoreError, StoreNotWritable
+from schemas.corpus import CorpusSettings
+from schemas.tables import DOCUMENTS, QUARANTINE, conform
+from tasks.core.shards import SHARD_TOKENS, estimate_tokens, hash_order, id_hash, leaves
+from tasks.stages.ingest.documents import FILE_FIELDS, Document, Refusal, Row, clip, document_of
+from tasks.stages.ingest.formats.readers import read
+from tasks.stages.ingest.sources import TEXT_KINDS, SourceFile
+
+__all__ = [
+    "INDEX",
+    "Cut",
+    "ScanResult",
+    "Shard",
+    "ShardPlan",
+    "digest_of_documents",
+    "document_ids",
+    "documents_of",
+    "drop_before",
+    "drop_partial",
+    "plan",
+    "quarantine_of",
+    "scan",
+]
+
+_INDEX_FIELDS: list[pa.Field[Any]] = [
+    pa.field("document_id", pa.string(), nullable=False),
+    pa.field("id_hash", pa.binary(32), nullable=False),
+    pa.field("content_hash", pa.binary(32), nullable=False),
+    pa.field("tokens", pa.int64(), nullable=False),  # estimated
+    pa.field("size", pa.int64(), nullable=False),  # bytes of title and text
+    pa.field("file", pa.string(), nullable=False),
+    pa.field("line", pa.int64()),
+]
+INDEX = pa.schema(_INDEX_FIELDS)
+"""What `scan` keeps of a document beside the document itself."""
+
+_WINNERS_FIELDS: list[pa.Field[Any]] = [
+    pa.field("document_id", pa.string(), nullable=False),
+    pa.field("content_hash", pa.binary(32), nullable=False),
+    pa.field("spilled", pa.string(), nullable=False),  # the file of the spill folder
+    pa.field("batch", pa.int32(), nullable=False),
+    pa.field("row", pa.int32(), nullable=False),
+]
+_WINNERS = pa.schema(_WINNERS_FIELDS)
+_PLACED_FIELDS: list[pa.Field[Any]] = [
+    *_WINNERS_FIELDS,
+    pa.field("file", pa.string(), nullable=False),
+    pa.field("line", pa.int64()),  # null for a text file
+]
+_PLACED = pa.schema(_PLACED_FIELDS)
+"""A row with its place in the corpus, which a refusal names and no part holds."""
+_WINNERS_FILE = "winners.arrow"
+_REFUSED_FILE = "refused.arrow"
+_BATCH_BYTES = 16 << 20
+_BATCH_ROWS = 50_000
+_GATHERED = 50_000  # winners whose ids are in memory at a time
+_PIECE_BITS = 4  # of the id hash
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """What a scan left in the spill folder: small, so that it travels from a worker."""
+
+    name: str
+    files: tuple[str, ...]
+    documents: int  # rows that are documents, repeated ids among them
+    tokens: int
+    refused: dict[str, int]  # by reason
+    changed: tuple[str, ...]  # warning: files that changed while they were read; what was read is kept
+    front_matter_left_out: tuple[str, ...] = ()  # warning: files whose front matter cannot be read
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A shard of the corpus as it is now."""
+
+    label: str
+    ordinal: int  # its batch among the winners
+    documents: int
+    tokens: int  # estimated
+    digest: str  # digest_of_documents of its documents
+    up_to: str  # digest_of_documents of its documents and those of all shards before it
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """All shards of a corpus, sorted by label, and what became of the rows."""
+
+    shards: tuple[Shard, ...]
+    fingerprint: str  # digest_of_documents of the whole corpus
+    documents: int
+    tokens: int
+    repeats: int  # rows that repeat a document's id and content
+    refused: dict[str, int]  # by reason, duplicate-id included
+    changed: tuple[str, ...]
+    scans: tuple[str, ...] = field(repr=False)
+    forgotten: int = 0  # documents that were left out because they are to be forgotten
+    front_matter_left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where reading a file has to end, before a row that cannot be read, and why."""
+
+    rows: int  # that are read before it, refused ones among them
+    reason: str
+    detail: str
+
+
+def scan(
+    files: SourceFile | Sequence[SourceFile],
+    settings: CorpusSettings,
+    spill_folder: str | os.PathLike[str],
+    *,
+    cuts: Mapping[int, Cut] | None = None,
+    position: list[int] | memoryview[int] | None = None,
+) -> ScanResult:
+    """Read some files into the spill folder; a second scan of the same files replaces the first.
+
+    cuts: by the number of their file. position: is kept at the number of the file that is being read, and of its rows
+    that are dealt with; at -1 where the next error is no file's.
+
+    Holds about 50 MB and the longest line. Raises DiskFull or StoreNotWritable for the spill folder; a
+    file that cannot be read is a row of the quarantine.
+    """
+    chosen = (files,) if isinstance(files, SourceFile) else tuple(files)
+    name = _name_of(chosen)
+    folder = Path(spill_folder)
+    position = [-1, 0] if position is None else position
+    changed: list[str] = []
+    left_out: list[str] = []
+    refused: Counter[str] = Counter()
+    with (
+        _spilled(folder / f"{name}.index.arrow", INDEX) as index,
+        _spilled(folder / f"{name}.quarantine.arrow", QUARANTINE) as quarantine,
+        ExitStack() as pieces,
+    ):
+
+        @cache
+        def documents(piece: int) -> pa.ipc.RecordBatchFileWriter:
+            return pieces.enter_context(_spilled(folder / _documents_file(name, piece), DOCUMENTS))
+
+        rows = _Rows(documents, index)
+        refusals: list[dict[str, Any]] = []
+        for number, file in enumerate(chosen):
+            position[1], position[0] = 0, number
+            before = _state(file)
+            fields = FILE_FIELDS if file.kind in TEXT_KINDS else settings.fields
+            for row in _read(file, settings, (cuts or {}).get(number), position):
+                made = row if isinstance(row, Refusal) else document_of(row, fields, settings.max_document_bytes)
+                if isinstance(made, Document):
+                    rows.add(made, file.name, row.line)
+                    if isinstance(row, Row) and row.front_matter_left_out:
+                        left_out.append(file.name)
+                    continue
+                refused[made.reason] += 1
+                refusals.append(_quarantined(file.name, made.line, made.document_id, made.reason, made.detail))
+                if len(refusals) >= 4096:
+                    quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
+                    refusals = []
+            if _state(file) != before:
+                changed.append(file.name)
+        position[0] = -1
+        rows.flush()
+        quarantine.write_batch(pa.RecordBatch.from_pylist(refusals, schema=QUARANTINE))
+    names = tuple(file.name for file in chosen)
+    return ScanResult(name, names, rows.documents, rows.tokens, dict(refused), tuple(changed), tuple(left_out))
+
+
+def drop_partial(files: Sequence[SourceFile], spill_folder: str | os.PathLike[str]) -> None:
+    """Remove what a scan of some files left that was killed."""
+    for file in Path(spill_folder).glob(f"{_name_of(files)}.*.partial"):
+        file.unlink(missing_ok=True)
+
+
+def plan(
+    results: Iterable[ScanResult],
+    spill_folder: str | os.PathLike[str],
+    shard_tokens: int = SHARD_TOKENS,
+    *,
+    poison: Mapping[str, tuple[str, str]] | None = None,
+    forgotten: Collection[bytes] = (),
+) -> ShardPlan:
+    """Decide the documents and the shards of all scans together; the order of the results does not matter.
+
+    `poison` has the reason and the detail for which rows are refused, by content hash: the plan is that of the corpus
+    without them. forgotten: the id hashes of documents that are left out, as if no row had their id. Raises
+    DiskFull and StoreNotWritable as `scan` does.
+    """
+    scans = sorted(results, key=lambda result: (result.files, result.name))
+    folder = Path(spill_folder)
+    place = _Places([_mapped(folder / f"{result.name}.index.arrow") for result in scans])
+    hashes, tokens = place.hashes_and_tokens()
+    order = hash_order(hashes)
+    gone = 0
+    if forgotten:
+        out = _numbers_of(forgotten, hashes)
+        gone = len(np.unique(out[out >= 0]))
+        order = order[out[order] < 0]
+    poisonous = place.with_content(poison or {})
+    poisonous = poisonous[np.isin(poisonous, order)]
+    order = order[~np.isin(order, poisonous)]
+    winners, losers, keepers = _winners(hashes, order, place)
+    repeats = len(order) - len(winners) - len(losers)
+    found = leaves(hashes, winners, tokens, shard_tokens)
+    sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(tokens[winners])])
+    del hashes, tokens, order
+    shards: list[Shard] = []
+    corpus = hashlib.sha256()
+    names = [result.name for result in scans]
+    with _spilled(folder / _WINNERS_FILE, _WINNERS) as spilled:
+        for group in _grouped(found):
+            first = group[0][1]
+            rows = place.rows(winners[first : group[-1][2]], names).select(_WINNERS.names)
+            for label, low, high in group:
+                batch = rows.slice(low - first, high - low).combine_chunks().to_batches()[0]
+                pairs = _pairs(_values(batch, "document_id"), _values(batch, "content_hash"))
+                corpus.update(pairs)
+                digest = hashlib.sha256(pairs).hexdigest()
+                held = int(sums[high] - sums[low])
+                shards.append(Shard(label, len(shards), high - low, held, digest, corpus.hexdigest()))
+                spilled.write_batch(batch)
+    refused = sum((Counter(result.refused) for result in scans), Counter({"duplicate-id": len(losers)}))
+    with _spilled(folder / _REFUSED_FILE, QUARANTINE) as spilled:
+        for batch in _duplicates(losers, keepers, place, names):
+            spilled.write_batch(batch)
+        for row in place.rows(poisonous, names).to_pylist():
+            reason, detail = (poison or {})[row["content_hash"].hex()]
+            refused[reason] += 1
+            one = _quarantined(row["file"], row["line"], clip(row["document_id"]), reason, detail)
+            spilled.write_batch(pa.RecordBatch.from_pylist([one], schema=QUARANTINE))
+    changed = tuple(name for result in scans for name in result.changed)
+    return ShardPlan(
+        tuple(shards),
+        corpus.hexdigest(),
+        len(winners),
+        int(sums[-1]),
+        repeats,
+        dict(sorted((+refused).items())),
+        changed,
+        tuple(names),
+        gone,
+        tuple(name for result in scans for name in result.front_matter_left_out),
+    )
+
+
+def documents_of(shard: Shard, spill_folder: str | os.PathLike[str]) -> pa.Table:
+    """The documents of a shard: schemas.tables.DOCUMENTS, sorted by id, as Unicode code points.
+
+    Raises StoreError when the spill is not the one that the shard was planned from.
+    """
+    folder = Path(spill_folder)
+    try:
+        table = _taken(_winners_of(shard, folder), folder)
+        found = digest_of_documents(_values(table, "document_id"), _values(table, "content_hash"))
+    except (pa.ArrowException, ValueError, IndexError) as error:
+        found = f"{type(error).__name__}: {error}"
+    if found != shard.digest:
+        raise StoreError(
+            f"the spill folder {folder} does not hold shard {shard.label} as it was planned "
+            f"(found {found}, expected {shard.digest}): scan and plan again"
+        )
+    return table
+
+
+def document_ids(spill_folder: str | os.PathLike[str]) -> pa.ChunkedArray:
+    """The ids of all documents of the corpus as it was planned, in the order of the shards."""
+    return _mapped(Path(spill_folder) / _WINNERS_FILE).read_all().column("document_id")
+
+
+def drop_before(shard: Shard, spill_folder: str | os.PathLike[str]) -> None:
+    """Remove the documents that no shard from this one on takes, as far as whole files hold nothing else."""
+    first = int((shard.label[1:] + "0" * _PIECE_BITS)[:_PIECE_BITS], 2)
+    for piece in range(first):
+        for file in Path(spill_folder).glob(_documents_file("*", piece)):
+            file.unlink(missing_ok=True)
+
+
+def quarantine_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
+    """Every refused row: schemas.tables.QUARANTINE, sorted by file, line, reason and id."""
+    folder = Path(spill_folder)
+    files = [folder / _REFUSED_FILE, *(folder / f"{name}.quarantine.arrow" for name in planned.scans)]
+    table = pa.concat_tables(_mapped(file).read_all() for file in files)
+    return conform(
+        table.sort_by([(name, "ascending") for name in ("file", "line", "reason", "document_id")]), QUARANTINE
+    )
+
+
+def digest_of_documents(document_ids: Sequence[str], content_hashes: Sequence[str]) -> str:
+    """SHA-256 over the (document id, content hash) pairs in the order of SHA-256(id): what a set of documents is.
+
+    A pair is the length of the id's UTF-8 as 8 bytes little-endian, the id, and the 32 bytes of the hash. In this order
+    the pairs of a corpus are those of its shards one after the other.
+    """
+    pairs = sorted(zip(document_ids, content_hashes, strict=True), key=lambda pair: id_hash(pair[0]))
+    return hashlib.sha256(_pairs([name for name, _ in pairs], [bytes.fromhex(hash_) for _, hash_ in pairs])).hexdigest()
+
+
+def _name_of(files: Sequence[SourceFile]) -> str:
+    paths = "\n".join(file.path for file in files)
+    return "scan-" + hashlib.sha256(os.fsencode(paths)).hexdigest()[:24]
+
+
+def _read(
+    file: SourceFile, settings: CorpusSettings, cut: Cut | None, position: list[int] | memoryview[int]
+) -> Iterator[Row | Refusal]:
+    """The rows of a file up to its cut. The position moves on when whoever takes them comes back for the next."""
+    line = None
+    for number, row in enumerate(islice(read(file, settings), cut.rows if cut else None), 1):
+        line = row.line
+        yield row
+        position[1] = number
+    if cut is not None:
+        where = "" if line is None else f"after line {line}: "
+        document_id = file.document_name if file.kind in TEXT_KINDS else None
+        yield Refusal(None, document_id, cut.reason, where + cut.detail)
+
+
+def _pairs(document_ids: list[str], content_hashes: list[bytes]) -> bytes:
+    pieces: list[bytes] = []
+    for document_id, content_hash in zip(document_ids, content_hashes, strict=True):
+        name = document_id.encode("utf-8")
+        pieces += (len(name).to_bytes(8, "little"), name, content_hash)
+    return b"".join(pieces)
+
+
+def _taken(winners: pa.RecordBatch, folder: Path) -> pa.Table:
+    """The documents of some winners, sorted by UTF-8 bytes, which is the order of code points."""
+    places: dict[str, dict[int, list[int]]] = {}
+    for spilled, batch, row in zip(*(_values(winners, name) for name in ("spilled", "batch", "row")), strict=True):
+        places.setdefault(spilled, {}).setdefault(batch, []).append(row)
+    pieces: list[pa.RecordBatch] = []
+    for spilled, in_batches in sorted(places.items()):
+        with _mapped(folder / spilled) as file:
+            for batch, rows in sorted(in_batches.items()):
+                pieces.append(file.get_batch(batch).take(pa.array(rows, pa.int32())))
+    table = conform(pa.Table.from_batches(pieces, DOCUMENTS), DOCUMENTS)
+    return table.take(pc.sort_indices(table.column("document_id"))).combine_chunks()
+
+
+class _Rows:
+    """Documents on their way to the spill, some megabytes at a time, each time in the order of their id hashes.
+
+    `documents` opens the file of a piece of the hashes.
+    """
+
+    def __init__(
+        self, documents: Callable[[int], pa.ipc.RecordBatchFileWriter], index: pa.ipc.RecordBatchFileWriter
+    ) -> None:
+        self._documents, self._index = documents, index
+        self._held: list[tuple[bytes, Document, str, int | None]] = []
+        self._size = 0
+        self.documents = self.tokens = 0
+
+    def add(self, document: Document, file: str, line: int | None) -> None:
+        self._held.append((id_hash(document.document_id), document, file, line))
+        self._size += document.size + len(document.metadata)
+        self.documents += 1
+        self.tokens += estimate_tokens(document.size)
+        if self._size >= _BATCH_BYTES or len(self._held) >= _BATCH_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        held = sorted(self._held, key=lambda row: row[0])  # stable: rows of one id stay in their order
+        self._held, self._size = [], 0
+        for piece, rows in groupby(held, key=lambda row: _piece(row[0])):
+            self._write(list(rows), self._documents(piece))
+
+    def _write(self, held: list[tuple[bytes, Document, str, int | None]], writer: pa.ipc.RecordBatchFileWriter) -> None:
+        made = [document for _, document, _, _ in held]
+        documents = {name: [getattr(document, name) for document in made] for name in DOCUMENTS.names}
+        index = {
+            "document_id": documents["document_id"],
+            "id_hash": [hashed for hashed, _, _, _ in held],
+            "content_hash": [bytes.fromhex(document.content_hash) for document in made],
+            "tokens": [estimate_tokens(document.size) for document in made],
+            "size": [document.size for document in made],
+            "file": [file for _, _, file, _ in held],
+            "line": [line for _, _, _, line in held],
+        }
+        writer.write_batch(pa.RecordBatch.from_pydict(documents, schema=DOCUMENTS))
+        self._index.write_batch(pa.RecordBatch.from_pydict(index, schema=INDEX))
+
+
+class _Places:
+    """The rows of all scans under one number each: scan after scan, batch after batch, row after row."""
+
+    def __init__(self, files: list[pa.ipc.RecordBatchFileReader]) -> None:
+        self._files = files
+        self._batches = [(scan, batch) for scan, file in enumerate(files) for batch in range(file.num_record_batches)]
+        sizes: list[int] = []
+        self._spilled: list[tuple[int, int]] = []  # of each batch the piece of its documents, and its number there
+        in_piece: Counter[tuple[int, int]] = Counter()
+        for scan, batch in self._batches:
+            hashes = files[scan].get_batch(batch).column("id_hash")
+            piece = _piece(hashes[0].as_py())
+            sizes.append(len(hashes))
+            self._spilled.append((piece, in_piece[scan, piece]))
+            in_piece[scan, piece] += 1
+        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+    def hashes_and_tokens(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        total = int(self._starts[-1])
+        hashes, tokens = np.empty((total, 32), dtype=np.uint8), np.empty(total, dtype=np.int64)
+        for (scan, batch), start in zip(self._batches, self._starts.tolist(), strict=False):
+            read = self._files[scan].get_batch(batch)
+            hashes[start : start + read.num_rows] = _bytes(read.column("id_hash"))
+            tokens[start : start + read.num_rows] = read.column("tokens").to_numpy()
+        return hashes, tokens
+
+    def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        hashes = np.empty((len(rows), 32), dtype=np.uint8)
+        for number, at, within in self._by_batch(rows):
+            scan, batch = self._batches[number]
+            hashes[at] = _bytes(self._files[scan].get_batch(batch).column("content_hash"))[within]
+        return hashes
+
+    def with_content(self, hashes: Iterable[str]) -> NDArray[np.int64]:
+        """The rows whose content hash is one of these."""
+        wanted = pa.array([bytes.fromhex(one) for one in hashes], pa.binary(32))
+        found = [np.empty(0, dtype=np.int64)]
+        if len(wanted):
+            for (scan, batch), start in zip(self._batches, self._starts.tolist(), strict=False):
+                same = pc.is_in(self._files[scan].get_batch(batch).column("content_hash"), value_set=wanted)
+                found.append(start + np.flatnonzero(same.to_numpy(zero_copy_only=False)))
+        return np.concatenate(found)
+
+    def rows(self, rows: NDArray[np.int64], names: list[str]) -> pa.Table:
+        """The _PLACED of some rows, in their order."""
+        pieces: list[pa.Table] = []
+        taken: list[NDArray[np.int64]] = []
+        for number, at, within in self._by_batch(rows):
+            (scan, batch), (piece, in_piece) = self._batches[number], self._spilled[number]
+            known = (
+                self._files[scan]
+                .get_batch(batch)
+                .select(["document_id", "content_hash", "file", "line"])
+                .take(pa.array(within, pa.int64()))
+            )
+            place = {
+                "spilled": pa.array([_documents_file(names[scan], piece)] * len(at), pa.string()),
+                "batch": pa.array([in_piece] * len(at), pa.int32()),
+                "row": pa.array(within, pa.int32()),
+            }
+            columns = {name: known.column(name) for name in known.schema.names}
+            pieces.append(pa.table({**columns, **place}, schema=_PLACED))
+            taken.append(at)
+        if not pieces:
+            return _PLACED.empty_table()
+        back = np.empty(len(rows), dtype=np.int64)
+        back[np.concatenate(taken)] = np.arange(len(rows))
+        return pa.concat_tables(pieces).take(pa.array(back, pa.int64()))
+
+    def _by_batch(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """(batch, positions in `rows`, rows of the batch) for each batch of all that some of the rows lie in."""
+        batches = np.searchsorted(self._starts, rows, side="right") - 1
+        order = np.argsort(batches, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(batches[order])) + 1):
+            if len(group):
+                number = int(batches[group[0]])
+                yield number, group, rows[group] - self._starts[number]
+
+
+def _winners(
+    hashes: NDArray[np.uint8], order: NDArray[np.int64], place: _Places
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(winners, losers, keepers): of each id the first row with the smallest content, in the order of the id hashes;
+    the rows with another content; and for each of those the winner.
+    """
+    same = np.zeros(len(order), dtype=bool)  # the row has the id of the row before
+    step = 1 << 20
+    for low in range(1, len(order), step):
+        high = min(low + step, len(order))
+        same[low:high] = (hashes[order[low:high]] == hashes[order[low - 1 : high - 1]]).all(axis=1)
+    several = same.copy()
+    several[:-1] |= same[1:]
+    positions = np.flatnonzero(several)
+    if not positions.size:
+        return order, order[:0], order[:0]
+    contents = place.content_hashes(order[positions])
+    ids = np.cumsum(~same[positions])  # the rows of an id share a number
+    words = [np.ascontiguousarray(contents[:, at : at + 8]).view(">u8").reshape(-1) for at in (24, 16, 8, 0)]
+    by_content = np.lexsort([order[positions], *words, ids])
+    firsts = np.ones(len(positions), dtype=bool)
+    firsts[1:] = np.diff(ids[by_content]) > 0
+    best = by_content[np.maximum.accumulate(np.where(firsts, np.arange(len(positions)), 0))]
+    other = (contents[by_content] != contents[best]).any(axis=1)
+    kept = ~several
+    kept[positions[~same[positions]]] = True  # one place for each id, in order ...
+    winners = order.copy()
+    winners[positions[~same[positions]]] = order[positions[by_content[firsts]]]  # ... taken by its winner
+    return winners[kept], order[positions[by_content[other]]], order[positions[best[other]]]
+
+
+def _numbers_of(forgotten: Collection[bytes], hashes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """For each row the number of the forgotten id that it has, -1 for none."""
+    wanted = np.frombuffer(b"".join(sorted(forgotten)), dtype="S32")
+    rows = hashes.reshape(-1).view("S32")
+    at = np.minimum(np.searchsorted(wanted, rows), wanted.size - 1)
+    return np.where(wanted[at] == rows, at, -1).astype(np.int64)
+
+
+def _duplicates(
+    losers: NDArray[np.int64], keepers: NDArray[np.int64], place: _Places, names: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """The quarantine rows of ids with several contents."""
+    for low in range(0, len(losers), _GATHERED):
+        lost, kept = (place.rows(rows[low : low + _GATHERED], names).to_pylist() for rows in (losers, keepers))
+        refused = [
+            _quarantined(
+                row["file"],
+                row["line"],
+                clip(row["document_id"]),
+                "duplicate-id",
+                f"kept is {other['file']}"
+                + (f", line {other['line']}" if other["line"] is not None else "")
+                + ", with another content: the smallest content hash stays",
+            )
+            for row, other in zip(lost, kept, strict=True)
+        ]
+        yield pa.RecordBatch.from_pylist(refused, schema=QUARANTINE)
+
+
+def _grouped(found: list[tuple[str, int, int]]) -> Iterator[list[tuple[str, int, int]]]:
+    """The leaves in runs of about _GATHERED rows."""
+    group: list[tuple[str, int, int]] = []
+    for leaf in found:
+        group.append(leaf)
+        if leaf[2] - group[0][1] >= _GATHERED:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _piece(id_hash: bytes) -> int:
+    return id_hash[0] >> 8 - _PIECE_BITS
+
+
+def _documents_file(scan: str, piece: int) -> str:
+    return f"{scan}.documents.{piece:x}.arrow"
+
+
+def _winners_of(shard: Shard, folder: Path) -> pa.RecordBatch:
+    file = _mapped(folder / _WINNERS_FILE)
+    if shard.ordinal >= file.num_record_batches:
+        raise StoreError(f"the spill folder {folder} has no shard {shard.label}: scan and plan again")
+    return file.get_batch(shard.ordinal)
+
+
+def _quarantined(file: str, line: int | None, document_id: str | None, reason: str, detail: str) -> dict[str, Any]:
+    return {"file": file, "line": line, "document_id": document_id, "reason": reason, "detail": detail}
+
+
+def _values(table: pa.Table | pa.RecordBatch, name: str) -> list[Any]:
+    return list(table.column(name).to_pylist())
+
+
+def _bytes(column: pa.Array[Any]) -> NDArray[np.uint8]:
+    """The (n, 32) uint8 of a column of hashes, without a copy."""
+    data: NDArray[np.uint8] = np.frombuffer(memoryview(column.buffers()[1] or b""), dtype=np.uint8)
+    return data[32 * column.offset : 32 * (column.offset + len(column))].reshape(-1, 32)
+
+
+def _state(file: SourceFile) -> tuple[int, int] | None:
+    try:
+        status = Path(file.path).stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def _mapped(path: Path) -> pa.ipc.RecordBatchFileReader:
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path)))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StoreError(f"the spill file {path} cannot be read ({error}): scan and plan again") from error
+
+
+@contextmanager
+def _spilled(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
+    """A writer whose file appears under its name when it is whole; nothing of it is left after an error."""
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")
+        with os.fdopen(handle, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            yield writer
+        Path(temporary).replace(path)
+    except OSError as error:
+        needed = "documents are spilled there: free about the size of the corpus, uncompressed"
+        if (
+            full := DiskFull.of(
+                error, path.parent, f"{needed}, and run again: nothing is lost, and the next run goes on"
+            )
+        ) is not None:
+            raise full from error
+        said = f"cannot spill documents to {path.parent}: {error.strerror or error}"
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT):
+            raise StoreNotWritable(f"{said}. Permission is needed there") from error
+        raise
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                Path(temporary).unlink()

@@ -1,0 +1,86 @@
+"""Scans in a child process: no file of a corpus can end the process that builds, stall it, or take all of its memory.
+
+Where a child dies or runs out of memory, the file that it was at is read once more, alone: the kernel may have ended an
+innocent one. A second death is the file's fault. A row that takes too long is at fault at once, since what counts is
+the processor time of the child, to which neither a busy nor a suspended machine adds. The file is then read up to the
+row that is at fault, and the refusal of that row stands for the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from schemas.corpus import CorpusSettings
+from tasks.core.executor import WorkerDied
+from tasks.stages.ingest.scan_process import Ended, ScanProcess, give_back, take
+from tasks.stages.ingest.sources import SourceFile
+from tasks.stages.ingest.spill import Cut, ScanResult, drop_partial
+
+__all__ = ["scan"]
+
+_ATTEMPTS = 3
+"""Scans of the same files that may end without a file at fault."""
+
+
+def scan(
+    files: SourceFile | Sequence[SourceFile], settings: CorpusSettings, spill_folder: str | os.PathLike[str]
+) -> ScanResult:
+    """As `spill.scan`, in a child process; a file that fails there is refused from the row on that is at fault.
+
+    Raises what `spill.scan` does, WorkerDied where the child dies and no file is at fault, and StoppedError where the
+    executor of this call is told to stop.
+    """
+    chosen = (files,) if isinstance(files, SourceFile) else tuple(files)
+    folder = Path(spill_folder).absolute()
+    cuts: dict[int, Cut] = {}
+    how = ""
+    for _ in range(_ATTEMPTS):
+        answer = _scan(take(), chosen, settings, folder, cuts)
+        if isinstance(answer, ScanResult):
+            return answer
+        how = answer.how
+        cuts |= _files_at_fault(chosen, settings, folder, answer)
+    raise WorkerDied(
+        f"the corpus cannot be read: {_ATTEMPTS} times a process that reads it ended, and no file is at fault; the "
+        f"last time {how}. Run the build again"
+    )
+
+
+def _files_at_fault(
+    files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, ended: Ended | ScanResult
+) -> dict[int, Cut]:
+    """Where to cut the files of a scan that cannot be read, by number. What is read to find them is not kept."""
+    found: dict[int, Cut] = {}
+    done = 0
+    with tempfile.TemporaryDirectory(prefix="trial-", dir=folder) as trial:
+        while isinstance(ended, Ended) and ended.file >= 0:
+            number = done + ended.file
+            if not ended.slow:
+                ended = _scan(ScanProcess(), files[number : number + 1], settings, Path(trial), {})
+            if isinstance(ended, Ended) and ended.file >= 0:
+                found[number] = Cut(ended.rows, "too-slow" if ended.slow else "reader-failed", ended.how)
+            done = number + 1
+            ended = _scan(take(), files[done:], settings, Path(trial), {})
+    return found
+
+
+def _scan(
+    process: ScanProcess, files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: Mapping[int, Cut]
+) -> ScanResult | Ended:
+    """One scan by a process, which is kept if it finishes."""
+    try:
+        answer = process.scan(files, settings, folder, cuts)
+    except BaseException:
+        process.end()
+        raise
+    if isinstance(answer, Ended):
+        process.end()
+        drop_partial(files, folder)
+    else:
+        give_back(process)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

@@ -1,0 +1,182 @@
+"""Stage `recognise` with a language model (ZoomRAG, figure 6): the answers come through the ledger.
+
+A document one of whose prompts is refused has the mentions that the rules find. The part is incomplete then, and the
+document is among its stand-ins: the next build asks again for what was not refused for good.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.models.llm import Request
+from indexmill.models.llm_recogniser import TASK, LlmRecogniser, Piece
+from indexmill.models.recogniser import Mention, RulesRecogniser
+from indexmill.store.canonical import canonical_json
+from schemas.tables import DOCUMENTS, PASSAGES, STAND_INS
+from storage.ledger import key_of
+from storage.tables import put_table
+from tasks.core.estimate import Estimate, LlmUse, Range
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.unchanged import unchanged
+from tasks.llm.ask import Answer, Asked, Refusal, ask, known
+from tasks.stages.recognise.rules import STAGE as BY_ITS_RULES
+from tasks.stages.recognise.rules import mentions_of, place_mentions
+from tasks.stages.resolve.resolve import UNLINKED_KINDS
+from tasks.stages.split.plain import Plain
+
+__all__ = ["BY_RULES", "STAGE", "Found", "estimate", "find_mentions", "requests_of"]
+
+BY_RULES = "by_rules"
+"""The output that lists the documents whose mentions the rules found."""
+
+_PER_TOKEN = (2, 6)  # UTF-8 bytes of a prompt, at least and at most
+_EMPTY = 4  # tokens of an answer without entities
+
+
+class Found(NamedTuple):
+    """The mentions of some documents, the ids of those for which the rules stand in, and what was counted."""
+
+    mentions: list[list[Mention]]
+    by_rules: list[str]
+    counts: Counter[str]
+
+
+def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list[tuple[Piece, Request]]]:
+    """What to ask about each document (schema DOCUMENTS). The answer is about the document, wherever passages end."""
+    columns = (documents[name].to_pylist() for name in ("document_id", "title", "text"))
+    for document_id, title, text in zip(*columns, strict=True):
+        yield [
+            (piece, dataclasses.replace(request, about=(document_id,)))
+            for piece, request in recogniser.requests(title, text)
+        ]
+
+
+def find_mentions(
+    documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], Asked]
+) -> Found:
+    """The mentions of some documents, from the answers to one request for each piece of theirs."""
+    wanted = list(requests_of(documents, recogniser))
+    requests = [request for of_one in wanted for _, request in of_one]
+    asked = ask_all(requests) if requests else Asked([], Counter())
+    results = iter(asked.results)
+    mentions, by_rules, counts = list[list[Mention]](), list[str](), Counter(asked.counts)
+    columns = (documents[name].to_pylist() for name in ("document_id", "title", "text"))
+    for of_one, document_id, title, text in zip(wanted, *columns, strict=True):
+        answers = [(piece, next(results)) for piece, _ in of_one]
+        if any(isinstance(answer, Refusal) for _, answer in answers):
+            mentions.append(RulesRecogniser().recognise(title, text))
+            by_rules.append(document_id)
+            continue
+        values = [(piece, answer.value) for piece, answer in answers if isinstance(answer, Answer)]
+        its, counted = recogniser.mentions(title, text, values)
+        mentions.append(its)
+        counts.update(counted)
+    counts["documents_by_rules"] += len(by_rules)
+    return Found(mentions, by_rules, counts)
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    settings = inputs.settings
+    counts: Counter[str] = Counter()
+    by_rules: list[str] = []
+
+    def ask_all(requests: Sequence[Request]) -> Asked:
+        return ask(inputs.store, settings["asking"], requests, run_id=inputs.job.run_id)
+
+    def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
+        told = find_mentions(documents, settings["recogniser"], ask_all)
+        counts.update(told.counts)
+        by_rules.extend(told.by_rules)
+        return place_mentions(documents, passages, sentences, told.mentions)
+
+    mentions, made = mentions_of(inputs, find, again=BY_RULES)
+    return Outputs(
+        tables={"mentions": mentions, BY_RULES: _stand_ins(by_rules)},
+        counts={**counts, "documents_made": made},
+        failed=len(by_rules),
+        texts=inputs.rows_of("documents"),
+    )
+
+
+def _requests(inputs: Inputs) -> Iterator[Request]:
+    documents = inputs.table("documents", DOCUMENTS)
+    _, held = unchanged(inputs, documents, again=BY_RULES)
+    read = Plain.of(inputs, inputs.table("passages", PASSAGES)).documents(documents.filter(pa.array(~held)))
+    for of_one in requests_of(read, inputs.settings["recogniser"]):
+        yield from (request for _, request in of_one)
+
+
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
+
+    Where a document has no answers yet, the names that the rules find stand in for its own, so that what follows can be
+    estimated.
+    """
+    recogniser: LlmRecogniser = inputs.settings["recogniser"]
+    unknown: dict[str, Request] = {}
+    by_rules: list[str] = []
+
+    def look_up(requests: Sequence[Request]) -> Asked:
+        results: list[Answer | Refusal] = []
+        for request in requests:
+            key = key_of(recogniser.llm, request)
+            answer = known(inputs.store, key, request)
+            if answer is None:
+                unknown[key] = request
+            results.append(answer or Refusal(key, "not-asked"))
+        return Asked(results, Counter())
+
+    def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
+        told = find_mentions(documents, recogniser, look_up)
+        by_rules.extend(told.by_rules)
+        placed = place_mentions(documents, passages, sentences, told.mentions)
+        unasked = pc.is_in(placed["kind"], pa.array(UNLINKED_KINDS))  # for dates and numbers no model is asked
+        return placed.filter(pc.invert(unasked)) if unknown else placed
+
+    mentions, made = mentions_of(inputs, find, again=BY_RULES)
+    tables = {"mentions": mentions, BY_RULES: _stand_ins(by_rules)}
+    if unknown:  # not to be taken for what the model, or the rules, would make
+        tables = {
+            name: table.append_column("planned", pa.array([inputs.job.key] * len(table), pa.string()))
+            for name, table in tables.items()
+        }
+    kept = {name: put_table(inputs.store, table) for name, table in tables.items()}
+    return Estimate(
+        bytes={name: Range.exactly(size) for name, (_, size) in kept.items()},
+        counts={"documents_made": made},
+        llm=(_use(str(recogniser.llm["model"]), list(unknown.values())),),
+        stand_ins={name: digest for name, (digest, _) in kept.items()},
+        guessed=bool(unknown),
+    )
+
+
+def _stand_ins(document_ids: Sequence[str]) -> pa.Table:
+    return pa.table({"document_id": list(document_ids)}, schema=STAND_INS)
+
+
+def _use(model: str, requests: Sequence[Request]) -> LlmUse:
+    """Between one call for each request and two, the second to repair the answer of the first."""
+    low = high = most = 0
+    for request in requests:
+        size = len(request.instructions.encode()) + len(request.content.encode()) + len(canonical_json(request.schema))
+        low += size // _PER_TOKEN[1]
+        high += 2 * (size // _PER_TOKEN[0]) + request.max_output_tokens
+        most += 2 * request.max_output_tokens
+    calls = len(requests)
+    return LlmUse(
+        model,
+        Range(calls, 2 * calls),
+        Range(low, high),
+        Range(calls * _EMPTY, most),
+        tasks=(TASK,),
+        prompts=Range.exactly(calls),
+    )
+
+
+STAGE = Stage("recognise", version=BY_ITS_RULES.version, compute=_compute, estimate=estimate, requests=_requests)

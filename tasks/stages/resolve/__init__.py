@@ -1,0 +1,1 @@
+"""From mentions to one table of entities, and what is said of each."""

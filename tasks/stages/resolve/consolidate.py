@@ -1,0 +1,189 @@
+"""What an entity shard's pieces become before anybody is asked: texts that are joined, and pieces too many for that.
+
+Pure functions of tables PIECES and RELATION_PIECES; `tasks.stages.resolve.describe` makes one text of what is too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from indexmill.store.canonical import canonical_json, digest_of
+from tasks.core.shards import estimate_tokens
+from tasks.stages.embed.embed import KEY_BYTES, row_key
+from tasks.stages.write.summarise import plain
+
+__all__ = ["Many", "Told", "capped", "entities_of", "entity_text", "joined", "related_text", "relations_of"]
+
+_MENTIONED_AS = frozenset({"alias", "name", "part", "title"})
+"""Types that extraction without a model gives and that tell nothing of a thing: how it is mentioned."""
+
+_BETWEEN = " -> "
+
+
+def entity_text(surface: str, type: str, description: str) -> str:  # noqa: A002 - the column's name
+    """The text of an entity: what is embedded, and shown to whoever summarises it. A surface is never empty."""
+    head = surface if not type or type in _MENTIONED_AS else f"{surface} ({type})"
+    return f"{head}: {description}" if description else head
+
+
+def related_text(source: str, target: str, description: str) -> str:
+    """The text of a relation between two entities that are shown so."""
+    return f"{source}{_BETWEEN}{target}: {description}"
+
+
+def joined(pieces: Sequence[str], tokens: int) -> str:
+    """Pieces one after the other, as many of the first as have about so many tokens; none that stands in another."""
+    room = tokens
+    chosen: list[str] = []
+    for piece in pieces:
+        size = estimate_tokens(len(piece.encode("utf-8")))
+        if any(piece in other for other in chosen) or (chosen and size > room):
+            continue
+        chosen.append(piece)
+        room -= size
+    whole = [one for one in chosen if not any(one != other and one in other for other in chosen)]
+    return plain(" ".join(whole), tokens)
+
+
+def capped(pieces: Sequence[str], tokens: int) -> list[int]:
+    """The rows of the pieces that are read where there are many: those with the least hashes, of about so many tokens.
+
+    So a piece that comes or goes seldom changes which of the others are read (ours).
+    """
+    chosen: list[int] = []
+    for row in sorted(range(len(pieces)), key=lambda row: (row_key(pieces[row]), row)):
+        tokens -= estimate_tokens(len(pieces[row].encode("utf-8")))
+        if chosen and tokens < 0:
+            break
+        chosen.append(row)
+    return chosen
+
+
+@dataclass(frozen=True)
+class Many:
+    """Pieces that are too many to be joined: what makes one text of them reads these.
+
+    row: of the table that the text is for. all: every piece, in the order in which they would be joined.
+    """
+
+    row: int
+    named: str
+    all: Sequence[str]
+    texts: Sequence[str]
+    about: tuple[str, ...]
+    made_of: str
+
+
+@dataclass
+class Told:
+    """The rows of a table, with the descriptions that are joined, and the pieces of the others."""
+
+    rows: pl.DataFrame
+    texts: list[str]
+    stand_ins: list[bool]
+    many: list[Many] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame, settings: Mapping[str, Any]) -> Told:
+        """rows: with the columns `named`, `texts`, `passage_ids` and `named_by`.
+
+        These are the pieces of each row, a passage of each piece, and the passages that names are written as in.
+        """
+        setting = settings["description"]
+        by = {"description": dict(setting), "describer": settings["describer"]}
+        told = cls(rows, [""] * len(rows), [False] * len(rows))
+        columns = rows.select("named", "texts", "passage_ids", "named_by")
+        for row, (named, pieces, passages, named_by) in enumerate(columns.iter_rows()):
+            if not pieces:
+                continue
+            if len(pieces) <= setting["most_pieces"]:
+                told.texts[row] = joined(pieces, setting["tokens"])
+                continue
+            read = capped(pieces, setting["input_tokens"])
+            texts = [pieces[one] for one in read]
+            about = tuple(sorted({*named_by, *(passages[one] for one in read)}))
+            made_of = digest_of(canonical_json([named, texts, by]))[: 2 * KEY_BYTES]
+            told.many.append(Many(row, named, pieces, texts, about, made_of))
+        return told
+
+
+def entities_of(table: pa.Table, settings: Mapping[str, Any]) -> Told:
+    """The entities of a table PIECES, ordered by id."""
+    pieces = _frame(table)
+
+    def part(name: str) -> pl.DataFrame:
+        return pieces.filter(pl.col("part") == name).drop("part")
+
+    types = (
+        part("type")
+        .sort("entity_id", "passages", "text", descending=[False, True, False])
+        .group_by("entity_id", maintain_order=True)
+        .agg(type=pl.col("text").first())
+    )
+    texts = (
+        part("description")
+        .sort("entity_id", "passages", "text", descending=[False, True, False])
+        .group_by("entity_id", maintain_order=True)
+        .agg(texts=pl.col("text"), passage_ids=pl.col("passage_id"))
+    )
+    surfaces = part("surface").select("entity_id", surface="text", named_by=pl.concat_list("passage_id"))
+    rows = (
+        part("name")
+        .select("entity_id", "passages", name="text")
+        .join(surfaces, on="entity_id", how="left")
+        .join(types, on="entity_id", how="left")
+        .join(texts, on="entity_id", how="left")
+        .with_columns(pl.col("type").fill_null(""), named=pl.col("surface"), pieces=pl.col("texts").list.len())
+        .with_columns(pl.col("pieces").fill_null(0))
+        .sort("entity_id")
+    )
+    return Told.of(rows, settings)
+
+
+def relations_of(table: pa.Table, settings: Mapping[str, Any]) -> Told:
+    """The related pairs of a table RELATION_PIECES, ordered by their ids. A wording is told between its two ends."""
+    pieces = _frame(table)
+    pair = ["source", "target"]
+
+    def part(name: str) -> pl.DataFrame:
+        return pieces.filter(pl.col("part") == name).drop("part")
+
+    kinds = (
+        part("kind")
+        .sort(*pair, "relations", "text", descending=[False, False, True, False])
+        .group_by(pair, maintain_order=True)
+        .agg(kind=pl.col("text").first())
+    )
+    ends = (
+        part("source")
+        .rename({"text": "shown"})
+        .join(part("target").select(*pair, "passage_id", other="text"), on=pair)
+        .with_columns(named_by=pl.concat_list("passage_id", "passage_id_right"))
+        .drop("passage_id", "passage_id_right")
+    )
+    wordings = part("wording").join(ends.drop("relations", "named_by"), on=pair)
+    wordings = wordings.with_columns(text=pl.concat_str("shown", "text", "other", separator=" "))
+    texts = (
+        pl.concat([part("description"), wordings.drop("shown", "other")])
+        .group_by(*pair, "text")
+        .agg(pl.col("relations").sum(), pl.col("passage_id").min())
+        .sort(*pair, "relations", "text", descending=[False, False, True, False])
+        .group_by(pair, maintain_order=True)
+        .agg(texts=pl.col("text"), passage_ids=pl.col("passage_id"))
+    )
+    rows = (
+        ends.join(kinds, on=pair, how="left")
+        .join(texts, on=pair, how="left")
+        .with_columns(pl.col("kind").fill_null(""), named=pl.concat_str("shown", "other", separator=_BETWEEN))
+        .sort(pair)
+    )
+    return Told.of(rows, settings)
+
+
+def _frame(table: pa.Table) -> pl.DataFrame:
+    return pl.DataFrame(pl.from_arrow(table))

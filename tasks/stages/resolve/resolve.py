@@ -1,0 +1,168 @@
+"""Stage `resolve`: the entity table of the whole corpus, from the mentions of its shards, and from what is extracted.
+
+Mentions whose canonical names are equal are one entity, and so are what passages tell of under that name. The table is
+cut into entity shards (leaves of a binary trie over the entity id), so that vectors of names, and descriptions, are
+made and kept shard by shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from indexmill.text.names import NameIndex
+from schemas.tables import ENTITIES, NAMES, SURFACES, conform
+from tasks.core.shards import assign
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.stages.resolve.pieces import entity_pieces, relation_pieces
+
+__all__ = ["STAGE", "UNLINKED_KINDS", "entity_keys", "resolve"]
+
+UNLINKED_KINDS = ("date", "number")
+"""Kinds of mentions that link passages which have nothing else in common: they are entities outside the graph."""
+
+
+_FOLDS = tuple("0123456789abcdef")
+"""The first digits of entity ids: their entities are put together one digit after the other."""
+
+_SURFACE = pl.Schema(
+    {"entity_id": pl.String, "name": pl.String, "surface": pl.String}
+    | {"mentions": pl.Int64, "told": pl.Int64, "linked": pl.Boolean, "titles": pl.Boolean, "passage_id": pl.String}
+)
+_SPREAD = pl.Schema({"entity_id": pl.String} | dict.fromkeys(("passages", "mentioning", "documents"), pl.Int64))
+
+
+def resolve(
+    mentions: Sequence[Path], passages: Sequence[Path], extracted: Sequence[Path] = ()
+) -> tuple[pa.Table, pa.Table, pa.Table, pl.DataFrame]:
+    """Entities, their surface forms, and the names that get vectors, each ordered by entity id; and how each is shown.
+
+    The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`; the last has entity_id, surface and, where
+    something is extracted, the least passage_id that writes it so. The files are those of the same shards; none of
+    extractions where nothing is extracted. Passages and documents of an entity are those that mention it or tell of it;
+    what is only told of has no mentions, and being what sentences are about (kind `subject`) is none.
+
+    A name gets a vector if it titles a document or is linked in two or more passages: the vector serves to tell what a
+    question names from what it asks, and a name that stands in one passage leads nowhere else. (That is a quarter of
+    the names, and recall is the same as with all: see docs/families.md.)
+
+    Reads one shard's Parquet files after the other and holds what they add up to: a passage, and a document, is in one
+    shard, so that counts of them are sums over the shards. An entity is shown by its most frequent surface form, of
+    equals the one that most passages tell of, then the smallest.
+    """
+    surfaces: dict[str, list[pl.DataFrame]] = {digit: [] for digit in _FOLDS}
+    spread: dict[str, list[pl.DataFrame]] = {digit: [] for digit in _FOLDS}
+    telling: Sequence[Path | None] = extracted or [None] * len(mentions)
+    for one, other, told in zip(mentions, passages, telling, strict=True):
+        for found, rows in zip((surfaces, spread), _counted(one, other, told), strict=True):
+            for (digit,), part in rows.partition_by("digit", as_dict=True, include_key=False).items():
+                found[digit].append(part)
+    pieces = [_folded(surfaces.pop(digit), spread.pop(digit)) for digit in _FOLDS]
+    *tables, shown = zip(*pieces, strict=True)
+    entities, ordered, names = (pa.concat_tables(table).combine_chunks() for table in tables)
+    return entities, ordered, names, pl.concat(shown)
+
+
+def _counted(mentions: Path, passages: Path, extracted: Path | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """A shard's surface forms (_SURFACE) and where its entities are (_SPREAD), with the first `digit` of the id."""
+    rows = pl.read_parquet(mentions, columns=["entity_id", "name", "surface", "passage_id", "kind"])
+    owners = pl.read_parquet(passages, columns=["passage_id", "document_id"])
+    passage = pl.lit("") if extracted is None else pl.col("passage_id").min()
+    surfaces = rows.group_by("entity_id", "name", "surface").agg(
+        mentions=(pl.col("kind") != "subject").sum().cast(pl.Int64),
+        told=pl.lit(0, pl.Int64),
+        linked=(~pl.col("kind").is_in(UNLINKED_KINDS)).any(),
+        titles=(pl.col("kind") == "title").any(),
+        passage_id=passage,
+    )
+    places = rows.select("entity_id", "passage_id").unique().with_columns(mentioning=pl.lit(1, pl.Int64))
+    if extracted is not None:
+        told = pl.read_parquet(extracted, columns=["entity_id", "name", "surface", "passage_id"])
+        forms = told.group_by("entity_id", "name", "surface").agg(
+            mentions=pl.lit(0, pl.Int64),
+            told=pl.len().cast(pl.Int64),
+            linked=pl.lit(False),
+            titles=pl.lit(False),
+            passage_id=passage,
+        )
+        surfaces = pl.concat([surfaces, forms])
+        also = told.select("entity_id", "passage_id", mentioning=pl.lit(0, pl.Int64))
+        places = pl.concat([places, also]).group_by("entity_id", "passage_id").agg(pl.col("mentioning").sum())
+    spread = (
+        places.join(owners, on="passage_id")
+        .group_by("entity_id")
+        .agg(
+            passages=pl.len().cast(pl.Int64),
+            mentioning=pl.col("mentioning").sum(),
+            documents=pl.col("document_id").n_unique().cast(pl.Int64),
+        )
+    )
+    digit = pl.col("entity_id").str.slice(0, 1).alias("digit")
+    return surfaces.with_columns(digit), spread.with_columns(digit)
+
+
+def _folded(
+    surfaces: list[pl.DataFrame], spread: list[pl.DataFrame]
+) -> tuple[pa.Table, pa.Table, pa.Table, pl.DataFrame]:
+    """What all shards found of some entities, put together."""
+    forms = (
+        pl.concat([_SURFACE.to_frame(), *surfaces])
+        .group_by("entity_id", "name", "surface")
+        .agg(pl.col("mentions", "told").sum(), pl.col("linked", "titles").any(), pl.col("passage_id").min())
+        .sort("entity_id", "mentions", "told", "surface", descending=[False, True, True, False])
+    )
+    places = pl.concat([_SPREAD.to_frame(), *spread]).group_by("entity_id").agg(pl.exclude("entity_id").sum())
+    entities = (
+        forms.group_by("entity_id", maintain_order=True)
+        .agg(
+            pl.col("name").first(),
+            pl.col("surface", "passage_id").first(),
+            pl.col("mentions").sum(),
+            pl.col("linked", "titles").any(),
+        )
+        .join(places, on="entity_id")
+        .sort("entity_id")
+    )
+    names = entities.filter(pl.col("titles") | (pl.col("linked") & (pl.col("mentioning") > 1)))
+    ordered = forms.select("entity_id", "surface", "mentions").sort("entity_id", "surface")
+    return (
+        conform(entities.to_arrow(), ENTITIES),
+        conform(ordered.to_arrow(), SURFACES),
+        conform(names.select("entity_id", "name").to_arrow(), NAMES),
+        entities.select("entity_id", "surface", "passage_id"),
+    )
+
+
+def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """The keys of a column of entity ids (`NameIndex.keys`), without all ids as objects at once."""
+    step = 65_536
+    keys = [NameIndex.keys(ids.slice(low, step).to_pylist()) for low in range(0, len(ids), step)]
+    return np.concatenate([np.empty(0, dtype=np.uint64), *keys])
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    *made, shown = resolve(inputs.paths("mentions"), inputs.paths("passages"), inputs.paths("extracted"))
+    found = dict(zip(("entities", "surfaces", "named"), made, strict=True))
+    if inputs.settings.get("pieces"):
+        found["pieces"] = entity_pieces(inputs.paths("extracted"), shown)
+        found["relation_pieces"] = relation_pieces(inputs.paths("relations"), shown)
+    keys = {name: entity_keys(table.column(0)) for name, table in found.items()}
+    hashes = np.zeros((len(keys["entities"]), 32), dtype=np.uint8)
+    hashes[:, :8] = keys["entities"].astype(">u8").view(np.uint8).reshape(-1, 8)
+    weights = np.ones(len(hashes), dtype=np.int64)
+    tables: dict[str, pa.Table] = {}
+    for label, rows in assign(hashes, weights, inputs.settings["entities_per_shard"], letter="e").items():
+        # An id is a hash in hexadecimal: the ids of a leaf of the trie stand together in each table.
+        first, last = keys["entities"][[rows.min(), rows.max()]]
+        for name, table in found.items():
+            low, high = np.searchsorted(keys[name], first), np.searchsorted(keys[name], last, side="right")
+            tables[f"{name}/{label}"] = table.slice(int(low), int(high - low))
+    return Outputs(tables=tables, counts={"entities": len(hashes)})
+
+
+STAGE = Stage("resolve", version=3, compute=_compute, libraries=("polars", "numpy"))

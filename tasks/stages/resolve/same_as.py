@@ -1,0 +1,97 @@
+"""Stage `same_as`: which extracted entities have nearly the same name (ours; for families that need a language model).
+
+A name is compared with those whose vectors are nearest to its own, and counts as nearly the same where both the vectors
+and the letters are alike enough, and nothing in the two tells them apart (`tasks.stages.resolve.name_similarity`). Up
+to `_EXACT` names each is compared with all others; beyond, with those in the nearest lists of a k-means
+(`tasks.core.neighbours`). It is all made from the whole set: no pair depends on what was there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from indexmill.retrieve.grid import UNIT, on_grid
+from schemas.tables import DESCRIBED, SAME_AS, conform
+from tasks.core.estimate import Estimate, Range
+from tasks.core.neighbours import Lists, ListSettings
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
+
+__all__ = ["STAGE", "estimate", "same_as"]
+
+_EXACT = 32_768  # names that are all compared with each other
+
+
+def same_as(
+    ids: Sequence[str],
+    names: Sequence[str],
+    vectors: NDArray[np.float32],
+    *,
+    cosine: float,
+    likeness: float,
+    neighbours: int,
+) -> pa.Table:
+    """The pairs of entities whose names are nearly the same (schema SAME_AS).
+
+    ids: ascending. names: canonical. vectors: (n, d) float32 of the names, on the grid (`on_grid`). neighbours: with
+    how many names, the nearest by vector, each is compared; of equally near ones those of the lower ids.
+    """
+    order = np.arange(len(ids))  # ids are hashes: any of them are a sample
+    lists = Lists(vectors, order, ListSettings(exact=_EXACT))
+    nearest = lists.nearest(vectors, min(neighbours, max(len(ids) - 1, 1)), alone=True)
+    rows = np.repeat(order, nearest.rows.shape[1])
+    others, products = nearest.rows.ravel().astype(np.int64), nearest.products.ravel()
+    near = (others >= 0) & (products >= np.ceil(cosine * UNIT))
+    low, high = np.minimum(rows[near], others[near]), np.maximum(rows[near], others[near])
+    keys, first = np.unique(low * len(ids) + high, return_index=True)
+    products = products[near][first]
+    low, high = np.divmod(keys, max(len(ids), 1))
+    plain = {row: plain_name(names[row]) for row in np.unique(np.concatenate([low, high])).tolist()}
+    marked = {row: marks(name) for row, name in plain.items()}
+    pairs = list(zip(low.tolist(), high.tolist(), strict=True))
+    may = np.array([marked[one] == marked[two] for one, two in pairs], dtype=bool)
+    alike = np.zeros(len(pairs), dtype=np.float32)
+    alike[may] = likenesses([(plain[one], plain[two]) for (one, two), may_be in zip(pairs, may, strict=True) if may_be])
+    kept = may & (alike >= np.float32(likeness))
+    columns = {
+        "entity_id": [ids[row] for row in low[kept].tolist()],
+        "other_id": [ids[row] for row in high[kept].tolist()],
+        "cosine": np.minimum(products[kept] / UNIT, 1.0).astype(np.float32),
+        "likeness": alike[kept],
+    }
+    return conform(pa.table(columns), SAME_AS)
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    ids: list[str] = []
+    names: list[str] = []
+    packs = []
+    for name in sorted(inputs.job.inputs):
+        table, _, label = name.partition("/")
+        if table == "described":
+            rows = inputs.table(name, DESCRIBED, "entity_id", "name")
+            ids += rows.column("entity_id").to_pylist()
+            names += rows.column("name").to_pylist()
+            packs.append(on_grid(inputs.pack(inputs.job.inputs[f"name_vectors/{label}"])["vectors"]))
+    vectors = np.concatenate([np.empty((0, inputs.settings["dimension"]), dtype=np.float32), *packs])
+    bounds = {name: inputs.settings[name] for name in ("cosine", "likeness", "neighbours")}
+    found = same_as(ids, names, vectors, **bounds)
+    return Outputs(tables={"same_as": found}, counts={"same_as": len(found)})
+
+
+def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    """At most as many pairs as names have neighbours. No LLM."""
+    names = sum(
+        expected[name].high if name in expected else inputs.table(name, DESCRIBED, "entity_id").num_rows
+        for name in inputs.job.inputs
+        if name.startswith("described/")
+    )
+    most = names * inputs.settings["neighbours"]
+    return Estimate(bytes={"same_as": Range(0, 96 * most + 4096)}, rows={"same_as": Range(0, most)})
+
+
+STAGE = Stage("same_as", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)

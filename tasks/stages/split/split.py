@@ -1,0 +1,452 @@
+"""Split a shard's documents into passages, the pieces that are embedded and retrieved, and these into sentences.
+
+A document that fits stays whole. A longer one is cut greedily up to the size, at the strongest break of the second half
+of what fits: before a heading, else between paragraphs, else between sentences. A sentence longer than the size is cut
+between tokens. Sizes are counted in the embedder's own tokens, the title and the special tokens included, since that is
+what it reads: no passage is ever truncated by the embedder.
+
+Of a document in Markdown or HTML the words that a reader sees are cut, counted and embedded (tasks.text.markup), below
+the headings above them; passages and sentences are placed in the document as it is.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from indexmill.errors import ConfigurationError
+from indexmill.store.canonical import content_id
+from schemas.config import SplitSettings
+from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, conform
+from tasks.core.encoder import tokeniser_of
+from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.unchanged import in_order, unchanged
+from tasks.text.markup import Visible, link_words, markup_of, visible
+from tasks.text.sentences import Segment, segments
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["STAGE", "Split", "TokenCounter", "embedded_text", "split", "title_prefix"]
+
+TITLE_BYTES = 120
+"""The part of a title that is embedded, in UTF-8 bytes; no tokenizer makes more tokens than bytes."""
+HEADING_TOKENS = 24
+HEADING_BYTES = 96
+"""What is embedded of the headings above a passage, at most."""
+_LEAST_TOKENS = TITLE_BYTES + 8
+_LEAST_TEXT = 32
+"""Tokens that a passage's text gets beside a long title, even above the configured size."""
+_LONG = 100
+_PER_TOKEN = 4
+"""Characters without a token's beginning: beyond _LONG they count as one token for every _PER_TOKEN, so that a megabyte
+of base64, which is one unknown word to many tokenizers, is not one passage."""
+
+
+class TokenCounter(Protocol):
+    """What splitting needs of an embedder."""
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens that the embedder reads."""
+        ...
+
+    @property
+    def special_tokens(self) -> int:
+        """How many special tokens every text gets."""
+        ...
+
+    def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
+        """For each text, the (n, 2) character offsets of its tokens, without special tokens."""
+        ...
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """The length of each text in tokens, special tokens included."""
+        ...
+
+
+def title_prefix(title: str) -> str:
+    """What stands before a passage's text when it is embedded; an offset in that text moves by its length.
+
+    The title and a line break, or nothing for an empty title. A title beyond `TITLE_BYTES` is cut between words.
+    """
+    title = title.strip()
+    data = title.encode("utf-8", "replace")
+    if len(data) > TITLE_BYTES:
+        cut = data[:TITLE_BYTES].decode("utf-8", "ignore")
+        title = (cut.rpartition(" ")[0] or cut).rstrip()
+    return f"{title}\n" if title else ""
+
+
+def embedded_text(title: str, passage_text: str, headings: str = "") -> str:
+    """The text that is embedded for a passage; pass an empty title where titles are not embedded.
+
+    headings: those above the passage, see `schemas.tables.PLAIN`.
+    """
+    return title_prefix(title) + (f"{headings}\n" if headings else "") + passage_text
+
+
+@dataclasses.dataclass(frozen=True)
+class _Document:
+    """A document that is being cut. Offsets are those of `text`, what a reader sees of it."""
+
+    identity: str
+    original: str
+    prefix: str  # the title as it is embedded
+    visible: Visible | None  # None: all of the original is read
+    headings: tuple[_Above, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return self.original if self.visible is None else self.visible.text
+
+    def above(self, start: int) -> str:
+        """The headings above what begins at an offset, as far as they are embedded."""
+        room, bytes_left = HEADING_TOKENS, HEADING_BYTES
+        found: list[str] = []
+        here = bisect.bisect_right(self.headings, start, key=lambda one: one.start) - 1
+        if here >= 0 and self.headings[here].start == start:
+            here = self.headings[here].above
+        while here >= 0:
+            one = self.headings[here]
+            if not one.is_title and one.tokens <= room and one.bytes <= bytes_left:
+                found.append(one.text)
+                room, bytes_left = room - one.tokens, bytes_left - one.bytes
+            here = one.above
+        return "\n".join(reversed(found))
+
+    def embedded(self, start: int, end: int) -> str:
+        """What is embedded for a passage."""
+        above = self.above(start) if self.headings else ""
+        return self.prefix + (f"{above}\n" if above else "") + self.text[start:end]
+
+
+class _Above(NamedTuple):
+    """A heading as it is embedded for what stands below it."""
+
+    start: int
+    above: int  # the heading that it is below, by its number; -1 for none
+    text: str
+    tokens: int
+    bytes: int
+    is_title: bool  # which stands before every passage
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cut:
+    """A passage to be: segments of one document, which begin and end it."""
+
+    row: int  # of the document
+    segments: Sequence[Segment]
+    tokens: int | None = None  # of the embedded text, where it is known already
+
+    @property
+    def start(self) -> int:
+        return self.segments[0].start
+
+    @property
+    def end(self) -> int:
+        return self.segments[-1].end
+
+
+class Split(NamedTuple):
+    """What splitting makes: tables of the schemas PASSAGES, SENTENCES and PLAIN."""
+
+    passages: pa.Table
+    sentences: pa.Table
+    plain: pa.Table
+
+
+def split(documents: pa.Table, tokens: TokenCounter, settings: SplitSettings) -> Split:
+    """The passages and sentences of some documents, ordered by document id and position, and their plain texts.
+
+    `documents` has the schema DOCUMENTS. A blank document has no passage, nor has one that is nothing but markup.
+    Raises ConfigurationError where the passages asked for are longer than what the embedder reads.
+    """
+    if settings.tokens > tokens.max_tokens:
+        raise ConfigurationError(
+            f"split.tokens is {settings.tokens}, but the embedder reads {tokens.max_tokens}; set it to that or less"
+        )
+    if tokens.max_tokens < _LEAST_TOKENS:
+        raise ConfigurationError(f"the embedder reads {tokens.max_tokens} tokens; splitting needs {_LEAST_TOKENS}")
+    columns = ["document_id", "title", "text", "source"]
+    rows = documents.select(columns).sort_by("document_id").to_pydict()
+    found = [
+        _Document(
+            identity,
+            text,
+            title_prefix(title) if settings.title_in_passage else "",
+            visible(text, markup_of(settings.markup, identity, source, text)),
+        )
+        for identity, title, text, source in zip(*(rows[name] for name in columns), strict=True)
+    ]
+    offsets = tokens.token_offsets([one.prefix + one.text for one in found])
+
+    cuts: list[_Cut] = []
+    limits: list[int] = []
+    for row, (one, of_tokens) in enumerate(zip(found, offsets, strict=True)):
+        text = one.text
+        starts = of_tokens[:, 0].astype(np.int64) - len(one.prefix)
+        titled = int(np.searchsorted(starts, 0))  # tokens of the title
+        fixed = titled + tokens.special_tokens
+        limits.append(min(tokens.max_tokens, max(settings.tokens, fixed + _LEAST_TEXT)))
+        pieces = segments(text, settings.language, None if one.visible is None else one.visible.blocks)
+        weighed = _weighed(starts[titled:], len(text))
+        capacity = limits[row] - fixed
+        if one.visible is not None and len(weighed) > capacity and tokens.max_tokens > _LEAST_TOKENS + HEADING_BYTES:
+            one = found[row] = dataclasses.replace(one, headings=_headings(one, rows["title"][row], starts[titled:]))
+            capacity = max(capacity - HEADING_TOKENS, _LEAST_TEXT) if one.headings else capacity
+        groups = list(_packed(pieces, weighed, text, capacity, settings))
+        whole = len(groups) == 1 and (pieces[0].start, pieces[-1].end) == (0, len(text))
+        cuts.extend(_Cut(row, group, fixed + len(starts) - titled if whole else None) for group in groups)
+    cuts, counts = _fitted(cuts, limits, found, tokens)
+    passages, sentences = _tables(cuts, counts, found)
+    return Split(passages, sentences, _plain(cuts, found))
+
+
+def _headings(document: _Document, title: str, starts: NDArray[np.int64]) -> tuple[_Above, ...]:
+    """The headings of a document, of which one in plain text has none. starts: where its tokens begin."""
+    found: list[_Above] = []
+    path: list[tuple[int, int]] = []  # level and number of the headings above what comes next
+    title = " ".join(title.split()).casefold() if document.prefix else ""
+    for start, end, level in document.visible.headings if document.visible else ():
+        while path and path[-1][0] >= level:
+            path.pop()
+        text = " ".join(document.text[start:end].split())
+        count = int(np.searchsorted(starts, end) - np.searchsorted(starts, start))
+        is_title = bool(title) and text.casefold() == title
+        above = path[-1][1] if path else -1
+        path.append((level, len(found)))
+        found.append(_Above(start, above, text, count, len(text.encode("utf-8", "replace")) + 1, is_title))
+    return tuple(found)
+
+
+def _weighed(starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Where a text's tokens begin, with more beginnings wherever there is none for long."""
+    bounds = np.concatenate(([0], starts, [length])) if len(starts) else np.array([0, length])
+    gaps = np.diff(bounds)
+    if gaps.max(initial=0) <= _LONG:
+        return starts
+    more = [np.arange(bounds[at], bounds[at + 1], _PER_TOKEN) for at in np.flatnonzero(gaps > _LONG)]
+    return np.unique(np.concatenate([starts, *more]))
+
+
+def _packed(
+    found: list[Segment], starts: NDArray[np.int64], text: str, capacity: int, settings: SplitSettings
+) -> Iterator[Sequence[Segment]]:
+    """Groups of segments that hold at most `capacity` tokens each."""
+    if not found:
+        return
+    if len(starts) <= capacity:
+        yield found
+        return
+    bounds = np.searchsorted(starts, [(segment.start, segment.end) for segment in found])
+    if (bounds[:, 1] - bounds[:, 0]).max() > capacity:
+        within = zip(found, bounds.tolist(), strict=True)
+        found = [
+            piece for segment, (low, high) in within for piece in _pieces(segment, low, high, starts, text, capacity)
+        ]
+    # before[i]: tokens that begin before segment i; the last entry is the total.
+    before = np.searchsorted(starts, [segment.start for segment in found])
+    before = np.append(before, np.searchsorted(starts, found[-1].end))
+    strengths = np.array([segment.strength for segment in found] + [0])
+    at = fresh = 0  # the passage's first segment, and its first that no passage has yet
+    while True:
+        rest = int(before[-1] - before[at])
+        if rest <= capacity:
+            yield found[at:]
+            return
+        # The last passage keeps a quarter of the size, so that no crumb is left alone.
+        most = min(capacity, max(rest - capacity // 4, capacity // 2))
+        latest = max(fresh + 1, int(np.searchsorted(before, before[at] + most, side="right")) - 1)
+        earliest = max(fresh + 1, int(np.searchsorted(before, before[at] + capacity // 2)))
+        end = latest
+        if earliest < latest:
+            choices = strengths[earliest : latest + 1]
+            end = latest - int(np.argmax(choices[::-1]))
+        yield found[at:end]
+        fresh = end
+        at = _overlapping(before, at, end, capacity, settings.overlap)
+
+
+def _overlapping(before: NDArray[np.int64], start: int, end: int, capacity: int, overlap: int) -> int:
+    """The first segment of the next passage: whole segments of this one, if the next fresh one still fits."""
+    if not overlap:
+        return end
+    room = min(overlap, capacity - int(before[end + 1] - before[end]))
+    first = int(np.searchsorted(before, before[end] - room))
+    return min(end, max(first, start + 1))
+
+
+def _pieces(
+    segment: Segment, low: int, high: int, starts: NDArray[np.int64], text: str, capacity: int
+) -> Iterator[Segment]:
+    """A segment cut where tokens begin, between words if it can be, into pieces of at most `capacity` tokens.
+
+    `low` and `high` delimit its tokens in `starts`.
+    """
+    if high - low <= capacity:
+        yield segment
+        return
+    begin, strength = segment.start, segment.strength
+    while high - low > capacity:
+        stop = low + capacity
+        for candidate in range(stop, low + capacity // 2, -1):
+            if text[int(starts[candidate]) - 1].isspace():
+                stop = candidate
+                break
+        cut = int(starts[stop])
+        yield from _piece(text, begin, cut, strength)
+        begin, low, strength = cut, stop, 0
+    yield from _piece(text, begin, segment.end, strength)
+
+
+def _piece(text: str, start: int, end: int, strength: int) -> Iterator[Segment]:
+    content = text[start:end]
+    kept = content.strip()
+    if kept:
+        start += len(content) - len(content.lstrip())
+        yield Segment(start, start + len(kept), strength)
+
+
+def _fitted(
+    cuts: list[_Cut], limits: list[int], documents: Sequence[_Document], tokens: TokenCounter
+) -> tuple[list[_Cut], list[int]]:
+    """The cuts with the true lengths of their embedded texts.
+
+    A tokenizer may make more tokens of a piece than of the same characters within a whole word: a cut that is too long
+    is halved until it fits.
+    """
+    fitted = [(cut, cut.tokens) for cut in cuts if cut.tokens is not None]
+    waiting = [cut for cut in cuts if cut.tokens is None]
+    while waiting:
+        counts = tokens.count_tokens([documents[cut.row].embedded(cut.start, cut.end) for cut in waiting])
+        halves: list[_Cut] = []
+        for cut, count in zip(waiting, counts.tolist(), strict=True):
+            if count <= limits[cut.row]:
+                fitted.append((cut, count))
+            else:
+                halves.extend(_halved(cut, documents[cut.row].text))
+        waiting = halves
+    fitted.sort(key=lambda pair: (pair[0].row, pair[0].start, pair[0].end))
+    return [cut for cut, _ in fitted], [count for _, count in fitted]
+
+
+def _halved(cut: _Cut, text: str) -> Iterator[_Cut]:
+    if len(cut.segments) > 1:
+        middle = len(cut.segments) // 2
+        yield _Cut(cut.row, cut.segments[:middle])
+        yield _Cut(cut.row, cut.segments[middle:])
+        return
+    (start, end, strength) = cut.segments[0]
+    if end - start < 2:
+        raise ConfigurationError(
+            f"the character {text[start:end]!r} and a title make more tokens than the embedder reads"
+        )
+    middle = (start + end) // 2
+    space = text.rfind(" ", start + 1, middle)
+    middle = space if space > 0 else middle
+    for low, high in ((start, middle), (middle, end)):
+        for piece in _piece(text, low, high, strength):
+            yield _Cut(cut.row, [piece])
+
+
+def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document]) -> tuple[pa.Table, pa.Table]:
+    passages: list[tuple[str, str, int, int, int, str, int]] = []  # the columns of PASSAGES
+    of_passage: list[int] = []
+    ordinals: list[int] = []
+    bounds: list[tuple[int, int]] = []
+    row = -1
+    ordinal = 0
+    repeats: Counter[str] = Counter()
+    for number, (cut, count) in enumerate(zip(cuts, counts, strict=True)):
+        if cut.row != row:
+            row, ordinal = cut.row, 0
+            repeats.clear()
+        document = documents[row]
+        seen = document.visible
+        start, end = (cut.start, cut.end) if seen is None else seen.bounds(cut.start, cut.end)
+        text = document.original[start:end]
+        passage_id = content_id("passage", document.identity, text, str(repeats[text]))
+        passages.append((passage_id, document.identity, ordinal, start, end, text, count))
+        repeats[text] += 1
+        ordinal += 1
+        of_passage.extend([number] * len(cut.segments))
+        ordinals.extend(range(len(cut.segments)))
+        spans = [(segment.start, segment.end) for segment in cut.segments]
+        bounds.extend((low - start, high - start) for low, high in (spans if seen is None else seen.originals(spans)))
+    columns = list(zip(*passages, strict=True)) or [()] * len(PASSAGES)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, PASSAGES, strict=True)]
+    table = pa.table(arrays, schema=PASSAGES)
+    offsets = np.array(bounds, np.int32).reshape(-1, 2)
+    sentences = pa.table(
+        {
+            "passage_id": table.column("passage_id").combine_chunks().take(pa.array(of_passage, pa.int64())),
+            "ordinal": pa.array(ordinals, pa.int32()),
+            "start": offsets[:, 0],
+            "end": offsets[:, 1],
+        }
+    )
+    return conform(table, PASSAGES), conform(sentences, SENTENCES)
+
+
+def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
+    own: dict[int, list[_Cut]] = {}
+    for cut in cuts:
+        own.setdefault(cut.row, []).append(cut)
+    rows = []
+    for row, mine in own.items():
+        document = documents[row]
+        seen = document.visible
+        if seen is None:
+            continue
+        linked: list[list[str]] = [[] for _ in mine]
+        if seen.targets:
+            begins = [cut.start for cut in mine]
+            for place, target in seen.targets:
+                linked[max(bisect.bisect_right(begins, place) - 1, 0)].append(target)
+        rows.append(
+            {
+                "document_id": document.identity,
+                "text": seen.text,
+                "starts": seen.starts,
+                "origins": seen.origins,
+                "ends": seen.ends,
+                "passage_starts": [cut.start for cut in mine],
+                "passage_ends": [cut.end for cut in mine],
+                "headings": [document.above(cut.start) for cut in mine],
+                "targets": [" ".join(dict.fromkeys(map(link_words, targets))) for targets in linked],
+            }
+        )
+    return conform(pa.table({name: [one[name] for one in rows] for name in PLAIN.names}, schema=PLAIN), PLAIN)
+
+
+def _compute(inputs: Inputs) -> Outputs:
+    settings = SplitSettings.model_validate(inputs.settings["split"])
+    documents = inputs.table("documents", DOCUMENTS)
+    same, held = unchanged(inputs, documents)
+    made = split(documents.filter(pa.array(~held)), tokeniser_of(inputs), settings)
+    kept = [part.passages() for part in same]
+    ids = documents.column("document_id")
+    passages = in_order([made.passages, *kept], "document_id", ids)
+    sentences = [
+        part.of_passages("sentences", SENTENCES, of.column("passage_id")) for part, of in zip(same, kept, strict=True)
+    ]
+    plain = [part.of_documents("plain", PLAIN) for part in same]
+    return Outputs(
+        tables={
+            "passages": passages,
+            "sentences": in_order([made.sentences, *sentences], "passage_id", passages.column("passage_id")),
+            "plain": in_order([made.plain, *plain], "document_id", ids),
+        },
+        counts={"documents_made": int((~held).sum())},
+    )
+
+
+STAGE = Stage("split", version=2, compute=_compute, libraries=("markdown-it-py", "sentencex", "tokenizers"))

@@ -1,0 +1,159 @@
+"""One text in the place of several: the summaries of lsh_tree's segments (EraRAG, Algorithm 1, line 11).
+
+`extractive` needs no model: it takes the sentences whose terms stand in most of the texts. With a language model,
+`request` is what it is asked and `said` is the summary in its answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from indexmill.models.llm import Request, data_block
+from indexmill.text.terms import COMMON, Analyser
+from schemas.config import LlmSettings
+from tasks.core.shards import estimate_tokens
+from tasks.llm.prompts import Prompt, prompt
+from tasks.text.sentences import sentence_spans
+
+__all__ = ["TASK", "Extractive", "fingerprint", "most_output", "plain", "prompt_of", "request", "said"]
+
+TASK = "summary"
+"""What prompts and answers are filed under."""
+
+_VERSION = 1
+"""Of `Extractive`: raise it whenever a summary changes."""
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {"summary": {"type": "string", "pattern": r"\S"}},
+    "required": ["summary"],
+    "additionalProperties": False,
+}
+_WORDS_PER_TOKEN = 0.75
+_LEAST_TERMS = 4
+"""Of a sentence that says something: one with fewer is a heading, or the rest of one."""
+
+_LONGEST_HEADING = 120
+_HEADING = re.compile(r"[^\n]*[^\s.!?;:,…。！？][ \t]*\n")
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    text: str
+    child: int
+    place: int
+    terms: frozenset[str]
+    tokens: int
+
+
+class Extractive:
+    """Summaries of the texts' own sentences. It remembers the words that it met; what it returns depends on none."""
+
+    def __init__(self, tokens: int, language: str = "en") -> None:
+        self._limit = tokens
+        self._language = language
+        self._terms = Analyser().terms
+
+    def summary(self, texts: Sequence[str]) -> str:
+        """About so many tokens of the texts' sentences, in their order.
+
+        A term weighs the square of the number of texts that hold it. The next sentence is the one that adds the most
+        weight of terms not yet told by the root of its length, less where its text has told something already: what
+        the texts share comes first and once, then something of each. (Greedy coverage under a budget: Lin and Bilmes,
+        A class of submodular functions for document summarization, 2011.) A sentence of a text with a title is told
+        with it.
+        """
+        found = [self._sentences(text, child) for child, text in enumerate(texts)]
+        spread = Counter(term for own in found for term in frozenset[str]().union(*(one.terms for one in own)))
+        left = [one for own in found for one in own if len(one.terms) >= _LEAST_TERMS] or [
+            one for own in found for one in own
+        ]
+        told: set[str] = set()
+        chosen: list[_Sentence] = []
+        room = self._limit
+        times = Counter[int]()
+        while left:
+            best = max(left, key=lambda one: (self._gain(one, spread, told, times), -one.child, -one.place))
+            chosen.append(best)
+            told |= best.terms
+            times[best.child] += 1
+            room -= best.tokens
+            left = [one for one in left if one.tokens <= room and not one.terms <= told]
+        chosen.sort(key=lambda one: (one.child, one.place))
+        return _cut(" ".join(one.text for one in chosen) or _SPACE.sub(" ", " ".join(texts)).strip(), self._limit)
+
+    @staticmethod
+    def _gain(one: _Sentence, spread: Mapping[str, int], told: set[str], times: Mapping[int, int]) -> float:
+        weight = sum(spread[term] ** 2 for term in one.terms if term not in told)
+        return float(weight / (one.tokens**0.5 * (1 + times[one.child])))
+
+    def _sentences(self, text: str, child: int) -> list[_Sentence]:
+        heading = ""
+        matched = _HEADING.match(text)
+        if matched is not None and len(matched[0]) <= _LONGEST_HEADING and text[matched.end() :].strip():
+            heading, text = _SPACE.sub(" ", matched[0]).strip(), text[matched.end() :]
+        found = []
+        for place, (start, end) in enumerate(sentence_spans(text, self._language)):
+            said = _SPACE.sub(" ", text[start:end]).strip()
+            if heading and heading.lower() not in said.lower():
+                said = f"{heading}: {said}"
+            terms = frozenset(self._terms(said)) - COMMON
+            found.append(_Sentence(said, child, place, terms, estimate_tokens(len(said.encode("utf-8")))))
+        return found
+
+
+def prompt_of(settings: LlmSettings) -> Prompt | None:
+    """The prompt by which a model is asked, read once for a run: workers need not have the file. None for no model."""
+    return None if settings.backend == "extractive" else prompt(TASK, settings.prompts)
+
+
+def fingerprint(settings: LlmSettings, asked: Prompt | None, tokens: int, language: str) -> dict[str, Any]:
+    """What shapes the summaries beside the texts, JSON-ready."""
+    if asked is None:
+        return {**settings.shaping(), "version": _VERSION, "language": language, "tokens": tokens}
+    return {**settings.shaping(), "prompt": asked[1], "tokens": tokens}
+
+
+def most_output(tokens: int) -> int:
+    """The tokens of an answer at most: a model counts otherwise, and JSON is around it."""
+    return 2 * tokens + 64
+
+
+def request(texts: Sequence[str], tokens: int, asked: Prompt, *, about: Sequence[str], makes: str) -> Request:
+    """The question for a summary of about so many tokens; about: the ids of the texts, makes: that of the node."""
+    instructions, version = asked
+    return Request(
+        task=TASK,
+        instructions=instructions.replace("{words}", str(round(tokens * _WORDS_PER_TOKEN))),
+        prompt_version=version,
+        content=data_block(texts),
+        schema=_SCHEMA,
+        max_output_tokens=most_output(tokens),
+        about=tuple(about),
+        makes=makes,
+    )
+
+
+def said(value: Mapping[str, Any], tokens: int) -> str:
+    """The summary in a valid answer as plain text on one line; empty where it says nothing."""
+    return plain(str(value["summary"]), 4 * tokens)
+
+
+def plain(text: str, tokens: int) -> str:
+    """A text on one line, its beginning where it has more than twice so many tokens."""
+    clean = text.encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")
+    return _cut(_SPACE.sub(" ", clean).strip(), tokens)
+
+
+def _cut(text: str, tokens: int) -> str:
+    """The beginning of a text, whole words if it has any, of at most twice so many tokens: one sentence may be long."""
+    most = 8 * tokens
+    if len(text.encode("utf-8")) <= most:
+        return text
+    short = text.encode("utf-8")[:most].decode("utf-8", "ignore")
+    return short.rpartition(" ")[0].rstrip() or short

@@ -1,0 +1,1 @@
+"""What knows texts and nothing of the pipeline: sentences and markup."""

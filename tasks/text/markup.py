@@ -1,0 +1,716 @@
+"""The words that a reader of Markdown or HTML sees, and where in the document each of them stands.
+
+Blocks are markdown-it-py's (CommonMark with tables), whose tokens know their lines. Within a block one pass over the
+text takes away what is not read: targets of links, tags, comments, marks of emphasis, backslashes of escapes; entities
+are decoded. Every step is linear in the length of the text, whatever it holds: markdown-it's own rules for what stands
+within a block are not, and know no offsets.
+
+What cannot be placed is not guessed: such a document is read as it is.
+"""
+
+from __future__ import annotations
+
+import bisect
+import html
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from numpy.typing import NDArray
+
+from tasks.text.sentences import HEADING, ITEM, PARAGRAPH, SENTENCE, Block
+
+__all__ = ["Heading", "Markup", "Offsets", "Visible", "guess", "link_words", "markup_of", "original_places", "visible"]
+
+Markup = Literal["markdown", "html", "none"]
+Offsets = NDArray[np.int32]
+Places = NDArray[np.int64]
+
+_CODE = 400
+"""Characters up to which lines of code share a block, as in plain text."""
+_CELL = " | "
+
+_LINES = re.compile(r"\r\n|\n|\r")
+_SPECIAL = re.compile(r"[\\`*_\[\]!<&]")
+_HTML_SPECIAL = re.compile(r"<|&|\s{2,}|\n")
+_TICKS = re.compile(r"`+")
+_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+_TARGET = re.compile(
+    r"""\([ \t]*+\n?[ \t]*+
+    (?:<(?P<quoted>[^<>\n]{0,2000}+)>|(?P<bare>(?:[^\s()<\\]|\\.|\([^\s()]{0,500}+\)){0,2000}+))
+    (?:\s++(?:"(?:[^"\\]|\\.){0,2000}+"|'(?:[^'\\]|\\.){0,2000}+'|\((?:[^()\\]|\\.){0,2000}+\)))?
+    [ \t]*+\n?[ \t]*+\)""",
+    re.VERBOSE,
+)
+_LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999}+)\]")
+_TAG = re.compile(
+    r"""<(?P<close>/?)(?P<name>[A-Za-z][A-Za-z0-9-]*+)
+    (?:\s++[A-Za-z_:][A-Za-z0-9_.:-]*+(?:\s*+=\s*+(?:[^\s"'=<>`]++|'[^'<>]{0,4000}+'|"[^"<>]{0,4000}+"))?+)*+
+    \s*+/?>""",
+    re.VERBOSE,
+)
+_AUTOLINK = re.compile(r"<[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]{0,2000}+>|<[\w.+-]{1,64}@[\w.-]{1,255}>")
+_ENTITY = re.compile(r"&(?:#[xX][0-9a-fA-F]{1,6}|#[0-9]{1,7}|[A-Za-z][A-Za-z0-9]{1,31});")
+_PIPE = re.compile(r"(?<!\\)\|")
+_UNREAD = frozenset({"script", "style", "template"})
+_PARTS = (  # noqa: SIM905
+    "address article aside blockquote body caption details div dl fieldset figcaption figure footer form head header "
+    "hr html main nav ol p pre section summary table tbody tfoot thead title ul"
+).split()
+_BREAKS = {
+    **dict.fromkeys(_PARTS, PARAGRAPH),
+    **dict.fromkeys(("li", "dt", "dd", "tr"), ITEM),
+    **{f"h{level}": HEADING + 6 - level for level in range(1, 7)},
+}
+"""The tags that begin and end a block, and the strength of the break."""
+
+
+class Heading(NamedTuple):
+    """A heading. start, end: in the plain text; level: 1 is the highest."""
+
+    start: int
+    end: int
+    level: int
+
+
+@dataclass(frozen=True)
+class Visible:
+    """A document's plain text, its blocks in order, and where it stands in the original.
+
+    Run i is `text[starts[i] : starts[i + 1]]` and stands at `origins[i]`, a character for a character. `ends[i]` is
+    where its source ends: later than its last character where an entity was decoded. Origins ascend; those of the
+    blank space between blocks are those of what follows, and an empty run stands at the end. `outer[i]` are the bounds
+    of block i in the original, with its markup. targets: those of links, by place in the plain text.
+    """
+
+    text: str
+    starts: Offsets
+    origins: Offsets
+    ends: Offsets
+    blocks: list[Block]
+    outer: list[tuple[int, int]]
+    headings: list[Heading]
+    targets: list[tuple[int, str]]
+
+    def originals(self, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Where spans of the plain text, none of them empty, begin and end in the original."""
+        places = np.array(spans, np.int64).reshape(-1, 2)
+        starts, ends = original_places(places[:, 0], places[:, 1], self.starts, self.origins, self.ends)
+        return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+    def bounds(self, start: int, end: int) -> tuple[int, int]:
+        """Where a span begins and ends in the original, with the markup around the blocks that it begins or ends."""
+        ((low, high),) = self.originals([(start, end)])
+        first = bisect.bisect_right(self.blocks, start, key=lambda block: block.start) - 1
+        last = bisect.bisect_left(self.blocks, end, key=lambda block: block.end)
+        if self.blocks[first].start == start:
+            low = min(low, self.outer[first][0])
+        if self.blocks[last].end == end:
+            high = max(high, self.outer[last][1])
+        return low, high
+
+
+def original_places(
+    starts: Places, ends: Places, runs: NDArray[Any], origins: NDArray[Any], run_ends: NDArray[Any]
+) -> tuple[Places, Places]:
+    """Where spans of a plain text, none of them empty, begin and end in the original; see `Visible` for its runs."""
+    at = np.searchsorted(runs, starts, side="right") - 1
+    last = np.searchsorted(runs, ends - 1, side="right") - 1
+    after = runs[np.minimum(last + 1, len(runs) - 1)]
+    stops = np.where(ends == after, run_ends[last], origins[last] + ends - runs[last])
+    return origins[at] + starts - runs[at], np.minimum(stops, run_ends[last])
+
+
+class _Edit(NamedTuple):
+    start: int
+    end: int
+    text: str
+
+
+class _Break(NamedTuple):
+    """A tag that ends a block and begins another. level: of the heading that begins, else 0."""
+
+    at: int
+    strength: int
+    level: int
+
+
+class _Piece(NamedTuple):
+    """Some plain text. origin: in the document; source: how many characters it is made of."""
+
+    text: str
+    origin: int
+    source: int
+
+
+class _Misplaced(ValueError):
+    """A block is not found where the parser says that it stands."""
+
+
+def visible(text: str, markup: Markup) -> Visible | None:
+    """What a reader sees of a document; None where that is all of it, for which nothing has to be told apart."""
+    if markup == "none" or not text:
+        return None
+    made = _Made(text)
+    try:
+        if markup == "html":
+            made.html(_Lines(text, [(0, len(text))]), (0, len(text)), PARAGRAPH)
+        else:
+            _markdown(made)
+    except (_Misplaced, RecursionError):
+        return None
+    return made.visible()
+
+
+class _Lines:
+    """Some lines of a document as one text, without what stands before them (of quotes and lists)."""
+
+    def __init__(self, document: str, spans: Sequence[tuple[int, int]]) -> None:
+        self.text = "\n".join(document[start:end] for start, end in spans)
+        self._places = [start for start, _ in spans]
+        lengths = [end - start + 1 for start, end in spans]
+        self._starts = [0, *np.cumsum(lengths[:-1]).tolist()] if len(spans) > 1 else [0]
+
+    def place(self, at: int) -> int:
+        """Where a character stands in the document."""
+        line = bisect.bisect_right(self._starts, at) - 1
+        return self._places[line] + at - self._starts[line]
+
+    def pieces(self, start: int, end: int) -> Iterator[_Piece]:
+        """A range, line by line."""
+        if len(self._starts) == 1:
+            yield _Piece(self.text[start:end], self._places[0] + start, end - start)
+            return
+        line = bisect.bisect_right(self._starts, start) - 1
+        while start < end:
+            stop = min(end, self._starts[line + 1]) if line + 1 < len(self._starts) else end
+            yield _Piece(self.text[start:stop], self._places[line] + start - self._starts[line], stop - start)
+            start, line = stop, line + 1
+
+
+class _Made:
+    """The plain text so far."""
+
+    def __init__(self, document: str) -> None:
+        self.document = document
+        self._parts: list[str] = []
+        self._length = 0
+        self._starts: list[int] = []
+        self._origins: list[int] = []
+        self._ends: list[int] = []
+        self._blocks: list[Block] = []
+        self._outer: list[tuple[int, int]] = []
+        self._headings: list[Heading] = []
+        self._targets: list[tuple[int, str]] = []
+
+    def visible(self) -> Visible | None:
+        text = "".join(self._parts)
+        if "".join(text.split()) == "".join(self.document.split()):
+            return None
+        self._add(_Piece("", len(self.document), 0))
+        starts, origins, ends = (np.array(column, np.int32) for column in (self._starts, self._origins, self._ends))
+        return Visible(text, starts, origins, ends, self._blocks, self._outer, self._headings, self._targets)
+
+    def block(
+        self,
+        pieces: Iterable[_Piece],
+        outer: tuple[int, int],
+        strength: int,
+        *,
+        level: int = 0,
+        is_prose: bool = True,
+        targets: Iterable[str] = (),
+    ) -> bool:
+        """Add a block; False where there is nothing to read in it."""
+        kept = _stripped(list(pieces))
+        if not kept:
+            if self._blocks:
+                self._targets.extend((self._length - 1, target) for target in targets)
+            return False
+        if self._blocks:
+            self._add(_Piece("\n\n" if strength >= PARAGRAPH else "\n", kept[0].origin, 0))
+        start = self._length
+        for piece in kept:
+            self._add(piece)
+        self._blocks.append(Block(start, self._length, strength, is_prose))
+        self._outer.append(outer)
+        if level:
+            self._headings.append(Heading(start, self._length, level))
+        self._targets.extend((start, target) for target in targets)
+        return True
+
+    def _add(self, piece: _Piece) -> None:
+        self._parts.append(piece.text)
+        self._starts.append(self._length)
+        self._origins.append(piece.origin)
+        self._ends.append(piece.origin + piece.source)
+        self._length += len(piece.text)
+
+    def prose(self, lines: _Lines, outer: tuple[int, int], strength: int, references: Mapping[str, object]) -> None:
+        """A paragraph of Markdown; tags in it may part it."""
+        self._parted(lines, _inline(lines.text, references), outer, strength)
+
+    def html(self, lines: _Lines, outer: tuple[int, int], strength: int) -> None:
+        """A block of HTML."""
+        self._parted(lines, _tagged(lines.text), outer, strength)
+
+    def _parted(self, lines: _Lines, read: _Read, outer: tuple[int, int], strength: int) -> None:
+        bounds = [*read.breaks, _Break(len(lines.text), 0, 0)]
+        edits = sorted(read.edits)
+        at, level, edit, target = 0, 0, 0, 0
+        begin, begins = outer[0], strength
+        for ends in bounds:
+            first = edit
+            while edit < len(edits) and edits[edit].start < ends.at:
+                edit += 1
+            stop = outer[1] if ends is bounds[-1] else lines.place(ends.at)
+            own = target
+            while target < len(read.targets) and read.targets[target][0] < ends.at:
+                target += 1
+            targets = [said for _, said in read.targets[own:target]]
+            pieces = _edited(lines, at, ends.at, edits[first:edit])
+            if self.block(pieces, (begin, stop), begins, level=level, is_prose=not level, targets=targets):
+                begins = 0
+            at, begin, level = ends.at, stop, ends.level
+            begins = max(begins, ends.strength)
+
+    def row(self, cells: Sequence[tuple[int, int]], outer: tuple[int, int], strength: int, references: object) -> None:
+        """A row of a table, its cells apart. cells: their places in the document."""
+        pieces: list[_Piece] = []
+        targets: list[str] = []
+        for start, end in cells:
+            lines = _Lines(self.document, [(start, end)])
+            read = _inline(lines.text, references)  # type: ignore[arg-type]
+            own = _stripped(list(_edited(lines, 0, end - start, sorted(read.edits))))
+            if own and pieces:
+                pieces += (_Piece(" ", start - 1, 0), _Piece("|", start - 1, 1), _Piece(" ", start, 0))
+            pieces += own
+            targets += [target for _, target in read.targets]
+        self.block(pieces, outer, strength, is_prose=False, targets=targets)
+
+    def code(self, spans: Sequence[tuple[int, int]], outer: tuple[int, int]) -> None:
+        """Lines of code, some of them to a block."""
+        strength, first = PARAGRAPH, 0
+        while first < len(spans):
+            last, size = first + 1, spans[first][1] - spans[first][0]
+            while last < len(spans) and size + spans[last][1] - spans[last][0] + 1 <= _CODE:
+                size += spans[last][1] - spans[last][0] + 1
+                last += 1
+            lines = _Lines(self.document, spans[first:last])
+            begin = outer[0] if first == 0 else spans[first][0]
+            stop = outer[1] if last == len(spans) else spans[last - 1][1]
+            if self.block(lines.pieces(0, len(lines.text)), (begin, stop), strength, is_prose=False):
+                strength = SENTENCE
+            first = last
+
+
+def _stripped(pieces: list[_Piece]) -> list[_Piece]:
+    """Pieces without the blank space around them, and without empty ones."""
+    first, last = 0, len(pieces)
+    while first < last and (pieces[first].text == _CELL or not pieces[first].text.strip()):
+        first += 1
+    while last > first and (pieces[last - 1].text == _CELL or not pieces[last - 1].text.strip()):
+        last -= 1
+    kept = [piece for piece in pieces[first:last] if piece.text]
+    if kept:
+        text, origin, source = kept[0]
+        blank = len(text) - len(text.lstrip())
+        if blank:
+            kept[0] = _Piece(text[blank:], min(origin + blank, origin + source), max(source - blank, 0))
+        text, origin, source = kept[-1]
+        blank = len(text) - len(text.rstrip())
+        if blank:
+            kept[-1] = _Piece(text[:-blank], origin, source - blank if source == len(text) else source)
+    return kept
+
+
+def _edited(lines: _Lines, start: int, end: int, edits: Sequence[_Edit]) -> Iterator[_Piece]:
+    """A range of some lines with its edits, which are in order."""
+    at = start
+    for edit in edits:
+        if edit.start < at:
+            continue
+        if edit.start > at:
+            yield from lines.pieces(at, edit.start)
+        if edit.text:
+            origin = lines.place(edit.start)
+            source = lines.place(edit.end - 1) + 1 - origin
+            if len(edit.text) <= source:
+                yield _Piece(edit.text, origin, source)
+        at = min(edit.end, end)
+    if at < end:
+        yield from lines.pieces(at, end)
+
+
+# What stands within a block.
+
+
+@dataclass(frozen=True)
+class _Read:
+    edits: list[_Edit]
+    breaks: list[_Break]
+    targets: list[tuple[int, str]]
+
+
+class _Emphasis:
+    """Marks of emphasis that may begin some, by character, and which of them others end."""
+
+    def __init__(self, text: str, edits: list[_Edit]) -> None:
+        self._text, self._edits = text, edits
+        self._open: dict[str, list[tuple[int, int]]] = {"*": [], "_": []}
+
+    def run(self, at: int) -> int:
+        """Take a run of marks; returns where it ends."""
+        text, mark = self._text, self._text[at]
+        end = at + 1
+        while end < len(text) and text[end] == mark:
+            end += 1
+        before = text[at - 1] if at else " "
+        after = text[end] if end < len(text) else " "
+        spaced, spaced_after = before.isspace(), after.isspace()
+        marked, marked_after = not (spaced or before.isalnum()), not (spaced_after or after.isalnum())
+        left = not spaced_after and (not marked_after or spaced or marked)
+        right = not spaced and (not marked or spaced_after or marked_after)
+        opens = left and (mark == "*" or not right or marked)
+        closes = right and (mark == "*" or not left or marked_after)
+        start, waiting = at, self._open[mark]
+        while closes and waiting and start < end:
+            begin, stop = waiting.pop()
+            count = min(stop - begin, end - start)
+            self._edits += (_Edit(stop - count, stop, ""), _Edit(start, start + count, ""))
+            start += count
+            if stop - count > begin:
+                waiting.append((begin, stop - count))
+        if opens and start < end:
+            waiting.append((start, end))
+        return end
+
+
+def _inline(text: str, references: Mapping[str, object]) -> _Read:
+    """What is not read in a paragraph of Markdown. references: the labels that are defined, folded."""
+    read = _Read([], [], [])
+    edits = read.edits
+    tags = _Tags(text, read)
+    emphasis = _Emphasis(text, edits)
+    brackets: list[tuple[int, int]] = []  # openers of links and images, and where what they show begins
+    linked = -1  # no link holds another: openers before this one open none
+    ticks: dict[int, list[int]] | None = None
+    at = 0
+    while found := _SPECIAL.search(text, at):
+        at = found.start()
+        mark = text[at]
+        if mark == "*" or mark == "_":
+            at = emphasis.run(at)
+        elif mark == "[":
+            brackets.append((at, at + 1))
+            at += 1
+        elif mark == "!":
+            if text.startswith("[", at + 1):
+                brackets.append((at, at + 2))
+                at += 1
+            at += 1
+        elif mark == "]":
+            at += 1
+            if not brackets:
+                continue
+            opener, shown = brackets.pop()
+            is_image = shown - opener == 2
+            if opener < linked and not is_image:
+                continue
+            end, target = _link_end(text, at, shown, references)
+            if end:
+                edits += (_Edit(opener, shown, ""), _Edit(at - 1, end, ""))
+                if target and not is_image:
+                    read.targets.append((at - 1, target))
+                linked = linked if is_image else opener
+                at = end
+        elif mark == "<":
+            at = tags.take(at) or _autolink(text, at, edits)
+        elif mark == "&":
+            at = _entity(text, at, edits)
+        elif mark == "`":
+            end = _TICKS.match(text, at).end()  # type: ignore[union-attr]
+            if ticks is None:
+                ticks = {}
+                for run in _TICKS.finditer(text, at):
+                    ticks.setdefault(run.end() - run.start(), []).append(run.start())
+            same = ticks.get(end - at, [])
+            place = bisect.bisect_left(same, end)
+            if place < len(same):
+                close = same[place]
+                blank = text[end] == " " == text[close - 1] and close - end > 2
+                edits += (_Edit(at, end + blank, ""), _Edit(close - blank, close + end - at, ""))
+                end = close + end - at
+            at = end
+        else:
+            escaped = text[at + 1 : at + 2]
+            if escaped in _PUNCTUATION or escaped == "\n":
+                edits.append(_Edit(at, at + 1, ""))
+                at += 1
+            at += 1
+    return read
+
+
+def _link_end(text: str, at: int, shown: int, references: Mapping[str, object]) -> tuple[int, str]:
+    """Where a link ends whose text ended before `at`, and its target; (0, "") if it is none."""
+    if text.startswith("(", at):
+        target = _TARGET.match(text, at)
+        if target is not None:
+            return target.end(), target["quoted"] or target["bare"] or ""
+    if references:
+        label = _LABEL.match(text, at)
+        if label is not None and label[1].strip():
+            return (label.end(), "") if _folded(label[1]) in references else (0, "")
+        if at - shown <= 1000 and _folded(text[shown : at - 1]) in references:
+            return (at if label is None else label.end()), ""
+    return 0, ""
+
+
+def _folded(label: str) -> str:
+    """A label as markdown-it keys references."""
+    return " ".join(label.split()).lower().upper()
+
+
+def _autolink(text: str, at: int, edits: list[_Edit]) -> int:
+    link = _AUTOLINK.match(text, at)
+    if link is None:
+        return at + 1
+    edits += (_Edit(at, at + 1, ""), _Edit(link.end() - 1, link.end(), ""))
+    return link.end()
+
+
+def _entity(text: str, at: int, edits: list[_Edit]) -> int:
+    entity = _ENTITY.match(text, at)
+    if entity is None:
+        return at + 1
+    said = html.unescape(entity[0])
+    if said != entity[0]:
+        edits.append(_Edit(at, entity.end(), said.replace("\xa0", " ")))
+    return entity.end()
+
+
+class _Tags:
+    """The tags and comments of a text; what no comment or element ends, to the end of the text, is looked for once."""
+
+    def __init__(self, text: str, read: _Read) -> None:
+        self._text, self._read = text, read
+        self._lower: str | None = None
+        self._endless: set[str] = set()
+        self._in_row = False
+
+    def take(self, at: int) -> int:
+        """Take what begins at `<`; returns where it ends, 0 if it is no tag."""
+        text, edits = self._text, self._read.edits
+        for opening, closing in (("<!--", "-->"), ("<?", "?>"), ("<![CDATA[", "]]>"), ("<!", ">")):
+            if text.startswith(opening, at):
+                end = self._find(closing, at + len(opening))
+                if end:
+                    edits.append(_Edit(at, end, ""))
+                return end
+        tag = _TAG.match(text, at)
+        if tag is None:
+            return 0
+        name, end = tag["name"].lower(), tag.end()
+        if name in _UNREAD and not tag["close"]:
+            end = self._find(f"</{name}>", end) or end
+        said = " " if name == "br" else ""
+        if name in ("td", "th") and not tag["close"]:
+            said = _CELL if self._in_row and end - at >= len(_CELL) else ""
+            self._in_row = True
+        elif name == "tr":
+            self._in_row = False
+        edits.append(_Edit(at, end, said))
+        if name in _BREAKS:
+            level = int(name[1]) if name[0] == "h" and name[1:].isdigit() and not tag["close"] else 0
+            strength = _BREAKS[name] if level or name[1:].isdigit() is False else PARAGRAPH
+            self._read.breaks.append(_Break(at, strength, level))
+        return end
+
+    def _find(self, what: str, at: int) -> int:
+        """Where the next `what` ends, 0 if there is none."""
+        if what in self._endless:
+            return 0
+        if what.startswith("</"):
+            self._lower = self._lower or self._text.lower()
+            text = self._lower if len(self._lower) == len(self._text) else self._text
+        else:
+            text = self._text
+        found = text.find(what, at)
+        if found < 0:
+            self._endless.add(what)
+            return 0
+        return found + len(what)
+
+
+def _tagged(text: str) -> _Read:
+    """What is not read in HTML."""
+    read = _Read([], [], [])
+    tags = _Tags(text, read)
+    at = 0
+    while found := _HTML_SPECIAL.search(text, at):
+        at = found.start()
+        if text[at] == "<":
+            at = tags.take(at) or at + 1
+        elif text[at] == "&":
+            at = _entity(text, at, read.edits)
+        else:
+            read.edits.append(_Edit(at, found.end(), " "))
+            at = found.end()
+    return read
+
+
+# Blocks.
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark").enable("table")
+    return parser.disable(["inline", "text_join"])
+
+
+def _markdown(made: _Made) -> None:
+    document = made.document
+    ends = [found.span() for found in _LINES.finditer(document)]
+    lines = list(zip([0, *(stop for _, stop in ends)], [*(start for start, _ in ends), len(document)], strict=True))
+    environment: dict[str, Mapping[str, object]] = {}
+    tokens = _parser().parse(document, environment)
+    references = environment.get("references", {})
+    level = 0
+    in_table = False
+    for token in tokens:
+        kind = token.type
+        if kind == "heading_open":
+            level = int(token.tag[1])
+        elif kind == "heading_close":
+            level = 0
+        elif kind in ("table_open", "table_close"):
+            in_table = kind == "table_open"
+        elif token.map is None or (in_table and kind != "tr_open"):
+            continue
+        elif kind == "tr_open":
+            _row(made, lines, token.map[0], references)
+        elif kind in ("inline", "html_block", "fence", "code_block"):
+            _block(made, token, lines, level, references)
+
+
+def _block(
+    made: _Made, token: Token, lines: Sequence[tuple[int, int]], level: int, references: Mapping[str, object]
+) -> None:
+    document = made.document
+    assert token.map is not None  # noqa: S101 - `_markdown` has looked
+    first, last = token.map
+    outer = (lines[first][0], lines[min(last, len(lines)) - 1][1])
+    is_first = first == 0 or not document[slice(*lines[first - 1])].strip(" \t>")
+    strength = PARAGRAPH if is_first else ITEM
+    if (level and document[slice(*outer)].lstrip(" \t>").startswith("#")) or (level and last - first == 1):
+        start, end = lines[first]
+        mark = document.find("#", start, end)
+        at = document.find(token.content, start if mark < 0 else mark + 1, end)
+        if at < 0:
+            at = document.find(token.content, start, end)
+        if at < 0:
+            raise _Misplaced(token.content)
+        own = _Lines(document, [(at, at + len(token.content))])
+        read = _inline(own.text, references)
+        pieces = _edited(own, 0, len(own.text), sorted(read.edits))
+        made.block(pieces, outer, HEADING + 6 - level, level=level, is_prose=False)
+        return
+    content = token.content.removesuffix("\n").split("\n")
+    skipped = 1 if token.type == "fence" else 0
+    spans = [
+        _placed(document, *lines[first + skipped + row], line)
+        for row, line in enumerate(content)
+        if first + skipped + row < len(lines)
+    ]
+    if token.type in ("fence", "code_block"):
+        made.code(spans if token.content else [], outer)
+    elif token.type == "html_block":
+        made.html(_Lines(document, spans), outer, strength)
+    elif level:
+        own = _Lines(document, spans)
+        read = _inline(own.text, references)
+        pieces = _edited(own, 0, len(own.text), sorted(read.edits))
+        made.block(pieces, outer, HEADING + 6 - level, level=level, is_prose=False)
+    else:
+        made.prose(_Lines(document, spans), outer, strength, references)
+
+
+def _placed(document: str, start: int, end: int, content: str) -> tuple[int, int]:
+    """Where the content of a line stands in it: at its end, after what marks quotes and items."""
+    said = content.strip()
+    line = document[start:end].rstrip()
+    if "\0" in line:
+        raise _Misplaced(line)
+    if not line.endswith(said):
+        raise _Misplaced(line)
+    at = len(line) - len(said)
+    blank = len(content) - len(content.lstrip())
+    before = at - len(line[:at].rstrip())
+    return start + at - min(blank, before), start + len(line)
+
+
+def _row(made: _Made, lines: Sequence[tuple[int, int]], number: int, references: Mapping[str, object]) -> None:
+    start, end = lines[number]
+    text = made.document[start:end]
+    bounds = [found.start() for found in _PIPE.finditer(text)]
+    cells = zip([0, *(at + 1 for at in bounds)], [*bounds, len(text)], strict=True)
+    found = [(start + low, start + high) for low, high in cells]
+    if len(found) > 1 and not text[: bounds[0]].strip(" \t>"):
+        found = found[1:]
+    is_first = number == 0 or not made.document[slice(*lines[number - 1])].strip(" \t>")
+    made.row(found, (start, end), PARAGRAPH if is_first else ITEM, references)
+
+
+# What a document is written in.
+
+_SUFFIXES = (".md", ".markdown", ".mdx")
+_WORDS = re.compile(r"[A-Za-z0-9]+")
+_IS_HEADING = re.compile(r"^ {0,3}#{1,6} +\S", re.MULTILINE)
+_IS_FENCE = re.compile(r"^ {0,3}(?:```|~~~)[\w+#. -]*$", re.MULTILINE)
+_IS_LINK = re.compile(r"\[[^\[\]\n]{1,200}\]\((?:https?://|\.{0,2}/|#|mailto:|[\w./%-]{1,200}\.\w{2,4}[)#?])")
+_IS_TABLE = re.compile(r"^ {0,3}\|?(?: *:?-{2,}:? *\|)+(?: *:?-{2,}:? *)?\|? *$", re.MULTILINE)
+_IS_STRONG = re.compile(r"\*\*[^\s*][^*\n]{0,200}\*\*")
+_IS_TAG = re.compile(r"</(?:p|div|li|ul|ol|td|tr|table|h[1-6]|dl|dt|dd|pre)>", re.IGNORECASE)
+_IS_PAGE = re.compile(r"\s*(?:<\?xml[^<>]{0,200}>\s*)?(?:<!doctype html|<html[\s>])", re.IGNORECASE)
+
+
+def markup_of(setting: str, identity: str, source: str | None, text: str) -> Markup:
+    """What a document is written in, by the configuration, else by its kind, else by its text."""
+    if setting != "auto":
+        return setting  # type: ignore[return-value]
+    if (source or identity).lower().endswith(_SUFFIXES) or identity.lower().endswith(_SUFFIXES):
+        return "markdown"
+    return guess(text)
+
+
+def link_words(target: str) -> str:
+    """The words in the last part of a link's target: `api/nf-winuser-settimer.md#remarks` has nf winuser settimer."""
+    path = re.split(r"[?#]", target, maxsplit=1)[0].rstrip("/")
+    name = path.rpartition("/")[2]
+    return " ".join(_WORDS.findall(name.rpartition(".")[0] or name))
+
+
+def guess(text: str) -> Markup:
+    """What a text is written in, on the safe side: Markdown or HTML only where several marks say so."""
+    if _IS_PAGE.match(text):
+        return "html"
+    links, fences, tables = (_several(pattern, text) for pattern in (_IS_LINK, _IS_FENCE, _IS_TABLE))
+    headings, strong, tags = (_several(pattern, text) for pattern in (_IS_HEADING, _IS_STRONG, _IS_TAG))
+    telling = links + fences + tables
+    kinds = sum(map(bool, (links, fences, tables, headings, strong)))
+    if (kinds >= 2 and telling + headings) or telling >= 2:
+        return "markdown"
+    if tags >= 2:
+        return "markdown" if kinds else "html"
+    return "none"
+
+
+def _several(pattern: re.Pattern[str], text: str) -> int:
+    """How often a pattern is in a text, 2 at most."""
+    found = pattern.finditer(text)
+    return sum(1 for _ in zip(range(2), found, strict=False))

@@ -1,0 +1,444 @@
+"""The reader's commands: what they print, and how they fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indexmill import command
+from indexmill.command import main
+from indexmill.results import read_results
+from indexmill.store.layout import blob_path, ref_name
+from tests.indexmill.small_snapshot import SnapshotWriter, Text, point, publish
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("published") / "store"
+    publish(path)
+    return path
+
+
+@pytest.fixture
+def store(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of one's own in the current folder, to be damaged at will."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(published, tmp_path / "store"))
+
+
+class Run:
+    """Runs the command in this process and keeps what it printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def __call__(self, *argv: object) -> int:
+        code = main([str(word) for word in argv])
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def json(self, *argv: object) -> Any:
+        assert self(*argv, "--json") == 0
+        assert self.err == ""
+        assert self.out.count("\n") == 1
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return Run(capsys)
+
+
+def test_query_prints_the_passages_with_rank_score_title_and_document(run: Run, store: Path) -> None:
+    assert run("query", "Ada Venn paid for the bridge.", "-k", 2) == 0
+    first, text, *_ = run.out.splitlines()
+    assert first == " 1. 1.1712  Marrow Bridge  [bridge]"  # 1 of all methods, and a quarter of its next passage's
+    assert text == "    Ada Venn paid for the bridge."
+    assert " 2. " in run.out
+    assert " 3. " not in run.out
+
+
+def test_query_as_json_is_one_object(run: Run, store: Path) -> None:
+    found = run.json("query", "Tallow is a town of lamps.", "--store", store, "--method", "dense")
+    assert (found["version"], found["method"]) == (1, "dense")
+    assert found["hits"][0] | {"score": 1, "id": ""} == {
+        "kind": "passage",
+        "id": "",
+        "score": 1,
+        "title": "",
+        "text": "Tallow is a town of lamps.",
+        "document_ids": ["tallow"],
+        "tokens": 6,
+        "version": 1,
+    }
+
+
+def test_where_leaves_documents_out_and_all_conditions_have_to_hold(run: Run, tmp_path: Path) -> None:
+    texts = [Text(one, "", "The bridge.", {"year": 2020 + i, "lang": "en"}) for i, one in enumerate("abc")]
+    publish(tmp_path / "s", {"p": texts})
+    query = ("query", "bridge", "--store", tmp_path / "s", "--where", "lang=en,de")
+    assert [hit["document_ids"] for hit in run.json(*query, "--where", "year>=2021")["hits"]] == [["b"], ["c"]]
+    assert run(*query, "--where", "year<2000") == 0
+    assert run.out == "nothing found\n"
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"question": "bridge", "gold_ids": ["a", "c"]}\n')
+    evaluate = ("evaluate", questions, "--store", tmp_path / "s", "-k", "1,2")
+    for where, expected in (((), [0.5, 0.5]), (("--where", "year>2020"), [0.0, 0.5]), (("--where", "year=1"), [0, 0])):
+        found = run.json(*evaluate, *where)["methods"]["dense"]
+        assert [found["recall@1"], found["recall@2"]] == expected
+
+
+def test_an_empty_question_finds_nothing(run: Run, store: Path) -> None:
+    assert run.json("query", "  ")["hits"] == []
+    assert run("query", "") == 0
+    assert run.out == "nothing found\n"
+
+
+def test_corpus_text_cannot_command_the_terminal(run: Run, tmp_path: Path) -> None:
+    publish(tmp_path / "s", {"p": (Text("a", "T\x1b[2J", "one \x1b]0;owned\x07 two"),)})
+    assert run("query", "one", "--store", tmp_path / "s") == 0
+    assert "\x1b" not in run.out
+    assert "\x07" not in run.out
+    assert run.json("query", "one", "--store", tmp_path / "s")["hits"][0]["title"] == "T\x1b[2J"
+
+
+def test_ids_and_titles_with_line_ends_take_one_line_wherever_they_are_printed(run: Run, tmp_path: Path) -> None:
+    store, questions = tmp_path / "s", tmp_path / "q.jsonl"
+    publish(store, {"p": (Text("b", "B", "The bridge of Vell."),)})
+    publish(store, {"p": (Text("b", "B", "The bridge of Vell."), Text("a\nid\u2028x", "A\ntitle\x1b", "A river."))}, 2)
+    assert run("query", "A river.", "--store", store, "-k", 1) == 0
+    assert "  A title\ufffd  [a id x]" in run.out.splitlines()[0]
+    assert run("answer", "A river?", "--store", store) == 0
+    assert any(line.endswith("A title\ufffd  [a id x]") for line in run.out.splitlines())
+    assert run("diff", 1, 2, "--store", store) == 0
+    assert "  added:   a id x" in run.out.splitlines()
+    questions.write_text(json.dumps({"question": "The bridge\nof Vell", "gold_ids": ["a\nid\u2028x"]}) + "\n")
+    assert run("evaluate", questions, "--store", store, "-k", 1, "--misses", 1) == 0
+    assert "The bridge of Vell" in run.out.splitlines()
+    assert any(line.startswith("    missed: A title\ufffd [a id x]") for line in run.out.splitlines())
+    for argv in (["show"], ["snapshots"], ["query", "A river."], ["evaluate", questions, "--misses", 1]):
+        assert run(*argv, "--store", store) == 0
+        assert not {"\x1b", "\u2028"} & set(run.out + run.err)
+
+
+def test_an_error_cannot_command_the_terminal(run: Run, store: Path) -> None:
+    assert run("evaluate", "no\x1b[2Jfile.jsonl", "--store", store) == 2
+    assert "no\ufffd[2Jfile.jsonl" in run.err
+
+
+def test_shared_options_stand_before_or_after_the_name_and_the_later_wins(run: Run, store: Path) -> None:
+    assert run("--store", store, "--json", "show") == 0
+    assert json.loads(run.out)["version"] == 1
+    assert run("--store", "nowhere", "show", "--store", store, "--corpus", "any", "--corpus", "other") == 0
+
+
+def test_snapshots_lists_the_newest_first(run: Run, store: Path) -> None:
+    writer = publish(store, {"p": (Text("a", "A", "one"),)}, version=2, note="smaller")
+    point(writer.store, "prod", 1)
+    listed = run.json("snapshots")
+    assert listed["aliases"] == {"prod": 1}
+    assert [(one["version"], one["documents"], one["passages"], one["note"]) for one in listed["snapshots"]] == [
+        (2, 1, 1, "smaller"),
+        (1, 4, 5, ""),
+    ]
+    assert {len(one["manifest"]) for one in listed["snapshots"]} == {64}
+    assert run("snapshots") == 0
+    header, newest, oldest = run.out.splitlines()
+    assert header.split()[:2] == ["version", "created"]
+    assert newest.split()[0] == "2"
+    assert "2026-01-02 02:00:00" in newest
+    assert newest.endswith("smaller")
+    assert oldest.endswith("<prod>")
+
+
+def test_snapshots_still_lists_what_is_damaged(run: Run, store: Path) -> None:
+    publish(store, version=2)
+    (store / ref_name("main", 1)).unlink()
+    (store / ref_name("main", 1)).write_bytes(b'{"version": 1')
+    new, old = run.json("snapshots")["snapshots"]
+    assert new["damaged"] is None
+    assert "not a readable ref" in old["damaged"]
+    assert run("snapshots") == 0
+
+
+def test_show_says_what_a_snapshot_holds(run: Run, store: Path) -> None:
+    shown = run.json("show", 1)
+    assert shown["version"] == 1
+    assert len(shown["manifest"]) == 64
+    assert shown["corpus"]["documents"] == 4
+    assert shown["families"] == {}
+    assert shown["methods"] == ["fused", "dense"]
+    assert {"name", "digest", "bytes", "rows", "kind"} <= set(shown["artifacts"][0])
+    assert run("show") == 0
+    assert "4 documents, 5 passages" in run.out
+    assert "passages/p0" in run.out
+    assert "8 artifacts" in run.out
+
+
+def test_evaluate_prints_recall_by_method(run: Run, store: Path, tmp_path: Path) -> None:
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"id": "1", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow", "gone"]}\n')
+    found = run.json("evaluate", questions, "--method", "dense", "--k", "1,5")
+    assert found["version"] == 1
+    assert found["unknown_gold_ids"] == 1
+    assert found["methods"]["dense"]["recall@1"] == 0.5
+    assert {"recall@5", "questions", "tokens_per_question", "milliseconds_per_question"} <= set(
+        found["methods"]["dense"]
+    )
+    assert run("evaluate", questions, "-k", "5") == 0
+    assert "recall@5" in run.out
+    assert "1 of 2 gold documents are not in the snapshot" in run.err
+    for wrong in ("five", "", "0"):
+        assert run("evaluate", questions, "-k", wrong) == 2
+    assert run("evaluate", tmp_path / "none.jsonl") == 2
+    assert "none.jsonl" in run.err
+
+
+def test_evaluate_in_several_processes_finds_the_same(run: Run, store: Path, tmp_path: Path) -> None:
+    questions = tmp_path / "q.jsonl"
+    texts = ("Tallow is a town of lamps.", "Who paid for the bridge?", "Where does the Ilse rise?") * 4
+    lines = ({"id": str(i), "question": text, "gold_ids": ["tallow"]} for i, text in enumerate(texts))
+    questions.write_text("\n".join(map(json.dumps, lines)))
+    alone, several = (
+        run.json("evaluate", questions, "-m", "dense", "-k", "1,5", *more)["methods"]["dense"]
+        for more in ((), ("--processes", "2"))
+    )
+    assert several["recall@1"] == alone["recall@1"] == pytest.approx(1 / 3)
+    assert run("evaluate", questions, "--processes", "0") == 2
+
+
+def test_evaluate_writes_what_every_question_found_and_shows_what_it_misses(
+    run: Run, store: Path, tmp_path: Path
+) -> None:
+    questions, output = tmp_path / "q.jsonl", tmp_path / "results.jsonl"
+    questions.write_text(
+        '{"id": "1", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow", "gone"], "type": "bridge"}\n'
+        '{"id": "2", "question": "Tallow is a town of lamps.", "gold_ids": ["tallow"], "type": "single"}\n'
+    )
+    found = run.json("evaluate", questions, "-m", "dense,fused", "-k", "1,3", "--output", output, "--misses", "5")
+    lines = read_results(output)
+    assert [(one.method, one.id, one.ranks) for one in lines] == [
+        ("dense", "1", (1, None)),
+        ("dense", "2", (1,)),
+        ("fused", "1", (1, None)),
+        ("fused", "2", (1,)),
+    ]
+    assert found["output"] == str(output)
+    assert found["misses"]["dense"]["questions"] == 1
+    assert found["misses"]["dense"]["first"][0]["missed"] == [{"document_id": "gone", "title": None, "rank": None}]
+    assert run("evaluate", questions, "-m", "dense", "-k", "1", "--misses") == 0
+    assert "missed: gone, not in the snapshot" in run.out
+    assert "bridge          1  dense   0.5000" in run.out
+    assert run("evaluate", questions, "--output", tmp_path / "none" / "results.jsonl") == 2
+    assert "there is no folder" in run.err
+    assert run("evaluate", questions, "--output", output, "--fit") == 2
+    assert "--output: --fit does not take that" in run.err
+
+
+def test_settings_are_tried_without_being_published(run: Run, store: Path, tmp_path: Path) -> None:
+    assert run("query", "river", "--set", "dense=2", "--json") == 0
+    assert json.loads(run.out)["parameters"] == {"dense": 2}
+    assert run("query", "river", "-m", "dense", "--set", "depth=2") == 2
+    assert "parameters= names 'depth'; the method has title" in run.err
+    assert run("query", "river", "--set", "dens=2") == 2
+    assert "(did you mean 'dense'?)" in run.err
+    assert run("answer", "river", "--quote", "--set", "dense=much") == 2
+    assert "dense is 'much'" in run.err
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"question": "river", "gold_ids": ["ilse"]}\n')
+    assert run("evaluate", str(questions), "--set", "fused.pool=3") == 0
+    assert run("evaluate", str(questions), "--set", "fused.pool=0") == 2
+    assert "pool is 0" in run.err
+    assert run("evaluate", str(questions), "--set", "pool=3") == 2
+    assert "say of which method" in run.err
+    assert run("evaluate", str(questions), "--set", "pool=3", "--fit") == 2
+    assert "--set: --fit does not take that" in run.err
+
+
+def test_verify_says_whether_every_byte_is_right(run: Run, store: Path) -> None:
+    report = run.json("verify")
+    assert report["ok"] is True
+    assert run("verify", 1) == 0
+    digest = run.json("show")["artifacts"][0]["digest"]
+    path = store / blob_path(digest)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+    assert run("verify") == 1
+    assert digest in run.out
+    assert run("verify", "--json") == 1
+    report = json.loads(run.out)
+    assert report["ok"] is False
+    assert len(report["problems"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (("show", "7"), 2, "no version 7"),
+        (("query", "x", "--alias", "prod"), 2, "no alias 'prod'"),
+        (("query", "x", "--snapshot", "1", "--alias", "prod"), 2, "one of them"),
+        (("query", "x", "--store", "nowhere"), 2, "there is no index yet"),
+        (("query", "x", "--method", "tri_graph"), 2, "does not hold"),
+        (("query", "x", "--method", "magic"), 2, "no method"),
+        (("query", "x", "-k", "0"), 2, "-k"),
+        (("query", "x", "--where", "year"), 2, "is no condition"),
+        (
+            ("query", "x", "--where", "year=1"),
+            2,
+            "no document has a field 'year'; there are document_id, title, source",
+        ),
+        (("query",), 2, "QUESTION"),
+        (("nonsense",), 2, "No such command"),
+        (("show", "--config", "none.yaml"), 2, "none.yaml"),
+        (("query", "\udcff"), 2, "Unicode"),
+    ],
+)
+def test_an_error_is_a_line_on_standard_error_and_an_exit_code(
+    run: Run, store: Path, argv: tuple[str, ...], code: int, message: str
+) -> None:
+    assert run(*argv) == code
+    assert message in run.err
+    assert run.out == ""
+    assert "Traceback" not in run.err
+
+
+def test_the_store_is_named_by_the_configuration_file(run: Run, store: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    publish(elsewhere / "index", {"p": (Text("a", "A", "one"),)})
+    (elsewhere / "my.yaml").write_text("store: index\ncorpus: [x]\n")
+    assert run.json("show", "-c", elsewhere / "my.yaml")["corpus"]["documents"] == 1
+    (tmp_path / "indexmill.yaml").write_text("store: elsewhere/index\n")
+    assert run.json("show")["corpus"]["documents"] == 1
+    assert run.json("show", "--store", store)["corpus"]["documents"] == 4
+    for text in ("store: [1]", "- a", "store: {"):
+        (tmp_path / "indexmill.yaml").write_text(text)
+        assert run("show") == 2
+        assert "indexmill.yaml" in run.err
+    (tmp_path / "indexmill.yaml").write_text("")
+    assert run.json("show")["corpus"]["documents"] == 4
+
+
+def test_without_a_yaml_library_the_store_must_be_named(
+    run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (tmp_path / "indexmill.yaml").write_text("store: store\n")
+    assert run("show") == 2
+    assert "--store" in run.err
+    assert run("show", "--store", store) == 0
+
+
+@pytest.mark.parametrize("command", [("show",), ("verify",), ("query", "Ada Venn?", "--snapshot")])
+def test_a_version_is_a_number_an_alias_or_newest(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    writer = SnapshotWriter(tmp_path / "s")
+    writer.shard("p0", [Text("one", "Title", "Ada Venn.")])
+    writer.bm25()
+    writer.publish(1)
+    writer.publish(2)
+    point(writer.store, "prod", 1)
+    for word, version in (("1", 1), ("prod", 1), ("newest", 2), ("2", 2)):
+        assert run.json(*command, word, "--store", tmp_path / "s")["version"] == version
+    assert run(*command, "staging", "--store", tmp_path / "s") == 2
+    assert "no alias 'staging': it has prod" in run.err
+    assert run(*command, "3", "--store", tmp_path / "s") == 2
+    assert "has no version 3: it has versions 1 to 2" in run.err
+
+
+def test_the_help_of_query_lists_options_by_family(run: Run) -> None:
+    assert run("query", "--help") == 0
+    sections: dict[str, str] = {}
+    title = ""
+    for line in run.out.splitlines():
+        if line.endswith(":") and not line.startswith(" "):
+            title = line[:-1]
+        sections[title] = sections.get(title, "") + line + "\n"
+    of = {
+        "Options": ("--method", "-k", "--set", "--where", "--help"),
+        "Of lsh_tree, community_tree, heterograph": ("--token-budget",),
+        "Of lsh_tree": ("--pattern", "--ratio"),
+        "Of community_tree": ("--k-level", "--levels", "--passages"),
+        "Of heterograph": ("--entries", "--texts", "--units", "--attributes", "--high-level", "--relations"),
+        "Reranking": ("--rerank ", "--rerank-model", "--rerank-depth"),
+        "Which index": ("--snapshot", "--alias", "--run", "--store", "--config", "--corpus"),
+        "Output": ("--explain", "--json", "--debug"),
+    }
+    assert list(sections)[1:] == list(of)
+    for title, options in of.items():
+        for option in options:
+            assert [name for name, text in sections.items() if f" {option}" in text and name] == [title], option
+
+
+def test_an_unknown_command_names_those_that_are_written_alike(run: Run) -> None:
+    assert run("biuld") == 2
+    assert "did you mean build?" in run.err
+    assert run("qurey", "who?") == 2
+    assert "did you mean query?" in run.err
+    assert run("xxxxxxxx") == 2
+    assert "did you mean" not in run.err
+    assert "No such command 'xxxxxxxx'" in run.err
+
+
+def test_what_is_shown_of_one_thing_is_in_the_singular(run: Run, tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path / "single")
+    writer.shard("p0", [Text("one", "Title", "A single passage.")])
+    writer.publish()
+    (blob,) = writer.artifacts[:1]
+    (tmp_path / "single" / blob_path(blob.digest)).write_bytes(b"x")
+    assert run("verify", "--store", tmp_path / "single") == 1
+    assert "version 1: 1 problem; " in run.out
+
+
+def test_a_command_of_the_pipeline_says_where_it_runs(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_pipeline_command", lambda name: None)
+    for name in ("init", "build", "runs", "quarantine"):
+        assert run(name, "--corpus", "x", "--unheard-of", "--json") == 2
+        assert "this is the pipeline's command: run it from a checkout of the application" in run.err
+        assert run.out == ""
+    assert run("--help") == 0
+    assert "Bring the index up to date" in run.out
+
+
+def test_a_missing_package_of_the_pipeline_is_named(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'prefect'", name="prefect")
+
+    monkeypatch.setattr(command, "_pipeline_command", load)
+    assert run("build") == 2
+    assert run.err == "error: the package 'prefect' is not installed: pip install 'indexmill[pipeline]'\n"
+
+
+def test_an_unexpected_error_shows_its_traceback_only_when_asked(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr("indexmill.store.folder.FolderReader.versions", fail)
+    assert run("snapshots") == 1
+    assert run.err == "error: RuntimeError: unforeseen (--debug shows where)\n"
+    assert run("snapshots", "--debug") == 1
+    assert "Traceback" in run.err
+
+
+def test_the_package_runs_as_a_module_and_json_is_utf8_anywhere(tmp_path: Path) -> None:
+    publish(tmp_path / "store", {"p": (Text("a", "Œuvre", "Où est l’Ilse ?"),)})
+    argv = [sys.executable, "-W", "error", "-m", "indexmill", "query", "Ilse", "--store", str(tmp_path / "store")]
+    latin = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([*argv, "--json"], capture_output=True, env=latin, check=True)
+    assert json.loads(done.stdout.decode("utf-8"))["hits"][0]["title"] == "Œuvre"
+    assert done.stderr == b""
+    shown = subprocess.run(argv, capture_output=True, env=latin, check=True)
+    assert "Où est l\\u2019Ilse".encode("latin-1") in shown.stdout
+    shown = subprocess.run([*argv[:5], "show", "7", *argv[-2:]], capture_output=True, check=False)
+    assert shown.returncode == 2

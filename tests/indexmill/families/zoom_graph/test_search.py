@@ -1,0 +1,243 @@
+"""zoom_graph over a built snapshot: what it finds, whatever it is asked, and what its hits say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import indexmill
+from flows.run import build_inline, run_build
+from indexmill.errors import ConfigurationError, CorruptBlob
+from indexmill.evaluate.recall import evaluate, read_questions
+from indexmill.families.zoom_graph import passages as zoom_passages
+from indexmill.families.zoom_graph import walk as zoom_walk
+from indexmill.families.zoom_graph.retriever import ZoomGraphReader, open_zoom_graph
+from indexmill.retrieve.base import Asked
+from indexmill.snapshot import Snapshot
+from indexmill.store.manifest import Family
+from schemas.config import Configuration
+from tasks.core.executor import InlineExecutor
+from tasks.core.report import Silent
+from tasks.pipeline.build import Build
+from tests.corpora import documents, write_corpus
+from tests.paths import SAMPLE
+
+ODD = (
+    "Who?",
+    "What is the name of the thing that nobody has a name for?",
+    "Zarathustra Quux and the Blorp of Nnnn",
+    "東西南北はどこですか",
+    "Где находится мост?",
+    "\N{BRIDGE AT NIGHT}\N{BRIDGE AT NIGHT}",
+    "bridge of Vell " * 700,
+    "Ada Marl Bruno of Vell Esme Quill Fenna Rook Goran Stave Dario Penhale Quillon Vell Orrin Bay",
+)
+
+
+def built(folder: Path, rows: dict[str, tuple[str, str]], **settings: object) -> Path:
+    corpus = write_corpus(folder / "corpus.jsonl", rows)
+    asked = {
+        "store": folder / "store",
+        "corpus": {"paths": [str(corpus)]},
+        "embed": {"model": "hash"},
+        "split": {"tokens": 48},
+        "shards": {"document_tokens": 1_000, "entities": 64},
+        **settings,
+    }
+    build_inline(Configuration.model_validate(asked), progress=Silent())
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
+    rows = documents(40, words=90)
+    long = " ".join(text for _, text in documents(30, seed=5).values())
+    rows["long"] = ("The Long Story of Vell", long)
+    with indexmill.open(built(tmp_path_factory.mktemp("zoom"), rows)) as opened:
+        yield opened
+
+
+def questions(snapshot: Snapshot) -> list[str]:
+    texts = snapshot.table("documents", ["title", "text"]).to_pylist()
+    return [*ODD, *(f"Who met {row['title']}? {row['text'][:60]}" for row in texts[:20])]
+
+
+def test_the_sample_is_answered_better_than_by_dense_retrieval(tmp_path: Path) -> None:
+    asked = {
+        "store": tmp_path / "store",
+        "corpus": {"paths": [str(SAMPLE / "corpus.jsonl")]},
+        "embed": {"model": "hash"},
+    }
+    build_inline(Configuration.model_validate(asked), progress=Silent())
+    with indexmill.open(tmp_path / "store") as snapshot:
+        found = evaluate(snapshot, read_questions(SAMPLE / "questions.jsonl"), ["dense", "zoom_graph"]).methods
+    assert found["zoom_graph"].recall[5] > found["dense"].recall[5]
+
+
+@pytest.mark.parametrize("explain", [True, False])
+def test_a_batch_gives_each_question_what_it_gets_alone(snapshot: Snapshot, explain: bool) -> None:
+    asked = questions(snapshot)
+    together = snapshot.retrieve_batch(asked, method="zoom_graph", k=7, explain=explain)
+    assert together[3:9] == snapshot.retrieve_batch(asked[3:9], method="zoom_graph", k=7, explain=explain)
+    for question, hits in zip(asked, together, strict=True):
+        assert snapshot.retrieve(question, method="zoom_graph", k=7, explain=explain) == hits
+
+
+def test_questions_that_follow_too_much_together_go_apart(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = questions(snapshot)
+    together = snapshot.retrieve_batch(asked, method="zoom_graph", k=7)
+    counts: list[int] = []
+    walk = zoom_walk.Walk.walk
+
+    def counted(self: zoom_walk.Walk, links: zoom_walk.QuestionLinks, count: int, *setting: float) -> zoom_walk.Walked:
+        counts.append(count)
+        return walk(self, links, count, *setting)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(zoom_walk.Walk, "walk", counted)
+    monkeypatch.setattr(zoom_walk, "MOST_LINKS", 200)
+    assert snapshot.retrieve_batch(asked, method="zoom_graph", k=7) == together
+    assert 1 in counts
+    assert max(counts) > 1
+
+
+def test_what_is_explained_changes_no_hit(snapshot: Snapshot) -> None:
+    asked = questions(snapshot)
+    told, silent = (snapshot.retrieve_batch(asked, method="zoom_graph", k=30, explain=e) for e in (True, False))
+    assert [[(h.id, h.score) for h in hits] for hits in told] == [[(h.id, h.score) for h in hits] for hits in silent]
+
+
+def test_every_passage_can_be_had_once_and_best_first(snapshot: Snapshot) -> None:
+    passages = snapshot.manifest.corpus.passages
+    assert passages > snapshot.manifest.corpus.documents  # some documents are long
+    for hits in snapshot.retrieve_batch(questions(snapshot), method="zoom_graph", k=passages + 5):
+        assert len({hit.id for hit in hits}) == len(hits) == passages
+        firsts = {hit.document_ids: hit.score for hit in reversed(hits)}
+        scores = list(dict.fromkeys(hit.score for hit in hits))
+        assert len(firsts) == snapshot.manifest.corpus.documents
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_fewer_hits_are_the_first_of_more(snapshot: Snapshot) -> None:
+    for question in questions(snapshot):
+        many = snapshot.retrieve(question, method="zoom_graph", k=20)
+        assert [h.id for h in snapshot.retrieve(question, method="zoom_graph", k=12)] == [h.id for h in many[:12]]
+
+
+def test_odd_questions_have_hits(snapshot: Snapshot) -> None:
+    assert all(len(hits) == 5 for hits in snapshot.retrieve_batch(ODD, method="zoom_graph", k=5))
+    assert snapshot.retrieve("  ", method="zoom_graph") == []
+
+
+def test_a_hit_carries_the_sentences_that_are_kept(snapshot: Snapshot) -> None:
+    setting = open_zoom_graph(snapshot).parameters
+    for hits in snapshot.retrieve_batch(questions(snapshot), method="zoom_graph", k=snapshot.manifest.corpus.passages):
+        told = [hit.explanation for hit in hits if hit.explanation is not None]
+        assert len(told) == len(hits)
+        zoomed = {hit.document_ids for hit, one in zip(hits, told, strict=True) if one["sentences"]}
+        assert len(zoomed) <= setting.documents
+        for hit, one in zip(hits, told, strict=True):
+            assert all(sentence["text"] in hit.text for sentence in one["sentences"])
+
+
+def test_pruning_keeps_the_share_that_is_asked_for_and_drops_no_document(snapshot: Snapshot) -> None:
+    asked = questions(snapshot)
+    vectors = snapshot.encode(asked)
+    graph = open_zoom_graph(snapshot)
+    passages = snapshot.manifest.corpus.passages
+    less = graph.with_parameters(kept=0.3)
+    for more, few in zip(
+        graph.retrieve(vectors, asked, passages), less.retrieve(vectors, asked, passages), strict=True
+    ):
+        assert more.passages.tolist() == few.passages.tolist()
+        if not more.dense:
+            assert 0 < sum(map(len, few.sentences)) < sum(map(len, more.sentences))
+
+
+def test_what_is_not_allowed_is_not_found_and_not_walked_through(snapshot: Snapshot) -> None:
+    reader = ZoomGraphReader(snapshot)
+    asked = questions(snapshot)
+    vectors = snapshot.encode(asked)
+    ids = snapshot.table("passages", ["passage_id"]).column(0).to_pylist()
+    allowed = np.random.default_rng(1).random(len(ids)) < 0.4
+    found = reader.search(Asked(asked, vectors, None, allowed), len(ids))
+    may = {identity for identity, yes in zip(ids, allowed.tolist(), strict=True) if yes}
+    assert all({hit.id for hit in hits} == may for hits in found)
+    assert reader.search(Asked(asked[:1], vectors[:1], None, allowed), len(ids)) == found[:1]
+    everything = reader.search(Asked(asked, vectors, None, np.ones(len(ids), dtype=np.bool_)), 5)
+    assert everything == reader.search(Asked(asked, vectors), 5)
+    assert reader.search(Asked(asked, vectors, None, np.zeros(len(ids), dtype=np.bool_)), 5) == [[] for _ in asked]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fine": False},
+        {"entities": False},
+        {"question_links": False},
+        {"document_links": False},
+        {"semantic_links": False},
+        {"temporal_links": False},
+        {"look_ahead": 2.0},
+        {"scale": "links"},
+        {"follow": 0.0},
+        {"agreement": 0.0},
+    ],
+)
+def test_every_part_can_be_left_out(snapshot: Snapshot, changes: dict[str, object]) -> None:
+    graph = open_zoom_graph(snapshot).with_parameters(**changes)
+    asked = questions(snapshot)
+    for found in graph.retrieve(snapshot.encode(asked), asked, 6):
+        assert len(set(found.passages.tolist())) == 6
+        assert np.isfinite(found.scores).all()
+
+
+def test_entities_are_linked_where_the_settings_ask_for_it(tmp_path: Path) -> None:
+    store = built(tmp_path, documents(30), families={"zoom_graph": {"entity_links": True, "threshold": 1.0, "cap": 4}})
+    with indexmill.open(store) as snapshot:
+        blocks = open_zoom_graph(snapshot).blocks
+        counts = snapshot.manifest.families["zoom_graph"].counts
+        assert counts["entity_links"] == len(blocks.entities.indices) / 2 > 0
+        assert counts["document_links"] == len(blocks.documents.indices) / 2 > 0
+        assert len(snapshot.retrieve("Who built the bridge of Vell?", method="zoom_graph", k=3)) == 3
+
+
+def test_a_snapshot_without_documents_has_no_hits(tmp_path: Path) -> None:
+    store = built(tmp_path, documents(3))
+    corpus = write_corpus(tmp_path / "corpus.jsonl", {})
+    asked = {"store": store, "corpus": {"paths": [str(corpus)]}, "embed": {"model": "hash"}}
+    chosen = Configuration.model_validate(asked)
+    run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True)
+    with indexmill.open(store) as snapshot:
+        assert snapshot.manifest.corpus.documents == 0
+        assert snapshot.retrieve("Who built the bridge?", method="zoom_graph", k=3) == []
+
+
+def test_unknown_parameters_and_arrays_that_do_not_fit_are_refused(snapshot: Snapshot) -> None:
+    families = snapshot.manifest.families
+    strange = Family(parameters={"colour": "blue"}, counts={})
+    snapshot.manifest.families["zoom_graph"], before = strange, families["zoom_graph"]
+    try:
+        with pytest.raises(ConfigurationError, match="colour"):
+            open_zoom_graph(snapshot)
+    finally:
+        snapshot.manifest.families["zoom_graph"] = before
+    arrays = dict(snapshot.arrays("zoom_graph/matrices"))
+    arrays["mentions.indptr"] = arrays["mentions.indptr"][:-1]
+    key = ("arrays", "zoom_graph/matrices")
+    held = snapshot._made[key]
+    snapshot._made[key] = arrays
+    try:
+        with pytest.raises(CorruptBlob, match="zoom_graph/matrices"):
+            open_zoom_graph(snapshot)
+    finally:
+        snapshot._made[key] = held
+
+
+def test_how_many_sentences_are_held_changes_nothing(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [f"Who met {row['title']}?" for row in snapshot.table("documents", ["title"]).to_pylist()[:12]]
+    expected = snapshot.retrieve_batch(asked, method="zoom_graph", k=7)
+    monkeypatch.setattr(zoom_passages, "HELD_SENTENCES", 5)
+    assert snapshot.retrieve_batch(asked, method="zoom_graph", k=7) == expected

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import JsonValue
+
+import indexmill
+from indexmill.errors import CorruptBlob
+from indexmill.store.manifest import Artifact
+from indexmill.store.pack_checks import Sizes, check_arrays
+from indexmill.store.packs import write_pack
+from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
+
+Arrays = dict[str, np.ndarray]
+
+TREE: Arrays = {
+    "layer_offsets": np.array([0, 4, 6, 7]),
+    "children.indptr": np.array([0, 2, 4, 6]),
+    "children.indices": np.array([0, 1, 2, 3, 4, 5], np.int32),
+    "parents": np.array([4, 4, 5, 5, 6, 6, -1], np.int32),
+}
+INDEX: Arrays = {
+    "vectors": np.zeros((5, 8), np.int16),
+    "level_offsets": np.array([0, 3, 5]),
+    "indptr": np.array([0, 1, 2, 2, 3, 4]),
+    "indices": np.array([1, 0, 4, 3], np.int32),
+    "down": np.array([-1, -1, -1, 0, 2], np.int32),
+    "entries": np.array([0, 3], np.int32),
+    "rows": np.arange(5),
+}
+TERMS: Arrays = {
+    "keys": np.array([3, 9], np.uint64),
+    "indptr": np.array([0, 1, 3], np.uint8),
+    "passages": np.array([0, 0, 1], np.uint8),
+    "counts": np.array([1, 2, 1], np.uint8),
+    "lengths": np.array([4, 5], np.uint8),
+}
+
+
+def check(name: str, arrays: Arrays, **other: np.ndarray) -> str:
+    changed = arrays | {one.replace("__", "."): array for one, array in other.items()}
+    return check_arrays(name, changed, {"dimensions": 8, "own passages": 2, "passages": 4, "summaries": 3})
+
+
+def test_arrays_that_fit_have_nothing_wrong() -> None:
+    assert check("lsh_tree/tree", TREE) == ""
+    assert check("community_tree/index", INDEX) == ""
+    assert check("bm25/p0", TERMS) == ""
+    assert check("what/nobody/knows", TERMS) == ""
+    assert check("lsh_tree/tree", {}) == check("community_tree/index", {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"parents": np.zeros(7, np.int32)}, "do not agree"),
+        ({"parents": np.array([4, 4, 5, 5, 6, 6, 6], np.int32)}, "do not agree"),
+        ({"parents": np.array([5, 5, 4, 4, 6, 6, -1], np.int32)}, "do not agree"),
+        ({"parents": np.array([4, 4, 5, 5, 6, -1, -1], np.int32)}, "do not agree"),
+        ({"parents": np.array([4, 4, 5, 5, 6, 6, -2], np.int32)}, "-2; expected -1 at least"),
+        ({"parents": np.array([4, 4, 5, 5, 6, 6, 7], np.int32)}, "7; expected less than 7"),
+        ({"children__indices": np.array([0, 0, 2, 3, 4, 5], np.int32)}, "do not agree"),
+        ({"children__indices": np.array([0, 1, 2, 3, 4, 1 << 30], np.int32)}, "expected less than 7"),
+        ({"children__indptr": np.array([0, 4, 2, 6])}, "does not rise"),
+        ({"children__indptr": np.array([0, 2, 4, 1 << 40])}, "leads from 0 to"),
+        ({"children__indptr": np.array([1, 2, 4, 6])}, "leads from 1 to 6"),
+        ({"children__indptr": np.array([0, 2, 6])}, "has the shape"),
+        ({"children__indptr": np.array([0.0, 2, 4, 6])}, "holds float64; expected integer"),
+        ({"layer_offsets": np.array([0, 4, 7, 7])}, "layer above"),
+        ({"layer_offsets": np.array([0, 5, 6, 7])}, "nodes have children"),
+        ({"layer_offsets": np.array([7])}, "leads from 7 to 7"),
+        ({"layer_offsets": np.empty(0, np.int64)}, "has the shape"),
+        (
+            {
+                "parents": np.array([4, 4, 5, 5, 5, -1, -1], np.int32),
+                "children__indptr": np.array([0, 2, 5, 5]),
+                "children__indices": np.array([0, 1, 2, 3, 4], np.int32),
+            },
+            "layer above",
+        ),
+    ],
+)
+def test_a_tree_that_is_none_is_told(other: Arrays, why: str) -> None:
+    assert why in check("lsh_tree/tree", TREE, **other)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"indices": np.array([1, 4, 4, 3], np.int32)}, "another level"),
+        ({"down": np.array([-1, -1, -1, 0, 3], np.int32)}, "link down"),
+        ({"down": np.array([-1, -1, -1, 0, -1], np.int32)}, "link down"),
+        ({"down": np.array([-1, 3, -1, 0, 2], np.int32)}, "link down"),
+        ({"entries": np.array([0, 0], np.int32)}, "no entry"),
+        ({"entries": np.array([-1, 3], np.int32)}, "no entry"),
+        ({"entries": np.array([0], np.int32)}, "expected 2 where it has 1"),
+        ({"vectors": np.zeros((5, 9), np.int16)}, "expected 8 where it has 9"),
+        ({"rows": np.array([0, 1, 2, 3, 5])}, "5; expected less than 5"),
+    ],
+)
+def test_an_index_that_is_none_is_told(other: Arrays, why: str) -> None:
+    assert why in check("community_tree/index", INDEX, **other)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"keys": np.array([9, 3], np.uint64)}, "'keys' does not rise"),
+        ({"passages": np.array([0, 0, 2], np.uint8)}, "expected less than 2"),
+        ({"counts": np.array([1, -2, 1])}, "expected 0 at least"),
+        ({"lengths": np.array([4, 5, 6], np.uint8)}, "expected 2 where it has 3"),
+        ({"counts": np.array([[1, 2, 1]], np.uint8)}, "expected 1 dimensions"),
+    ],
+)
+def test_postings_that_are_none_are_told(other: Arrays, why: str) -> None:
+    assert why in check("bm25/p0", TERMS, **other)
+
+
+def test_values_are_compared_beyond_the_first_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexmill.store.pack_checks._PIECE", 2)
+    keys = np.array([1, 2, 3, 4, 5], np.uint64)
+    assert check("names/e0", {"entity_keys": keys}) == ""
+    for at in range(1, 5):
+        fallen = keys.copy()
+        fallen[at] = 0
+        assert "does not rise" in check("names/e0", {"entity_keys": fallen})
+
+
+def test_arrays_that_are_not_those_of_the_manifest_are_corrupt(tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path / "store")
+    writer.shard("p", WORLD["p0"])
+    writer.lsh_tree([[("Of a bridge.", [0, 1, 2])]])
+    (tree,) = (one for one in writer.artifacts if one.name == "lsh_tree/tree")
+    writer.artifacts.remove(tree)
+    writer.artifacts.append(tree.model_copy(update={"schema_": {}}))
+    writer.publish()
+    with indexmill.open(tmp_path / "store") as snapshot, pytest.raises(CorruptBlob, match="that the manifest declares"):
+        snapshot.arrays("lsh_tree/tree")
+
+
+def test_a_tree_without_end_is_refused_before_it_is_climbed(tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path / "store")
+    writer.shard("p", WORLD["p0"])
+    writer.lsh_tree([[("Of a bridge.", [0, 1, 2])]])
+    with indexmill.open(_published(writer, 1)) as snapshot:
+        arrays = dict(snapshot.arrays("lsh_tree/tree"))
+    writer.artifacts = [one for one in writer.artifacts if one.name != "lsh_tree/tree"]
+    writer.file("lsh_tree/tree", write_pack(None, arrays | {"parents": np.zeros(4, np.int32)}))
+    writer.artifacts[-1] = writer.artifacts[-1].model_copy(update={"kind": "arrays"})
+    with indexmill.open(_published(writer, 2)) as snapshot:
+        with pytest.raises(CorruptBlob, match="do not agree"):
+            snapshot.retrieve("who paid for the bridge?", method="lsh_tree")
+        assert snapshot.retrieve("who paid for the bridge?", method="dense")
+
+
+def _published(writer: SnapshotWriter, version: int) -> Path:
+    writer.publish(version)
+    return writer.store.root
+
+
+@pytest.mark.parametrize("value", ["1", 10**12, None, [5]])
+def test_a_parameter_of_the_manifest_has_to_be_one_that_the_method_takes(tmp_path: Path, value: JsonValue) -> None:
+    writer = SnapshotWriter(tmp_path / "store")
+    writer.shard("p", WORLD["p0"])
+    writer.lsh_tree([[("Of a bridge.", [0, 1, 2])]], pool=value)
+    with (
+        indexmill.open(_published(writer, 1)) as snapshot,
+        pytest.raises(indexmill.ConfigurationError, match="parameters of lsh_tree: pool is"),
+    ):
+        snapshot.retrieve("who paid for the bridge?", method="lsh_tree")
+
+
+def test_the_manifest_is_walked_once_for_all_packs(tmp_path: Path) -> None:
+    walks = []
+
+    class Walked(tuple[Artifact, ...]):
+        def __iter__(self) -> Iterator[Artifact]:
+            walks.append(len(self))
+            return super().__iter__()
+
+    writer = SnapshotWriter(tmp_path)
+    for label, texts in WORLD.items():
+        writer.shard(label, texts)
+    writer.bm25()
+    writer.publish()
+    with indexmill.open(tmp_path) as snapshot:
+        packs = [one.name for one in snapshot.manifest.artifacts if one.kind == "arrays"]
+        walked = Walked(snapshot.manifest.artifacts)
+        snapshot.manifest = snapshot.manifest.model_copy(update={"artifacts": walked})
+        for name in packs:
+            snapshot.arrays(name)
+    assert len(packs) > 3
+    assert walks == [len(walked)]
+
+
+def test_the_lengths_of_a_shard_are_those_of_its_label(tmp_path: Path) -> None:
+    writer = SnapshotWriter(tmp_path)
+    for label, texts in WORLD.items():
+        writer.shard(label, texts)
+    writer.publish()
+    with indexmill.open(tmp_path) as snapshot:
+        rows = {one.name: one.rows or 0 for one in snapshot.manifest.under("passages")}
+        sizes = Sizes(snapshot.manifest)
+        for name, own in rows.items():
+            found = sizes.of(name.replace("passages", "vectors"))
+            assert (found["own passages"], found["passages"]) == (own, sum(rows.values()))
+            assert found["dimensions"] == snapshot.dimensions

@@ -1,0 +1,10 @@
+"""Where tests find the checkout and what is bundled with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["ROOT", "SAMPLE"]
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLE = ROOT / "sample"

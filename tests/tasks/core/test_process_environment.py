@@ -1,0 +1,67 @@
+"""What the processes of a run see of the environment."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from schemas.config import LlmSettings
+from schemas.tables import DOCUMENTS
+from storage.folder import init_store
+from storage.tables import put_table
+from tasks.core.isolate import Failing, failing_documents
+from tasks.core.process_environment import reader_environment
+from tasks.core.stage import Job
+from tasks.stages.ingest.scan_process import ScanProcess
+from tests.tasks.telling import NAMES
+
+SECRETS = ("LLM_CRED", "PGPASSWORD", "DATABASE_URL", "OPENAI_API_KEY", "PYTHON_API_KEY", "PREFECT_API_AUTH_STRING")
+NEEDED = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "XDG_CACHE_HOME": "/nowhere", "TZ": "UTC", "PYTHONUNBUFFERED": "1"}
+
+
+def test_a_process_that_reads_is_given_no_variable_but_those_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SECRETS:
+        monkeypatch.setenv(name, "canary")
+    for name, value in NEEDED.items():
+        monkeypatch.setenv(name, value)
+    process = ScanProcess()
+    try:
+        started = _environment_of(process.pid)
+    finally:
+        process.end()
+    assert "canary" not in " ".join(started)
+    assert set(started) >= {f"{name}={value}" for name, value in NEEDED.items()}
+    assert NEEDED.items() <= reader_environment().items()
+
+
+def _environment_of(pid: int) -> list[str]:
+    """The variables that a process was started with; there are none to see while its program is being loaded."""
+    deadline = time.monotonic() + 60
+    while not (text := Path(f"/proc/{pid}/environ").read_text(encoding="utf-8").strip("\0")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return text.split("\0")
+
+
+@pytest.mark.parametrize(
+    ("stage", "backend", "given"),
+    [
+        ("silent", "openai", NAMES[:1]),
+        ("asking", "openai", NAMES[:3]),
+        ("asking", "extractive", NAMES[:1]),
+    ],
+)
+def test_a_trial_is_given_a_key_only_where_its_stage_asks_a_language_model(
+    stage: str, backend: str, given: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in NAMES:
+        monkeypatch.setenv(name, "canary")
+    store = init_store(tmp_path / "store")
+    row = {"document_id": "a", "title": "", "text": "text", "source": None, "metadata": "{}", "content_hash": "0" * 64}
+    digest, _ = put_table(store, pa.Table.from_pylist([row], schema=DOCUMENTS))
+    job = Job(f"tests.tasks.telling.{stage}", "0" * 64, "", str(store.root), "run", {"documents": digest}, {})
+    llm = LlmSettings.model_validate({"backend": backend, "model": "tester", "api_key_env": "LLM_CRED"})
+    assert failing_documents(job, llm) == [Failing("a", "0" * 64, False, f"ValueError: {' '.join(given)}")]

@@ -1,0 +1,85 @@
+"""What a run tells about itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.config import Price
+from tasks.core.report import Report, StageReport
+from tasks.llm.account import Spent
+
+
+def test_blocks_of_a_stage_at_the_same_time_count_once() -> None:
+    now = [0.0]
+    report = Report(lambda: now[0])
+
+    def until(time: float) -> None:
+        now[0] = time
+
+    with report.at_work("embed"):
+        until(2.0)
+        with report.at_work("embed"), report.at_work("split"):
+            until(5.0)
+        until(6.0)
+    until(10.0)
+    with report.at_work("embed"):
+        until(11.0)
+    assert (report.stage("embed").wall_seconds, report.stage("split").wall_seconds) == (7.0, 3.0)
+    assert report.to_json()["totals"]["wall_seconds"] == 11.0
+
+
+def test_what_a_stage_waited_for_is_no_work() -> None:
+    now = [0.0]
+    report = Report(lambda: now[0])
+    with report.at_work("tri_graph"):  # finding the parts that are there
+        now[0] = 1.0
+    for ended, took in ((29.0, 4.0), (31.0, 5.0), (40.0, 1.0), (40.5, 20.0)):  # on workers, partly at the same time
+        now[0] = ended
+        report.worked("tri_graph", took)
+    assert report.stage("tri_graph").wall_seconds == pytest.approx(1.0 + 20.0)
+
+
+def test_the_totals_are_the_sums_of_the_stages() -> None:
+    report = Report(lambda: 0.0)
+    for number, name in enumerate(("ingest", "embed", "extract"), 1):
+        stage = report.stage(name)
+        stage.parts_made, stage.parts_failed, stage.bytes_made, stage.seconds = number, 1, 100 * number, 0.1
+        stage.cost = 0.25
+        stage.counts.update(llm_calls=number, quarantined=2)
+    report.stage("embed").counts["vectors_made"] = 7
+    told = report.to_json()
+    assert told["totals"] == {
+        "parts_made": 6,
+        "parts_reused": 0,
+        "parts_differing": 0,
+        "parts_failed": 3,
+        "quarantined": 6,
+        "seconds": 0.3,
+        "wall_seconds": 0.0,
+        "bytes_made": 600,
+        "vectors_made": 7,
+        "vectors_reused": 0,
+        "llm_calls": 6,
+        "llm_ledger": 0,
+        "llm_tokens": 0,
+        "llm_input_tokens": 0,
+        "llm_output_tokens": 0,
+        "cost": 0.75,
+    }
+    assert told["stages"]["embed"] | {"vectors_made": 7, "llm_calls": 2, "bytes_made": 200} == told["stages"]["embed"]
+    assert "quality" not in told
+
+
+def test_what_the_quota_saw_of_unfinished_parts_counts_and_tokens_have_their_prices() -> None:
+    price = Price(input_per_million=10.0, output_per_million=40.0)
+    stage = StageReport()
+    stage.counts.update(llm_calls=2, llm_input_tokens=1_000, llm_output_tokens=100, llm_tokens=1_100, llm_ledger=3)
+    stage.asked(Spent(3, 1_500, 200, 0.0), price)
+    assert stage.counts["llm_tokens"] == 1_700
+    assert (stage.counts["llm_calls"], stage.counts["llm_ledger"]) == (3, 3)
+    assert stage.cost == pytest.approx((1_500 * 10 + 200 * 40) / 1e6)
+    stage.asked(Spent(), price)  # a quota that is gone takes nothing away
+    assert stage.counts["llm_calls"] == 3
+    quiet = StageReport()
+    quiet.asked(Spent(), None)
+    assert (quiet.counts, quiet.cost) == ({}, 0.0)

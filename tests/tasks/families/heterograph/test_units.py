@@ -1,0 +1,83 @@
+"""The vectors of units: a row for each, copied where the text is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from indexmill.store.packs import open_pack
+from schemas.tables import UNITS
+from storage.folder import FolderStore, init_store
+from storage.tables import put_table
+from tasks.core.encoder import encoder_of
+from tasks.core.part_runner import Want
+from tasks.families.heterograph.units import STAGE, estimate
+from tasks.stages.embed.embed import row_key
+from tests.storage.quick import quick_folder
+from tests.tasks.families.heterograph.graphs import corpus_of, unit
+from tests.tasks.families.heterograph.parts import OPENING, Parts, numbers_of
+
+
+@pytest.fixture
+def store() -> Iterator[FolderStore]:
+    with quick_folder() as folder:
+        yield init_store(folder / "store")
+
+
+def want(store: FolderStore, *texts: str) -> Want:
+    table = corpus_of([unit(text, "ada") for text in texts]).units
+    digest = put_table(store, table, UNITS)[0]
+    numbers = numbers_of(store)
+    return Want("p", {"units": digest}, {"encoder": numbers}, {"opening": OPENING}, encoder=numbers)
+
+
+def test_a_row_of_the_pack_is_the_unit_of_that_row(store: FolderStore) -> None:
+    texts = ["Ada came.", "Ada came and saw the bridge.", "Nobody came."]
+    parts, wanted = Parts(store), want(store, *texts)
+    made = parts.make(STAGE, wanted)
+    pack = open_pack(store.open_local(made.receipt.outputs["unit_vectors"]))
+    encoder = encoder_of(parts.inputs(STAGE, wanted))
+    assert np.array_equal(pack["vectors"], encoder.encode(texts))
+    assert pack["tokens"].tolist() == encoder.count_tokens(texts).tolist()
+    assert len(set(pack["tokens"].tolist())) > 1
+    assert [bytes(key) for key in pack["text_keys"]] == [row_key(text) for text in texts]
+    assert {name: pack[name].dtype for name in pack} == {
+        "text_keys": np.uint8,
+        "vectors": np.float32,
+        "tokens": np.int32,
+    }
+
+
+def test_what_an_earlier_part_holds_is_copied_and_the_plan_says_so(store: FolderStore) -> None:
+    parts = Parts(store)
+    before = parts.make(STAGE, want(store, "Ada came.", "Ada saw.")).receipt
+    wanted = want(store, "Ada left.", "Ada saw.", "Ada left for good.")
+    foreseen = estimate(parts.inputs(STAGE, wanted, [before]), {})
+    made = parts.make(STAGE, wanted, [before])
+    assert made.counts == foreseen.counts == {"vectors_made": 2, "vectors_reused": 1}
+    assert foreseen.bytes["unit_vectors"].low == foreseen.bytes["unit_vectors"].high
+    assert foreseen.bytes["unit_vectors"].low == made.receipt.bytes["unit_vectors"]
+    assert foreseen.rows["unit_vectors"].low == made.receipt.rows["unit_vectors"] == 3
+    with quick_folder() as folder:
+        other = init_store(folder / "fresh")
+        fresh = Parts(other).make(STAGE, want(other, "Ada left.", "Ada saw.", "Ada left for good."))
+    assert fresh.receipt.outputs == made.receipt.outputs
+
+
+def test_all_is_copied_where_no_encoder_can_be_opened(store: FolderStore) -> None:
+    parts = Parts(store)
+    before = parts.make(STAGE, want(store, "Ada came.", "Ada saw.")).receipt
+    wanted = want(store, "Ada saw.")
+    closed = Want(wanted.shard, wanted.inputs, wanted.settings, {"opening": {"backend": "none", "files": {}}})
+    made = parts.make(STAGE, closed, [before])
+    assert made.counts == {"vectors_made": 0, "vectors_reused": 1}
+
+
+def test_a_shard_without_units_has_vectors_of_none(store: FolderStore) -> None:
+    digest = put_table(store, pa.Table.from_pylist([], UNITS), UNITS)[0]
+    numbers = numbers_of(store)
+    made = Parts(store).make(STAGE, Want("p", {"units": digest}, {"encoder": numbers}, {"opening": OPENING}))
+    assert Parts(store).vectors(made.receipt.outputs["unit_vectors"]).shape == (0, numbers["dimension"])

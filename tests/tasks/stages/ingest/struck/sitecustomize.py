@@ -1,0 +1,50 @@
+"""For processes that read corpora, by PYTHONPATH: texts that do to the reading process what they say."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from schemas.corpus import CorpusSettings
+from tasks.stages.ingest import spill
+from tasks.stages.ingest.documents import Refusal, Row
+from tasks.stages.ingest.sources import SourceFile
+
+_read = spill.read
+
+
+def strike(text: str) -> None:
+    """Do to this process what a text asks for."""
+    if "shows" in text:
+        Path(text.split()[-1]).touch()
+    if "crashes" in text:
+        ctypes.string_at(0)
+    if "computes" in text:
+        re.match("(a+)+$", "a" * 64 + "b")  # for years, without letting any other thread run
+    if "sleeps" in text:
+        time.sleep(float(text.split()[-1]))
+    if "swells" in text:
+        bytearray(1 << 40)
+    if "raises" in text:
+        raise ValueError("hell")
+    if "fills the disk" in text:
+        raise spill.DiskFull("no space left, says the test")
+    if "dies once" in text and not (mark := Path(text.split()[-1])).exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def read(source: SourceFile, settings: CorpusSettings) -> Iterator[Row | Refusal]:
+    """The rows of a file, each after its text had its effect."""
+    for row in _read(source, settings):
+        if isinstance(row, Row):
+            strike(str(row.record.get("text")))
+        yield row
+
+
+spill.read = read

@@ -1,0 +1,220 @@
+"""A record becomes a document or a refusal with its reason."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexmill.store.canonical import canonical_json
+from schemas.corpus import FieldNames
+from tasks.stages.ingest.documents import REASONS, Document, Refusal, Row, document_of
+
+GOOD = {"id": "a", "title": "T", "text": "Some text."}
+
+
+def made(record: dict[str, Any], most: int = 1_000_000, **fields: Any) -> Document | Refusal:
+    return document_of(Row(3, record), FieldNames(**fields), most)
+
+
+def document(record: dict[str, Any], **fields: Any) -> Document:
+    found = made(record, **fields)
+    assert isinstance(found, Document), found
+    return found
+
+
+def test_a_record_becomes_a_document_with_typed_metadata() -> None:
+    found = document({**GOOD, "url": "https://example.org/a", "year": 1907, "ratio": 0.5, "tags": ["x"], "open": None})
+    assert (found.document_id, found.title, found.text, found.source) == (
+        "a",
+        "T",
+        GOOD["text"],
+        "https://example.org/a",
+    )
+    assert found.metadata == '{"open":null,"ratio":0.5,"tags":["x"],"year":1907}'
+    assert found.size == len("T") + len(GOOD["text"])
+    assert len(found.content_hash) == 64
+
+
+def test_a_title_and_a_number_may_be_long_but_not_endless() -> None:
+    assert document({**GOOD, "title": "x" * 4096}).title == "x" * 4096
+    refused = made({**GOOD, "title": "x" * 4097})
+    assert isinstance(refused, Refusal)
+    assert (refused.reason, refused.detail) == ("too-large", "a title of 4,097 bytes; at most 4,096 are taken")
+    for record in ({**GOOD, "n": 1 << 14_000}, {**GOOD, "more": {1 << 14_000: "x"}}):
+        refused = made(record)
+        assert isinstance(refused, Refusal)
+        assert (refused.reason, refused.document_id) == ("bad-metadata", "a")
+        assert "a whole number of 14,001 bits" in refused.detail
+    assert document({**GOOD, "n": (1 << 14_000) - 1}).metadata.startswith('{"n":')
+
+
+def test_metadata_of_very_many_keys_is_read() -> None:
+    keys = {f"key {number}": number for number in range(10_000)}
+    assert json.loads(document({**GOOD, **keys}).metadata) == keys
+
+
+def test_the_content_hash_tells_title_text_source_and_metadata_apart() -> None:
+    variants = [
+        GOOD,
+        {**GOOD, "title": "TS", "text": "ome text."},
+        {**GOOD, "source": "s"},
+        {**GOOD, "year": 1},
+        {**GOOD, "year": "1"},
+        {**GOOD, "text": "Other text."},
+    ]
+    assert len({document(record).content_hash for record in variants}) == len(variants)
+    assert document({**GOOD, "id": "b"}).content_hash == document(GOOD).content_hash
+
+
+@pytest.mark.parametrize(
+    ("given_id", "expected"),
+    [(7, "7"), (7.0, "7"), (0.25, "0.25"), (1e22, "1" + "0" * 22), (decimal.Decimal("1.50"), "1.50"), (" a ", " a ")],
+)
+def test_numbers_become_their_decimal_digits(given_id: Any, expected: str) -> None:
+    assert document({**GOOD, "id": given_id}).document_id == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"id": None}, "no-id"),
+        ({"id": "  "}, "no-id"),
+        ({"id": True}, "bad-id"),
+        ({"id": ["a"]}, "bad-id"),
+        ({"id": float("nan")}, "bad-id"),
+        ({"id": "x" * 2000}, "bad-id"),
+        ({"id": "a\x00"}, "nul"),
+        ({"id": "\ud800"}, "lone-surrogate"),
+        ({"text": None}, "no-text"),
+        ({"text": " \n\t\u00a0"}, "no-text"),
+        ({"text": 5}, "not-text"),
+        ({"text": ["a"]}, "not-text"),
+        ({"text": b"bytes"}, "not-text"),
+        ({"text": "a\x00b"}, "nul"),
+        ({"text": "a\udfff"}, "lone-surrogate"),
+        ({"title": "\ud83d"}, "lone-surrogate"),
+        ({"source": "s\x00"}, "nul"),
+        ({"x": float("inf")}, "bad-metadata"),
+        ({"x": [{"y": float("nan")}]}, "bad-metadata"),
+        ({"x": b"bytes"}, "bad-metadata"),
+        ({"x": {1: "a", "1": "b"}}, "bad-metadata"),
+        ({"x": {None: "a"}}, "bad-metadata"),
+        ({"x": ["\x00"]}, "nul"),
+        ({"x": {"k\x00": 1}}, "nul"),
+        ({"x": "\ud800"}, "lone-surrogate"),
+        ({"x": {"\ud800": 1}}, "lone-surrogate"),
+        ({"text": "x" * 1_000_001}, "too-large"),
+        ({"x": ["y" * 600_000, "z" * 600_000]}, "too-large"),
+    ],
+)
+def test_what_no_index_can_hold_is_refused(change: dict[str, Any], reason: str) -> None:
+    found = made({**GOOD, **change})
+    assert isinstance(found, Refusal)
+    assert found.reason == reason
+    assert found.line == 3
+    assert len(found.detail) <= 300
+    found.detail.encode("utf-8")
+    if "id" not in change:
+        assert found.document_id == "a"
+
+
+def test_yaml_aliases_that_stand_for_billions_and_endless_nesting_are_refused() -> None:
+    laugh: list[Any] = ["ha"]
+    for _ in range(40):
+        laugh = [laugh] * 10
+    endless: list[Any] = []
+    endless.append(endless)
+    for value in (laugh, endless):
+        found = made({**GOOD, "x": value}, most=10_000)
+        assert isinstance(found, Refusal)
+        assert found.reason in {"too-large", "bad-metadata"}
+
+
+def test_the_limit_counts_utf8_bytes() -> None:
+    assert isinstance(made({"id": "a", "text": "é" * 50}, most=102), Document)  # and {} of metadata
+    assert isinstance(made({"id": "a", "text": "é" * 51}, most=102), Refusal)
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [(None, ""), (5, "5"), (True, ""), ({"a": 1}, ""), ("  T \r\n", "T"), (datetime.date(2024, 5, 1), "2024-05-01")],
+)
+def test_titles_of_other_types(title: Any, expected: str) -> None:
+    assert document({**GOOD, "title": title}).title == expected
+
+
+def test_only_windows_line_ends_change_in_a_text() -> None:
+    assert document({**GOOD, "text": "  a\r\nb\rc\n\n"}).text == "  a\nb\rc\n\n"
+
+
+def test_dates_become_iso_strings() -> None:
+    moment = datetime.datetime(2024, 5, 1, 12, 30, tzinfo=datetime.UTC)
+    found = document({**GOOD, "when": moment, "day": moment.date(), "took": datetime.timedelta(seconds=90)})
+    assert json.loads(found.metadata) == {"when": "2024-05-01T12:30:00+00:00", "day": "2024-05-01", "took": 90.0}
+
+
+def test_metadata_is_everything_else_a_list_of_fields_or_one_object() -> None:
+    record = {**GOOD, "lang": "en", "year": 1, "metadata": {"k": [1]}}
+    assert json.loads(document(record).metadata) == {"k": [1], "lang": "en", "year": 1}
+    assert json.loads(document(record, metadata=("lang", "absent")).metadata) == {"lang": "en"}
+    assert json.loads(document(record, metadata="metadata").metadata) == {"k": [1]}
+    assert document(GOOD, metadata="metadata").metadata == "{}"
+    assert json.loads(document({**GOOD, "meta": '{"k": 2}'}, metadata="meta").metadata) == {"k": 2}
+    for wrong in ([1], "[1]", "{", 5):
+        found = made({**GOOD, "meta": wrong}, metadata="meta")
+        assert isinstance(found, Refusal)
+        assert found.reason == "bad-metadata"
+
+
+def test_nothing_is_lost_where_a_lifted_key_is_taken() -> None:
+    record = {**GOOD, "lang": "en", "metadata": {"lang": "de"}}
+    assert json.loads(document(record).metadata) == {"lang": "en", "metadata": {"lang": "de"}}
+
+
+def test_a_source_that_is_no_text_stays_in_the_metadata() -> None:
+    found = document({**GOOD, "source": {"name": "n"}, "url": "u"})
+    assert found.source == "u"
+    assert json.loads(found.metadata) == {"source": {"name": "n"}}
+
+
+def test_field_names_are_configurable() -> None:
+    found = document(
+        {"key": 1, "body": "B", "head": "H", "from": "F"}, id="key", text="body", title="head", source="from"
+    )
+    assert (found.document_id, found.text, found.title, found.source) == ("1", "B", "H", "F")
+    assert document({"id": 1, "text": "B", "title": "kept"}, title=None).metadata == '{"title":"kept"}'
+
+
+def test_every_reason_is_explained_and_no_other_can_be_given() -> None:
+    assert all(explained for explained in REASONS.values())
+    with pytest.raises(ValueError, match="unknown reason"):
+        Refusal(1, None, "because", "")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["id", "title", "text", "source", "url", "metadata", "x"]), JSON))
+def test_any_record_makes_a_whole_document_or_a_known_refusal(record: dict[str, Any]) -> None:
+    found = made(record)
+    if isinstance(found, Refusal):
+        assert found.reason in REASONS
+        (found.detail + (found.document_id or "")).encode("utf-8")
+        return
+    for text in (found.document_id, found.title, found.text, found.source or "", found.metadata):
+        assert "\x00" not in text
+        text.encode("utf-8")
+    assert found.text.strip()
+    assert found.document_id.strip()
+    assert canonical_json(json.loads(found.metadata)).decode().strip("\n") == found.metadata
+    assert made(dict(reversed(record.items()))) == found

@@ -1,0 +1,300 @@
+"""Files that crash, stall or fill the process that reads them: found and refused, and nothing else is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indexmill.errors import DiskFull, StoreNotWritable
+from schemas.corpus import CorpusSettings
+from tasks.core.executor import Call, InlineExecutor, StoppedError, WorkerDied
+from tasks.stages.ingest import scan_process, spill
+from tasks.stages.ingest.sources import expand
+from tasks.stages.ingest.supervisor import scan
+
+STRUCK = Path(__file__).parent / "struck"
+
+Refused = list[tuple[str, int | None, str | None, str, str]]
+
+
+@pytest.fixture
+def struck(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Texts act on the process that reads them: see `tests/tasks/stages/ingest/struck/sitecustomize.py`."""
+    scan_process.close()
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(STRUCK), os.environ.get("PYTHONPATH")])))
+    yield
+    scan_process.close()
+
+
+def corpus_of(folder: Path, files: dict[str, str | list[str]], **limits: Any) -> CorpusSettings:
+    """Settings of a corpus of text files, and of JSON Lines where a list of texts is given."""
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    for name, texts in files.items():
+        if isinstance(texts, str):
+            (corpus / name).write_text(texts, encoding="utf-8")
+            continue
+        rows = ({"id": f"{name}-{number}", "text": text} for number, text in enumerate(texts, 1))
+        (corpus / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (folder / "spill").mkdir()
+    return CorpusSettings(paths=(str(corpus),), **limits)
+
+
+def scanned(folder: Path, chosen: CorpusSettings) -> tuple[set[str], Refused]:
+    """The ids of the documents, and what was refused."""
+    result = scan(expand(chosen), chosen, folder / "spill")
+    planned = spill.plan([result], folder / "spill")
+    assert not list((folder / "spill").glob("*.partial"))
+    assert not list((folder / "spill").glob("trial-*"))
+    table = spill.quarantine_of(planned, folder / "spill")
+    refused = [tuple(row[name] for name in table.schema.names) for row in table.to_pylist()]
+    assert planned.refused == {one[3]: [row[3] for row in refused].count(one[3]) for one in refused}
+    return set(spill.document_ids(folder / "spill").to_pylist()), refused  # type: ignore[return-value]
+
+
+def test_a_child_reads_what_this_process_would_and_is_kept_for_the_next_scan(tmp_path: Path) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "# One\n\ntext", "b.jsonl": ["two", "", "three"], "c.txt": "four"})
+    result = scan(expand(chosen), chosen, tmp_path / "spill")
+    (child,) = scan_process._idle
+    assert scan(expand(chosen), chosen, tmp_path / "spill") == result
+    assert scan_process._idle == [child]
+    (tmp_path / "here").mkdir()
+    assert spill.scan(expand(chosen), chosen, tmp_path / "here") == result
+    for file in (tmp_path / "here").iterdir():
+        assert (tmp_path / "spill" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_a_file_that_crashes_its_reader_is_refused_and_the_others_are_read(tmp_path: Path, struck: None) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "one", "b.md": "it crashes", "c.md": "two", "d.jsonl": ["three"]})
+    assert scanned(tmp_path, chosen) == (
+        {"a.md", "c.md", "d.jsonl-1"},
+        [("b.md", None, "b.md", "reader-failed", "its process was ended by SIGSEGV")],
+    )
+
+
+def test_of_a_file_of_records_the_rows_before_the_one_that_crashes_are_kept(tmp_path: Path, struck: None) -> None:
+    rows = ["one", "", "two", "it crashes", "three"]
+    chosen = corpus_of(tmp_path, {"a.jsonl": rows, "b.jsonl": ["four", "five"]})
+    documents, refused = scanned(tmp_path, chosen)
+    assert documents == {"a.jsonl-1", "a.jsonl-3", "b.jsonl-1", "b.jsonl-2"}
+    assert [row[:4] for row in refused] == [
+        ("a.jsonl", 2, "a.jsonl-2", "no-text"),
+        ("a.jsonl", None, None, "reader-failed"),
+    ]
+    assert refused[1][4] == "after line 3: its process was ended by SIGSEGV"
+
+
+def test_any_number_of_files_at_fault_is_found_in_two_passes(
+    tmp_path: Path, struck: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    start = scan_process.ScanProcess._start
+    monkeypatch.setattr(scan_process.ScanProcess, "_start", lambda self, *of: (started.append(1), start(self, *of)))
+    texts = {f"{number}.md": "it crashes" if number in (0, 3, 4, 9) else "text" for number in range(10)}
+    documents, refused = scanned(tmp_path, corpus_of(tmp_path, {**texts}))
+    assert documents == {name for name, text in texts.items() if text == "text"}
+    assert [row[:1] + row[3:4] for row in refused] == [(f"{n}.md", "reader-failed") for n in (0, 3, 4, 9)]
+    assert len(started) == 9  # two for each of them, and one that lives on
+
+
+def test_a_row_that_computes_for_too_long_is_refused(tmp_path: Path, struck: None) -> None:
+    rows = {"a.jsonl": ["one", "it computes", "two"], "b.md": "it computes", "c.md": "three"}
+    documents, refused = scanned(tmp_path, corpus_of(tmp_path, {**rows}, max_document_seconds=0.5))
+    assert documents == {"a.jsonl-1", "c.md"}
+    assert [row[:4] for row in refused] == [
+        ("a.jsonl", None, None, "too-slow"),
+        ("b.md", None, "b.md", "too-slow"),
+    ]
+    assert refused[1][4] == "it takes more than 0.5 seconds of processor time (max_document_seconds)"
+
+
+def test_waiting_is_not_computing(tmp_path: Path, struck: None) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "it sleeps 1.5"}, max_document_seconds=0.5)
+    assert scanned(tmp_path, chosen) == ({"a.md"}, [])
+
+
+def test_a_row_that_blocks_for_ever_is_refused(tmp_path: Path, struck: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_process, "_BLOCKED", 2)
+    chosen = corpus_of(tmp_path, {"a.md": "it sleeps 3600", "b.md": "text"}, max_document_seconds=0.5)
+    documents, refused = scanned(tmp_path, chosen)
+    assert documents == {"b.md"}
+    assert [row[3:] for row in refused] == [("too-slow", "it has blocked for 1 seconds, 2 times max_document_seconds")]
+
+
+def test_a_row_that_takes_too_much_memory_is_refused(tmp_path: Path, struck: None) -> None:
+    chosen = corpus_of(tmp_path, {"a.jsonl": ["one", "it swells"], "b.md": "two"}, max_reading_memory_bytes=1 << 29)
+    documents, refused = scanned(tmp_path, chosen)
+    assert documents == {"a.jsonl-1", "b.md"}
+    assert [row[3:] for row in refused] == [
+        ("reader-failed", "after line 1: it takes more memory than max_reading_memory_bytes (536,870,912 bytes)")
+    ]
+
+
+def test_what_a_reader_raises_is_laid_to_its_row(tmp_path: Path, struck: None) -> None:
+    documents, refused = scanned(tmp_path, corpus_of(tmp_path, {"a.md": "it raises", "b.md": "text"}))
+    assert documents == {"b.md"}
+    assert [row[3:] for row in refused] == [("reader-failed", "ValueError: hell")]
+
+
+def test_a_child_that_is_killed_once_refuses_nothing(tmp_path: Path, struck: None) -> None:
+    rows = ["one", f"it dies once {tmp_path / 'mark'}", "two"]
+    documents, refused = scanned(tmp_path, corpus_of(tmp_path, {"a.jsonl": rows}))
+    assert (tmp_path / "mark").exists()
+    assert (documents, refused) == ({"a.jsonl-1", "a.jsonl-2", "a.jsonl-3"}, [])
+
+
+def test_a_child_that_was_killed_while_it_waited_is_replaced(tmp_path: Path) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "text"})
+    scanned(tmp_path, chosen)
+    for child in scan_process._idle:
+        child._process.kill()
+    assert scanned(tmp_path, chosen) == ({"a.md"}, [])
+
+
+def test_errors_of_the_store_are_no_files_fault(tmp_path: Path, struck: None) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "text", "b.md": "it fills the disk"})
+    with pytest.raises(DiskFull, match="no space left, says the test"):
+        scan(expand(chosen), chosen, tmp_path / "spill")
+    assert list((tmp_path / "spill").iterdir()) == []
+    with pytest.raises(StoreNotWritable, match=f"cannot spill documents to {tmp_path}/missing: No such file"):
+        scan(expand(chosen), chosen, tmp_path / "missing")
+
+
+def test_children_that_do_not_start_are_no_files_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan_process.close()
+    (tmp_path / "sitecustomize.py").write_text("import os, sys\nprint('no start', file=sys.stderr)\nos._exit(7)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    chosen = corpus_of(tmp_path, {"a.md": "text"})
+    with pytest.raises(WorkerDied, match="the last time its process ended with exit code 7: no start"):
+        scan(expand(chosen), chosen, tmp_path / "spill")
+
+
+# Stopping
+
+
+def gone(pid: int, seconds: float = 20.0) -> bool:
+    """Whether a process ends within some seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def under_way() -> int:
+    """The process of a scan that is at a row; waits for it."""
+    while True:
+        for child in list(scan_process._every):
+            with contextlib.suppress(ValueError):
+                if memoryview(child._memory).cast("q")[0] >= 0:
+                    return child._process.pid
+        time.sleep(0.02)
+
+
+def test_an_executor_that_is_told_to_stop_ends_a_scan_at_once(tmp_path: Path, struck: None) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "it computes"})
+    executor = InlineExecutor()
+    pids: list[int] = []
+
+    def stop() -> None:
+        pids.append(under_way())
+        executor.stop()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    call = Call("scan", scan, (expand(chosen), chosen, tmp_path / "spill"))
+    began = time.monotonic()
+    with pytest.raises(StoppedError):
+        list(executor.run([call]))
+    assert time.monotonic() - began < 30  # it would compute for a minute before it is too slow
+    stopping.join()
+    assert gone(pids[0])
+
+
+def test_a_signal_that_raises_ends_a_scan_at_once(tmp_path: Path, struck: None) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "it computes"})
+    pids: list[int] = []
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+
+    def send() -> None:
+        pids.append(under_way())
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            scan(expand(chosen), chosen, tmp_path / "spill")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert time.monotonic() - began < 30
+    sending.join()
+    assert gone(pids[0])
+
+
+PARENT = """
+import os, sys, threading, time
+from pathlib import Path
+from schemas.corpus import CorpusSettings
+from tasks.stages.ingest import scan_process
+from tasks.stages.ingest.sources import expand
+from tasks.stages.ingest.supervisor import scan
+from tests.tasks.stages.ingest.test_supervisor import under_way
+chosen = CorpusSettings(paths=(sys.argv[1],))
+threading.Thread(target=lambda: print(under_way(), flush=True)).start()
+scan(expand(chosen), chosen, sys.argv[2])
+"""
+
+
+def test_a_child_ends_with_its_parent_whatever_it_computes(tmp_path: Path, struck: None) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "it computes"})
+    path = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
+    argv = [sys.executable, "-c", PARENT, chosen.paths[0], str(tmp_path / "spill")]
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert not gone(child, 0.5)
+        parent.kill()
+        assert gone(child)
+
+
+def test_a_process_that_is_forked_has_children_of_its_own(tmp_path: Path) -> None:
+    chosen = corpus_of(tmp_path, {"a.md": "text"})
+    scanned(tmp_path, chosen)
+    (child,) = scan_process._idle
+    forked = os.fork()
+    if not forked:  # pragma: no cover - the coverage of a fork is not kept
+        code = 1
+        with contextlib.suppress(BaseException):
+            shared = any(one is child for one in scan_process._idle)
+            result = scan(expand(chosen), chosen, tmp_path / "spill")
+            code = 0 if not shared and result.documents == 1 else 2
+            scan_process.close()
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0
+    assert child.waits
+    assert scanned(tmp_path, chosen) == ({"a.md"}, [])
+    assert scan_process._idle == [child]

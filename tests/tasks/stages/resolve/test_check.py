@@ -1,0 +1,179 @@
+"""What `check` refuses of descriptions, of their vectors, and of pairs of names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+from indexmill.text.names import NameIndex, entity_id
+from schemas.tables import DESCRIBED, RELATED, SAME_AS
+from storage import lineage
+from storage.folder import open_store
+from storage.tables import put_table, read_table
+from tasks.core.shards import id_hashes
+from tasks.core.stage import Inputs, Job
+from tasks.pipeline.check import STAGE, CheckError, check_descriptions, check_same_as
+from tasks.stages.embed.embed import keys_array, row_key
+from tasks.stages.resolve.describe import entity_text
+from tests.corpora import documents, write_corpus
+from tests.flows import children
+from tests.storage.quick import quick_folder
+
+NAMES = sorted(("ada marl", "orrin bay", "vell"), key=entity_id)
+IDS = [entity_id(name) for name in NAMES]
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def whole() -> dict[str, Any]:
+    """Three described entities, two related pairs, and the vectors."""
+    keys = [row_key(entity_text(name.title(), "thing", "It is.")) for name in NAMES]
+    described = pl.DataFrame(
+        {
+            "entity_id": IDS,
+            "name": NAMES,
+            "surface": [name.title() for name in NAMES],
+            "type": "thing",
+            "description": "It is.",
+            "tokens": 7,
+            "digest": [key.hex() for key in keys],
+            "pieces": 1,
+            "passages": 2,
+            "stand_in": False,
+        }
+    )
+    related = pl.DataFrame(
+        {
+            "source": [IDS[0], IDS[2]],
+            "target": [IDS[1], IDS[0]],
+            "kind": "",
+            "description": "So.",
+            "digest": row_key("So.").hex(),
+            "relations": [1, 2],
+            "stand_in": False,
+        }
+    )
+    vectors = {"keys": id_hashes(IDS), "text_keys": keys_array(keys), "vectors": np.eye(3, 8, dtype=np.float32)}
+    return {"described": described, "related": related, "vectors": vectors, "entities": NameIndex.keys(IDS)}
+
+
+def test_what_is_sound_passes_and_is_counted() -> None:
+    assert check_descriptions(**whole(), label="e") == {"described": 3, "related": 2, "relations": 3}
+
+
+def altered(table: str, **columns: Any) -> Change:
+    def change(parts: dict[str, Any]) -> None:
+        parts[table] = parts[table].with_columns(**columns)
+
+    return change
+
+
+def cut(table: str, *rows: int) -> Change:
+    def change(parts: dict[str, Any]) -> None:
+        parts[table] = parts[table][list(rows)]
+
+    return change
+
+
+def vectors(name: str, with_: Callable[[NDArray[Any]], NDArray[Any]]) -> Change:
+    def change(parts: dict[str, Any]) -> None:
+        parts["vectors"][name] = with_(parts["vectors"][name])
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (cut("described", 1, 0, 2), "described/e: not in the order"),
+        (cut("described", 0, 1, 1), "described/e: not in the order"),
+        (lambda parts: parts.update(entities=parts["entities"][1:]), "1 descriptions of entities that are not there"),
+        (altered("described", description=pl.lit("Else.")), "a text is not that of its digest"),
+        (altered("described", passages=pl.lit(0)), "that no passage tells of"),
+        (vectors("vectors", lambda array: array[:2]), "2 rows for 3 entities"),
+        (vectors("keys", lambda array: array[::-1]), "vectors of other entities"),
+        (vectors("text_keys", lambda array: array[::-1]), "vectors of other texts"),
+        (vectors("vectors", lambda array: array * 2), "not of unit length"),
+        (cut("related", 1, 0), "related/e: not in the order"),
+        (altered("related", source=pl.lit(IDS[0]), target=pl.Series([IDS[0], IDS[1]])), "related to itself"),
+        (altered("related", source=pl.Series(["f" * 31 + "0", "f" * 32])), "2 relations of entities"),
+        (altered("related", description=pl.lit("Else.")), "related/e: a text is not that of its digest"),
+    ],
+)
+def test_what_does_not_hold_together_is_refused(change: Change, why: str) -> None:
+    parts = whole()
+    change(parts)
+    with pytest.raises(CheckError, match=why):
+        check_descriptions(**parts, label="e")
+
+
+def pairs(*rows: tuple[str, str]) -> pa.Table:
+    ones, others = zip(*rows, strict=True) if rows else ((), ())
+    numbers = {"cosine": [0.9] * len(rows), "likeness": [0.9] * len(rows)}
+    return pa.table({"entity_id": list(ones), "other_id": list(others), **numbers}, schema=SAME_AS)
+
+
+def test_pairs_of_names_are_of_two_described_entities_in_order() -> None:
+    ids = pa.array(IDS)
+    check_same_as(pairs(), ids)
+    check_same_as(pairs((IDS[0], IDS[1]), (IDS[0], IDS[2])), ids)
+    for rows, why in (
+        ([(IDS[0], IDS[2]), (IDS[0], IDS[1])], "order of the ids"),
+        ([(IDS[0], IDS[1])] * 2, "order of the ids"),
+        ([(IDS[1], IDS[0])], "order of its ids"),
+        ([(IDS[1], IDS[1])], "order of its ids"),
+        ([(IDS[1], "f" * 32)], "not described"),
+        ([("0" * 32, IDS[1])], "not described"),
+    ):
+        with pytest.raises(CheckError, match=why):
+            check_same_as(pairs(*rows), ids)
+
+
+def test_descriptions_are_held_against_what_was_extracted() -> None:
+    """The check of the whole corpus, with tables of a build and one of them changed."""
+    with quick_folder() as folder:
+        corpus = write_corpus(folder / "corpus.jsonl", documents(6))
+        children.build(children.settings(folder / "store", corpus, resolve={"description": {"enabled": True}}))
+        store = open_store(folder / "store")
+        entries = _entries(folder / "store")
+        (checked,) = (entry for entry in entries if (entry.stage, entry.shard) == ("check", "all"))
+        assert checked.outputs
+        inputs = {
+            f"{name}/{entry.shard}": digest
+            for entry in entries
+            for name, digest in entry.outputs.items()
+            if name in ("mentions", "extracted", "described", "related", "checked") and entry.shard != "all"
+        }
+
+        def refused(why: str, **changed: str) -> None:
+            job = Job("check", "", "all", str(folder / "store"), "run", {**inputs, **changed}, {})
+            with pytest.raises(CheckError, match=why):
+                STAGE.compute(Inputs(store, job))
+
+        STAGE.compute(Inputs(store, Job("check", "", "all", str(folder / "store"), "run", inputs, {})))
+        label = next(name for name in inputs if name.startswith("extracted/"))
+        rows = pl.DataFrame(pl.from_arrow(read_table(store, inputs[label])))
+        more = pl.concat([rows, rows[:1].with_columns(entity_id=pl.lit("0" * 32))])
+        refused("ids mentioned or extracted", **{label: put_table(store, more.to_arrow())[0]})
+        label = next(name for name in inputs if name.startswith("described/"))
+        described = read_table(store, inputs[label], DESCRIBED)
+        refused("lead to entities that are not described", **{label: put_table(store, described.slice(0, 1))[0]})
+        label = next(name for name in inputs if name.startswith("related/"))
+        lost = read_table(store, inputs[label], RELATED).to_pylist()
+        lost[0]["target"] = "0" * 32
+        strange = pa.Table.from_pylist(lost, RELATED)
+        refused("1 pairs lead to entities that are not described", **{label: put_table(store, strange)[0]})
+
+
+def _entries(store: Path) -> tuple[lineage.LineageEntry, ...]:
+    import indexmill
+
+    with indexmill.open(store) as snapshot:
+        return lineage.read(open_store(store), snapshot.manifest.lineage).entries

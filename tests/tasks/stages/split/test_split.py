@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from indexmill.errors import ConfigurationError
+from indexmill.models.embedder import HashEmbedder
+from indexmill.store.canonical import content_id
+from schemas.config import SplitSettings
+from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES
+from tasks.stages.split.split import TITLE_BYTES, embedded_text, split, title_prefix
+from tasks.text.sentences import sentence_spans
+
+EMBEDDER = HashEmbedder()
+SMALL = SplitSettings(tokens=40)
+
+
+def documents(*rows: tuple[str, str, str]) -> pa.Table:
+    ids, titles, texts = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table(
+        {
+            "document_id": ids,
+            "title": titles,
+            "text": texts,
+            "source": [None] * len(ids),
+            "metadata": ["{}"] * len(ids),
+            "content_hash": ["0" * 64] * len(ids),
+        },
+        schema=DOCUMENTS,
+    )
+
+
+def passages_of(text: str, settings: SplitSettings = SMALL, title: str = "") -> list[str]:
+    texts: list[str] = split(documents(("d", title, text)), EMBEDDER, settings)[0]["text"].to_pylist()
+    return texts
+
+
+def words(count: int, word: str = "word") -> str:
+    return " ".join([word] * (count - 1)) + " end."
+
+
+def test_a_document_that_fits_stays_whole() -> None:
+    text = "# Heading\n\nOne sentence. Another.\n\n# Second\n\nMore."
+    passages, sentences, _ = split(documents(("d", "Title", text)), EMBEDDER, SplitSettings())
+    assert passages.to_pylist() == [
+        {
+            "passage_id": content_id("passage", "d", text, "0"),
+            "document_id": "d",
+            "ordinal": 0,
+            "start": 0,
+            "end": len(text),
+            "text": text,
+            "tokens": int(EMBEDDER.count_tokens([embedded_text("Title", text)])[0]),
+        }
+    ]
+    bounds = list(zip(sentences["start"].to_pylist(), sentences["end"].to_pylist(), strict=True))
+    assert bounds == sentence_spans(text)
+    assert sentences["ordinal"].to_pylist() == list(range(5))
+
+
+def test_tables_have_their_schemas_and_the_order_of_document_ids() -> None:
+    passages, sentences, _ = split(
+        documents(("b", "", "Beta."), ("a", "", words(50) + " Two."), ("c", "", " \n")), EMBEDDER, SMALL
+    )
+    assert passages.schema == PASSAGES
+    assert sentences.schema == SENTENCES
+    assert passages["document_id"].to_pylist() == ["a", "a", "b"]
+    nothing = split(documents(), EMBEDDER, SMALL)
+    assert [(table.num_rows, table.schema) for table in nothing] == [(0, PASSAGES), (0, SENTENCES), (0, PLAIN)]
+
+
+def test_a_long_document_is_cut_before_a_heading_first() -> None:
+    text = f"{words(15)} {words(9)}\n\n{words(5)}\n# Next\n{words(20)}\n\n{words(20)}"
+    assert [passage.split()[0] for passage in passages_of(text)][:2] == ["word", "#"]
+
+
+def test_then_between_paragraphs_then_between_sentences() -> None:
+    first = f"{words(12)} {words(12)}"
+    assert passages_of(f"{first}\n\n{words(8)} {words(30)}")[0] == first
+    assert passages_of(f"{words(30)} {words(30)}") == [words(30), words(30)]
+
+
+def test_a_sentence_longer_than_the_size_is_cut_between_words() -> None:
+    pieces = passages_of("Indeed, " + words(100))
+    assert len(pieces) > 2
+    assert " ".join(pieces) == "Indeed, " + words(100)
+
+
+def test_no_crumb_is_left_alone() -> None:
+    pieces = passages_of(" ".join([words(6)] * 6))  # 42 tokens where 38 fit
+    assert len(pieces) == 2
+    assert min(map(len, pieces)) > 40
+
+
+def test_the_title_counts_towards_the_size() -> None:
+    text = " ".join([words(8)] * 8)
+    title = " ".join(["title"] * 15)
+    assert len(passages_of(text, title=title)) > len(passages_of(text))
+    alone = SplitSettings(tokens=40, title_in_passage=False)
+    assert passages_of(text, alone, title) == passages_of(text)
+
+
+def test_overlap_repeats_whole_trailing_sentences() -> None:
+    sentences = [f"Sentence number {number} stands here." for number in range(20)]
+    pieces = passages_of(" ".join(sentences), SplitSettings(tokens=40, overlap=8))
+    for before, after in pairwise(pieces):
+        last = before[before.rindex("Sentence") :]
+        assert after.startswith(last)
+        assert after != last
+    assert pieces[-1].endswith(sentences[-1])
+
+
+def test_equal_pieces_of_a_document_have_ids_of_their_own() -> None:
+    text = f"{words(30)}\n\n{words(30)}\n\n{words(30)}"
+    ids = split(documents(("d", "", text)), EMBEDDER, SMALL)[0]["passage_id"].to_pylist()
+    assert ids == [content_id("passage", "d", words(30), str(repeat)) for repeat in range(3)]
+
+
+def test_a_passage_keeps_its_id_when_something_is_put_before_it() -> None:
+    text = f"{words(30)}\n\n{words(30, 'other')}"
+    before = split(documents(("d", "", text)), EMBEDDER, SMALL)[0]
+    after = split(documents(("d", "", f"{words(35, 'new')}\n\n{text}")), EMBEDDER, SMALL)[0]
+    assert set(before["passage_id"].to_pylist()) < set(after["passage_id"].to_pylist())
+
+
+def test_a_long_title_is_cut_between_words() -> None:
+    assert title_prefix("A title") == "A title\n"
+    assert title_prefix("  ") == ""
+    assert embedded_text("", "text") == "text"
+    long = title_prefix("word " * 100)
+    assert len(long) <= TITLE_BYTES + 1
+    assert long.endswith("word\n")
+    assert len(title_prefix("한" * 100).encode()) <= TITLE_BYTES + 1
+
+
+PIECES = [
+    "alpha ",
+    "Beta. ",
+    "\n\n",
+    "\n",
+    "# ",
+    "- ",
+    "```\n",
+    "| ",
+    "😀",
+    "\x00",
+    "\u200b",
+    "한국어 ",
+    "x" * 130,
+    "! ",
+    " " * 120,
+]
+TITLES = ["", "Title", "한" * 80, "-" * 300, "word " * 60]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(TITLES), st.lists(st.sampled_from(PIECES), max_size=250).map("".join)), max_size=3
+    ),
+    st.sampled_from(
+        [
+            SplitSettings(tokens=16, markup="none"),
+            SplitSettings(tokens=40, markup="none"),
+            SplitSettings(tokens=256, markup="none"),
+            SplitSettings(tokens=64, overlap=20, markup="none"),
+        ]
+    ),
+)
+def test_passages_cover_the_text_exactly_and_fit_the_embedder(
+    rows: list[tuple[str, str]], chosen: SplitSettings
+) -> None:
+    given_rows = {f"d{number}": row for number, row in enumerate(rows)}
+    passages, sentences, _ = split(
+        documents(*((identity, *row) for identity, row in given_rows.items())), EMBEDDER, chosen
+    )
+    covered = dict.fromkeys(given_rows, 0)
+    texts: dict[str, str] = {}
+    for row in passages.to_pylist():
+        title, text = given_rows[row["document_id"]]
+        assert text[row["start"] : row["end"]] == row["text"]
+        assert row["tokens"] == EMBEDDER.count_tokens([embedded_text(title, row["text"])])[0] <= EMBEDDER.max_tokens
+        assert not text[covered[row["document_id"]] : row["start"]].strip()
+        covered[row["document_id"]] = max(covered[row["document_id"]], row["end"])
+        assert row["passage_id"] not in texts
+        texts[row["passage_id"]] = row["text"]
+    for identity, (_, text) in given_rows.items():
+        assert not text[covered[identity] :].strip()
+    ends = dict.fromkeys(texts, 0)
+    for row in sentences.to_pylist():
+        text = texts[row["passage_id"]]
+        assert ends[row["passage_id"]] <= row["start"] < row["end"] <= len(text)
+        assert not text[ends[row["passage_id"]] : row["start"]].strip()
+        ends[row["passage_id"]] = row["end"]
+    assert ends == {identity: len(text) for identity, text in texts.items()}
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 300_000, "word " * 60_000, "a" + " " * 300_000 + "b", "\x00" * 300_000, "한" * 100_000]
+)
+def test_a_huge_text_without_sentences_is_cut_too(text: str) -> None:
+    passages, *_ = split(documents(("d", "", text)), EMBEDDER, SplitSettings())
+    assert max(passages["tokens"].to_pylist()) <= 256
+    assert max(map(len, passages["text"].to_pylist())) < 6000
+
+
+class _Stubborn(HashEmbedder):
+    """A tokenizer that makes more tokens of a piece than of the same characters in the whole text."""
+
+    def token_offsets(self, texts: Sequence[str]) -> list[np.ndarray[tuple[int, ...], np.dtype[np.int32]]]:
+        return [offsets[::3] for offsets in super().token_offsets(texts)]
+
+
+def test_a_passage_that_turns_out_too_long_is_cut_again() -> None:
+    passages, *_ = split(documents(("d", "T", " ".join([words(9)] * 60))), _Stubborn(), SMALL)
+    assert max(passages["tokens"].to_pylist()) <= 40
+    assert passages["start"].to_pylist() == sorted(passages["start"].to_pylist())
+
+
+def test_settings_that_contradict_themselves_are_refused() -> None:
+    with pytest.raises(ValidationError, match="greater than or equal to 16"):
+        SplitSettings(tokens=8)
+    with pytest.raises(ValidationError, match="overlap 50 is more than half"):
+        SplitSettings(tokens=64, overlap=50)
+    with pytest.raises(ConfigurationError, match="the embedder reads 256"):
+        split(documents(), EMBEDDER, SplitSettings(tokens=300))
+    with pytest.raises(ConfigurationError, match="splitting needs 128"):
+        split(documents(), HashEmbedder(max_tokens=64), SplitSettings(tokens=32))
