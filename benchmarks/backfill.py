@@ -141,17 +141,17 @@ def stages_of(store: Path) -> None:
     from schemas.config import load_configuration
     from tasks.core.executor import InlineExecutor
     from tasks.core.report import Silent
-    from tasks.pipeline.build import NEEDS, Build
+    from tasks.pipeline.build import Build
 
     told: dict[str, dict[str, float]] = {}
 
     def stages(build: Build) -> Any:
-        for stage in NEEDS:
-            build.cold = stage in STAGES  # copies no row of the part that is there
+        for step in build.steps:
+            build.cold = step.name in STAGES  # copies no row of the part that is there
             with _peak() as peak:
-                getattr(build, stage)()
-            if stage in STAGES:
-                told[stage] = peak
+                step.drive(build)
+            if step.name in STAGES:
+                told[step.name] = peak
         return build.manifest()
 
     run_build(load_configuration(store.with_suffix(".yaml")), InlineExecutor(), stages, progress=Silent())

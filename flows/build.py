@@ -24,7 +24,7 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from tasks.pipeline.build import NEEDS
+from tasks.registry import STEPS
 
 __all__ = ["show_flow"]
 
@@ -39,8 +39,9 @@ def _stage(stage: str, run: str) -> None:
 
 def _flow(run: str) -> None:
     shown: dict[str, PrefectFuture[None]] = {}
+    needs = {step.name: step.needs for step in STEPS}
     for stage in _AT_WORK[run]:
-        waits = [shown[need] for need in NEEDS.get(stage, ()) if need in shown]
+        waits = [shown[need] for need in needs[stage] if need in shown]
         shown[stage] = _stage.submit(stage, run, wait_for=waits, return_state=False)
     for future in shown.values():
         future.result()

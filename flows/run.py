@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -33,8 +33,9 @@ from tasks.core.executor import Executor, InlineExecutor
 from tasks.core.isolate import DocumentsFailed
 from tasks.core.part_runner import Parent
 from tasks.core.report import Progress
+from tasks.core.step import Step
 from tasks.pipeline.backfill import Waves, backfill
-from tasks.pipeline.build import NEEDS, Build
+from tasks.pipeline.build import Build
 from tasks.pipeline.gates import refuse_quality
 from tasks.pipeline.plan.plan import Approved
 
@@ -232,14 +233,14 @@ def backfill_inline(configuration: Configuration, waves: Waves, *, progress: Pro
     """A backfill in this process alone, as `build_inline`."""
 
     def stages(build: Build, publish: Publish) -> Manifest:
-        return backfill(build, waves, lambda _, names: _in_order(build, names), publish)
+        return backfill(build, waves, lambda _, steps: _in_order(build, steps), publish)
 
     return run_stages("backfill", configuration, InlineExecutor(), stages, progress=progress, cold=cold)
 
 
-def _in_order(build: Build, stages: Sequence[str]) -> None:
-    for stage in stages:
-        getattr(build, stage)()
+def _in_order(build: Build, steps: Sequence[Step]) -> None:
+    for step in steps:
+        step.drive(build)
 
 
 def build_under_prefect(
@@ -286,9 +287,8 @@ def build_under_prefect(
                 open_cluster(dask, configuration.run.workers, configuration.store, configuration.llm)
             )
 
-            def together(title: str, names: Sequence[str]) -> None:
-                needs = {name: [need for need in NEEDS.get(name, ()) if need in names] for name in names}
-                at_work = Stages(build, needs)
+            def together(title: str, steps: Sequence[Step]) -> None:
+                at_work = Stages(build, steps)
                 flow = "indexmill-waves" if waves else "indexmill-build"
                 with Shown(flow, f"{build.run_id} {title}".strip(" :"), at_work.running, server, progress):
                     at_work.wait()
@@ -296,7 +296,7 @@ def build_under_prefect(
             def all_of_them(build: Build) -> Manifest:
                 if waves is not None:
                     return backfill(build, waves, together, publish)
-                together("", tuple(NEEDS))
+                together("", build.steps)
                 return build.manifest()
 
             return _try(build, interrupt, lambda: DaskExecutor(client), all_of_them)
@@ -321,7 +321,8 @@ def _refresh(build: Build) -> Manifest:
     It finds out whether there is anything to do. Where there is, `split` waits for it, which takes a moment, and is
     done beside the encoder's opening, which takes a second of a worker.
     """
-    Stages(build, {"ingest": (), **NEEDS, "encoder": ("ingest",)}).wait()
+    waiting = [replace(step, needs=("ingest",)) if step.name == "encoder" else step for step in build.steps]
+    Stages(build, waiting).wait()
     return build.manifest()
 
 

@@ -7,7 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import MappingProxyType
 
 from tasks.core.executor import StoppedError
+from tasks.core.step import Step
 from tasks.pipeline.build import Build
+from tasks.registry import needs_among
 
 __all__ = ["Stages"]
 
@@ -17,16 +19,17 @@ class Stages:
 
     What they have asked a language model is waited for: it is paid for.
 
-    `needs` says what each stage waits for, in an order that satisfies each.
+    The steps stand in an order in which each follows those that it needs; it waits for those among them.
     """
 
-    def __init__(self, build: Build, needs: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, build: Build, steps: Sequence[Step]) -> None:
         self._build = build
         self._failure: BaseException | None = None
-        self._pool = ThreadPoolExecutor(len(needs), thread_name_prefix="stage")
+        self._pool = ThreadPoolExecutor(len(steps), thread_name_prefix="stage")
         running: dict[str, Future[None]] = {}
-        for stage, others in needs.items():
-            running[stage] = self._pool.submit(self._run, stage, [running[other] for other in others])
+        needs = needs_among(steps)
+        for step in steps:
+            running[step.name] = self._pool.submit(self._run, step, [running[other] for other in needs[step.name]])
         self.running: Mapping[str, Future[None]] = MappingProxyType(running)
 
     def wait(self) -> None:
@@ -41,11 +44,11 @@ class Stages:
         if self._failure is not None:
             raise self._failure
 
-    def _run(self, stage: str, needs: Sequence[Future[None]]) -> None:
+    def _run(self, step: Step, needs: Sequence[Future[None]]) -> None:
         for need in needs:
             need.result()
         try:
-            getattr(self._build, stage)()
+            step.drive(self._build)
         except BaseException as error:
             if self._failure is None or isinstance(self._failure, StoppedError):
                 self._failure = error

@@ -11,26 +11,25 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from indexmill.store.manifest import Manifest
 from indexmill.text.counted import counted
 from tasks.core.report import Progress, Silent
-from tasks.pipeline.build import NEEDS, OF_SHARDS, Build
+from tasks.core.step import Step
+from tasks.pipeline.build import Build
 from tasks.stages.ingest.spill import Shard
 
-__all__ = ["OF_CORPUS", "START", "WAVE_TOKENS", "Pace", "Waves", "backfill"]
+__all__ = ["WAVE_TOKENS", "Pace", "Phases", "Waves", "backfill", "phases"]
 
-START = ("encoder", "scan")
-"""What comes before the first wave."""
-
-OF_CORPUS = tuple(stage for stage in NEEDS if stage not in (*START, *OF_SHARDS))
-"""The stages that come after the last wave."""
+_FIRST = ("encoder", "scan")
+"""The steps before the first wave."""
 
 WAVE_TOKENS = 4_000_000
 """The estimated tokens of a wave where its shards are not counted: some twenty shards, enough for eight workers."""
 
-Together = Callable[[str, Sequence[str]], None]
-"""Runs some stages of a build, each after those it needs; the text goes before their names."""
+Together = Callable[[str, Sequence[Step]], None]
+"""Runs some steps of a build, each after those it needs; the text goes before their names."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,21 @@ class Pace:
         return f"{rates}, {_duration(left * seconds / self._tokens)} left" if left and self._tokens else rates
 
 
+class Phases(NamedTuple):
+    """The steps of a backfill: before the first wave, of each wave, and after the last."""
+
+    first: tuple[Step, ...]
+    of_shards: tuple[Step, ...]
+    of_corpus: tuple[Step, ...]
+
+
+def phases(steps: Sequence[Step]) -> Phases:
+    """When a backfill runs each of some steps."""
+    first = tuple(step for step in steps if step.name in _FIRST)
+    of_shards = tuple(step for step in steps if step.of_shards)
+    return Phases(first, of_shards, tuple(step for step in steps if step not in (*first, *of_shards)))
+
+
 def backfill(
     build: Build, waves: Waves, together: Together, publish: Callable[[Manifest], None], pace: Pace | None = None
 ) -> Manifest:
@@ -81,7 +95,8 @@ def backfill(
 
     `publish` commits a version on the way and lets the build follow it.
     """
-    together("", START)
+    first, of_shards, of_corpus = phases(build.steps)
+    together("", first)
     assert build.corpus is not None  # noqa: S101 - `scan` has run
     progress = build.progress
     cut = waves.cut(build.corpus.shards)
@@ -95,18 +110,13 @@ def backfill(
         several = sum(made) > 1
         progress.note(f"wave{'s' if several else ''} {_ranges(made)} of {len(cut)} {'were' if several else 'was'} done")
     tokens = [0 if there else sum(shard.tokens for shard in wave) for wave, there in zip(cut, made, strict=True)]
-    families = build.configuration.families
-    off = {"bm25": not families.bm25.enabled, "extract": not build.configuration.extracts}
-    off["hetero_units"] = not families.heterograph.enabled
-    off["embed_titles"] = not build.configuration.split.title_in_passage
-    stages = [stage for stage in OF_SHARDS if not off.get(stage)]
     pace = pace or Pace()
     for number, wave in enumerate(cut, 1):
         title = f"wave {number} of {len(cut)}"
         build.take(wave)
-        build.progress = Silent() if made[number - 1] else _Wave(progress, title, len(wave) * len(stages))
+        build.progress = Silent() if made[number - 1] else _Wave(progress, title, len(wave) * len(of_shards))
         try:
-            together(f"{title}: ", stages)
+            together(f"{title}: ", of_shards)
         finally:
             build.progress = progress
         if not made[number - 1]:
@@ -114,12 +124,14 @@ def backfill(
             held = f"shards {wave[0].label} to {wave[-1].label}, {documents}" if wave else "nothing"
             progress.end(title, f"{held}; {pace.made(wave, sum(tokens[number:]))}; made")
         if waves.publish_every and number % waves.publish_every == 0 and number < len(cut):
-            _publish(build, f"up to wave {number} of {len(cut)}", together, publish)
-    together("", OF_CORPUS)
+            _publish(build, f"up to wave {number} of {len(cut)}", of_corpus, together, publish)
+    together("", of_corpus)
     return build.manifest()
 
 
-def _publish(build: Build, title: str, together: Together, publish: Callable[[Manifest], None]) -> None:
+def _publish(
+    build: Build, title: str, steps: Sequence[Step], together: Together, publish: Callable[[Manifest], None]
+) -> None:
     """Make the shards so far a version, unless it would take documents away."""
     before = build.parent.manifest.corpus.documents if build.parent and build.parent.manifest else 0
     if build.documents_taken < before:
@@ -129,7 +141,7 @@ def _publish(build: Build, title: str, together: Together, publish: Callable[[Ma
         )
         return
     # Questions may ask for what later waves bring: quality is measured at the end.
-    together(f"{title}: ", [stage for stage in OF_CORPUS if stage != "quality"])
+    together(f"{title}: ", [step for step in steps if step.name != "quality"])
     publish(build.manifest())
 
 

@@ -41,6 +41,7 @@ from tasks.core.isolate import DocumentsFailed
 from tasks.core.part_runner import PRIORITY, WHOLE, Maker, NotThere, Parent, Parts, Want
 from tasks.core.report import Progress, Silent
 from tasks.core.stage import Stage, part_key
+from tasks.core.step import Step
 from tasks.families.bm25 import postings as bm25
 from tasks.families.community_tree import report_writer as reports
 from tasks.families.heterograph import attribute_writer as attribute_text
@@ -60,6 +61,7 @@ from tasks.pipeline import check_steps as check_build
 from tasks.pipeline import gates, quality
 from tasks.pipeline.manifest import manifest_of
 from tasks.pipeline.quality import Measured, Quality, compare
+from tasks.registry import enabled_steps
 from tasks.stages.embed import embed
 from tasks.stages.embed import names as embed_names
 from tasks.stages.embed import titles as embed_titles
@@ -78,41 +80,7 @@ from tasks.stages.resolve import description_writer as describe_llm
 from tasks.stages.split import split
 from tasks.stages.write import summarise
 
-__all__ = ["NEEDS", "OF_SHARDS", "Build"]
-
-NEEDS: dict[str, tuple[str, ...]] = {
-    "encoder": (),
-    "ingest": (),
-    "split": ("ingest",),
-    "recognise": ("split",),
-    "extract": ("recognise",),
-    "embed": ("encoder", "split"),
-    "embed_titles": ("encoder", "split"),
-    "resolve": ("recognise", "extract"),
-    "describe": ("encoder", "resolve"),
-    "same_as": ("describe",),
-    "embed_names": ("encoder", "resolve"),
-    "bm25": ("split",),
-    "tri_graph": ("resolve",),
-    "zoom_links": ("embed", "resolve"),  # nothing waits for it alone, and for the first layer of lsh_tree much does
-    "zoom_entity_links": ("embed_names",),
-    "zoom_graph": ("zoom_links", "zoom_entity_links"),
-    "lsh_axes": ("encoder",),
-    "lsh_tree": ("embed", "lsh_axes"),
-    "lsh_vectors": ("lsh_tree",),
-    "community_tree": ("describe", "same_as"),
-    "hetero_units": ("encoder", "extract"),
-    "heterograph": ("embed", "same_as", "hetero_units"),
-    "check": (
-        *("extract", "embed", "embed_titles", "embed_names", "bm25", "tri_graph", "zoom_graph"),
-        *("lsh_vectors", "same_as", "community_tree", "heterograph"),
-    ),
-    "quality": ("check",),
-}
-"""The methods of a build that are stages, in an order that satisfies each, and the stages that each waits for."""
-
-OF_SHARDS = ("ingest", "split", "recognise", "extract", "embed", "embed_titles", "bm25", "hetero_units")
-"""The stages that make a part of each shard, in an order that satisfies each."""
+__all__ = ["Build"]
 
 
 class Build(Maker):
@@ -152,6 +120,11 @@ class Build(Maker):
         self._attempt = 0
         self._quota: RunQuota | None = None  # of what language models are asked, once they are
         self._manifest: Manifest | None = None
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps that the settings ask for, in an order in which each follows those that it needs."""
+        return enabled_steps(self.configuration)
 
     def look(self) -> None:
         """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
@@ -275,9 +248,8 @@ class Build(Maker):
 
     def ingest(self) -> None:
         """Make the documents of each shard a part."""
-        if self.corpus is None:
-            self.scan()
-            assert self.corpus is not None  # noqa: S101
+        assert self.corpus is not None  # noqa: S101 - `scan` has run
+        if not self._taken:
             self.take(self.corpus.shards)
         self.make(
             ingest_part.STAGE,
@@ -729,8 +701,9 @@ class Build(Maker):
         taken, wave, parts = self._taken, self._wave, dict(self.parts)
         try:
             self.take(shards)
-            for stage in OF_SHARDS:
-                getattr(self, stage)()
+            for step in self.steps:
+                if step.of_shards:
+                    step.drive(self)
         except NotThere:
             return False
         finally:
@@ -743,15 +716,16 @@ class Build(Maker):
         self.parent = parent
         self._manifest = self.measured = None
         self._forget_parent()
-        self.parts = {stage: parts for stage, parts in self.parts.items() if stage in (*OF_SHARDS, encoder.STAGE.name)}
+        kept = {encoder.STAGE.name, *(step.name for step in self.steps if step.of_shards)}
+        self.parts = {stage: parts for stage, parts in self.parts.items() if stage in kept}
 
     def run(self) -> Manifest:
         """Every stage in order, again without the documents that one of them cannot take; the manifest of the rest."""
         self.look()
         while True:
             try:
-                for stage in NEEDS:
-                    getattr(self, stage)()
+                for step in self.steps:
+                    step.drive(self)
                 return self.manifest()
             except DocumentsFailed as failed:
                 self.begin_again(failed)

@@ -27,15 +27,18 @@ from storage.folder import open_store
 from storage.lease import holding
 from tasks.core.executor import InlineExecutor, StoppedError
 from tasks.core.report import Progress, Silent
-from tasks.pipeline.backfill import OF_CORPUS, START, Waves, backfill
-from tasks.pipeline.build import OF_SHARDS, Build
+from tasks.pipeline.backfill import Waves, backfill, phases
+from tasks.pipeline.build import Build
+from tasks.registry import enabled_steps
 from tests.corpora import documents, write_corpus
 from tests.flows.children import ROOT, Forks, build, settings
 from tests.flows.commands import command, write_settings
 from tests.flows.readers import answers, complete_parts
 from tests.storage.quick import quick_folder
 
-STAGES = [stage for stage in OF_SHARDS if stage not in ("extract", "hetero_units")]
+START, STAGES, OF_CORPUS = (
+    [step.name for step in steps] for steps in phases(enabled_steps(Configuration(store=Path("store"))))
+)
 """The stages of a wave: no family that these settings enable needs an extraction."""
 
 
@@ -104,9 +107,9 @@ def stopped(chosen: dict[str, Any], waves: Waves, stages: int) -> None:
     left = iter(range(stages))
 
     def run(build_: Build, publish: Publish) -> Manifest:
-        def together(_: str, names: Any) -> None:
-            for name in names:
-                getattr(build_, name)()
+        def together(_: str, steps: Any) -> None:
+            for step in steps:
+                step.drive(build_)
                 if next(left, None) is None:
                     raise _Stopped
 
@@ -279,9 +282,9 @@ def test_a_reader_keeps_its_version_while_a_backfill_is_at_work(expected: Expect
     assert FolderReader(tmp_path / "store").ref(1).manifest == old.manifest
 
 
-def in_order(build_: Build, names: Any) -> None:
-    for name in names:
-        getattr(build_, name)()
+def in_order(build_: Build, steps: Any) -> None:
+    for step in steps:
+        step.drive(build_)
 
 
 def test_no_version_on_the_way_takes_documents_away(expected: Expected) -> None:
@@ -436,16 +439,16 @@ def test_stages_are_named_after_their_wave_or_the_version_that_they_are_for(expe
     titles: list[str] = []
 
     def run(build_: Build, publish: Publish) -> Manifest:
-        def together(title: str, names: Any) -> None:
-            titles.extend(title + name for name in names)
-            in_order(build_, names)
+        def together(title: str, steps: Any) -> None:
+            titles.extend(title + step.name for step in steps)
+            in_order(build_, steps)
 
         return backfill(build_, Waves(7, 1), together, publish)
 
     chosen = Configuration.model_validate(expected.settings("titles"))
     run_stages("backfill", chosen, InlineExecutor(), run, progress=Silent())
     waves = [[f"wave {number} of 2: {stage}" for stage in STAGES] for number in (1, 2)]
-    on_the_way = [f"up to wave 1 of 2: {stage}" for stage in OF_CORPUS if stage != "quality"]
+    on_the_way = [f"up to wave 1 of 2: {stage}" for stage in OF_CORPUS]
     assert titles == [*START, *waves[0], *on_the_way, *waves[1], *OF_CORPUS]
 
 
@@ -454,8 +457,8 @@ def test_a_wave_is_given_back_to_the_disk_before_the_next(expected: Expected) ->
     held: list[int] = []
 
     def run(build_: Build, publish: Publish) -> Manifest:
-        def together(title: str, names: Any) -> None:
-            in_order(build_, names)
+        def together(title: str, steps: Any) -> None:
+            in_order(build_, steps)
             spilled = Path(chosen["store"]).glob("tmp/*/spill/*.documents.*")
             held.append(sum(file.stat().st_size for file in spilled))
 

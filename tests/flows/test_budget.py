@@ -26,7 +26,7 @@ from storage.folder import init_store, open_store
 from storage.receipts import scan
 from tasks.core.executor import Executor, InlineExecutor
 from tasks.core.report import Silent
-from tasks.pipeline.build import NEEDS, Build
+from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
 from tests.flows.children import settings
 from tests.flows.commands import write_settings
@@ -63,7 +63,7 @@ def build(plain: dict[str, Any], executor: Executor | None = None) -> Outcome:
 
 def together(build: Build) -> Manifest:
     """The stages as the command runs them, each in a thread."""
-    Stages(build, NEEDS).wait()
+    Stages(build, build.steps).wait()
     return build.manifest()
 
 

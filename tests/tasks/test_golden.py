@@ -27,7 +27,7 @@ from storage import lineage, refs
 from storage.folder import open_store
 from storage.tables import read_table
 from tasks.core.report import Silent
-from tasks.pipeline.build import NEEDS
+from tasks.registry import STEPS
 from tests.paths import ROOT
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -362,6 +362,6 @@ def test_every_stage_of_a_build_is_held_to_its_digest(made: dict[str, dict[str, 
     layers = {"lsh_segments", "lsh_summaries"}
     layers |= {"community_graph", "community_clusters", "community_levels", "community_reports"}
     layers |= {"hetero_first", "attributes", "hetero_graph", "hetero_groups", "hetero_elements_read", "elements"}
-    assert {*made, "encoder", "zoom_entity_links", "quality"} == {*NEEDS, *layers}
+    assert {*made, "encoder", "scan", "zoom_entity_links", "quality"} == {*(step.name for step in STEPS), *layers}
     for stage, held in made.items():
         assert set(held) == {"odd", "sample", "version", *({"nothing extracted"} if stage == "resolve" else ())}

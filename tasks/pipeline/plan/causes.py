@@ -27,7 +27,7 @@ from tasks.core.executor import InlineExecutor
 from tasks.core.part_runner import WHOLE, Parent, Parts, Want
 from tasks.core.report import Silent
 from tasks.core.stage import Stage, part_key
-from tasks.pipeline.build import NEEDS, Build
+from tasks.pipeline.build import Build
 from tasks.stages.ingest import part as ingest_part
 from tasks.stages.ingest.spill import digest_of_documents
 
@@ -101,10 +101,10 @@ class Former(Build):
         self.stages: dict[str, Stage] = {}
         self.wants: dict[str, dict[str, Want]] = {}
         self._want_documents()
-        for stage in NEEDS:
-            if stage not in ("encoder", "ingest", "quality"):
+        for step in self.steps:
+            if step.name not in ("encoder", "scan", "ingest", "quality"):
                 with contextlib.suppress(KeyError):  # a stage that the parent did not have
-                    getattr(self, stage)()
+                    step.drive(self)
 
     @property
     def _labels(self) -> list[str]:

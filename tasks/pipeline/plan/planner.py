@@ -35,7 +35,7 @@ from tasks.core.part_runner import WHOLE, Parts, Want
 from tasks.core.stage import Inputs, Job, Stage, part_key
 from tasks.llm.ask import Asking
 from tasks.llm.quota import NoQuota
-from tasks.pipeline.build import NEEDS, OF_SHARDS, Build
+from tasks.pipeline.build import Build
 from tasks.pipeline.manifest import is_private
 from tasks.pipeline.plan.causes import CAUSES, Cause, Former, PlannedPart, Why, causes_of
 from tasks.pipeline.plan.changes import Change, Documents, changed, document_changes
@@ -52,6 +52,7 @@ from tasks.pipeline.plan.plan import (
     cost_of,
     settings_of,
 )
+from tasks.registry import STEPS
 from tasks.stages.ingest.spill import ShardPlan
 
 __all__ = ["Planner", "estimate_part"]
@@ -91,8 +92,8 @@ class Planner(Build):
 
         Raises what the build would raise before it makes anything: bad input, a gate, a model that is not there.
         """
-        for stage in NEEDS:
-            getattr(self, stage)()
+        for step in self.steps:
+            step.drive(self)
         assert self.corpus is not None  # noqa: S101 - `ingest` has run
         former = self._former()
         why = causes_of(self.planned, self._unknown, self.parent, former, self.configuration, cold=self.cold)
@@ -258,7 +259,7 @@ class Planner(Build):
 
         A stage of documents asks about each, whatever else it reads.
         """
-        guessed = stage.name not in OF_SHARDS and self._is_guessed(want)
+        guessed = not _is_of_shards(stage) and self._is_guessed(want)
         return [use.guessed(_GUESS) for use in uses] if guessed else uses
 
     def _measure(self, stage: Stage, want: Want, receipt: Receipt) -> None:
@@ -335,3 +336,8 @@ def _added(counted: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
     for one in counted:
         total.update(one)
     return {cause: total[cause] for cause in CAUSES if total[cause]}
+
+
+def _is_of_shards(stage: Stage) -> bool:
+    """Whether a stage makes a part of each shard."""
+    return any(step.of_shards for step in STEPS if step.name == stage.name)

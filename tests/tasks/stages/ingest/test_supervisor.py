@@ -22,6 +22,7 @@ from tasks.core.executor import Call, InlineExecutor, StoppedError, WorkerDied
 from tasks.stages.ingest import scan_process, spill
 from tasks.stages.ingest.sources import expand
 from tasks.stages.ingest.supervisor import scan
+from tests.paths import ROOT
 
 STRUCK = Path(__file__).parent / "struck"
 
