@@ -164,7 +164,7 @@ def run_stages(
         spent: Counter[str] = Counter()
 
         def commit(manifest: Manifest) -> Ref:
-            build.reckon()
+            build.update_costs()
             ref = _commit(store, run.lease, build, manifest, clock, note, spent)
             run.version, run.manifest = ref.version, ref.manifest
             run.published = run.published or ref.run_id == run.run_id
@@ -177,7 +177,7 @@ def run_stages(
         try:
             manifest = stages(build, on_the_way)
         finally:
-            build.reckon()
+            build.update_costs()
             run.report = build.report.to_json()
             if approved is not None:
                 run.plan = approved.beside(build.report, time.monotonic() - began)

@@ -28,7 +28,7 @@ def refuse_if(broken: bool, message: str) -> None:
         )
 
 
-def columns(inputs: Inputs, name: str, *columns: str) -> pl.DataFrame:
+def columns(inputs: Inputs[Any], name: str, *columns: str) -> pl.DataFrame:
     """Some columns of an input table."""
     return pl.scan_parquet(inputs.path(inputs.job.inputs[name])).select(*columns).collect()
 

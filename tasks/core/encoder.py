@@ -23,7 +23,7 @@ from schemas.config import EmbedSettings
 from storage.overlay import open_any
 from storage.processes import this_process
 from storage.protocol import Store
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import Inputs, Output, Outputs, Stage
 
 __all__ = [
     "HASH_MODEL",
@@ -110,7 +110,7 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
     return EncoderChoice(settings.backend, settings.precision, model)
 
 
-def tokeniser_of(inputs: Inputs) -> HashEmbedder | Tokeniser:
+def tokeniser_of(inputs: Inputs[Any]) -> HashEmbedder | Tokeniser:
     """The tokenizer of a job, opened once per process from `settings["opening"]`."""
     opening = inputs.settings["opening"]
     if opening.get("backend") == HASH_MODEL:
@@ -133,7 +133,7 @@ def open_ahead(store_url: str, opening: Mapping[str, Any]) -> None:
     threading.Thread(target=begin, name="open-encoder", daemon=True).start()
 
 
-def encoder_of(inputs: Inputs) -> Embedder:
+def encoder_of(inputs: Inputs[Any]) -> Embedder:
     """The embedder of a job, opened once per process from `settings["opening"]`.
 
     Raises IndexmillError where it makes other numbers here than where the run was planned.
@@ -192,8 +192,15 @@ def _opened(backend: str, precision: str, path: str, files: tuple[tuple[str, str
     return TorchEmbedder.open(path, precision=precision)
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     return Outputs(files=convert(ModelFiles(inputs.settings["name"], Path(inputs.settings["path"]))))
 
 
-STAGE = Stage("encoder", version=2, compute=_compute, libraries=("openvino", "torch", "transformers"))
+STAGE = Stage(
+    "encoder",
+    version=2,
+    compute=_compute,
+    libraries=("openvino", "torch", "transformers"),
+    outputs=(Output("*", artifact="encoder/{name}"),),
+    priority=60,
+)

@@ -1,4 +1,4 @@
-"""What a stage would make of its inputs, told before it is made: the protocol `Estimator`.
+"""What a stage would make of its inputs, told before it is made: what its `estimate` returns.
 
 A stage whose work is dear, or whose output is not needed to tell what follows, has an `estimate`. The plan calls it for
 every part that is missing, in the order of the flow of data, and never runs the stage. A family that calls a language
@@ -9,12 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from tasks.core.stage import Inputs
-
-__all__ = ["ZERO", "Estimate", "Estimator", "LlmUse", "Range", "Rows"]
+__all__ = ["ZERO", "Estimate", "LlmUse", "Range", "Rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +96,3 @@ class Estimate:
     llm: tuple[LlmUse, ...] = ()
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     guessed: bool = False
-
-
-class Estimator(Protocol):
-    """Estimates one part. Pure, quick, and opens no model."""
-
-    def __call__(self, inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
-        """The estimate of a part from its inputs.
-
-        `expected` has the rows of those inputs that are themselves only planned, by input name: they cannot be read.
-        """
-        ...

@@ -9,7 +9,6 @@ language model are given its key.
 
 from __future__ import annotations
 
-import importlib
 import math
 import pickle
 import subprocess
@@ -25,7 +24,7 @@ from storage.folder import open_store
 from storage.tables import read_table
 from tasks.core.child import ending, import_path
 from tasks.core.process_environment import secret_variables, without, worker_environment
-from tasks.core.stage import Job, Stage
+from tasks.core.stage import Job, stage_of
 
 __all__ = ["MOST", "DocumentsFailed", "Failing", "Rows", "Trial", "blames_documents", "failing_documents"]
 
@@ -75,7 +74,7 @@ def failing_documents(job: Job, llm: LlmSettings | None = None) -> list[Failing]
     )
     size = max(math.isqrt(table.num_rows), 1)
     blocks = [(at, min(at + size, table.num_rows)) for at in range(0, table.num_rows, size)]
-    stage: Stage = importlib.import_module(job.stage).STAGE
+    stage = stage_of(job)
     environment = without(secret_variables(llm)) if stage.requests is None else worker_environment(llm)
     suspects: list[Rows] = []
     for trial in _tried(job, [(0, 0), *blocks], environment):

@@ -27,39 +27,18 @@ from tasks.core.environment import library_versions
 from tasks.core.executor import Call, Executor, Failed, StoppedError, WorkerDied
 from tasks.core.isolate import DocumentsFailed, blames_documents, failing_documents
 from tasks.core.report import Progress, Report, StageReport
-from tasks.core.stage import Inputs, Job, Made, Stage, make_part, part_key
+from tasks.core.stage import WHOLE, Inputs, Job, Made, Settings, Stage, make_part, part_key
 from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
 from tasks.llm.quota import AskingEnded
 
-__all__ = ["PRIORITY", "WHOLE", "Maker", "NotThere", "Parent", "Parts", "Want"]
+__all__ = ["SEARCH_PRIORITY", "WHOLE", "Maker", "NotThere", "Parent", "Parts", "Want"]
 
 Parts = dict[str, Receipt]  # by shard label
 
-WHOLE = "all"
-"""The shard label of a part that is made from the whole corpus."""
+SEARCH_PRIORITY = 50
+"""Of reading the corpus, and of looking for documents at fault: all parts of shards wait for it."""
 
-PRIORITY = {
-    "encoder": 60,
-    "scan": 50,
-    "ingest": 40,
-    "lsh_segments": 30,  # layers wait for each other: nothing else takes as long from its first part to its last
-    "lsh_summaries": 30,
-    "split": 20,
-    "recognise": 10,
-    "resolve": 10,
-    "extract": 8,
-    "lsh_vectors": 6,
-    "embed_names": 5,
-}
-
-_BY_DOCUMENT = frozenset({"split", "recognise", "extract", "embed", "bm25"})
-"""The stages that make of each document a function of that document alone (see `tasks.core.unchanged`), and fail by
-some."""
-_MADE_FROM: Mapping[str, tuple[str, ...]] = {"split": (), "extract": ("split", "recognise")}
-"""The stages whose outputs one of these reads, where it is not `split` alone."""
-_MOVE_WITH_DOCUMENTS = frozenset({"embed", "embed_titles"})
-"""The stages whose rows are of documents: those of a document that is renamed or copied are found in other shards."""
 _ATTEMPTS = 3
 """How often the workers at a part may die before it is the part's fault."""
 _FAILED_TOGETHER = 16
@@ -86,9 +65,25 @@ class Want:
 
     shard: str
     inputs: Mapping[str, str]
-    settings: Mapping[str, Any]
+    settings: Settings | Mapping[str, Any]
     extra: Mapping[str, Any] | None = None  # what the worker needs and the key must not depend on
     encoder: Mapping[str, Any] | None = None  # what determines the expensive rows, where a stage has them
+
+    @property
+    def row_space(self) -> Mapping[str, Any] | None:
+        """What determines the rows that later parts may copy."""
+        return self.settings.row_space() if isinstance(self.settings, Settings) else self.encoder
+
+    @property
+    def job_settings(self) -> Any:
+        """The settings as a worker gets them."""
+        return self.settings if isinstance(self.settings, Settings) else {**self.settings, **(self.extra or {})}
+
+    @property
+    def asking(self) -> Asking | None:
+        """How the part asks a language model; None where it asks none."""
+        found = getattr(self.settings, "asking", None) or (self.extra or {}).get("asking")
+        return found if isinstance(found, Asking) and found.settings.backend != "extractive" else None
 
 
 class Maker:
@@ -116,6 +111,7 @@ class Maker:
         self._receipts: dict[str, Receipt] = {}  # by key: what this run has found or made
         self._scanned: dict[str, list[Receipt]] = {}
         self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
+        self._per_document: dict[str, Stage[Any]] = {}  # the stages that this run has been at
         self._lock = threading.Lock()
         self._told: dict[str, float] = {}  # seconds of work that the progress was told of, by stage
 
@@ -132,7 +128,7 @@ class Maker:
         for name in ("_parents_keys", "_parents_outputs", "_parents_parts", "_parents_shards", "_places"):
             self.__dict__.pop(name, None)
 
-    def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
         """Find or make the parts a stage needs; the receipts by shard, also kept in `parts`."""
         report = self.report.stage(stage.name)
         try:
@@ -143,7 +139,7 @@ class Maker:
             report.parts_failed += 1
             raise
 
-    def _make_parts(self, stage: Stage, wants: Iterable[Want], report: StageReport) -> Parts:
+    def _make_parts(self, stage: Stage[Any], wants: Iterable[Want], report: StageReport) -> Parts:
         receipts: Parts = {}
         by_key: dict[str, list[Want]] = {}  # shards that are made from the same have one part
         with self.report.at_work(stage.name):
@@ -175,7 +171,7 @@ class Maker:
 
     def _calls(
         self,
-        stage: Stage,
+        stage: Stage[Any],
         wanted: Sequence[Want],
         by_key: dict[str, list[Want]],
         receipts: Parts,
@@ -185,7 +181,7 @@ class Maker:
         for want in wanted:
             by_key.setdefault(part_key(stage, want.settings, want.inputs), []).append(want)
         if wanted:
-            self._alike[stage.name] = self._alike_shards(stage, wanted[0])
+            self._compare_parts(stage, wanted[0])
         calls: list[Call] = []
         for key, (want, *_) in by_key.items():
             before = self._receipts.get(key)
@@ -201,19 +197,22 @@ class Maker:
                 continue
             job = self._job(stage, want, key)
             heard = partial(self._within, stage.name, key)
-            calls.append(Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,), asks=_asks(want), heard=heard))
+            calls.append(
+                Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,), asks=want.asking is not None, heard=heard)
+            )
         return calls
 
     def _within(self, stage: str, key: str, done: int, total: int) -> None:
         """A worker tells how far a part is."""
         self.progress.within(stage, key, done / max(total, 1))
 
-    def _answer_ahead(self, stage: Stage, jobs: Sequence[Job], report: StageReport) -> None:
+    def _answer_ahead(self, stage: Stage[Any], jobs: Sequence[Job], report: StageReport) -> None:
         """Let batches answer what parts will ask a language model, as far as batches are at work."""
         batcher, requests = self.batcher, stage.requests
         if batcher is None or requests is None or not jobs:
             return
-        asking: Asking = jobs[0].settings["asking"]
+        settings = jobs[0].settings
+        asking: Asking = settings["asking"] if isinstance(settings, Mapping) else settings.asking
         try:
             batcher.fill(
                 stage.name,
@@ -229,16 +228,17 @@ class Maker:
         """What asks by batches; None where nothing is asked."""
         return None
 
-    def _found(self, stage: Stage, key: str) -> Receipt | None:
+    def _found(self, stage: Stage[Any], key: str) -> Receipt | None:
         """The receipt of a part that need not be made: it is complete, or was published as it is."""
         found = find(self.store, stage.name, key)
         if found is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:
             return found
         return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
 
-    def _job(self, stage: Stage, want: Want, key: str) -> Job:
+    def _job(self, stage: Stage[Any], want: Want, key: str) -> Job:
         """The part that a stage must make, as a worker gets it."""
-        row_space = _row_space(stage, want.encoder) if want.encoder else ""
+        space = want.row_space
+        row_space = _row_space(stage, space) if space else ""
         return Job(
             stage=stage.module,
             key=key,
@@ -246,14 +246,14 @@ class Maker:
             store_url=self.store.url,
             run_id=self.run_id,
             inputs=want.inputs,
-            settings={**want.settings, **(want.extra or {})},
+            settings=want.job_settings,
             row_space=row_space,
-            reuse=self._reuse(stage.name, row_space, want.shard) if row_space and not self.cold else (),
+            reuse=self._reuse(stage, row_space, want.shard) if row_space and not self.cold else (),
             earlier=self._earlier(stage, want.shard),
             cold=self.cold,
         )
 
-    def _made(self, stage: Stage, calls: Iterable[Call]) -> Iterator[tuple[str, Made]]:
+    def _made(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[str, Made]]:
         """What some calls make, by the keys of their parts.
 
         Where workers died, or an exception may be a document's fault, the documents at fault are looked for: raises
@@ -274,7 +274,7 @@ class Maker:
                     raise made.error
                 if len(failed) == _FAILED_TOGETHER:
                     break
-            if failed and stage.name in _BY_DOCUMENT:
+            if failed and stage.per_document:
                 self._isolate(stage, [left[key] for key in failed])
             for error in failed.values():
                 if attempt + 1 == _ATTEMPTS or not isinstance(error, WorkerDied):
@@ -282,7 +282,7 @@ class Maker:
             if not left:
                 return
 
-    def _run(self, stage: Stage, calls: Iterable[Call]) -> Iterator[tuple[Call, Any]]:
+    def _run(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[Call, Any]]:
         """What calls return, or Failed.
 
         Where one that asks a language model fails for good, the others ask nothing more; what they have under way is
@@ -290,7 +290,7 @@ class Maker:
         """
         failure: Exception | None = None
         try:
-            for call, made in self.executor.run(calls, priority=PRIORITY.get(stage.name, 0), keep_going=True):
+            for call, made in self.executor.run(calls, priority=stage.priority, keep_going=True):
                 if not (isinstance(made, Failed) and call.asks) or _may_be_mended(stage, made.error):
                     yield call, made
                     continue
@@ -324,12 +324,12 @@ class Maker:
                 return
         raise died or RuntimeError("no attempt was made")
 
-    def _isolate(self, stage: Stage, calls: Iterable[Call]) -> None:
+    def _isolate(self, stage: Stage[Any], calls: Iterable[Call]) -> None:
         """Raise DocumentsFailed, its findings recorded, if there are documents that make these calls fail."""
         self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
         names: list[str] = []
         tries = [Call(f"{call.key}-isolate", failing_documents, (*call.arguments, self.llm)) for call in calls]
-        for _, found in self._patiently(tries, PRIORITY["scan"]):
+        for _, found in self._patiently(tries, SEARCH_PRIORITY):
             for one in found:
                 names.append(one.document_id)
                 poison.record(
@@ -347,7 +347,7 @@ class Maker:
             listed = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
             raise DocumentsFailed(f"{stage.name} cannot take {listed}: see `indexmill quarantine`")
 
-    def _count(self, stage: Stage, report: StageReport, made: Made) -> Receipt:
+    def _count(self, stage: Stage[Any], report: StageReport, made: Made) -> Receipt:
         self.report.worked(stage.name, made.seconds)
         with self._lock:
             if made.reused:
@@ -361,32 +361,41 @@ class Maker:
             report.counts.update(made.counts)
         return made.receipt
 
-    def _reuse(self, stage: str, row_space: str, shard: str) -> tuple[str, ...]:
+    def _reuse(self, stage: Stage[Any], row_space: str, shard: str) -> tuple[str, ...]:
         """Packs whose rows may be copied: the parent's first, then those of runs that never published."""
-        parent = self.parent.lineage.candidates(stage, row_space, shard) if self.parent else []
-        if self.parent and stage in _MOVE_WITH_DOCUMENTS:
+        parent = self.parent.lineage.candidates(stage.name, row_space, shard) if self.parent else []
+        if self.parent and stage.moves_with_documents:
             for label in self._elsewhere(shard):
-                parent += self.parent.lineage.candidates(stage, row_space, label)
+                parent += self.parent.lineage.candidates(stage.name, row_space, label)
         exclude = {part.key for part in parent}
-        others = candidates(self.store, stage, row_space, shard, exclude=exclude, receipts=self._unpublished(stage))
+        found = self._unpublished(stage.name)
+        others = candidates(self.store, stage.name, row_space, shard, exclude=exclude, receipts=found)
         outputs = [*(part.outputs for part in parent), *(receipt.outputs for receipt in others)]
         digests = dict.fromkeys(digest for part in outputs for digest in part.values())
         # A blob that was lost, or deleted because it was damaged, is no reason to stop.
         return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
 
-    def _earlier(self, stage: Stage, shard: str) -> tuple[dict[str, str], ...]:
+    def _earlier(self, stage: Stage[Any], shard: str) -> tuple[dict[str, str], ...]:
         """The parent's parts, with their inputs, that documents of a shard may be copied from, the nearest first."""
         ranked = sorted(
             (distance, label)
             for label in self._alike.get(stage.name, ())
             if (distance := overlap(shard, label)) is not None
         )
-        found = [self._parents_shards[label] for _, label in ranked]
+        names = {*(one.name for one in stage.inputs), *(one.name for one in stage.outputs)}
+        shards = (self._parents_shards[label] for _, label in ranked)
+        found = [{name: digest for name, digest in outputs.items() if name in names} for outputs in shards]
         return tuple(one for one in found if all(self.store.blob_size(digest) is not None for digest in one.values()))
 
-    def _alike_shards(self, stage: Stage, want: Want) -> frozenset[str]:
+    def _compare_parts(self, stage: Stage[Any], want: Want) -> None:
+        """Find out which parts of the parent documents may be copied from."""
+        self._alike[stage.name] = self._alike_shards(stage, want)
+        if stage.per_document:
+            self._per_document[stage.name] = stage
+
+    def _alike_shards(self, stage: Stage[Any], want: Want) -> frozenset[str]:
         """The shards of which this run would make the parent's part of a stage again, were they as they were."""
-        if stage.name not in _BY_DOCUMENT or self.cold:
+        if not stage.per_document or self.cold:
             return frozenset()
         alike = frozenset(
             label
@@ -395,8 +404,10 @@ class Maker:
             and (stage.name, label, part_key(stage, want.settings, {name: outputs[name] for name in want.inputs}))
             in self._parents_keys
         )
-        for before in _MADE_FROM.get(stage.name, ("split",)):
-            alike &= self._alike.get(before, frozenset())
+        read = {one.source for one in stage.inputs}
+        for before in self._per_document.values():
+            if before.name != stage.name and not read.isdisjoint(one.name for one in before.outputs):
+                alike &= self._alike[before.name]
         return alike
 
     @cached_property
@@ -417,10 +428,11 @@ class Maker:
     @cached_property
     def _parents_shards(self) -> dict[str, dict[str, str]]:
         """By label, all that the parent's stages made of a shard's documents."""
-        found: dict[str, dict[str, str]] = {}
-        for entry in self.parent.lineage.entries if self.parent else ():
-            if entry.stage == "ingest" or entry.stage in _BY_DOCUMENT:
-                found.setdefault(entry.shard, {}).update(entry.outputs)
+        entries = self.parent.lineage.entries if self.parent else ()
+        found: dict[str, dict[str, str]] = {entry.shard: {} for entry in entries if entry.stage == "ingest"}
+        for entry in entries:
+            if entry.shard in found:
+                found[entry.shard].update(entry.outputs)
         return found
 
     def _elsewhere(self, shard: str) -> list[str]:
@@ -466,18 +478,12 @@ class Maker:
             return self._scanned[stage]
 
 
-def _may_be_mended(stage: Stage, error: Exception) -> bool:
+def _may_be_mended(stage: Stage[Any], error: Exception) -> bool:
     """Whether a call that failed may go well another time, or without some documents."""
-    return isinstance(error, WorkerDied) or (stage.name in _BY_DOCUMENT and blames_documents(error))
+    return isinstance(error, WorkerDied) or (stage.per_document and blames_documents(error))
 
 
-def _asks(want: Want) -> bool:
-    """Whether making a part may take paid calls of a language model."""
-    asking = (want.extra or {}).get("asking")
-    return isinstance(asking, Asking) and asking.settings.backend != "extractive"
-
-
-def _row_space(stage: Stage, encoder: Mapping[str, Any]) -> str:
+def _row_space(stage: Stage[Any], encoder: Mapping[str, Any]) -> str:
     """What the rows of vectors are relative to, beside their texts: the encoder, and the code that makes rows."""
     libraries = library_versions(*stage.libraries)
     made_by = {"stage": stage.name, "version": stage.version, "libraries": libraries, "encoder": dict(encoder)}

@@ -1,18 +1,21 @@
 """The one rule: a part's key is the hash of what made it, and a part that has a receipt is never made again.
 
-A stage is a name, a code version, the libraries that shape its output and a pure `compute`. `part_key` turns these,
-the settings and the digests of the inputs into a key; `make_part` is the thin shell that every stage shares: look for
-the receipt, read the inputs, compute, put the blobs, record the receipt.
+A `Stage` is one declaration: its name and version, the type of its settings, what it reads and what it makes, and a
+pure `compute`. Nobody else repeats any of it. `part_key` turns name, version, settings, libraries and the digests of
+the inputs into a key; `make_part` is the thin shell that every stage shares: look for the receipt, read the inputs,
+compute, put the blobs, record the receipt.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,26 +30,181 @@ from storage.protocol import Store
 from storage.receipts import Receipt, find, record, replace
 from storage.tables import put_table, read_table
 from tasks.core.environment import library_versions, python_version
-from tasks.core.estimate import Estimator
+from tasks.core.estimate import Estimate, Range
 
-__all__ = ["Inputs", "Job", "Made", "Outputs", "Stage", "make_part", "part_key"]
+__all__ = [
+    "ARRAYS",
+    "WHOLE",
+    "Input",
+    "Inputs",
+    "Job",
+    "Made",
+    "NoSettings",
+    "Output",
+    "Outputs",
+    "Settings",
+    "Stage",
+    "keyed",
+    "left_out_at",
+    "make_part",
+    "part_key",
+    "stage_of",
+    "worker_arg",
+]
+
+WHOLE = "all"
+"""The shard label of a part that is made from the whole corpus."""
+
+ARRAYS = "arrays"
+"""The schema of an input or output that is a group of arrays."""
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One step of the pipeline. `version` changes whenever the output changes for the same input."""
+class Settings:
+    """What shapes a part beside its inputs: the base of each stage's frozen dataclass of settings.
+
+    A field made by `worker_arg` is for the worker alone: the part does not depend on it, and neither does its key.
+    """
+
+    def keyed(self) -> dict[str, Any]:
+        """What the key of a part holds of the settings, by name."""
+        return {
+            one.name: getattr(self, one.name)
+            for one in dataclasses.fields(self)
+            if not one.metadata.get("worker")
+            and not (one.metadata.get("left_out") and getattr(self, one.name) == one.default)
+        }
+
+    def row_space(self) -> Mapping[str, Any] | None:
+        """What determines the rows that later parts may copy from this one, beside their keys; None without any."""
+        return None
+
+
+@dataclass(frozen=True)
+class NoSettings(Settings):
+    """The settings of a stage that has none."""
+
+
+def worker_arg(default: Any = MISSING) -> Any:
+    """A field of `Settings` that the worker needs and the part's key must not depend on."""
+    return field(default=default, metadata={"worker": True})
+
+
+def left_out_at(default: Any) -> Any:
+    """A field of `Settings` that the part's key leaves out where it has its default: it was added later."""
+    return field(default=default, metadata={"left_out": True})
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a stage reads: an output of a stage before it.
+
+    schema: of a table, or ARRAYS; None for a file. each: there is one of every label, named `<name>/<label>`. output:
+    the name of the output that it is, where the stage calls it otherwise. optional: it may be left out.
+    """
+
+    name: str
+    schema: pa.Schema | str | None = None
+    each: bool = False
+    output: str = ""
+    optional: bool = False
+
+    @property
+    def source(self) -> str:
+        """The name of the output that it is."""
+        return self.output or self.name
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a stage makes of a part.
+
+    schema: of a table, or ARRAYS; None for a file. artifact: where it stands in the snapshot, `{label}` being the
+    shard's or group's label and `{name}` the output's own; None: private, the input of other stages and of the next
+    build, not of a reader. each: a part makes several, named `<name>/<label>`. labels: of the parts of which it is
+    published, all by default. A name of `*` stands for any other.
+    """
+
+    name: str
+    schema: pa.Schema | str | None = None
+    artifact: str | None = None
+    each: bool = False
+    labels: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> Literal["table", "arrays", "file"]:
+        """What a manifest calls it."""
+        if isinstance(self.schema, pa.Schema):
+            return "table"
+        return "arrays" if self.schema is not None else "file"
+
+    def artifact_name(self, label: str, output: str) -> str | None:
+        """Where an output of the part `label` stands in the snapshot; None where it is private.
+
+        output: its name, `<name>/<label>` where a part makes several.
+        """
+        if self.artifact is None or (self.labels and label not in self.labels):
+            return None
+        return self.artifact.format(label=output.partition("/")[2] if self.each else label, name=output)
+
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Stage(Generic[S]):
+    """One step of the pipeline. `version` changes whenever the output changes for the same input.
+
+    settings: the type of its settings. per_document: it makes of each document a function of that document alone, so
+    that rows of unchanged documents are copied (`tasks.core.unchanged`) and a document may be at fault where it fails.
+    moves_with_documents: its rows are of documents, and those of a document that is renamed or copied are found in
+    other shards. priority: parts of a higher one start first. uses_encoder: its workers open the encoder. libraries:
+    those that shape its output. requests: what `compute` will ask a language model. estimate: what a part would hold
+    and cost, from its inputs and the rows of those among them that are only planned, by input name; None where a plan
+    may as well make the part.
+    """
 
     name: str
     version: int
-    compute: Callable[[Inputs], Outputs]
+    compute: Callable[[Inputs[S]], Outputs]
     libraries: tuple[str, ...] = ()
-    estimate: Estimator | None = None  # None where a plan may as well make the part
-    requests: Callable[[Inputs], Iterable[Request]] | None = None  # what `compute` will ask a language model
+    settings: type[S] | None = None
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    per_document: bool = False
+    moves_with_documents: bool = False
+    priority: int = 0
+    uses_encoder: bool = False
+    estimate: Callable[[Inputs[S], Mapping[str, Range]], Estimate] | None = None
+    requests: Callable[[Inputs[S]], Iterable[Request]] | None = None
 
     @property
     def module(self) -> str:
         """Where a worker finds this stage: the module that defines its `compute`, as `STAGE`."""
         return self.compute.__module__
+
+    def input(self, name: str) -> Input:
+        """The declared input of a name `<name>` or `<name>/<label>`; raises LookupError for one that it has not."""
+        return _declared(self.name, "input", self.inputs, name)
+
+    def output(self, name: str) -> Output:
+        """The declared output of a name `<name>` or `<name>/<label>`; raises LookupError for one that it has not."""
+        return _declared(self.name, "output", self.outputs, name)
+
+
+D = TypeVar("D", Input, Output)
+
+
+def _declared(stage: str, kind: str, declared: tuple[D, ...], name: str) -> D:
+    base = name.partition("/")[0]
+    by_name = {one.name: one for one in declared}
+    if base in by_name:
+        return by_name[base]
+    if "*" in by_name:
+        return by_name["*"]
+    near = get_close_matches(base, by_name, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise LookupError(f"the stage {stage} declares no {kind} {base!r}; it has {', '.join(by_name)}{hint}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +217,7 @@ class Job:
     store_url: str
     run_id: str
     inputs: Mapping[str, str]  # name -> digest
-    settings: Mapping[str, Any]
+    settings: Any  # of the type that the stage declares
     row_space: str = ""  # what the row keys of this stage's expensive rows are relative to
     reuse: tuple[str, ...] = ()  # digests of packs whose rows may be copied
     earlier: tuple[Mapping[str, str], ...] = ()  # inputs and outputs of earlier parts: see tasks.core.unchanged
@@ -93,23 +251,46 @@ class Made:
     differs: bool = False  # a cold run made other bytes than the receipt's: the environment is not reproducible
 
 
-class Inputs:
+class Inputs(Generic[S]):
     """The inputs of one part, read and verified on first use."""
 
-    def __init__(self, store: Store, job: Job) -> None:
+    def __init__(self, store: Store, job: Job, stage: Stage[S] | None = None) -> None:
         self.store = store
         self.job = job
-        self.settings = job.settings
+        self.stage: Stage[S] = stage_of(job) if stage is None else stage
+        self.settings: S = job.settings
 
-    def table(self, name: str, schema: pa.Schema, *columns: str) -> pa.Table:
-        """The input table of this name, or some columns of it, checked against its schema."""
+    def digest(self, name: str) -> str:
+        """The digest of the input of this name; raises LookupError for one that the stage does not declare."""
+        self.stage.input(name)
+        return self.job.inputs[name]
+
+    def has(self, name: str) -> bool:
+        """Whether there is an input of this name: the stage may declare it as optional."""
+        self.stage.input(name)
+        return name in self.job.inputs
+
+    def labels(self, name: str) -> list[str]:
+        """The labels of the inputs `<name>/<label>`, in their order."""
+        self.stage.input(name)
+        return sorted(one.removeprefix(name + "/") for one in self.job.inputs if one.startswith(name + "/"))
+
+    def table(self, name: str, *columns: str) -> pa.Table:
+        """The input table of this name, or some columns of it, checked against the schema that the stage declares."""
+        schema, columns = self._schema(name, columns)
         return read_table(self.store, self.job.inputs[name], schema, columns=columns or None)
 
-    def tables(self, prefix: str, schema: pa.Schema, *columns: str) -> pa.Table:
-        """All input tables named `<prefix>/<shard>`, one after the other in the order of their labels."""
-        names = sorted(name for name in self.job.inputs if name.startswith(prefix + "/"))
-        empty = schema.empty_table().select(list(columns or schema.names))
-        return pa.concat_tables([self.table(name, schema, *columns) for name in names] or [empty])
+    def tables(self, name: str, *columns: str) -> pa.Table:
+        """All input tables `<name>/<label>`, one after the other in the order of their labels."""
+        schema, columns = self._schema(name, columns)
+        names = sorted(one for one in self.job.inputs if one.startswith(name + "/"))
+        found = [read_table(self.store, self.job.inputs[one], schema, columns=columns or None) for one in names]
+        return pa.concat_tables(found or [schema.empty_table().select(list(columns or schema.names))])
+
+    def _schema(self, name: str, columns: tuple[Any, ...]) -> tuple[pa.Schema, tuple[str, ...]]:
+        if columns and isinstance(columns[0], pa.Schema):  # of a stage that does not declare its inputs yet
+            return columns[0], columns[1:]
+        return self.stage.input(name).schema, columns
 
     def paths(self, prefix: str) -> list[Path]:
         """The verified local files of the inputs named `<prefix>/<shard>`, in the order of their labels."""
@@ -123,7 +304,15 @@ class Inputs:
         """The rows of the input table of this name, as the file's footer tells."""
         return int(pq.read_metadata(self.path(self.job.inputs[name])).num_rows)
 
-    def pack(self, digest: str) -> Mapping[str, NDArray[Any]]:
+    def pack(self, name: str) -> Mapping[str, NDArray[Any]]:
+        """The arrays of the input of this name, memory-mapped."""
+        return self.pack_at(self.job.inputs.get(name, name))
+
+    def packs(self, name: str) -> list[Mapping[str, NDArray[Any]]]:
+        """The arrays of each input `<name>/<label>`, in the order of their labels."""
+        return [self.pack(f"{name}/{label}") for label in self.labels(name)]
+
+    def pack_at(self, digest: str) -> Mapping[str, NDArray[Any]]:
         """The arrays of a pack, memory-mapped."""
         return open_pack(self.path(digest))
 
@@ -136,14 +325,25 @@ class Inputs:
         return self.store.scratch(self.job.run_id)
 
 
-def part_key(stage: Stage, settings: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+def stage_of(job: Job) -> Stage[Any]:
+    """The stage of a job."""
+    stage: Stage[Any] = importlib.import_module(job.stage).STAGE
+    return stage
+
+
+def keyed(settings: Settings | Mapping[str, Any]) -> dict[str, Any]:
+    """What the key of a part holds of its settings, by name."""
+    return settings.keyed() if isinstance(settings, Settings) else dict(settings)
+
+
+def part_key(stage: Stage[Any], settings: Settings | Mapping[str, Any], inputs: Mapping[str, str]) -> str:
     """SHA-256 of everything that shapes a part: 64 hex digits."""
     return digest_of(
         canonical_json(
             {
                 "stage": stage.name,
                 "version": stage.version,
-                "settings": dict(settings),
+                "settings": keyed(settings),
                 "libraries": library_versions("pyarrow", *stage.libraries),
                 "python": python_version(),
                 "inputs": dict(inputs),
@@ -156,14 +356,17 @@ def make_part(job: Job) -> Made:
     """Make the part of a job, or find that it is made. Runs on a worker; safe to run twice at the same time."""
     started = time.perf_counter()
     store = open_any(job.store_url)
-    stage: Stage = importlib.import_module(job.stage).STAGE
+    stage = stage_of(job)
     found = find(store, stage.name, job.key)
     if found is not None and not job.cold:
         return Made(found, reused=True, counts={}, seconds=time.perf_counter() - started)
-    outputs = stage.compute(Inputs(store, job))
+    outputs = stage.compute(Inputs(store, job, stage))
     digests: dict[str, str] = {}
     rows: dict[str, int] = {}
     sizes: dict[str, int] = {}
+    if stage.outputs:
+        for name in (*outputs.tables, *outputs.packs, *outputs.files):
+            stage.output(name)
     for name, table in sorted(outputs.tables.items()):
         digests[name], sizes[name] = put_table(store, table)
         rows[name] = table.num_rows

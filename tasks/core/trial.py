@@ -6,50 +6,50 @@ Started by `tasks.core.isolate`, which sends it a job and the rows to try, and r
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import pickle
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tables import DOCUMENTS, PASSAGES
 from storage.folder import open_store
 from storage.protocol import Store
 from tasks.core.isolate import Rows, Trial, blames_documents
-from tasks.core.stage import Inputs, Job, Stage
+from tasks.core.stage import Inputs, Job, stage_of
 
 __all__ = ["SomeInputs", "run"]
 
 
-class SomeInputs(Inputs):
+class SomeInputs(Inputs[Any]):
     """The inputs of a part that was made from some documents of its shard alone."""
 
     def __init__(self, store: Store, job: Job, rows: Rows) -> None:
         super().__init__(store, job)
         self._rows = rows
 
-    def table(self, name: str, schema: pa.Schema, *columns: str) -> pa.Table:
+    def table(self, name: str, *columns: Any) -> pa.Table:
         """The rows of the input table that belong to the documents."""
+        schema, chosen = self._schema(name, columns)
         key = "document_id" if "document_id" in schema.names else "passage_id"
         wanted = self._documents() if key == "document_id" else self._passages()
-        whole = super().table(name, schema)
-        return whole.filter(pc.is_in(whole[key], value_set=wanted)).select(list(columns or schema.names))
+        whole = super().table(name)
+        return whole.filter(pc.is_in(whole[key], value_set=wanted)).select(list(chosen or schema.names))
 
     def _documents(self) -> pa.Array:
         first, last = self._rows
-        return super().table("documents", DOCUMENTS, "document_id")["document_id"][first:last].combine_chunks()
+        return super().table("documents", "document_id")["document_id"][first:last].combine_chunks()
 
     def _passages(self) -> pa.Array:
-        return self.table("passages", PASSAGES, "passage_id")["passage_id"].combine_chunks()
+        return self.table("passages", "passage_id")["passage_id"].combine_chunks()
 
 
 def run(job: Job, rows: Rows) -> Trial:
     """Try the stage of a job on some documents; raises what is no document's fault."""
-    stage: Stage = importlib.import_module(job.stage).STAGE
+    stage = stage_of(job)
     try:
         stage.compute(SomeInputs(open_store(job.store_url), job, rows))
     except Exception as error:

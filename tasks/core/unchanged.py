@@ -28,7 +28,7 @@ __all__ = ["Unchanged", "in_order", "unchanged"]
 class Unchanged:
     """The documents that one earlier part holds as they are now, and the digests of what was made of them."""
 
-    inputs: Inputs
+    inputs: Inputs[Any]
     digests: Mapping[str, str]
     ids: pa.Array[Any]
 
@@ -63,7 +63,7 @@ class Unchanged:
 
 
 def unchanged(
-    inputs: Inputs, documents: pa.Table, *, again: str | None = None
+    inputs: Inputs[Any], documents: pa.Table, *, again: str | None = None
 ) -> tuple[list[Unchanged], NDArray[np.bool_]]:
     """The earlier parts that hold some of the documents with the same content, each document in one of them.
 

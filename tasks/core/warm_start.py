@@ -36,14 +36,14 @@ class Successor(Protocol):
         ...
 
 
-def held_part(build: Successor, stage: Stage, label: str) -> LineageEntry | None:
+def held_part(build: Successor, stage: Stage[Any], label: str) -> LineageEntry | None:
     """The part that the version before clustered a graph into, for a run that goes on from it: not a cold one."""
     return None if build.cold else build.earlier_part(stage.name, label)
 
 
 def start_inputs(
     build: Successor,
-    stage: Stage,
+    stage: Stage[Any],
     label: str,
     graph: str,
     settings: Mapping[str, Any],

@@ -42,7 +42,7 @@ SUMMARIES = Grouped("summaries", "node_id", "layer", "summary_vectors", "segment
 REPORTS = Grouped("communities", "community_id", "level", "community_vectors", "members", COMMUNITY_LETTERS, True)
 
 
-def check_group(inputs: Inputs, what: Grouped) -> dict[str, int]:
+def check_group(inputs: Inputs[Any], what: Grouped) -> dict[str, int]:
     """Hold a group's texts against what they are made of, and their vectors; returns how many they are."""
     label = inputs.job.shard
     rows = columns(inputs, what.table, what.key, what.layer, *(["title"] if what.title else []), "text", "digest")

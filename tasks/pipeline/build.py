@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -38,10 +39,11 @@ from tasks.core.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fin
 from tasks.core.environment import code_digest, environment_fingerprint
 from tasks.core.executor import Call, Executor, timed
 from tasks.core.isolate import DocumentsFailed
-from tasks.core.part_runner import PRIORITY, WHOLE, Maker, NotThere, Parent, Parts, Want
+from tasks.core.part_runner import SEARCH_PRIORITY, WHOLE, Maker, NotThere, Parent, Parts, Want
 from tasks.core.report import Progress, Silent
 from tasks.core.stage import Stage, part_key
 from tasks.core.step import Step
+from tasks.core.writer import BoundWriter, Writer
 from tasks.families.bm25 import postings as bm25
 from tasks.families.community_tree import report_writer as reports
 from tasks.families.heterograph import attribute_writer as attribute_text
@@ -164,7 +166,7 @@ class Build(Maker):
         asked = (fingerprint_of, self.store.url, opening)
         call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True, warms=True)
         report = self.report.stage("encoder")
-        ((_, ((fingerprint, machine), seconds)),) = self._patiently([call], PRIORITY["encoder"])
+        ((_, ((fingerprint, machine), seconds)),) = self._patiently([call], encoder.STAGE.priority)
         report.seconds += seconds
         self.report.worked("encoder", seconds)
         self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
@@ -294,7 +296,7 @@ class Build(Maker):
         ]
         scanned = []
         report = self.report.stage("ingest")
-        for _, (result, seconds) in self._patiently(calls, PRIORITY["scan"]):
+        for _, (result, seconds) in self._patiently(calls, SEARCH_PRIORITY):
             scanned.append(result)
             report.seconds += seconds
             self.report.worked("ingest", seconds)
@@ -332,7 +334,7 @@ class Build(Maker):
             )
             self._refuse_shrink(change)
 
-    def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
         """Find or make the parts a stage needs; raises GateRefused where too many of their texts are stand-ins."""
         parts = super().make(stage, wants)
         if self.makes_parts and not self._looking:
@@ -398,7 +400,7 @@ class Build(Maker):
                     settings,
                     {"opening": opening},
                 )
-                for shard in self._labels
+                for shard in self.labels
                 for receipt in [self.parts["ingest"][shard]]
             ],
         )
@@ -411,7 +413,7 @@ class Build(Maker):
         if self.configuration.recognise.asks_llm:
             stage = recognise_llm.STAGE
             extra = {"recogniser": self._llm_recogniser, "asking": self.asking(stage.name)}
-        self.make(stage, [Want(shard, self.texts(shard), settings, extra) for shard in self._labels])
+        self.make(stage, [Want(shard, self.texts(shard), settings, extra) for shard in self.labels])
 
     def extract(self) -> None:
         """Take passages apart into units, entities and relations, where a family needs these."""
@@ -425,7 +427,7 @@ class Build(Maker):
         mentions = self.parts["recognise"]
         wants = [
             Want(shard, {**self.texts(shard), "mentions": mentions[shard].outputs["mentions"]}, settings, extra)
-            for shard in self._labels
+            for shard in self.labels
         ]
         self.make(stage, wants)
 
@@ -446,7 +448,7 @@ class Build(Maker):
                     {"opening": self.opened_encoder.opening},
                     encoder=self.opened_encoder.numbers,
                 )
-                for shard in self._labels
+                for shard in self.labels
             ],
         )
 
@@ -462,7 +464,7 @@ class Build(Maker):
                     extra,
                     encoder=numbers,
                 )
-                for shard in self._labels
+                for shard in self.labels
                 for texts in [self.texts(shard)]
             ]
             self.make(embed_titles.STAGE, wants)
@@ -521,7 +523,7 @@ class Build(Maker):
         if self.configuration.describes and setting.enabled:
             shaping = setting.model_dump(exclude={"enabled"})
             shaping["dimension"] = self.opened_encoder.numbers["dimension"]
-            self.make(same_as.STAGE, [Want(WHOLE, self.everything("described", "name_vectors"), shaping)])
+            self.make(same_as.STAGE, [Want(WHOLE, self.outputs("described", "name_vectors"), shaping)])
 
     def embed_names(self) -> None:
         """Make the vectors of canonical names that no earlier part holds."""
@@ -547,7 +549,7 @@ class Build(Maker):
                 bm25.STAGE,
                 [
                     Want(shard, {name: texts[name] for name in ("documents", "passages", "plain")}, shaping)
-                    for shard in self._labels
+                    for shard in self.labels
                     for texts in [self.texts(shard)]
                 ],
             )
@@ -555,19 +557,19 @@ class Build(Maker):
     def tri_graph(self) -> None:
         """Build the entity / sentence / passage graph (LinearRAG)."""
         if self.configuration.families.tri_graph.enabled:
-            inputs = self.everything("passages", "sentences", "mentions", "entities")
+            inputs = self.outputs("passages", "sentences", "mentions", "entities")
             self.make(tri_graph.STAGE, [Want(WHOLE, inputs, {})])
 
     def zoom_links(self) -> None:
         """Compare documents with each other (ZoomRAG)."""
         if self.configuration.families.zoom_graph.enabled:
-            self._compare("documents", self.everything("documents", "passages", "vectors"))
+            self._compare("documents", self.outputs("documents", "passages", "vectors"))
 
     def zoom_entity_links(self) -> None:
         """Compare entities with each other, where the settings ask for it."""
         settings = self.configuration.families.zoom_graph
         if settings.enabled and settings.entity_links:
-            self._compare("entities", self.everything("names"))
+            self._compare("entities", self.outputs("names"))
 
     def _compare(self, kind: str, inputs: Mapping[str, str]) -> None:
         settings = self.configuration.families.zoom_graph.links()
@@ -580,7 +582,7 @@ class Build(Maker):
         settings = self.configuration.families.zoom_graph
         if not settings.enabled:
             return
-        inputs = self.everything("documents", "passages", "sentences", "mentions", "entities", "names")
+        inputs = self.outputs("documents", "passages", "sentences", "mentions", "entities", "names")
         for kind, receipt in self.parts["zoom_links"].items():
             inputs[f"candidates/{kind}"] = receipt.outputs["zoom_candidates"]
         self.make(zoom_graph.STAGE, [Want(WHOLE, inputs, {"cap": settings.cap})])
@@ -612,7 +614,7 @@ class Build(Maker):
         """Make the vectors of units that no earlier part holds, where the heterograph is made."""
         if self.configuration.families.heterograph.enabled:
             numbers, extra = self.opened_encoder.numbers, {"opening": self.opened_encoder.opening}
-            units = {shard: self.parts["extract"][shard].outputs["units"] for shard in self._labels}
+            units = {shard: self.parts["extract"][shard].outputs["units"] for shard in self.labels}
             wants = [
                 Want(shard, {"units": digest}, {"encoder": numbers}, extra, encoder=numbers)
                 for shard, digest in units.items()
@@ -632,7 +634,7 @@ class Build(Maker):
         """Whether a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
         return wants_another(sum(part.rows[table] for part in parts.values()))
 
-    def is_in_doubt(self) -> None:
+    def mark_uncertain(self) -> None:
         """Whether the last layer is one cannot be told: only for a plan, where nothing is made."""
 
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
@@ -783,7 +785,7 @@ class Build(Maker):
             warn=lambda message: self.progress.warn(message),
         )
 
-    def reckon(self) -> None:
+    def update_costs(self) -> None:
         """Put into the report what language models were asked until now, and what that costs."""
         price = self.configuration.prices.get(self.configuration.llm.model or "")
         spent = self._quota.spent() if self._quota is not None else {}
@@ -931,9 +933,42 @@ class Build(Maker):
         return models
 
     @property
-    def _labels(self) -> list[str]:
+    def labels(self) -> list[str]:
         """The shards that the stages of shards are at."""
         return [shard.label for shard in self._wave]
+
+    @property
+    def tokenizer(self) -> dict[str, Any]:
+        """What determines the tokens."""
+        return self.choice.tokenizer
+
+    def counts(self, stage: str) -> Counter[str]:
+        """What the run's report counts of a stage."""
+        return self.report.stage(stage).counts
+
+    def writer(self, writer: Writer) -> BoundWriter:
+        """A writer as the settings bind it."""
+        prompt = writer.prompt(self.configuration.llm)
+        return BoundWriter(prompt, writer.fingerprint(self.configuration, prompt))
+
+    def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
+        """What a stage reads to make the part of one label, as it declares it: digests by input name."""
+        found: dict[str, str] = {}
+        for one in stage.inputs:
+            digest = self._output(one.source, label)
+            if digest is not None:
+                found[one.name] = digest
+            elif not one.optional:
+                raise KeyError(f"no stage has made {one.source!r} of {label}, which {stage.name} reads")
+        return found
+
+    def _output(self, name: str, label: str) -> str | None:
+        """The digest of an output of the part of a label, or of the part of the whole corpus that is of this label."""
+        for parts in list(self.parts.values()):  # other stages may be adding theirs
+            for shard, output in ((label, name), (WHOLE, f"{name}/{label}")):
+                if shard in parts and output in parts[shard].outputs:
+                    return parts[shard].outputs[output]
+        return None
 
     def texts(self, shard: str) -> dict[str, str]:
         """The inputs of a stage that reads a shard's texts."""
@@ -945,7 +980,7 @@ class Build(Maker):
             "plain": split["plain"],
         }
 
-    def everything(self, *names: str) -> dict[str, str]:
+    def outputs(self, *names: str) -> dict[str, str]:
         """The digests of some tables and vectors, all shards, by `<name>/<shard>`."""
         return {
             f"{name}/{shard}": digest

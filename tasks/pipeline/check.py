@@ -29,7 +29,7 @@ from tasks.core.checks import columns as _columns
 from tasks.core.checks import refuse_if as _refuse_if
 from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import id_hash, id_hashes
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import Inputs, Output, Outputs, Stage
 from tasks.families.heterograph.check import (
     Made,
     check_attributes,
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     if "documents" in inputs.job.inputs:
         counts = _check_documents(inputs)
     elif "entities" in inputs.job.inputs:
@@ -71,7 +71,7 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(files={"checked": json.dumps(counts, sort_keys=True).encode()})
 
 
-def _check_documents(inputs: Inputs) -> dict[str, int]:
+def _check_documents(inputs: Inputs[Any]) -> dict[str, int]:
     """Hold what a shard's documents became against each other; returns how many rows there are."""
     label = inputs.job.shard
     documents = _columns(inputs, "documents", "document_id")["document_id"]
@@ -103,7 +103,7 @@ def _check_documents(inputs: Inputs) -> dict[str, int]:
     return counts
 
 
-def _check_titles(inputs: Inputs) -> None:
+def _check_titles(inputs: Inputs[Any]) -> None:
     """Hold the vectors of a shard's titles against its documents and passages."""
     where, pack = f"titles/{inputs.job.shard}", inputs.pack(inputs.job.inputs["titles"])
     titles = [embedded_title(title) for title in _columns(inputs, "documents", "title")["title"].to_list()]
@@ -144,7 +144,7 @@ def check_extraction(tables: Mapping[str, pl.DataFrame], passages: pl.Series, la
     )
 
 
-def _check_entities(inputs: Inputs) -> dict[str, int]:
+def _check_entities(inputs: Inputs[Any]) -> dict[str, int]:
     """Hold the vectors of an entity shard's names against its entities; returns how many those are."""
     label = inputs.job.shard
     keys = NameIndex.keys(_columns(inputs, "entities", "entity_id")["entity_id"].to_list())
@@ -204,7 +204,7 @@ def check_descriptions(
     return {"described": len(ids), "related": len(pairs), "relations": int(related["relations"].sum())}
 
 
-def _check_whole(inputs: Inputs) -> dict[str, int]:
+def _check_whole(inputs: Inputs[Any]) -> dict[str, int]:
     """Hold what is made of the whole corpus against its shards, each of which has been checked."""
     labels = _labels(inputs, "checked")
     nested = [one for one, other in pairwise(labels) if other.startswith(one)]
@@ -232,7 +232,7 @@ def _check_whole(inputs: Inputs) -> dict[str, int]:
     return counts
 
 
-def _distinct(inputs: Inputs, column: str, *tables: str) -> int:
+def _distinct(inputs: Inputs[Any], column: str, *tables: str) -> int:
     """How many different values a column has in all tables `<name>/<shard>` of some names."""
     paths = [path for name in tables for path in inputs.paths(name)]
     if not paths:
@@ -241,7 +241,7 @@ def _distinct(inputs: Inputs, column: str, *tables: str) -> int:
     return int(whole.select(pl.col(column).n_unique()).collect(engine="streaming").item())
 
 
-def _check_descriptions(inputs: Inputs, summed: Mapping[str, int]) -> None:
+def _check_descriptions(inputs: Inputs[Any], summed: Mapping[str, int]) -> None:
     """Hold what is described against what was extracted."""
     extracted = _distinct(inputs, "entity_id", "extracted")
     _refuse_if(
@@ -267,7 +267,7 @@ def check_same_as(pairs: pa.Table, ids: pa.Array) -> None:
         _refuse_if(known is False, f"same_as: a pair names an entity that is not described ({name})")
 
 
-def _check_zoom_graph(inputs: Inputs, documents: int, passages: int, entities: int) -> None:
+def _check_zoom_graph(inputs: Inputs[Any], documents: int, passages: int, entities: int) -> None:
     pack = inputs.pack(inputs.job.inputs["zoom_graph/matrices"])
     _refuse_if(len(pack["passage_document"]) != passages, "zoom_graph: not every passage has a document")
     for name, rows in (("documents", documents), ("entities", entities)):
@@ -281,7 +281,7 @@ def _check_zoom_graph(inputs: Inputs, documents: int, passages: int, entities: i
         _refuse_if(bool((owners == indices).any()), f"zoom_graph: some of {name} are linked to themselves")
 
 
-def _labels(inputs: Inputs, name: str) -> list[str]:
+def _labels(inputs: Inputs[Any], name: str) -> list[str]:
     return sorted(key.partition("/")[2] for key in inputs.job.inputs if key.startswith(name + "/"))
 
 
@@ -310,9 +310,16 @@ def _check_field(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> Non
     _refuse_if(bool((words != pack["lengths"]).any()), f"{where}: occurrences do not add up to the passages' lengths")
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """A few words."""
     return Estimate(bytes={"checked": Range(0, 200)})
 
 
-STAGE = Stage("check", version=8, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)
+STAGE = Stage(
+    "check",
+    version=8,
+    compute=_compute,
+    libraries=("polars", "numpy"),
+    estimate=estimate,
+    outputs=(Output("checked"),),
+)

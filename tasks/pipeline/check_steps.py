@@ -37,12 +37,12 @@ def make(build: Build) -> None:
     for shard, receipt in parts.get("attributes", {}).items():
         of_shards[shard] |= receipt.outputs
     checked = build.make(check.STAGE, [Want(shard, inputs, {}) for shard, inputs in of_shards.items()])
-    whole = build.everything("mentions", "extracted", *build.descriptions)
+    whole = build.outputs("mentions", "extracted", *build.descriptions)
     whole |= {f"checked/{shard}": checked[shard].outputs["checked"] for shard in of_shards}
     for family in (name for name in FAMILIES if name in parts):
         whole |= {f"{family}/{name}": digest for name, digest in parts[family][WHOLE].outputs.items()}
     if "heterograph" in parts:
-        whole |= build.everything("passages", "units", "attributes", "elements", "entities")
+        whole |= build.outputs("passages", "units", "attributes", "elements", "entities")
     if same_as.STAGE.name in parts:
         whole |= parts[same_as.STAGE.name][WHOLE].outputs
     build.make(check.STAGE, [Want(WHOLE, whole, {})])
@@ -68,7 +68,7 @@ def _shards(build: Build) -> dict[str, dict[str, str]]:
 def _groups(build: Build) -> dict[str, dict[str, str]]:
     """What was written of the groups of nodes of a tree, or of communities."""
     parts, found = build.parts, {}
-    segments, members = build.everything("segments"), build.everything("community_members")
+    segments, members = build.outputs("segments"), build.outputs("community_members")
     for group, receipt in parts.get("community_reports", {}).items():
         found[group] = {**receipt.outputs, "members": members[f"community_members/{group}"]}
     for group, receipt in parts.get(lsh_summaries.STAGE.name, {}).items():

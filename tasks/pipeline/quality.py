@@ -23,7 +23,7 @@ from indexmill.evaluate.recall import Question, found_documents, parse_questions
 from indexmill.snapshot import open_manifest
 from indexmill.store.manifest import Record
 from tasks.core.environment import code_digest
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import Inputs, Output, Outputs, Stage
 
 __all__ = ["STAGE", "Comparison", "Measured", "Quality", "compare", "shaping"]
 
@@ -140,7 +140,7 @@ def _recalls(measured: Measured, counted: _Places, methods: Collection[str]) -> 
     }
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     questions = parse_questions(inputs.path(inputs.job.inputs["questions"]).read_bytes(), "gates.questions")
     methods, k = inputs.settings["methods"], inputs.settings["k"]
     with open_manifest(Path(inputs.store.url), inputs.job.inputs["manifest"]) as snapshot:
@@ -162,4 +162,10 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(files={"measured": measured.to_bytes()}, counts={"questions": len(questions)})
 
 
-STAGE = Stage("quality", 1, _compute, libraries=("numpy",))
+STAGE = Stage(
+    "quality",
+    1,
+    _compute,
+    libraries=("numpy",),
+    outputs=(Output("measured"),),
+)

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from indexmill.families.bm25.retriever import FIELDS
 from indexmill.store.packs import pack_size
 from indexmill.text.terms import Analyser, term_keys
-from schemas.tables import DOCUMENTS, PASSAGES
+from schemas.tables import DOCUMENTS, PASSAGES, PLAIN
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.core.unchanged import unchanged
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import title_prefix
@@ -120,18 +120,18 @@ def _merged_field(
     }
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     return Outputs(packs={"bm25": _postings(inputs)})
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """The size of the postings, which is known once they are made: a second for 600,000 tokens. No LLM."""
     arrays = _postings(inputs)
     size = pack_size({name: (array.dtype, array.shape) for name, array in arrays.items()})
     return Estimate(bytes={"bm25": Range.exactly(size)}, rows={"bm25": Range.exactly(len(arrays["passages"]))})
 
 
-def _postings(inputs: Inputs) -> dict[str, NDArray[Any]]:
+def _postings(inputs: Inputs[Any]) -> dict[str, NDArray[Any]]:
     documents = inputs.table("documents", DOCUMENTS, "document_id", "title", "content_hash")
     passages = inputs.table("passages", PASSAGES, "passage_id", "document_id", "ordinal", "start", "end", "text")
     weight = int(inputs.settings["title_weight"])
@@ -160,4 +160,17 @@ def _read(plain: Plain) -> list[str]:
     return [f"{text} {words}" if words else text for text, words in zip(texts, plain.targets, strict=True)]
 
 
-STAGE = Stage("bm25", version=3, compute=_compute, libraries=("PyStemmer", "numpy"), estimate=estimate)
+STAGE = Stage(
+    "bm25",
+    version=3,
+    compute=_compute,
+    libraries=("PyStemmer", "numpy"),
+    estimate=estimate,
+    inputs=(
+        Input("documents", DOCUMENTS),
+        Input("passages", PASSAGES),
+        Input("plain", PLAIN),
+    ),
+    outputs=(Output("bm25", ARRAYS, artifact="bm25/{label}"),),
+    per_document=True,
+)

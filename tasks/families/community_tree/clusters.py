@@ -32,7 +32,7 @@ from tasks.core.communities.scan import scan
 from tasks.core.communities.spectral import spectral
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import hex_ids, id_bytes
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 
 __all__ = ["STAGE", "Clusters", "clusters_of", "earlier_names", "estimate", "start_of"]
 
@@ -113,7 +113,7 @@ def _words(ids: Ids) -> NDArray[np.bytes_]:
     return words
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     pack = inputs.pack(inputs.job.inputs["graph"])
     graph = Weighted(len(pack["ids"]), pack["edges"].astype(np.int64), np.asarray(pack["weights"]))
@@ -147,7 +147,7 @@ def _cluster(settings: Mapping[str, Any], nodes: int) -> Cluster:
     return ways[settings["clustering"]]
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the sizes of memberships."""
     rows = expected.get("graph")
     if rows is None:
@@ -175,4 +175,12 @@ STAGE = Stage(
     compute=_compute,
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
     estimate=estimate,
+    inputs=(
+        Input("graph", ARRAYS),
+        Input("start", ARRAYS, optional=True),
+    ),
+    outputs=(
+        Output("clusters", ARRAYS),
+        Output("start", ARRAYS),
+    ),
 )

@@ -31,7 +31,7 @@ from tasks.core.communities.graph import Edges, Floats, coarser, graph_of
 from tasks.core.communities.levels import Augment
 from tasks.core.estimate import ZERO, Estimate, Range, Rows
 from tasks.core.groups import COMMUNITY_LETTERS, id_bytes
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 
 __all__ = ["LETTERS", "STAGE", "estimate", "level_label", "nodes_below", "rows_below", "vectors_below"]
 
@@ -44,7 +44,7 @@ def level_label(level: int) -> str:
     return f"k{level}"
 
 
-def nodes_below(inputs: Inputs) -> pa.Table:
+def nodes_below(inputs: Inputs[Any]) -> pa.Table:
     """`id`, `digest` and `shard` of the nodes of a level, in the order of ids."""
     described = any(name.startswith("described/") for name in inputs.job.inputs)
     prefix, schema, key = ("described", DESCRIBED, "entity_id") if described else ("communities", COMMUNITIES, "")
@@ -57,14 +57,14 @@ def nodes_below(inputs: Inputs) -> pa.Table:
     return pa.concat_tables(found).combine_chunks()
 
 
-def vectors_below(inputs: Inputs, dimension: int) -> Floats:
+def vectors_below(inputs: Inputs[Any], dimension: int) -> Floats:
     """The vectors (n, d) of the nodes, row by row."""
     names = sorted(name for name in inputs.job.inputs if name.partition("/")[0].endswith("_vectors"))
     packs = [inputs.pack(inputs.job.inputs[name])["vectors"] for name in names]
     return np.concatenate([np.empty((0, dimension), dtype=np.float32), *packs])
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     ids = nodes_below(inputs)["id"].combine_chunks()
     graph = graph_of(ids.to_pylist(), vectors_below(inputs, settings["dimension"]), _links(inputs, ids))
@@ -78,7 +78,7 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(packs={"graph": pack}, counts={f"links_l{settings['level']}": len(edges)})
 
 
-def _links(inputs: Inputs, ids: pa.Array) -> Edges:
+def _links(inputs: Inputs[Any], ids: pa.Array) -> Edges:
     """The links that nodes have, as rows of the nodes."""
     if "clusters" in inputs.job.inputs:
         edges = inputs.pack(inputs.job.inputs["graph"])["edges"].astype(np.int64)
@@ -101,7 +101,7 @@ def _augment(settings: Mapping[str, Any]) -> Augment:
     return ways[settings["augmentation"]]
 
 
-def rows_below(inputs: Inputs, expected: Mapping[str, Range]) -> Rows:
+def rows_below(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Rows:
     """How many nodes there are, and how many of them are new where that is known."""
     low = high = fresh_low = fresh_high = 0
     for name, digest in inputs.job.inputs.items():
@@ -113,7 +113,7 @@ def rows_below(inputs: Inputs, expected: Mapping[str, Range]) -> Rows:
     return Rows(low, high, Range(fresh_low, fresh_high))
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the graph: of links that there are, at most all are kept."""
     rows = rows_below(inputs, expected)
     pairs = rows.high * (rows.high - 1) // 2
@@ -131,4 +131,21 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     return Estimate(bytes={"graph": Range(0, size)}, rows={"graph": rows})
 
 
-STAGE = Stage("community_graph", version=1, compute=_compute, libraries=("numpy", "scipy"), estimate=estimate)
+STAGE = Stage(
+    "community_graph",
+    version=1,
+    compute=_compute,
+    libraries=("numpy", "scipy"),
+    estimate=estimate,
+    inputs=(
+        Input("described", DESCRIBED, each=True, optional=True),
+        Input("related", RELATED, each=True, optional=True),
+        Input("description_vectors", ARRAYS, each=True, optional=True),
+        Input("same_as", SAME_AS, optional=True),
+        Input("communities", COMMUNITIES, each=True, optional=True),
+        Input("community_vectors", ARRAYS, each=True, optional=True),
+        Input("graph", ARRAYS, optional=True),
+        Input("clusters", ARRAYS, optional=True),
+    ),
+    outputs=(Output("graph", ARRAYS),),
+)

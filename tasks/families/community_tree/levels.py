@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 import pyarrow as pa
@@ -23,14 +23,16 @@ from schemas.tables import (
     COMMUNITY_MEMBERS,
     COMMUNITY_RELATIONS,
     COMMUNITY_SOURCES,
+    DESCRIBED,
     EXTRACTED,
+    PIECES,
     RELATED,
     conform,
 )
 from storage.tables import read_table
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.groups import assigned, expected_labels, hex_ids, shares
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.families.community_tree.clusters import Clusters
 from tasks.families.community_tree.graph import LETTERS, nodes_below, rows_below
 from tasks.stages.split.node_texts import is_table
@@ -47,7 +49,7 @@ _TOGETHER = 8
 the budget is what holds; the mean is 16 to 25 of 50 in docs/families.md."""
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     clusters = Clusters.of(inputs.pack(inputs.job.inputs["clusters"]))
     nodes = nodes_below(inputs)
@@ -84,7 +86,7 @@ def _compute(inputs: Inputs) -> Outputs:
 _ENDS: tuple[tuple[int, Literal["left", "right"]], ...] = ((0, "left"), (-1, "right"))
 
 
-def _relations(inputs: Inputs, members: pl.DataFrame) -> pl.DataFrame:
+def _relations(inputs: Inputs[Any], members: pl.DataFrame) -> pl.DataFrame:
     """The relations whose ends are members of one community (columns of COMMUNITY_RELATIONS)."""
     found = [pl.DataFrame(schema=dict.fromkeys(("source", "target", "digest", "shard"), pl.String))]
     for name in sorted(one for one in inputs.job.inputs if one.startswith("related/")):
@@ -101,7 +103,7 @@ def _relations(inputs: Inputs, members: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _sources(inputs: Inputs, members: pl.DataFrame) -> pl.DataFrame:
+def _sources(inputs: Inputs[Any], members: pl.DataFrame) -> pl.DataFrame:
     """What the text of each community comes from (columns of COMMUNITY_SOURCES).
 
     An entity's comes from its passages, and from one that writes it as it is shown, which need not tell of it. A report
@@ -131,14 +133,14 @@ def _sources(inputs: Inputs, members: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _showing(inputs: Inputs) -> Iterator[pl.DataFrame]:
+def _showing(inputs: Inputs[Any]) -> Iterator[pl.DataFrame]:
     """A passage that writes each entity as it is shown, shard by shard (columns entity_id and passage_id)."""
     for path in inputs.paths("pieces"):
         rows = pl.scan_parquet(path).filter(pl.col("part") == "surface")
         yield rows.select("entity_id", "passage_id").collect()
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """How many communities there may be, and of how many a report is made: without vectors nobody knows which.
 
     Of the rows, those of several members count as fresh: a community of one needs no report.
@@ -166,4 +168,24 @@ def _is_made(name: str, level: int, asks: bool) -> bool:
     return name == "community_members" or (level == 1 if name == "community_relations" else asks)
 
 
-STAGE = Stage("community_levels", version=2, compute=_compute, libraries=("polars", "numpy"), estimate=estimate)
+STAGE = Stage(
+    "community_levels",
+    version=2,
+    compute=_compute,
+    libraries=("polars", "numpy"),
+    estimate=estimate,
+    inputs=(
+        Input("clusters", ARRAYS),
+        Input("described", DESCRIBED, each=True, optional=True),
+        Input("related", RELATED, each=True, optional=True),
+        Input("communities", COMMUNITIES, each=True, optional=True),
+        Input("extracted", EXTRACTED, each=True, optional=True),
+        Input("pieces", PIECES, each=True, optional=True),
+        Input("community_sources", COMMUNITY_SOURCES, each=True, optional=True),
+    ),
+    outputs=(
+        Output("community_members", COMMUNITY_MEMBERS, artifact="{name}", each=True),
+        Output("community_relations", COMMUNITY_RELATIONS, each=True),
+        Output("community_sources", COMMUNITY_SOURCES, each=True),
+    ),
+)

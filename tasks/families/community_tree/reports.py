@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ from storage.tables import read_table
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, LlmUse, Range, Rows
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.families.community_tree.report_writer import (
     TASK,
     Made,
@@ -67,7 +68,7 @@ class _Community:
     made_of: str
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     communities = list(_communities(inputs))
     known = KnownRows(inputs, COMMUNITIES, "made_of")
@@ -115,7 +116,7 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def _made(inputs: Inputs, missing: Sequence[_Community]) -> tuple[list[tuple[Report, bool]], Mapping[str, int]]:
+def _made(inputs: Inputs[Any], missing: Sequence[_Community]) -> tuple[list[tuple[Report, bool]], Mapping[str, int]]:
     """The report on each community, and whether it is a stand-in; counts of what a model was asked."""
     settings = inputs.settings
     tokens: int = settings["summariser"]["tokens"]
@@ -131,7 +132,7 @@ def _made(inputs: Inputs, missing: Sequence[_Community]) -> tuple[list[tuple[Rep
     return [(report or extractive(one.made, writer), report is None) for one, report in reports], asked.counts
 
 
-def _questions(inputs: Inputs, communities: Sequence[_Community]) -> list[Request]:
+def _questions(inputs: Inputs[Any], communities: Sequence[_Community]) -> list[Request]:
     """What a model is asked for some communities of several members."""
     settings = inputs.settings
     asked: Prompt = settings["prompt"]
@@ -146,14 +147,14 @@ def _questions(inputs: Inputs, communities: Sequence[_Community]) -> list[Reques
     ]
 
 
-def _requests(inputs: Inputs) -> list[Request]:
+def _requests(inputs: Inputs[Any]) -> list[Request]:
     """What the part will ask a model for: the reports that no earlier part holds."""
     if inputs.settings["summariser"]["backend"] == "extractive":
         return []
     return _questions(inputs, _missing(inputs)[1])
 
 
-def _missing(inputs: Inputs) -> tuple[int, list[_Community]]:
+def _missing(inputs: Inputs[Any]) -> tuple[int, list[_Community]]:
     """How many communities there are, and those of several members whose reports no earlier part holds."""
     communities = list(_communities(inputs))
     held = KnownRows(inputs, COMMUNITIES, "made_of").rows([one.made_of for one in communities])
@@ -161,7 +162,7 @@ def _missing(inputs: Inputs) -> tuple[int, list[_Community]]:
     return len(communities), list(missing.values())
 
 
-def _communities(inputs: Inputs) -> Iterator[_Community]:
+def _communities(inputs: Inputs[Any]) -> Iterator[_Community]:
     """The communities of a group in the order of their ids, with what their reports are made of."""
     settings = inputs.settings
     table = inputs.table("members", COMMUNITY_MEMBERS)
@@ -176,7 +177,7 @@ def _communities(inputs: Inputs) -> Iterator[_Community]:
         yield _Community(community, len(held), made, made.digest(settings["level"], summariser))
 
 
-def _members(inputs: Inputs, table: pa.Table) -> dict[str, Member]:
+def _members(inputs: Inputs[Any], table: pa.Table) -> dict[str, Member]:
     """The members of a group's communities, by id."""
     found: dict[str, Member] = {}
     for shard in sorted(table["shard"].unique().to_pylist()):
@@ -201,7 +202,7 @@ def _members(inputs: Inputs, table: pa.Table) -> dict[str, Member]:
     return found
 
 
-def _relations(inputs: Inputs) -> dict[str, list[Relation]]:
+def _relations(inputs: Inputs[Any]) -> dict[str, list[Relation]]:
     """The relations between members of one community, by community."""
     found: dict[str, list[Relation]] = {}
     if "relations" not in inputs.job.inputs:
@@ -219,7 +220,7 @@ def _relations(inputs: Inputs) -> dict[str, list[Relation]]:
     return found
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of what has to be reported on, exact where the communities are known, and what a model is asked for it.
 
     A call that is repeated or repaired counts once.
@@ -248,7 +249,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _llm_use(inputs: Inputs, rows: Rows) -> tuple[LlmUse, ...]:
+def _llm_use(inputs: Inputs[Any], rows: Rows) -> tuple[LlmUse, ...]:
     """What a model is asked for the rows that no earlier part holds; the ledger may have answers to all of it."""
     settings = inputs.settings
     tokens, room = (settings["summariser"][name] for name in ("tokens", "input_tokens"))
@@ -274,4 +275,13 @@ STAGE = Stage(
     libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
     requests=_requests,
+    inputs=(
+        Input("members", COMMUNITY_MEMBERS, output="community_members"),
+        Input("relations", COMMUNITY_RELATIONS, output="community_relations", optional=True),
+    ),
+    outputs=(
+        Output("communities", COMMUNITIES, artifact="communities/{label}"),
+        Output("community_vectors", ARRAYS),
+    ),
+    uses_encoder=True,
 )

@@ -85,10 +85,10 @@ def make(build: Build) -> None:
     stops = Stops(settings.levels, settings.fewest)
     dimension = build.opened_encoder.numbers["dimension"]
     before = _Before(build)
-    described, extracted = build.everything("described", "related"), build.everything("extracted")
-    below = {**described, **build.everything("description_vectors"), **_same_as(build)}
-    tree = {**described, **build.everything("description_vectors", "passages", "mentions"), **extracted}
-    sources = {**extracted, **build.everything("pieces")}
+    described, extracted = build.outputs("described", "related"), build.outputs("extracted")
+    below = {**described, **build.outputs("description_vectors"), **_same_as(build)}
+    tree = {**described, **build.outputs("description_vectors", "passages", "mentions"), **extracted}
+    sources = {**extracted, **build.outputs("pieces")}
     texts = {
         label: {name: part.outputs[name] for name in ("described", "related")}
         for label, part in build.parts["describe"].items()
@@ -112,7 +112,7 @@ def make(build: Build) -> None:
         before.climb(level, clusters)
         pack = build.pack(clusters)
         if pack is None:
-            build.is_in_doubt()
+            build.mark_uncertain()
         elif not Clusters.of(pack).joins:
             break
         made = _groups(build, level, {"clusters": clusters, **_nodes(below), **sources, **described})

@@ -39,7 +39,7 @@ from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, EXTRACTED,
 from tasks.core.communities.graph import Floats, Labels
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
 from tasks.families.community_tree.graph import LETTERS
 from tasks.families.community_tree.level_links import LinkSettings
@@ -67,7 +67,7 @@ def counts(pack: Mapping[str, Array]) -> dict[str, int]:
     }
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     entities = inputs.tables("described", DESCRIBED, "entity_id")["entity_id"].combine_chunks()
     levels = [Level(entities.to_pylist(), _vectors(inputs, "description_vectors/"))]
@@ -119,18 +119,18 @@ def _chnsw_settings(least: int) -> ChnswSettings:
     return ChnswSettings(links=LinkSettings(least=least, candidates=candidates, far=far))
 
 
-def _built(inputs: Inputs) -> int:
+def _built(inputs: Inputs[Any]) -> int:
     """How many levels of communities there are."""
     return len({name.partition("/")[2][0] for name in inputs.job.inputs if name.startswith("communities/")})
 
 
-def _of_level(inputs: Inputs, prefix: str, schema: pa.Schema, *columns: str) -> pa.Table:
+def _of_level(inputs: Inputs[Any], prefix: str, schema: pa.Schema, *columns: str) -> pa.Table:
     """Some columns of all tables of a level's groups."""
     names = sorted(name for name in inputs.job.inputs if name.startswith(prefix))
     return pa.concat_tables([inputs.table(name, schema, *columns) for name in names])
 
 
-def _vectors(inputs: Inputs, prefix: str) -> Floats:
+def _vectors(inputs: Inputs[Any], prefix: str) -> Floats:
     names = sorted(name for name in inputs.job.inputs if name.startswith(prefix))
     found = [inputs.pack(inputs.job.inputs[name])["vectors"] for name in names]
     return np.concatenate([np.empty((0, inputs.settings["dimension"]), dtype=np.float32), *found])
@@ -143,7 +143,7 @@ def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
     return chi, sim
 
 
-def _passages(inputs: Inputs, entities: pa.Array) -> dict[str, Array]:
+def _passages(inputs: Inputs[Any], entities: pa.Array) -> dict[str, Array]:
     """The passages that each entity was extracted from, and which of these are about it."""
     passages = inputs.tables("passages", PASSAGES, "passage_id")["passage_id"].combine_chunks()
     found = inputs.tables("extracted", EXTRACTED, "entity_id", "passage_id")
@@ -160,7 +160,7 @@ def _passages(inputs: Inputs, entities: pa.Array) -> dict[str, Array]:
     }
 
 
-def _subjects(inputs: Inputs, entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
+def _subjects(inputs: Inputs[Any], entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
     """Pairs of an entity and a passage that is about it, as rows.
 
     That is what a mention of one of SUBJECT_KINDS says, and the first name in the passage's first sentence: where
@@ -180,7 +180,7 @@ def _subjects(inputs: Inputs, entities: pa.Array, passages: pa.Array) -> tuple[A
     return entity[chosen], passage[chosen]
 
 
-def _relations(inputs: Inputs, entities: pa.Array) -> dict[str, Array]:
+def _relations(inputs: Inputs[Any], entities: pa.Array) -> dict[str, Array]:
     """The entities that each is related to, in both directions, and which rows say so."""
     related = inputs.tables("related", RELATED, "source", "target")
     ends = [pc.index_in(related[name], entities).to_numpy() for name in ("source", "target")]
@@ -198,7 +198,7 @@ def _ends(owner: Array, count: int) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))]).astype(np.int64)
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the sizes of tree and index."""
 
     def rows(*prefixes: str) -> int:
@@ -246,4 +246,25 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-STAGE = Stage("community_tree", version=3, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage(
+    "community_tree",
+    version=3,
+    compute=_compute,
+    libraries=("numpy",),
+    estimate=estimate,
+    inputs=(
+        Input("described", DESCRIBED, each=True),
+        Input("related", RELATED, each=True),
+        Input("description_vectors", ARRAYS, each=True),
+        Input("passages", PASSAGES, each=True),
+        Input("mentions", MENTIONS, each=True),
+        Input("extracted", EXTRACTED, each=True),
+        Input("communities", COMMUNITIES, each=True),
+        Input("community_vectors", ARRAYS, each=True),
+        Input("community_members", COMMUNITY_MEMBERS, each=True),
+    ),
+    outputs=(
+        Output("tree", ARRAYS, artifact="community_tree/tree"),
+        Output("index", ARRAYS, artifact="community_tree/index"),
+    ),
+)

@@ -23,10 +23,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.tables import ENTITIES, HETERO_READ, RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS, conform
+from schemas.tables import (
+    ENTITIES,
+    EXTRACTED,
+    HETERO_MADE,
+    HETERO_READ,
+    HETERO_SOURCES,
+    MENTIONS,
+    RELATIONS,
+    SAME_AS,
+    UNIT_ENTITIES,
+    UNITS,
+    conform,
+)
 from storage.tables import put_table
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
 from tasks.families.heterograph.graph import decomposed, graph_of, relation_nodes
 from tasks.families.heterograph.importance import important
 from tasks.families.heterograph.reading import about_entities, capped, first_of, made_of, rows_of
@@ -82,7 +94,7 @@ def named(read: pa.Table, relations: pa.Table) -> pa.Table:
     )
 
 
-def _tables(inputs: Inputs, *, without_same_as: bool = False) -> tuple[dict[str, pa.Table], int]:
+def _tables(inputs: Inputs[Any], *, without_same_as: bool = False) -> tuple[dict[str, pa.Table], int]:
     """The tables of a part, and how many entities are important."""
     settings = inputs.settings
     units = inputs.tables("units", UNITS, "unit_id", "passage_id", "text")
@@ -105,12 +117,12 @@ def _tables(inputs: Inputs, *, without_same_as: bool = False) -> tuple[dict[str,
     return tables, len(made)
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     tables, count = _tables(inputs)
     return Outputs(tables=tables, counts={"important_entities": count})
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """What the part will hold, so that the plan knows the attributes that are missing.
 
     A plan takes as long for it as a build, 20 s CPU for a graph of a million nodes. Where the pairs of `same_as` are
@@ -132,4 +144,24 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-STAGE = Stage("hetero_first", version=1, compute=_compute, libraries=("numpy", "polars"), estimate=estimate)
+STAGE = Stage(
+    "hetero_first",
+    version=1,
+    compute=_compute,
+    libraries=("numpy", "polars"),
+    estimate=estimate,
+    inputs=(
+        Input("units", UNITS, each=True),
+        Input("unit_entities", UNIT_ENTITIES, each=True),
+        Input("relations", RELATIONS, each=True),
+        Input("entities", ENTITIES, each=True),
+        Input("same_as", SAME_AS, optional=True),
+        Input("mentions", MENTIONS, each=True, optional=True),
+        Input("extracted", EXTRACTED, each=True, optional=True),
+    ),
+    outputs=(
+        Output("attribute_read", HETERO_READ, each=True),
+        Output("attribute_made", HETERO_MADE, each=True),
+        Output("attribute_sources", HETERO_SOURCES, each=True),
+    ),
+)

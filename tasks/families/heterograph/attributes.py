@@ -16,6 +16,7 @@ Vectors are found by their texts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ from storage.tables import read_table
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.request_estimate import foreseen
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.families.heterograph.attribute_writer import extractive, request, said
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read, reads
@@ -43,7 +44,7 @@ _LONGEST = 16
 """Bytes of an attribute for each token that is asked for: what is longer is cut."""
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     wanted = _reads(inputs)
     known = KnownRows(inputs, HETERO_ATTRIBUTES, "made_of")
     held = known.rows([one.made_of for one in wanted])
@@ -83,11 +84,11 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def _reads(inputs: Inputs) -> list[Read]:
+def _reads(inputs: Inputs[Any]) -> list[Read]:
     return list(reads(inputs.table("read", HETERO_READ), inputs.table("made", HETERO_MADE)))
 
 
-def _written(inputs: Inputs, missing: Sequence[Read]) -> tuple[list[tuple[str, bool]], Mapping[str, int]]:
+def _written(inputs: Inputs[Any], missing: Sequence[Read]) -> tuple[list[tuple[str, bool]], Mapping[str, int]]:
     """The attribute of each entity, and whether it is a stand-in; counts of what a model was asked."""
     settings = inputs.settings
     tokens: int = settings["writer"]["tokens"]
@@ -99,7 +100,7 @@ def _written(inputs: Inputs, missing: Sequence[Read]) -> tuple[list[tuple[str, b
     return [(text or extractive(one, writer), not text) for one, text in zip(missing, texts, strict=True)], asked.counts
 
 
-def _questions(inputs: Inputs, missing: Sequence[Read]) -> list[Request]:
+def _questions(inputs: Inputs[Any], missing: Sequence[Read]) -> list[Request]:
     """What a model is asked for some attributes."""
     settings = inputs.settings
     tokens, room = (settings["writer"][name] for name in ("tokens", "input_tokens"))
@@ -107,21 +108,21 @@ def _questions(inputs: Inputs, missing: Sequence[Read]) -> list[Request]:
     return [request(one, tokens, room, settings["prompt"], about=about[one.owner]) for one in missing]
 
 
-def _missing(inputs: Inputs) -> tuple[int, list[Read]]:
+def _missing(inputs: Inputs[Any]) -> tuple[int, list[Read]]:
     """How many attributes there are, and what those are made of that no earlier part holds."""
     wanted = _reads(inputs)
     held = KnownRows(inputs, HETERO_ATTRIBUTES, "made_of").rows([one.made_of for one in wanted])
     return len(wanted), list({one.made_of: one for one in wanted if one.made_of not in held}.values())
 
 
-def _requests(inputs: Inputs) -> list[Request]:
+def _requests(inputs: Inputs[Any]) -> list[Request]:
     """What the part will ask a model for: the attributes that no earlier part holds."""
     if inputs.settings["writer"]["backend"] == "extractive":
         return []
     return _questions(inputs, _missing(inputs)[1])
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """How many attributes are written, and what a model is asked for them: both tables are known where a plan is made.
 
     How long a text will be is not.
@@ -151,4 +152,13 @@ STAGE = Stage(
     libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
     requests=_requests,
+    inputs=(
+        Input("read", HETERO_READ, output="attribute_read"),
+        Input("made", HETERO_MADE, output="attribute_made"),
+    ),
+    outputs=(
+        Output("attributes", HETERO_ATTRIBUTES, artifact="attributes/{label}"),
+        Output("attribute_vectors", ARRAYS, artifact="attribute_vectors/{label}"),
+    ),
+    uses_encoder=True,
 )

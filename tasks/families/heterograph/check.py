@@ -38,14 +38,14 @@ __all__ = ["Made", "check_attributes", "check_elements", "check_graph", "check_u
 Pack = Mapping[str, NDArray[Any]]
 
 
-def check_units(inputs: Inputs) -> dict[str, int]:
+def check_units(inputs: Inputs[Any]) -> dict[str, int]:
     """Hold a shard's vectors of units against the units; returns how many these are."""
     texts = inputs.table("units", UNITS, "text")["text"].to_pylist()
     _check_vectors(inputs, "unit_vectors", [row_key(text).hex() for text in texts])
     return {"units": len(texts)}
 
 
-def check_attributes(inputs: Inputs) -> dict[str, int]:
+def check_attributes(inputs: Inputs[Any]) -> dict[str, int]:
     """Hold an entity shard's attributes against its entities, their texts and vectors; returns how many they are."""
     rows = inputs.table("attributes", HETERO_ATTRIBUTES)
     where = f"attributes/{inputs.job.shard}"
@@ -58,7 +58,7 @@ def check_attributes(inputs: Inputs) -> dict[str, int]:
     return {"attributes": len(ids)}
 
 
-def check_elements(inputs: Inputs) -> dict[str, int]:
+def check_elements(inputs: Inputs[Any]) -> dict[str, int]:
     """Hold a group's high-level elements against what they are made of, their texts and vectors."""
     rows, label = inputs.table("elements", HETERO_ELEMENTS), inputs.job.shard
     where = f"elements/{label}"
@@ -73,7 +73,7 @@ def check_elements(inputs: Inputs) -> dict[str, int]:
     return {"elements": len(ids)}
 
 
-def _check_texts(inputs: Inputs, rows: pa.Table, ids: Sequence[str], where: str, vectors: str) -> None:
+def _check_texts(inputs: Inputs[Any], rows: pa.Table, ids: Sequence[str], where: str, vectors: str) -> None:
     """What holds of attributes and of elements: their order, the digests of their texts, and their vectors."""
     refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: not in the order of their ids")
     digests = [row_key(text).hex() for text in rows["text"].to_pylist()]
@@ -81,7 +81,7 @@ def _check_texts(inputs: Inputs, rows: pa.Table, ids: Sequence[str], where: str,
     _check_vectors(inputs, vectors, digests)
 
 
-def _check_vectors(inputs: Inputs, name: str, digests: Sequence[str]) -> None:
+def _check_vectors(inputs: Inputs[Any], name: str, digests: Sequence[str]) -> None:
     """Raise CheckError where a pack does not hold one vector of length one, or zero, for each of some texts."""
     pack, where = inputs.pack(inputs.job.inputs[name]), f"{name}/{inputs.job.shard}"
     refuse_if(len(pack["vectors"]) != len(digests), f"{where}: {len(pack['vectors'])} rows for {len(digests)} texts")
@@ -101,7 +101,7 @@ class Made:
     names: Pack
 
     @classmethod
-    def of(cls, inputs: Inputs) -> Made:
+    def of(cls, inputs: Inputs[Any]) -> Made:
         """Those among the inputs of the check of the whole corpus."""
         digest = inputs.job.inputs
         return cls(
@@ -113,7 +113,7 @@ class Made:
         )
 
 
-def rows_of_kinds(inputs: Inputs) -> dict[str, pa.Array]:
+def rows_of_kinds(inputs: Inputs[Any]) -> dict[str, pa.Array]:
     """By kind of node, the ids in its tables, one after the other in the order of their names."""
     return {
         kind: inputs.tables(prefix, schema, key)[key].combine_chunks() for kind, (prefix, schema, key) in HELD.items()

@@ -29,7 +29,7 @@ from storage.tables import read_table
 from tasks.core.communities.graph import Labels
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import id_bytes
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.core.warm_start import Successor, start_inputs, start_pack
 from tasks.families.community_tree.clusters import Clusters, start_of
 from tasks.families.heterograph.community_graph import graph_of_pack
@@ -63,7 +63,7 @@ def clusters_before(table: pa.Table) -> Clusters:
     return Clusters(id_bytes(table["node_id"]), labels, id_bytes(communities))
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     graph = graph_of_pack(inputs.pack(inputs.job.inputs["graph"]))
     digest = inputs.job.inputs.get("start")
@@ -85,7 +85,7 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the sizes of memberships."""
     rows = expected.get("graph")
     if rows is None:
@@ -104,4 +104,12 @@ STAGE = Stage(
     compute=_compute,
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
     estimate=estimate,
+    inputs=(
+        Input("graph", ARRAYS),
+        Input("start", ARRAYS, optional=True),
+    ),
+    outputs=(
+        Output("hetero_communities", HETERO_COMMUNITIES),
+        Output("start", ARRAYS),
+    ),
 )

@@ -31,7 +31,7 @@ from indexmill.store.packs import pack_size
 from schemas.tables import HETERO_ATTRIBUTES, RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import hex_ids, id_bytes
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.families.heterograph.graph import TypedGraph, attributes, decomposed, graph_of
 
 __all__ = ["STAGE", "estimate", "graph_of_pack", "graph_pack", "most_rows"]
@@ -50,7 +50,7 @@ def graph_of_pack(pack: Pack) -> TypedGraph:
     return TypedGraph(ids, np.asarray(pack["offsets"]), np.asarray(pack["edges"]), np.asarray(pack["kinds"]))
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     same_as = None
     if "same_as" in inputs.job.inputs:
         same_as = inputs.table("same_as", SAME_AS, "entity_id", "other_id")
@@ -65,7 +65,7 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(packs={"graph": graph_pack(graph)}, counts={"nodes": counts["nodes"], "links": counts["edges"]})
 
 
-def most_rows(inputs: Inputs, expected: Mapping[str, Range], *prefixes: str) -> int:
+def most_rows(inputs: Inputs[Any], expected: Mapping[str, Range], *prefixes: str) -> int:
     """The rows that the input tables of these names, or named `<prefix>/<label>`, have together at most."""
     return sum(
         (expected.get(name) or Range.exactly(pq.read_metadata(inputs.path(digest)).num_rows)).high
@@ -74,7 +74,7 @@ def most_rows(inputs: Inputs, expected: Mapping[str, Range], *prefixes: str) -> 
     )
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the graph: what several passages say may be one node."""
     units, named, relations, written, same = (
         most_rows(inputs, expected, name) for name in ("units", "unit_entities", "relations", "attributes", "same_as")
@@ -91,4 +91,18 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     return Estimate(bytes={"graph": Range(0, size)}, rows={"graph": Range(0, max(nodes, len(KINDS) + 1, links))})
 
 
-STAGE = Stage("hetero_graph", version=1, compute=_compute, libraries=("numpy", "polars"), estimate=estimate)
+STAGE = Stage(
+    "hetero_graph",
+    version=1,
+    compute=_compute,
+    libraries=("numpy", "polars"),
+    estimate=estimate,
+    inputs=(
+        Input("units", UNITS, each=True),
+        Input("unit_entities", UNIT_ENTITIES, each=True),
+        Input("relations", RELATIONS, each=True),
+        Input("attributes", HETERO_ATTRIBUTES, each=True),
+        Input("same_as", SAME_AS, optional=True),
+    ),
+    outputs=(Output("graph", ARRAYS),),
+)

@@ -29,10 +29,13 @@ import pyarrow.parquet as pq
 
 from schemas.tables import (
     ENTITIES,
+    EXTRACTED,
     HETERO_ATTRIBUTES,
     HETERO_COMMUNITIES,
     HETERO_MADE,
     HETERO_READ,
+    HETERO_SOURCES,
+    MENTIONS,
     RELATIONS,
     UNITS,
     conform,
@@ -40,7 +43,7 @@ from schemas.tables import (
 from storage.tables import put_table, read_table
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.groups import assigned, expected_labels, shares
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.families.heterograph.community_graph import graph_of_pack, most_rows
 from tasks.families.heterograph.graph import TypedGraph, relation_nodes
 from tasks.families.heterograph.reading import about_communities, capped, first_of, made_of, rows_of
@@ -87,7 +90,7 @@ def read_about(
     return read, made_of(read, {"writer": settings["writer"]}, owners), names
 
 
-def _tables(inputs: Inputs) -> tuple[dict[str, pa.Table], int]:
+def _tables(inputs: Inputs[Any]) -> tuple[dict[str, pa.Table], int]:
     """The tables of a part, and of how many communities they are."""
     settings = inputs.settings
     graph = graph_of_pack(inputs.pack(inputs.job.inputs["graph"]))
@@ -111,12 +114,12 @@ def _tables(inputs: Inputs) -> tuple[dict[str, pa.Table], int]:
     return tables, len(keys)
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     tables, count = _tables(inputs)
     return Outputs(tables=tables, counts={"communities_read": count})
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """What the part will hold, where the graph and its communities are known, and else how many there may be."""
     if not expected:
         tables, _ = _tables(inputs)
@@ -145,4 +148,25 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     return Estimate(bytes={f"{name}/{label}": size for name in names for label in labels}, rows=rows)
 
 
-STAGE = Stage("hetero_elements_read", version=1, compute=_compute, libraries=("numpy", "polars"), estimate=estimate)
+STAGE = Stage(
+    "hetero_elements_read",
+    version=1,
+    compute=_compute,
+    libraries=("numpy", "polars"),
+    estimate=estimate,
+    inputs=(
+        Input("units", UNITS, each=True),
+        Input("relations", RELATIONS, each=True),
+        Input("entities", ENTITIES, each=True),
+        Input("attributes", HETERO_ATTRIBUTES, each=True),
+        Input("graph", ARRAYS),
+        Input("hetero_communities", HETERO_COMMUNITIES),
+        Input("mentions", MENTIONS, each=True, optional=True),
+        Input("extracted", EXTRACTED, each=True, optional=True),
+    ),
+    outputs=(
+        Output("element_read", HETERO_READ, each=True),
+        Output("element_made", HETERO_MADE, each=True),
+        Output("element_sources", HETERO_SOURCES, each=True),
+    ),
+)

@@ -28,7 +28,7 @@ from storage.tables import read_table
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, LlmUse, Range, Rows
 from tasks.core.request_estimate import foreseen
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.families.heterograph.element_writer import TASK, Element, extractive, most_output, request, said
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read, reads
@@ -44,7 +44,7 @@ _LONGEST = 16
 """Bytes of an element for each token that is asked for: what is longer is cut."""
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     wanted = _reads(inputs)
     known = KnownRows(inputs, HETERO_ELEMENTS, "made_of")
     held = known.groups([one.made_of for one in wanted])
@@ -75,12 +75,12 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def _reads(inputs: Inputs) -> list[Read]:
+def _reads(inputs: Inputs[Any]) -> list[Read]:
     return list(reads(inputs.table("read", HETERO_READ), inputs.table("made", HETERO_MADE)))
 
 
 def _rows(
-    inputs: Inputs, missing: Sequence[Read], written: Sequence[tuple[list[Element], bool]]
+    inputs: Inputs[Any], missing: Sequence[Read], written: Sequence[tuple[list[Element], bool]]
 ) -> dict[str, list[dict[str, Any]]]:
     """The rows of what was written for some communities, by what it is made of."""
     texts = [element.text for elements, _ in written for element in elements]
@@ -104,7 +104,9 @@ def _rows(
     return found
 
 
-def _written(inputs: Inputs, missing: Sequence[Read]) -> tuple[list[tuple[list[Element], bool]], Mapping[str, int]]:
+def _written(
+    inputs: Inputs[Any], missing: Sequence[Read]
+) -> tuple[list[tuple[list[Element], bool]], Mapping[str, int]]:
     """The elements of each community, and whether they are a stand-in; counts of what a model was asked."""
     settings = inputs.settings
     tokens: int = settings["writer"]["tokens"]
@@ -118,7 +120,7 @@ def _written(inputs: Inputs, missing: Sequence[Read]) -> tuple[list[tuple[list[E
     return made, asked.counts
 
 
-def _questions(inputs: Inputs, missing: Sequence[Read]) -> list[Request]:
+def _questions(inputs: Inputs[Any], missing: Sequence[Read]) -> list[Request]:
     """What a model is asked for the elements of some communities."""
     settings = inputs.settings
     tokens, most, room = (settings["writer"][name] for name in ("tokens", "elements", "input_tokens"))
@@ -126,21 +128,21 @@ def _questions(inputs: Inputs, missing: Sequence[Read]) -> list[Request]:
     return [request(one, tokens, most, room, settings["prompt"], about=about[one.owner]) for one in missing]
 
 
-def _missing(inputs: Inputs) -> tuple[int, int, list[Read]]:
+def _missing(inputs: Inputs[Any]) -> tuple[int, int, list[Read]]:
     """How many communities there are, how many elements earlier parts hold of them, and the communities they lack."""
     wanted = _reads(inputs)
     held = KnownRows(inputs, HETERO_ELEMENTS, "made_of").groups([one.made_of for one in wanted])
     return len(wanted), sum(map(len, held.values())), [one for one in wanted if one.made_of not in held]
 
 
-def _requests(inputs: Inputs) -> list[Request]:
+def _requests(inputs: Inputs[Any]) -> list[Request]:
     """What the part will ask a model for: the elements that no earlier part holds."""
     if inputs.settings["writer"]["backend"] == "extractive":
         return []
     return _questions(inputs, _missing(inputs)[2])
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of how many elements are written, and of what a model is asked for them.
 
     Which communities are asked about is exact where they are known; how many elements an answer has is not.
@@ -174,7 +176,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _use(inputs: Inputs, communities: Range) -> LlmUse:
+def _use(inputs: Inputs[Any], communities: Range) -> LlmUse:
     """What a model is asked about communities that are not known; the ledger may have answers to all of it.
 
     An answer may need a repair, which holds it.
@@ -202,4 +204,13 @@ STAGE = Stage(
     libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
     requests=_requests,
+    inputs=(
+        Input("read", HETERO_READ, output="element_read"),
+        Input("made", HETERO_MADE, output="element_made"),
+    ),
+    outputs=(
+        Output("elements", HETERO_ELEMENTS, artifact="elements/{label}"),
+        Output("element_vectors", ARRAYS, artifact="element_vectors/{label}"),
+    ),
+    uses_encoder=True,
 )

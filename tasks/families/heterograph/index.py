@@ -35,8 +35,11 @@ from schemas.tables import (
     ENTITIES,
     HETERO_ATTRIBUTES,
     HETERO_COMMUNITIES,
+    HETERO_EDGES,
     HETERO_ELEMENTS,
+    HETERO_NODES,
     HETERO_READ,
+    HETERO_RELATIONS,
     MENTIONS,
     PASSAGES,
     RELATIONS,
@@ -47,7 +50,7 @@ from schemas.tables import (
 from tasks.core.communities.graph import Floats
 from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import estimate_tokens
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.families.heterograph.community_graph import most_rows
 from tasks.families.heterograph.graph import (
     ENDS,
@@ -127,7 +130,7 @@ class _Tables:
     same_as: pa.Table | None
 
     @classmethod
-    def of(cls, inputs: Inputs) -> _Tables:
+    def of(cls, inputs: Inputs[Any]) -> _Tables:
         there = "same_as" in inputs.job.inputs
         return cls(
             inputs.tables("passages", PASSAGES, "passage_id", "document_id"),
@@ -151,7 +154,7 @@ class _Tables:
             subjects(self.units, self.mentions),
         )
 
-    def read(self, inputs: Inputs) -> pa.Table:
+    def read(self, inputs: Inputs[Any]) -> pa.Table:
         """What each attribute and each element is made of: columns owner, its own id, and node_id."""
         found = []
         for prefix, table, shown, own in (
@@ -165,7 +168,7 @@ class _Tables:
         return pa.concat_tables(found)
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     tables = _Tables.of(inputs)
     pieces = tables.pieces()
@@ -198,14 +201,14 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def _shards(inputs: Inputs, kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
+def _shards(inputs: Inputs[Any], kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
     """The tables that a kind of nodes are rows of, by label, in the order of their names."""
     prefix, schema, _ = HELD[kind]
     for name in sorted(one for one in inputs.job.inputs if one.startswith(prefix + "/")):
         yield name.partition("/")[2], inputs.table(name, schema, *columns)
 
 
-def _rows(inputs: Inputs, graph: TypedGraph) -> NDArray[np.int32]:
+def _rows(inputs: Inputs[Any], graph: TypedGraph) -> NDArray[np.int32]:
     """For each node its row in the tables of its kind, one after the other."""
     rows = np.full(len(graph), -1, dtype=np.int32)
     relations = graph.rows("R")
@@ -219,7 +222,7 @@ def _rows(inputs: Inputs, graph: TypedGraph) -> NDArray[np.int32]:
     return rows
 
 
-def _vectors(inputs: Inputs, graph: TypedGraph) -> Floats:
+def _vectors(inputs: Inputs[Any], graph: TypedGraph) -> Floats:
     """The vectors of the nodes of the first four kinds, (n, d)."""
     held: Floats = np.zeros((int(graph.offsets[4]), inputs.settings["dimension"]), dtype=np.float32)
     for kind, (packs, array) in _VECTORS.items():
@@ -258,7 +261,7 @@ def _pieces(kind: str, ids: pa.Array, pairs: NDArray[np.int64]) -> Pieces:
     return Pieces({}, {kind: (ids.take(pa.array(pairs[:, 0])), ids.take(pa.array(pairs[:, 1])))})
 
 
-def _names(inputs: Inputs, graph: TypedGraph, entities: pa.Table) -> pa.Array:
+def _names(inputs: Inputs[Any], graph: TypedGraph, entities: pa.Table) -> pa.Array:
     """The canonical names of entities, then the titles of overviews in their form."""
     elements = inputs.tables("elements", HETERO_ELEMENTS, "overview_id", "title")
     found = []
@@ -269,7 +272,7 @@ def _names(inputs: Inputs, graph: TypedGraph, entities: pa.Table) -> pa.Array:
     return pa.concat_arrays([found[0], pa.array(titles, pa.string())])
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the sizes of the graph. What is near to what is not known, so that the low ones are nothing."""
     settings = inputs.settings
     mentions, relations, pairs, entities, t, s, a, h = (
@@ -317,14 +320,14 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _known(inputs: Inputs, expected: Mapping[str, Range]) -> list[str]:
+def _known(inputs: Inputs[Any], expected: Mapping[str, Range]) -> list[str]:
     """The tables of relations that can be read."""
     return [
         digest for name, digest in inputs.job.inputs.items() if name.startswith("relations/") and name not in expected
     ]
 
 
-def _most_said(inputs: Inputs, expected: Mapping[str, Range], passages: int) -> int:
+def _most_said(inputs: Inputs[Any], expected: Mapping[str, Range], passages: int) -> int:
     """In how many passages one relation stands at most."""
     if any(name.startswith("relations/") for name in expected):
         return passages
@@ -333,7 +336,7 @@ def _most_said(inputs: Inputs, expected: Mapping[str, Range], passages: int) -> 
     return pc.max(said["count_all"]).as_py() or 0
 
 
-def _most_subjects(inputs: Inputs, expected: Mapping[str, Range]) -> int:
+def _most_subjects(inputs: Inputs[Any], expected: Mapping[str, Range]) -> int:
     """What one passage is about at most."""
     if any(name.startswith("mentions/") for name in expected):
         return 2 + _MOST_SUBJECTS  # a title, with its qualifier and without, and subjects of paragraphs
@@ -342,11 +345,42 @@ def _most_subjects(inputs: Inputs, expected: Mapping[str, Range]) -> int:
     return pc.max(about.group_by("passage_id").aggregate([([], "count_all")])["count_all"]).as_py() or 0
 
 
-def _words(inputs: Inputs, names: int) -> int:
+def _words(inputs: Inputs[Any], names: int) -> int:
     """The words of so many names at most: those of all entities where these are fewer."""
     held = inputs.tables("entities", ENTITIES, "name")["name"]
     words = np.sort(pc.add(pc.count_substring(held, " "), 1).to_numpy())
     return int(words[len(words) - min(names, len(words)) :].sum())
 
 
-STAGE = Stage("heterograph", version=4, compute=_compute, libraries=("numpy", "polars", "scipy"), estimate=estimate)
+STAGE = Stage(
+    "heterograph",
+    version=4,
+    compute=_compute,
+    libraries=("numpy", "polars", "scipy"),
+    estimate=estimate,
+    inputs=(
+        Input("units", UNITS, each=True),
+        Input("unit_entities", UNIT_ENTITIES, each=True),
+        Input("relations", RELATIONS, each=True),
+        Input("entities", ENTITIES, each=True),
+        Input("same_as", SAME_AS, optional=True),
+        Input("passages", PASSAGES, each=True),
+        Input("mentions", MENTIONS, each=True),
+        Input("vectors", ARRAYS, each=True),
+        Input("unit_vectors", ARRAYS, each=True),
+        Input("attributes", HETERO_ATTRIBUTES, each=True),
+        Input("attribute_vectors", ARRAYS, each=True),
+        Input("elements", HETERO_ELEMENTS, each=True),
+        Input("element_vectors", ARRAYS, each=True),
+        Input("attribute_read", HETERO_READ, each=True),
+        Input("element_read", HETERO_READ, each=True),
+        Input("hetero_communities", HETERO_COMMUNITIES),
+    ),
+    outputs=(
+        Output("graph", ARRAYS, artifact="heterograph/graph"),
+        Output("names", ARRAYS, artifact="heterograph/names"),
+        Output("nodes", HETERO_NODES, artifact="heterograph/nodes"),
+        Output("edges", HETERO_EDGES, artifact="heterograph/edges"),
+        Output("relations", HETERO_RELATIONS, artifact="heterograph/relations"),
+    ),
+)

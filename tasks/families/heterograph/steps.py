@@ -39,7 +39,7 @@ _GROUPS = ("grain", "largest", "seed")
 class _Texts:
     """What is written of entities, or of communities: the stage, and what its tables are called."""
 
-    stage: Stage
+    stage: Stage[Any]
     prefix: str
     table: str
     writer: Mapping[str, Any]
@@ -58,9 +58,9 @@ def make(build: Build) -> None:
         attributes.STAGE, "attribute", "attributes", build.attribute_fingerprint, build.attribute_prompt
     )
     of_groups = _Texts(elements.STAGE, "element", "elements", build.element_fingerprint, build.element_prompt)
-    said = build.everything("units", "unit_entities", "relations")
-    entities, same = build.everything("entities"), _same_as(build)
-    sources = build.everything("mentions", "extracted") if of_entities.asks else {}
+    said = build.outputs("units", "unit_entities", "relations")
+    entities, same = build.outputs("entities"), _same_as(build)
+    sources = build.outputs("mentions", "extracted") if of_entities.asks else {}
 
     first = {name: getattr(settings, name) for name in _READ} | {"writer": of_entities.writer}
     inputs = {**said, **entities, **same, **sources}
@@ -81,15 +81,15 @@ def make(build: Build) -> None:
     want = Want(WHOLE, inputs, second, encoder={"writer": of_groups.writer})
     read_of_groups = build.make(hetero_elements_read.STAGE, [want])[WHOLE].outputs
     if any(build.store.blob_size(digest) is None for digest in read_of_groups.values()):
-        build.is_in_doubt()  # which groups there will be is not known
+        build.mark_uncertain()  # which groups there will be is not known
     written |= _written(build, of_groups, read_of_groups)
 
     whole = {"neighbours": settings.neighbours, "seed": settings.seed, "asks": of_groups.asks}
     whole["dimension"] = build.opened_encoder.numbers["dimension"]
     bounds = {name: getattr(settings, name) for name in ("units", "relations", "attributes", "elements")}
-    held = build.everything("passages", "vectors", "unit_vectors")
+    held = build.outputs("passages", "vectors", "unit_vectors")
     reads = _of(read, "attribute_read") | _of(read_of_groups, "element_read")
-    inputs = {**said, **entities, **same, **held, **written, **reads, **groups, **build.everything("mentions")}
+    inputs = {**said, **entities, **same, **held, **written, **reads, **groups, **build.outputs("mentions")}
     build.make(heterograph_index.STAGE, [Want(WHOLE, inputs, whole, bounds)])
 
 

@@ -14,6 +14,7 @@ What an earlier part holds of the same text is copied.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +22,13 @@ from indexmill.store.packs import pack_size
 from schemas.tables import UNITS
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
 
 __all__ = ["STAGE", "estimate"]
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     texts = inputs.table("units", UNITS, "text")["text"].to_pylist()
     dimension = inputs.settings["encoder"]["dimension"]
     vectors, keys, made = embed_texts(
@@ -43,7 +44,7 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """How many vectors of units must be computed, to the vector."""
     keys = [row_key(text) for text in inputs.table("units", UNITS, "text")["text"].to_pylist()]
     made = len(missing_texts(keys, _known(inputs, "vectors").holds(keys)))
@@ -61,9 +62,18 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _known(inputs: Inputs, name: str) -> Vectors:
+def _known(inputs: Inputs[Any], name: str) -> Vectors:
     packs = [inputs.pack(digest) for digest in inputs.job.reuse]
     return Vectors((pack["text_keys"], pack[name]) for pack in packs)
 
 
-STAGE = Stage("hetero_units", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage(
+    "hetero_units",
+    version=1,
+    compute=_compute,
+    libraries=("numpy",),
+    estimate=estimate,
+    inputs=(Input("units", UNITS),),
+    outputs=(Output("unit_vectors", ARRAYS, artifact="unit_vectors/{label}"),),
+    uses_encoder=True,
+)

@@ -8,12 +8,14 @@ that segments stay as local as with random ones, and hold passages about twice a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.store.canonical import canonical_json, digest_of
 from tasks.core.encoder import encoder_of
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Inputs, Output, Outputs, Stage
 from tasks.families.lsh_tree.hyperplanes import LARGEST_NORMAL
 from tasks.families.lsh_tree.topics import TOPICS
 
@@ -38,8 +40,15 @@ def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:
     return whole
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     return Outputs(packs={"axes": {"axes": principal_axes(encoder_of(inputs).encode(sorted(TOPICS)))}})
 
 
-STAGE = Stage("lsh_axes", version=1, compute=_compute, libraries=("numpy",))
+STAGE = Stage(
+    "lsh_axes",
+    version=1,
+    compute=_compute,
+    libraries=("numpy",),
+    outputs=(Output("axes", ARRAYS),),
+    uses_encoder=True,
+)

@@ -13,6 +13,7 @@ the order of their ids, which is that of their rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,7 @@ from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES, conform
 from storage.tables import read_table
 from tasks.core.estimate import ZERO, Estimate, Range, Rows
 from tasks.core.groups import assigned, expected_labels, shares
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.families.lsh_tree.hierarchy import Bounds, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.families.lsh_tree.segmentation import centres
@@ -75,7 +76,7 @@ class Gathered:
         return np.concatenate([np.empty(0, dtype=np.uint64), *found])
 
 
-def _below(inputs: Inputs) -> tuple[Nodes, list[str], Gathered]:
+def _below(inputs: Inputs[Any]) -> tuple[Nodes, list[str], Gathered]:
     """What is cut, row by row, the shards where its texts lie, and where it lies itself."""
     ids: list[str] = []
     digests: list[str] = []
@@ -102,7 +103,7 @@ def _below(inputs: Inputs) -> tuple[Nodes, list[str], Gathered]:
     return Nodes(ids, digests, gathered), shards, gathered
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     number: int = settings["layer"]
     planes = planes_of(inputs)
@@ -121,7 +122,7 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(tables=tables, packs={"codes": {"codes": codes}, "places": {"places": places[in_order]}})
 
 
-def planes_of(inputs: Inputs) -> Hyperplanes:
+def planes_of(inputs: Inputs[Any]) -> Hyperplanes:
     """The hyperplanes of the settings and of the input `axes`."""
     settings = inputs.settings
     return Hyperplanes(settings["seed"], settings["dimension"], inputs.pack(inputs.job.inputs["axes"])["axes"])
@@ -134,7 +135,7 @@ def _table(made: Sequence[tuple[str, list[tuple[str, str]]]], place: Mapping[str
     return conform(pa.table(columns), LSH_SEGMENTS)
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """How many segments there will be, and how many new ones: no vector is made, so that nobody knows which."""
     settings = inputs.settings
     below = rows_below(inputs, expected)
@@ -155,7 +156,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def rows_below(inputs: Inputs, expected: Mapping[str, Range]) -> Rows:
+def rows_below(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Rows:
     """The nodes that are cut, and how many of them are new where that is known."""
     low = high = fresh_low = fresh_high = 0
     for name, digest in inputs.job.inputs.items():
@@ -167,7 +168,7 @@ def rows_below(inputs: Inputs, expected: Mapping[str, Range]) -> Rows:
     return Rows(low, high, Range(fresh_low, fresh_high))
 
 
-def _changes(inputs: Inputs) -> Range:
+def _changes(inputs: Inputs[Any]) -> Range:
     """Passages that are new, and at most so many that are new or gone."""
     before: set[tuple[str, str]] = set()
     for digest in inputs.job.reuse:
@@ -181,7 +182,7 @@ def _changes(inputs: Inputs) -> Range:
     return Range(added, added + len(before - now))
 
 
-def _expected_groups(inputs: Inputs, made: Range) -> list[str]:
+def _expected_groups(inputs: Inputs[Any], made: Range) -> list[str]:
     """The labels of the groups as they were, or as they are for so many nodes."""
     nodes: set[str] = set()
     for digest in inputs.job.reuse:
@@ -190,4 +191,23 @@ def _expected_groups(inputs: Inputs, made: Range) -> list[str]:
     return expected_labels(nodes, made, inputs.settings["group"], LETTERS[inputs.settings["layer"] - 1])
 
 
-STAGE = Stage("lsh_segments", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage(
+    "lsh_segments",
+    version=2,
+    compute=_compute,
+    libraries=("numpy",),
+    estimate=estimate,
+    inputs=(
+        Input("axes", ARRAYS),
+        Input("passages", PASSAGES, each=True, optional=True),
+        Input("vectors", ARRAYS, each=True, optional=True),
+        Input("summaries", LSH_SUMMARIES, each=True, optional=True),
+        Input("places", ARRAYS, optional=True),
+    ),
+    outputs=(
+        Output("segments", LSH_SEGMENTS, each=True),
+        Output("codes", ARRAYS),
+        Output("places", ARRAYS),
+    ),
+    priority=30,
+)

@@ -28,8 +28,8 @@ def make(build: Build) -> None:
     settings = build.configuration.families.lsh_tree
     bounds = Bounds(settings.smallest, settings.largest, settings.layers)
     axes = build.parts["lsh_axes"][WHOLE].outputs
-    below = build.everything("passages", "vectors")
-    tree = {**build.everything("passages"), **axes}
+    below = build.outputs("passages", "vectors")
+    tree = {**build.outputs("passages"), **axes}
     parts, table = build.parts["split"], "passages"
     texts = {shard: build.texts(shard) for shard in parts}
     layer = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,7 +18,7 @@ from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES, conform
 from storage.tables import read_table
 from tasks.core.encoder import tokeniser_of
 from tasks.core.estimate import Estimate, LlmUse, Range, Rows
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
 from tasks.llm.ask import Answer, ask
 from tasks.llm.prompts import Prompt
 from tasks.stages.embed.embed import row_key
@@ -48,7 +49,7 @@ class _Segment:
             yield cls(nodes[low], tuple(children[low:high]), tuple(shards[low:high]))
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     segments = list(_Segment.all_of(inputs.table("segments", LSH_SEGMENTS)))
     known = KnownRows(inputs, LSH_SUMMARIES, "node_id")
@@ -80,7 +81,7 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def _made(inputs: Inputs, missing: Sequence[_Segment]) -> tuple[list[tuple[str, bool]], Mapping[str, int]]:
+def _made(inputs: Inputs[Any], missing: Sequence[_Segment]) -> tuple[list[tuple[str, bool]], Mapping[str, int]]:
     """The summary of each segment, and whether it is a stand-in; counts of what a model was asked."""
     settings = inputs.settings
     found = _texts(inputs, missing)
@@ -96,7 +97,7 @@ def _made(inputs: Inputs, missing: Sequence[_Segment]) -> tuple[list[tuple[str, 
     ], asked.counts
 
 
-def _questions(inputs: Inputs, missing: Sequence[_Segment], texts: Sequence[Sequence[str]]) -> list[Request]:
+def _questions(inputs: Inputs[Any], missing: Sequence[_Segment], texts: Sequence[Sequence[str]]) -> list[Request]:
     """What a model is asked for some segments, whose children have these texts."""
     asked: Prompt = inputs.settings["prompt"]
     tokens: int = inputs.settings["summariser"]["tokens"]
@@ -105,7 +106,7 @@ def _questions(inputs: Inputs, missing: Sequence[_Segment], texts: Sequence[Sequ
     ]
 
 
-def _requests(inputs: Inputs) -> list[Request]:
+def _requests(inputs: Inputs[Any]) -> list[Request]:
     """What the part will ask a model for: the summaries that no earlier part holds."""
     if inputs.settings["summariser"]["backend"] == "extractive":
         return []
@@ -114,14 +115,14 @@ def _requests(inputs: Inputs) -> list[Request]:
     return _questions(inputs, missing, [[found[child] for child in one.children] for one in missing])
 
 
-def _counted(inputs: Inputs) -> tuple[int, list[_Segment]]:
+def _counted(inputs: Inputs[Any]) -> tuple[int, list[_Segment]]:
     """How many segments there are, and those whose summaries no earlier part holds."""
     segments = list(_Segment.all_of(inputs.table("segments", LSH_SEGMENTS)))
     held = KnownRows(inputs, LSH_SUMMARIES, "node_id").rows([one.node for one in segments])
     return len(segments), [one for one in segments if one.node not in held]
 
 
-def _texts(inputs: Inputs, segments: Sequence[_Segment]) -> dict[str, str]:
+def _texts(inputs: Inputs[Any], segments: Sequence[_Segment]) -> dict[str, str]:
     """The texts of all children, by id."""
     wanted: dict[str, list[str]] = {}
     for one in segments:
@@ -133,7 +134,7 @@ def _texts(inputs: Inputs, segments: Sequence[_Segment]) -> dict[str, str]:
     return found
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of what has to be summarised, exact where the segments are known, and what a model is asked for it.
 
     A call that is repeated or repaired counts once.
@@ -156,7 +157,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _llm_use(inputs: Inputs, rows: Rows, missing: Sequence[_Segment] | None) -> tuple[LlmUse, ...]:
+def _llm_use(inputs: Inputs[Any], rows: Rows, missing: Sequence[_Segment] | None) -> tuple[LlmUse, ...]:
     """What a model is asked for the rows that no earlier part holds; the ledger may have answers to all of it."""
     settings = inputs.settings
     tokens: int = settings["summariser"]["tokens"]
@@ -179,7 +180,7 @@ def _llm_use(inputs: Inputs, rows: Rows, missing: Sequence[_Segment] | None) -> 
     )
 
 
-def _tokens_of_texts(inputs: Inputs, rows: Rows, missing: Sequence[_Segment] | None) -> Range:
+def _tokens_of_texts(inputs: Inputs[Any], rows: Rows, missing: Sequence[_Segment] | None) -> Range:
     """Bounds of the tokens of all texts to be summarised: half and twice what the embedder counts in passages."""
     settings = inputs.settings
     largest: int = settings["largest"]
@@ -206,4 +207,7 @@ STAGE = Stage(
     libraries=("PyStemmer", "sentencex"),
     estimate=estimate,
     requests=_requests,
+    inputs=(Input("segments", LSH_SEGMENTS),),
+    outputs=(Output("summaries", LSH_SUMMARIES, artifact="summaries/{label}"),),
+    priority=30,
 )

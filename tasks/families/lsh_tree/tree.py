@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from indexmill.store.packs import pack_size
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.families.lsh_tree.hyperplanes import BITS
 from tasks.families.lsh_tree.segments import LETTERS, Gathered, layer_label, planes_of, rows_below
 
@@ -46,7 +46,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     }
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     planes = planes_of(inputs)
     passages = inputs.tables("passages", PASSAGES, "passage_id").column("passage_id")
@@ -88,20 +88,20 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(packs={"tree": arrays})
 
 
-def _of_layer(inputs: Inputs, prefix: str, schema: pa.Schema, *columns: str) -> pa.Table:
+def _of_layer(inputs: Inputs[Any], prefix: str, schema: pa.Schema, *columns: str) -> pa.Table:
     """Some columns of all tables of a layer's groups."""
     names = sorted(name for name in inputs.job.inputs if name.startswith(prefix))
     return pa.concat_tables([inputs.table(name, schema, *columns) for name in names])
 
 
-def _uppermost(inputs: Inputs, layers: int) -> Gathered:
+def _uppermost(inputs: Inputs[Any], layers: int) -> Gathered:
     """Where the roots lie."""
     prefix, array = ("places", "places") if layers else ("vectors/", "passages")
     names = sorted(name for name in inputs.job.inputs if name.startswith(prefix))
     return Gathered([inputs.pack(inputs.job.inputs[name])[array] for name in names], inputs.settings["dimension"])
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the tree."""
     passages = inputs.rows("passages")
     nodes = rows_below(inputs, expected)  # passages, too
@@ -129,4 +129,20 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-STAGE = Stage("lsh_tree", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage(
+    "lsh_tree",
+    version=2,
+    compute=_compute,
+    libraries=("numpy",),
+    estimate=estimate,
+    inputs=(
+        Input("axes", ARRAYS),
+        Input("passages", PASSAGES, each=True),
+        Input("codes", ARRAYS, each=True),
+        Input("segments", LSH_SEGMENTS, each=True),
+        Input("summaries", LSH_SUMMARIES, each=True),
+        Input("places", ARRAYS, optional=True),
+        Input("vectors", ARRAYS, each=True, optional=True),
+    ),
+    outputs=(Output("tree", ARRAYS, artifact="lsh_tree/tree"),),
+)

@@ -17,13 +17,13 @@ from schemas.tables import LSH_SUMMARIES
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array
 
 __all__ = ["STAGE", "estimate"]
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     summaries = inputs.table("summaries", LSH_SUMMARIES, "node_id", "text")
     known = Vectors((pack["text_keys"], pack["vectors"]) for pack in map(inputs.pack, inputs.job.reuse))
     vectors, keys, _ = embed_texts(
@@ -40,7 +40,7 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(packs={"summary_vectors": arrays})
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """The size of the vectors: exact where the summaries are there."""
     rows = expected.get("summaries")
     if rows is None:
@@ -59,4 +59,14 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     return Estimate(bytes={"summary_vectors": Range(size(rows.low), size(rows.high))}, rows={"summary_vectors": rows})
 
 
-STAGE = Stage("lsh_vectors", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage(
+    "lsh_vectors",
+    version=1,
+    compute=_compute,
+    libraries=("numpy",),
+    estimate=estimate,
+    inputs=(Input("summaries", LSH_SUMMARIES),),
+    outputs=(Output("summary_vectors", ARRAYS, artifact="summary_vectors/{label}"),),
+    priority=6,
+    uses_encoder=True,
+)

@@ -30,7 +30,7 @@ from indexmill.store.packs import pack_size
 from indexmill.text.names import NameIndex
 from schemas.tables import ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.stages.resolve.resolve import UNLINKED_KINDS, entity_keys
 
 __all__ = ["STAGE", "Links", "Mentioned", "counts", "estimate", "links", "mentioned"]
@@ -94,7 +94,7 @@ class Mentioned:
         )
 
 
-def mentioned(inputs: Inputs) -> Mentioned:
+def mentioned(inputs: Inputs[Any]) -> Mentioned:
     """The mentions of all shards: reads `passages`, `sentences`, `mentions` and `entities`."""
     labels = sorted(name.partition("/")[2] for name in inputs.job.inputs if name.startswith("passages/"))
     keys = entity_keys(inputs.tables("entities", ENTITIES, "entity_id").column("entity_id"))
@@ -143,7 +143,7 @@ def mentioned(inputs: Inputs) -> Mentioned:
     )
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     found = mentioned(inputs)
     matrices = found.matrices()
     arrays: dict[str, NDArray[Any]] = {
@@ -169,7 +169,7 @@ class Links:
     documents: int
 
 
-def links(inputs: Inputs) -> Links:
+def links(inputs: Inputs[Any]) -> Links:
     """The links of all shards, counted in a stream: reads `passages`, `sentences` and `mentions`.
 
     The title's entity is in every sentence of a passage, a subject's in some, and may be mentioned in some of them too.
@@ -196,7 +196,7 @@ def links(inputs: Inputs) -> Links:
     return Links(Range(max(text, title), text + title + subject), passages, documents)
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """The size of the matrices: bounds of the links of sentences, all else exact. No LLM."""
     found = links(inputs)
     entities, passages, sentences = (inputs.rows(name) for name in ("entities", "passages", "sentences"))
@@ -231,4 +231,17 @@ def _rows_of(values: pa.ChunkedArray, ids: pa.Array) -> Integers:
     return rows
 
 
-STAGE = Stage("tri_graph", version=3, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage(
+    "tri_graph",
+    version=3,
+    compute=_compute,
+    libraries=("numpy",),
+    estimate=estimate,
+    inputs=(
+        Input("passages", PASSAGES, each=True),
+        Input("sentences", SENTENCES, each=True),
+        Input("mentions", MENTIONS, each=True),
+        Input("entities", ENTITIES, each=True),
+    ),
+    outputs=(Output("matrices", ARRAYS, artifact="tri_graph/matrices"),),
+)

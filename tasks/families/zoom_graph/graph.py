@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.store.packs import pack_size
-from schemas.tables import DOCUMENTS, PASSAGES
+from schemas.tables import DOCUMENTS, ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.families.tri_graph.matrices import links, mentioned
 from tasks.families.zoom_graph.links import chosen_links
 
@@ -50,7 +50,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     }
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     found = mentioned(inputs)
     links = dict(zip(("mentions", "mentioned_in"), found.sentences(), strict=True))
     passage_document, documents = _passage_documents(inputs)
@@ -81,7 +81,7 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(packs={"matrices": arrays})
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the graph: which documents resemble each other is not known before. No LLM."""
     found = links(inputs)
     tables = ("documents", "entities", "passages", "sentences")
@@ -118,7 +118,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
 
 
 def _links(
-    inputs: Inputs, kind: str, rows: int, entity_keys: NDArray[np.uint64]
+    inputs: Inputs[Any], kind: str, rows: int, entity_keys: NDArray[np.uint64]
 ) -> tuple[tuple[Integers, NDArray[np.int32], NDArray[np.float32]], dict[str, int]]:
     """The links of a kind, numbered over all its rows: entities whose name has no vector have none."""
     digest = inputs.job.inputs.get(f"candidates/{kind}")
@@ -136,7 +136,7 @@ def _links(
     return (indptr, indices, weights), counted
 
 
-def _passage_documents(inputs: Inputs) -> tuple[Integers, int]:
+def _passage_documents(inputs: Inputs[Any]) -> tuple[Integers, int]:
     """The document of each passage, and the number of documents."""
     found: list[Integers] = [np.empty(0, dtype=np.int64)]
     documents = 0
@@ -152,4 +152,20 @@ def _pointers(rows: Integers, height: int) -> Integers:
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
 
 
-STAGE = Stage("zoom_graph", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage(
+    "zoom_graph",
+    version=2,
+    compute=_compute,
+    libraries=("numpy",),
+    estimate=estimate,
+    inputs=(
+        Input("documents", DOCUMENTS, each=True),
+        Input("passages", PASSAGES, each=True),
+        Input("sentences", SENTENCES, each=True),
+        Input("mentions", MENTIONS, each=True),
+        Input("entities", ENTITIES, each=True),
+        Input("names", ARRAYS, each=True),
+        Input("candidates", ARRAYS, each=True, output="zoom_candidates"),
+    ),
+    outputs=(Output("matrices", ARRAYS, artifact="zoom_graph/matrices"),),
+)

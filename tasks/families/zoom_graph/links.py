@@ -35,7 +35,7 @@ from indexmill.retrieve.grid import SCALE, UNIT, on_grid
 from indexmill.store.packs import pack_size
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 
 __all__ = [
     "SAMPLE",
@@ -427,7 +427,7 @@ def _estimated(vectors: Floats, keys: NDArray[np.uint8], threshold: float) -> ND
 # --- the stage ---
 
 
-def _document_vectors(inputs: Inputs) -> Floats:
+def _document_vectors(inputs: Inputs[Any]) -> Floats:
     """The vectors of documents on the grid, in the order of the documents: normalised means of their passages'.
 
     A document without passages has a vector of zeros.
@@ -447,14 +447,14 @@ def _document_vectors(inputs: Inputs) -> Floats:
     return np.concatenate(found) if found else np.empty((0, 1), dtype=np.float32)
 
 
-def _name_vectors(inputs: Inputs) -> Floats:
+def _name_vectors(inputs: Inputs[Any]) -> Floats:
     """The vectors of names on the grid, in the order of the entities that have one."""
     names = sorted(name for name in inputs.job.inputs if name.startswith("names/"))
     packs = [inputs.pack(inputs.job.inputs[name])["vectors"] for name in names]
     return np.concatenate([on_grid(vectors) for vectors in packs]) if packs else np.empty((0, 1), dtype=np.float32)
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     setting = _setting(inputs)
     vectors = _document_vectors(inputs) if inputs.job.shard == "documents" else _name_vectors(inputs)
     found = find_candidates(vectors, setting, _known(inputs, vectors.shape[1]))
@@ -464,7 +464,7 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def _known(inputs: Inputs, dimension: int) -> Candidates | None:
+def _known(inputs: Inputs[Any], dimension: int) -> Candidates | None:
     """The candidates of the first earlier part whose packs are both there."""
     packs = [inputs.pack(digest) for digest in inputs.job.reuse]
     for candidates in (pack for pack in packs if "partners" in pack):
@@ -475,7 +475,7 @@ def _known(inputs: Inputs, dimension: int) -> Candidates | None:
     return None
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """The size of the vectors, exactly, and bounds of that of the candidates. No LLM."""
     setting = _setting(inputs)
     if inputs.job.shard == "documents":
@@ -510,10 +510,26 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _setting(inputs: Inputs) -> LinkSettings:
+def _setting(inputs: Inputs[Any]) -> LinkSettings:
     return LinkSettings(**{name: inputs.settings[name] for name in ("threshold", "cap", "exact_rows")})
 
 
-STAGE = Stage("zoom_links", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage(
+    "zoom_links",
+    version=1,
+    compute=_compute,
+    libraries=("numpy",),
+    estimate=estimate,
+    inputs=(
+        Input("documents", DOCUMENTS, each=True, optional=True),
+        Input("passages", PASSAGES, each=True, optional=True),
+        Input("vectors", ARRAYS, each=True, optional=True),
+        Input("names", ARRAYS, each=True, optional=True),
+    ),
+    outputs=(
+        Output("zoom_vectors", ARRAYS, artifact="zoom_graph/vectors", labels=("documents",)),
+        Output("zoom_candidates", ARRAYS),
+    ),
+)
 
 assert SCALE * SCALE % LEVELS == 0  # noqa: S101 - levels are whole numbers

@@ -26,7 +26,8 @@ from tasks.core.encoder import EncoderChoice, OpenedEncoder
 from tasks.core.executor import InlineExecutor
 from tasks.core.part_runner import WHOLE, Parent, Parts, Want
 from tasks.core.report import Silent
-from tasks.core.stage import Stage, part_key
+from tasks.core.stage import Stage, keyed, part_key
+from tasks.core.writer import BoundWriter, Writer
 from tasks.pipeline.build import Build
 from tasks.stages.ingest import part as ingest_part
 from tasks.stages.ingest.spill import digest_of_documents
@@ -51,7 +52,7 @@ _PLACES = frozenset({"layer", "level"})
 class PlannedPart:
     """A part of the next version: made or found. certain: False where it may turn out not to be needed."""
 
-    stage: Stage
+    stage: Stage[Any]
     want: Want
     key: str
     made: bool
@@ -98,7 +99,7 @@ class Former(Build):
             )
             self.parts.setdefault(entry.stage, {})[entry.shard] = receipt
         self._same_code: dict[str, bool] = {}
-        self.stages: dict[str, Stage] = {}
+        self.stages: dict[str, Stage[Any]] = {}
         self.wants: dict[str, dict[str, Want]] = {}
         self._want_documents()
         for step in self.steps:
@@ -107,9 +108,14 @@ class Former(Build):
                     step.drive(self)
 
     @property
-    def _labels(self) -> list[str]:
+    def labels(self) -> list[str]:
         """All shards of the parent."""
         return list(self.parts["ingest"])
+
+    def writer(self, writer: Writer) -> BoundWriter:
+        """A writer as the parent had it."""
+        published: Any = self._published.models[writer.model]
+        return BoundWriter(writer.prompt(self.configuration.llm), published)
 
     @cached_property
     def choice(self) -> EncoderChoice:
@@ -176,7 +182,7 @@ class Former(Build):
         """The parent's parts of other stages than these."""
         return [part for stage, parts in self.parts.items() if stage not in stages for part in parts.values()]
 
-    def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
         self.stages[stage.name] = stage
         self.wants.setdefault(stage.name, {}).update({want.shard: want for want in wants})
         return self.parts.get(stage.name, {})
@@ -260,8 +266,9 @@ def _cause(
     direct: set[Cause] = set()
     if part.want.shard not in wants and part.want.shard in ("documents", "entities", WHOLE):
         direct.add("settings")
-    for name in {*part.want.settings, *before.settings} - _PLACES:
-        if part.want.settings.get(name) != before.settings.get(name):
+    settings, earlier = keyed(part.want.settings), keyed(before.settings)
+    for name in {*settings, *earlier} - _PLACES:
+        if settings.get(name) != earlier.get(name):
             direct.add("model" if name in _MODELS else "settings")
     now, was = set(part.want.inputs.values()), set(before.inputs.values())
     inherited: set[Cause] = {origin.get(digest, "corpus") for digest in now - was}

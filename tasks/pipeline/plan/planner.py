@@ -63,7 +63,7 @@ _GUESS = 4
 
 def estimate_part(job: Job, expected: Mapping[str, Range]) -> Estimate:
     """The estimate of a part that is not made."""
-    stage: Stage = importlib.import_module(job.stage).STAGE
+    stage: Stage[Any] = importlib.import_module(job.stage).STAGE
     if stage.estimate is None:
         raise ValueError(f"the stage {stage.name} has no estimate")
     return stage.estimate(Inputs(open_any(job.store_url), job), expected)
@@ -158,11 +158,11 @@ class Planner(Build):
         self._in_doubt = self._in_doubt or not wants_another(least)
         return super().wants_layer(stage, label, wants_another, parts, table)
 
-    def is_in_doubt(self) -> None:
+    def mark_uncertain(self) -> None:
         """What follows may turn out not to be needed, up to the next part of the whole."""
         self._in_doubt = True
 
-    def make(self, stage: Stage, wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
         wanted = list(wants)
         keys = {want.shard: part_key(stage, want.settings, want.inputs) for want in wanted}
         there = {key: self._found(stage, key) for key in keys.values()}
@@ -187,7 +187,12 @@ class Planner(Build):
         return parts
 
     def _estimate(
-        self, stage: Stage, wants: list[Want], keys: Mapping[str, str], known: Mapping[str, Receipt], made: set[str]
+        self,
+        stage: Stage[Any],
+        wants: list[Want],
+        keys: Mapping[str, str],
+        known: Mapping[str, Receipt],
+        made: set[str],
     ) -> Parts:
         """The receipts of a stage's parts, those that would be made among them."""
         report = self.report.stage(stage.name)
@@ -195,7 +200,7 @@ class Planner(Build):
         report.parts_reused += len(set(keys.values()) - made)
         self.progress.begin(stage.name, len(made))
         if wants:
-            self._alike[stage.name] = self._alike_shards(stage, wants[0])
+            self._compare_parts(stage, wants[0])
         first = {keys[want.shard]: want for want in reversed(wants)}
         calls = []
         for key in sorted(made):
@@ -214,7 +219,7 @@ class Planner(Build):
         self.progress.end(stage.name, f"{report.parts_made} to make, {report.parts_reused} there")
         return self.parts[stage.name]
 
-    def _expected(self, stage: Stage, want: Want, key: str, estimate: Estimate, known: Receipt | None) -> Receipt:
+    def _expected(self, stage: Stage[Any], want: Want, key: str, estimate: Estimate, known: Receipt | None) -> Receipt:
         """The receipt of a part to be made; one that was made before comes out the same."""
         outputs = known.outputs if known else self._parents_outputs.get((stage.name, key))
         guessed = self._is_guessed(want)
@@ -254,7 +259,7 @@ class Planner(Build):
     def _is_guessed(self, want: Want) -> bool:
         return not self._guessed.isdisjoint(want.inputs.values())
 
-    def _guess(self, stage: Stage, want: Want, uses: Sequence[LlmUse]) -> Iterable[LlmUse]:
+    def _guess(self, stage: Stage[Any], want: Want, uses: Sequence[LlmUse]) -> Iterable[LlmUse]:
         """What a part asks of models: with wide bounds where what it asks about is itself guessed.
 
         A stage of documents asks about each, whatever else it reads.
@@ -262,7 +267,7 @@ class Planner(Build):
         guessed = not _is_of_shards(stage) and self._is_guessed(want)
         return [use.guessed(_GUESS) for use in uses] if guessed else uses
 
-    def _measure(self, stage: Stage, want: Want, receipt: Receipt) -> None:
+    def _measure(self, stage: Stage[Any], want: Want, receipt: Receipt) -> None:
         guessed = self._is_guessed(want)
         for name, digest in receipt.outputs.items():
             if guessed:
@@ -338,6 +343,6 @@ def _added(counted: Iterable[Mapping[Cause, int]]) -> dict[Cause, int]:
     return {cause: total[cause] for cause in CAUSES if total[cause]}
 
 
-def _is_of_shards(stage: Stage) -> bool:
+def _is_of_shards(stage: Stage[Any]) -> bool:
     """Whether a stage makes a part of each shard."""
     return any(step.of_shards for step in STEPS if step.name == stage.name)

@@ -22,9 +22,9 @@ from indexmill.store.packs import pack_size
 from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Inputs, Output, Outputs, Stage
 from tasks.core.unchanged import Unchanged, unchanged
-from tasks.stages.split.plain import Plain
+from tasks.stages.split.plain import TEXTS, Plain
 from tasks.stages.split.split import embedded_text
 
 __all__ = [
@@ -193,7 +193,7 @@ def _as_words(keys: Keys) -> NDArray[np.bytes_]:
     return words
 
 
-def _known(inputs: Inputs, keys: str, vectors: str) -> Vectors:
+def _known(inputs: Inputs[Any], keys: str, vectors: str) -> Vectors:
     packs = [inputs.pack(digest) for digest in inputs.job.reuse]
     return Vectors((pack[keys], pack[vectors]) for pack in packs)
 
@@ -210,7 +210,7 @@ class _Texts:
     sentences: list[str]
 
     @classmethod
-    def of(cls, inputs: Inputs, chosen: NDArray[np.bool_] | None = None) -> _Texts:
+    def of(cls, inputs: Inputs[Any], chosen: NDArray[np.bool_] | None = None) -> _Texts:
         """The texts of a shard, or of its chosen passages."""
         documents = inputs.table("documents", DOCUMENTS)
         passages = inputs.table("passages", PASSAGES)
@@ -239,7 +239,7 @@ class _Texts:
         return cls(texts, spans, own)
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     documents = inputs.table("documents", DOCUMENTS, "document_id", "content_hash")
     passages = inputs.table("passages", PASSAGES, "passage_id", "document_id")
     sentences = inputs.table("sentences", SENTENCES, "passage_id")
@@ -257,7 +257,7 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(packs={"vectors": arrays}, counts={"vectors_made": made, "vectors_reused": total - made})
 
 
-def _embedded(inputs: Inputs, found: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
+def _embedded(inputs: Inputs[Any], found: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
     """The arrays of some passages and their sentences, and how many vectors were computed."""
     embedder = encoder_of(inputs)
     known_passages = _known(inputs, "passage_keys", "passages")
@@ -281,7 +281,7 @@ def _embedded(inputs: Inputs, found: _Texts) -> tuple[dict[str, NDArray[Any]], i
 
 
 def _joined(
-    inputs: Inputs,
+    inputs: Inputs[Any],
     same: Sequence[Unchanged],
     made: Mapping[str, NDArray[Any]],
     passages: pa.Table,
@@ -307,7 +307,7 @@ def _joined(
     return joined
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """How many vectors must be computed, to the vector."""
     documents = inputs.table("documents", DOCUMENTS, "document_id", "content_hash")
     owners = inputs.table("passages", PASSAGES, "document_id")["document_id"]
@@ -342,4 +342,15 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-STAGE = Stage("embed", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage(
+    "embed",
+    version=2,
+    compute=_compute,
+    libraries=("numpy",),
+    estimate=estimate,
+    inputs=TEXTS,
+    outputs=(Output("vectors", ARRAYS, artifact="vectors/{label}"),),
+    per_document=True,
+    moves_with_documents=True,
+    uses_encoder=True,
+)

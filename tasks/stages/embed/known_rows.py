@@ -22,7 +22,7 @@ class KnownRows:
     The tables have the schema, with a column `stand_in`; the packs have `text_keys` and `vectors`.
     """
 
-    def __init__(self, inputs: Inputs, schema: pa.Schema, key: str) -> None:
+    def __init__(self, inputs: Inputs[Any], schema: pa.Schema, key: str) -> None:
         self._key = key
         self._tables: list[pa.Table] = []
         packs = []

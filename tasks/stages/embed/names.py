@@ -7,6 +7,7 @@ vector has no row.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +16,13 @@ from indexmill.text.names import NameIndex
 from schemas.tables import NAMES
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
 
 __all__ = ["STAGE", "estimate"]
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     table = inputs.table("names", NAMES)
     names = table.column("name").to_pylist()
     embedder = encoder_of(inputs)
@@ -38,7 +39,7 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """How many vectors of names must be computed, to the vector."""
     keys = [row_key(name) for name in inputs.table("names", NAMES, "name").column("name").to_pylist()]
     made = len(missing_texts(keys, _known(inputs).holds(keys)))
@@ -57,9 +58,19 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _known(inputs: Inputs) -> Vectors:
+def _known(inputs: Inputs[Any]) -> Vectors:
     packs = [inputs.pack(digest) for digest in inputs.job.reuse]
     return Vectors((pack["keys"], pack["vectors"]) for pack in packs)
 
 
-STAGE = Stage("embed_names", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage(
+    "embed_names",
+    version=1,
+    compute=_compute,
+    libraries=("numpy",),
+    estimate=estimate,
+    inputs=(Input("names", NAMES, output="named"),),
+    outputs=(Output("names", ARRAYS, artifact="names/{label}"),),
+    priority=5,
+    uses_encoder=True,
+)

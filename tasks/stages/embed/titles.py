@@ -15,6 +15,7 @@ same title is copied.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -24,7 +25,7 @@ from indexmill.store.packs import pack_size
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
 from tasks.stages.split.split import title_prefix
 
@@ -36,7 +37,7 @@ def embedded_title(title: str) -> str:
     return title_prefix(title).removesuffix("\n")
 
 
-def passage_documents(inputs: Inputs) -> NDArray[np.int32]:
+def passage_documents(inputs: Inputs[Any]) -> NDArray[np.int32]:
     """The row of each passage's document in the shard's table `documents`, `(n_passages,)`."""
     ids = inputs.table("documents", DOCUMENTS, "document_id")["document_id"].combine_chunks()
     owners = inputs.table("passages", PASSAGES, "document_id")["document_id"]
@@ -44,7 +45,7 @@ def passage_documents(inputs: Inputs) -> NDArray[np.int32]:
     return rows
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     titles = _titles(inputs)
     dimension = inputs.settings["encoder"]["dimension"]
     (titled,) = np.array([bool(title) for title in titles], dtype=np.bool_).nonzero()
@@ -63,7 +64,7 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """How many vectors of titles must be computed, to the vector."""
     titles = _titles(inputs)
     keys = [row_key(title) for title in titles if title]
@@ -83,14 +84,27 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _titles(inputs: Inputs) -> list[str]:
+def _titles(inputs: Inputs[Any]) -> list[str]:
     titles = inputs.table("documents", DOCUMENTS, "title")["title"].to_pylist()
     return [embedded_title(title) for title in titles]
 
 
-def _known(inputs: Inputs) -> Vectors:
+def _known(inputs: Inputs[Any]) -> Vectors:
     packs = [inputs.pack(digest) for digest in inputs.job.reuse]
     return Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
 
 
-STAGE = Stage("embed_titles", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage(
+    "embed_titles",
+    version=1,
+    compute=_compute,
+    libraries=("numpy",),
+    estimate=estimate,
+    inputs=(
+        Input("documents", DOCUMENTS),
+        Input("passages", PASSAGES),
+    ),
+    outputs=(Output("titles", ARRAYS, artifact="titles/{label}"),),
+    moves_with_documents=True,
+    uses_encoder=True,
+)

@@ -17,9 +17,11 @@ import pyarrow.compute as pc
 
 from indexmill.text.names import canonical_words
 from indexmill.text.terms import COMMON
-from tasks.core.stage import Inputs, Outputs, Stage
-from tasks.stages.extract.tables import Entity, Extraction, Relation, Texts, Unit, extracted_of
+from schemas.tables import MENTIONS
+from tasks.core.stage import Input, Inputs, Outputs, Stage
+from tasks.stages.extract.tables import EXTRACTION_OUTPUTS, Entity, Extraction, Relation, Texts, Unit, extracted_of
 from tasks.stages.resolve.resolve import UNLINKED_KINDS
+from tasks.stages.split.plain import TEXTS
 
 __all__ = ["FINGERPRINT", "STAGE", "Said", "extract", "extract_all", "one_line", "shortened"]
 
@@ -180,9 +182,17 @@ def _grouped(table: pa.Table, ids: pa.Array[Any], *columns: str) -> list[list[tu
     return [rows[first:last] for first, last in pairwise(ends)]
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     tables, made = extracted_of(inputs, extract_all)
     return Outputs(tables=tables, counts={"documents_made": made})
 
 
-STAGE = Stage("extract", version=3, compute=_compute)
+STAGE = Stage(
+    "extract",
+    version=3,
+    compute=_compute,
+    inputs=(*TEXTS, Input("mentions", MENTIONS)),
+    outputs=EXTRACTION_OUTPUTS,
+    per_document=True,
+    priority=8,
+)

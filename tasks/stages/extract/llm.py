@@ -20,18 +20,28 @@ from indexmill.models.recogniser import names_nothing
 from indexmill.store.canonical import canonical_json
 from indexmill.text.names import canonical_name, canonical_words
 from schemas.config import LlmSettings
-from schemas.tables import DOCUMENTS, STAND_INS
+from schemas.tables import DOCUMENTS, MENTIONS, STAND_INS
 from storage.ledger import key_of
 from storage.tables import put_table
 from tasks.core.estimate import Estimate, LlmUse, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
 from tasks.core.unchanged import unchanged
 from tasks.llm.ask import Answer, Asked, Refusal, ask, known
 from tasks.llm.prompts import Prompt, prompt
 from tasks.stages.extract.extractive import FINGERPRINT as FALLBACK
 from tasks.stages.extract.extractive import STAGE as WITHOUT
 from tasks.stages.extract.extractive import extract_all, one_line, shortened
-from tasks.stages.extract.tables import Entity, Extraction, Relation, Texts, Unit, extracted_of, new_texts
+from tasks.stages.extract.tables import (
+    EXTRACTION_OUTPUTS,
+    Entity,
+    Extraction,
+    Relation,
+    Texts,
+    Unit,
+    extracted_of,
+    new_texts,
+)
+from tasks.stages.split.plain import TEXTS
 
 __all__ = [
     "BY_SENTENCES",
@@ -328,7 +338,7 @@ def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
     return zip(ids, texts.titles(), bodies, strict=True)
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
 
     def ask_all(requests: Sequence[Request]) -> Asked:
@@ -343,7 +353,9 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def _found(inputs: Inputs, ask_all: Callable[[Sequence[Request]], Asked]) -> tuple[dict[str, pa.Table], Found, int]:
+def _found(
+    inputs: Inputs[Any], ask_all: Callable[[Sequence[Request]], Asked]
+) -> tuple[dict[str, pa.Table], Found, int]:
     """The part's tables, what was found of the documents that were asked about, and how many these are."""
     told = Found([], [], Counter())
 
@@ -356,7 +368,7 @@ def _found(inputs: Inputs, ask_all: Callable[[Sequence[Request]], Asked]) -> tup
     return {**tables, BY_SENTENCES: pa.table({"document_id": told.stand_ins}, schema=STAND_INS)}, told, made
 
 
-def _requests(inputs: Inputs) -> Iterator[Request]:
+def _requests(inputs: Inputs[Any]) -> Iterator[Request]:
     """The first question about every passage; a second depends on its answer, and is asked directly."""
     documents = inputs.table("documents", DOCUMENTS)
     _, held = unchanged(inputs, documents, again=BY_SENTENCES)
@@ -367,7 +379,7 @@ def _requests(inputs: Inputs) -> Iterator[Request]:
             yield request
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
 
     Where every question has an answer, or is refused, the part is made of them; else its size is between nothing and
@@ -428,4 +440,14 @@ def _use(model: str, requests: Sequence[Request]) -> LlmUse:
     )
 
 
-STAGE = Stage("extract", version=WITHOUT.version, compute=_compute, estimate=estimate, requests=_requests)
+STAGE = Stage(
+    "extract",
+    version=WITHOUT.version,
+    compute=_compute,
+    estimate=estimate,
+    requests=_requests,
+    inputs=(*TEXTS, Input("mentions", MENTIONS)),
+    outputs=(*EXTRACTION_OUTPUTS, Output(BY_SENTENCES, STAND_INS)),
+    per_document=True,
+    priority=8,
+)

@@ -16,11 +16,22 @@ import pyarrow.compute as pc
 
 from indexmill.text.names import entity_id
 from schemas.tables import DOCUMENTS, EXTRACTED, MENTIONS, PASSAGES, RELATIONS, SENTENCES, UNIT_ENTITIES, UNITS, conform
-from tasks.core.stage import Inputs
+from tasks.core.stage import Inputs, Output
 from tasks.core.unchanged import in_order, unchanged
 from tasks.stages.split.plain import Plain
 
-__all__ = ["EXTRACTION", "Entity", "Extraction", "Relation", "Texts", "Unit", "extracted_of", "new_texts", "tables_of"]
+__all__ = [
+    "EXTRACTION",
+    "EXTRACTION_OUTPUTS",
+    "Entity",
+    "Extraction",
+    "Relation",
+    "Texts",
+    "Unit",
+    "extracted_of",
+    "new_texts",
+    "tables_of",
+]
 
 EXTRACTION: Mapping[str, pa.Schema] = {
     "units": UNITS,
@@ -29,6 +40,8 @@ EXTRACTION: Mapping[str, pa.Schema] = {
     "relations": RELATIONS,
 }
 """The tables of an extraction and their schemas."""
+
+EXTRACTION_OUTPUTS = tuple(Output(name, schema, artifact=name + "/{label}") for name, schema in EXTRACTION.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +142,7 @@ def tables_of(passage_ids: Sequence[str], extractions: Sequence[Extraction]) -> 
 
 
 def extracted_of(
-    inputs: Inputs, find: Callable[[Texts], Sequence[Extraction]], *, again: str | None = None
+    inputs: Inputs[Any], find: Callable[[Texts], Sequence[Extraction]], *, again: str | None = None
 ) -> tuple[dict[str, pa.Table], int]:
     """The tables of a shard's documents, and of how many documents they were made: those that the parent lacks.
 
@@ -148,7 +161,7 @@ def extracted_of(
     return ordered, len(new.documents)
 
 
-def new_texts(inputs: Inputs, documents: pa.Table) -> Texts:
+def new_texts(inputs: Inputs[Any], documents: pa.Table) -> Texts:
     """What a part reads of some of its documents."""
     passages = inputs.table("passages", PASSAGES)
     mine = passages.filter(pc.is_in(passages["document_id"], documents["document_id"].combine_chunks()))

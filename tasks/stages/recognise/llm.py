@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,17 +18,17 @@ from indexmill.models.llm import Request
 from indexmill.models.llm_recogniser import TASK, LlmRecogniser, Piece
 from indexmill.models.recogniser import Mention, RulesRecogniser
 from indexmill.store.canonical import canonical_json
-from schemas.tables import DOCUMENTS, PASSAGES, STAND_INS
+from schemas.tables import DOCUMENTS, MENTIONS, PASSAGES, STAND_INS
 from storage.ledger import key_of
 from storage.tables import put_table
 from tasks.core.estimate import Estimate, LlmUse, Range
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import Inputs, Output, Outputs, Stage
 from tasks.core.unchanged import unchanged
 from tasks.llm.ask import Answer, Asked, Refusal, ask, known
 from tasks.stages.recognise.rules import STAGE as BY_ITS_RULES
 from tasks.stages.recognise.rules import mentions_of, place_mentions
 from tasks.stages.resolve.resolve import UNLINKED_KINDS
-from tasks.stages.split.plain import Plain
+from tasks.stages.split.plain import TEXTS, Plain
 
 __all__ = ["BY_RULES", "STAGE", "Found", "estimate", "find_mentions", "requests_of"]
 
@@ -81,7 +81,7 @@ def find_mentions(
     return Found(mentions, by_rules, counts)
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     counts: Counter[str] = Counter()
     by_rules: list[str] = []
@@ -104,7 +104,7 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-def _requests(inputs: Inputs) -> Iterator[Request]:
+def _requests(inputs: Inputs[Any]) -> Iterator[Request]:
     documents = inputs.table("documents", DOCUMENTS)
     _, held = unchanged(inputs, documents, again=BY_RULES)
     read = Plain.of(inputs, inputs.table("passages", PASSAGES)).documents(documents.filter(pa.array(~held)))
@@ -112,7 +112,7 @@ def _requests(inputs: Inputs) -> Iterator[Request]:
         yield from (request for _, request in of_one)
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
 
     Where a document has no answers yet, the names that the rules find stand in for its own, so that what follows can be
@@ -179,4 +179,17 @@ def _use(model: str, requests: Sequence[Request]) -> LlmUse:
     )
 
 
-STAGE = Stage("recognise", version=BY_ITS_RULES.version, compute=_compute, estimate=estimate, requests=_requests)
+STAGE = Stage(
+    "recognise",
+    version=BY_ITS_RULES.version,
+    compute=_compute,
+    estimate=estimate,
+    requests=_requests,
+    inputs=TEXTS,
+    outputs=(
+        Output("mentions", MENTIONS, artifact="mentions/{label}"),
+        Output(BY_RULES, STAND_INS),
+    ),
+    per_document=True,
+    priority=10,
+)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +22,9 @@ from indexmill.models.recogniser import Mention, Recogniser, open_recogniser
 from indexmill.models.subjects import Subject, subjects_of
 from indexmill.text.names import canonical_name, entity_id
 from schemas.tables import DOCUMENTS, MENTIONS, PASSAGES, SENTENCES, TITLE_SENTENCE, conform
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import Inputs, Output, Outputs, Stage
 from tasks.core.unchanged import in_order, unchanged
-from tasks.stages.split.plain import Plain
+from tasks.stages.split.plain import TEXTS, Plain
 
 __all__ = ["STAGE", "mentions_of", "place_mentions", "recognise", "recogniser_of"]
 
@@ -195,7 +196,7 @@ def recogniser_of(name: str) -> Recogniser:
 
 
 def mentions_of(
-    inputs: Inputs, find: Callable[[pa.Table, pa.Table, pa.Table], pa.Table], *, again: str | None = None
+    inputs: Inputs[Any], find: Callable[[pa.Table, pa.Table, pa.Table], pa.Table], *, again: str | None = None
 ) -> tuple[pa.Table, int]:
     """The mentions of a shard's documents, and of how many of them they were found: those that the parent lacks.
 
@@ -217,7 +218,7 @@ def mentions_of(
     return in_order(found, "passage_id", passages["passage_id"]), len(new)
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     recogniser = recogniser_of(inputs.settings["recogniser"])
     mentions, made = mentions_of(
         inputs, lambda new, passages, sentences: recognise(new, passages, sentences, recogniser)
@@ -225,4 +226,12 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(tables={"mentions": mentions}, counts={"documents_made": made})
 
 
-STAGE = Stage("recognise", version=3, compute=_compute)
+STAGE = Stage(
+    "recognise",
+    version=3,
+    compute=_compute,
+    inputs=TEXTS,
+    outputs=(Output("mentions", MENTIONS, artifact="mentions/{label}"),),
+    per_document=True,
+    priority=10,
+)

@@ -26,7 +26,7 @@ from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, LlmUse, Range, Rows
 from tasks.core.request_estimate import foreseen
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.llm.ask import Answer, ask
 from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
 from tasks.stages.resolve import description_writer as describe_llm
@@ -40,7 +40,7 @@ __all__ = ["STAGE", "entity_text", "estimate"]
 class _Known:
     """What earlier parts hold: texts by what they are made of, token counts by digest, vectors by text."""
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: Inputs[Any]) -> None:
         self.texts: dict[str, str] = {}
         self.tokens: dict[str, int] = {}
         packs = []
@@ -68,7 +68,7 @@ class _Shard:
     known: _Known
 
     @classmethod
-    def of(cls, inputs: Inputs) -> _Shard:
+    def of(cls, inputs: Inputs[Any]) -> _Shard:
         settings = inputs.settings
         return cls(
             entities_of(inputs.table("pieces", PIECES), settings),
@@ -98,7 +98,7 @@ class _Shard:
         return kept
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     shard = _Shard.of(inputs)
     missing = shard.missing()
@@ -149,7 +149,7 @@ def _texts(entities: Told) -> list[str]:
     return [entity_text(*one) for one in zip(*columns, entities.texts, strict=True)]
 
 
-def _described(inputs: Inputs, shard: _Shard, texts: Sequence[str], digests: Sequence[str]) -> pa.Table:
+def _described(inputs: Inputs[Any], shard: _Shard, texts: Sequence[str], digests: Sequence[str]) -> pa.Table:
     tokens = [shard.known.tokens.get(digest) for digest in digests]
     new = [row for row, count in enumerate(tokens) if count is None]
     counted = encoder_of(inputs).count_tokens([texts[row] for row in new]).tolist() if new else []
@@ -178,7 +178,7 @@ def _consolidated(kept: Mapping[str, str]) -> pa.Table:
     return conform(pa.Table.from_pylist(rows, CONSOLIDATED), CONSOLIDATED)
 
 
-def _made(inputs: Inputs, missing: Sequence[Many]) -> tuple[dict[str, tuple[str, bool]], Mapping[str, int]]:
+def _made(inputs: Inputs[Any], missing: Sequence[Many]) -> tuple[dict[str, tuple[str, bool]], Mapping[str, int]]:
     """By what it is made of, the text of each, and whether it is a stand-in; counts of what a model was asked."""
     settings = inputs.settings
     tokens: int = settings["description"]["tokens"]
@@ -200,12 +200,12 @@ def _questions(settings: Mapping[str, Any], missing: Sequence[Many]) -> list[Req
     ]
 
 
-def _requests(inputs: Inputs) -> list[Request]:
+def _requests(inputs: Inputs[Any]) -> list[Request]:
     """What the part will ask a model for: the descriptions that no earlier part holds."""
     return [] if inputs.settings["prompt"] is None else _questions(inputs.settings, _Shard.of(inputs).missing())
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """What has to be embedded, and asked where the ledger has no answer, from the pieces, which are known."""
     settings = inputs.settings
     shard = _Shard.of(inputs)
@@ -245,7 +245,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _use(inputs: Inputs, missing: Sequence[Many]) -> LlmUse:
+def _use(inputs: Inputs[Any], missing: Sequence[Many]) -> LlmUse:
     return foreseen(inputs.store, inputs.settings["asking"], _questions(inputs.settings, missing))
 
 
@@ -256,4 +256,16 @@ STAGE = Stage(
     libraries=("PyStemmer", "numpy", "polars", "sentencex"),
     estimate=estimate,
     requests=_requests,
+    inputs=(
+        Input("pieces", PIECES),
+        Input("relation_pieces", RELATION_PIECES),
+    ),
+    outputs=(
+        Output("described", DESCRIBED, artifact="described/{label}"),
+        Output("related", RELATED, artifact="related/{label}"),
+        Output("consolidated", CONSOLIDATED),
+        Output("description_vectors", ARRAYS),
+        Output("name_vectors", ARRAYS),
+    ),
+    uses_encoder=True,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,9 +17,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from indexmill.text.names import NameIndex
-from schemas.tables import ENTITIES, NAMES, SURFACES, conform
+from schemas.tables import (
+    ENTITIES,
+    EXTRACTED,
+    MENTIONS,
+    NAMES,
+    PASSAGES,
+    PIECES,
+    RELATION_PIECES,
+    RELATIONS,
+    SURFACES,
+    conform,
+)
 from tasks.core.shards import assign
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
 from tasks.stages.resolve.pieces import entity_pieces, relation_pieces
 
 __all__ = ["STAGE", "UNLINKED_KINDS", "entity_keys", "resolve"]
@@ -145,7 +157,7 @@ def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
     return np.concatenate([np.empty(0, dtype=np.uint64), *keys])
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     *made, shown = resolve(inputs.paths("mentions"), inputs.paths("passages"), inputs.paths("extracted"))
     found = dict(zip(("entities", "surfaces", "named"), made, strict=True))
     if inputs.settings.get("pieces"):
@@ -165,4 +177,23 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(tables=tables, counts={"entities": len(hashes)})
 
 
-STAGE = Stage("resolve", version=3, compute=_compute, libraries=("polars", "numpy"))
+STAGE = Stage(
+    "resolve",
+    version=3,
+    compute=_compute,
+    libraries=("polars", "numpy"),
+    inputs=(
+        Input("mentions", MENTIONS, each=True),
+        Input("passages", PASSAGES, each=True),
+        Input("extracted", EXTRACTED, each=True, optional=True),
+        Input("relations", RELATIONS, each=True, optional=True),
+    ),
+    outputs=(
+        Output("entities", ENTITIES, artifact="entities/{label}", each=True),
+        Output("surfaces", SURFACES, artifact="surfaces/{label}", each=True),
+        Output("named", NAMES, each=True),
+        Output("pieces", PIECES, each=True),
+        Output("relation_pieces", RELATION_PIECES, each=True),
+    ),
+    priority=10,
+)

@@ -9,6 +9,7 @@ to `_EXACT` names each is compared with all others; beyond, with those in the ne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from indexmill.retrieve.grid import UNIT, on_grid
 from schemas.tables import DESCRIBED, SAME_AS, conform
 from tasks.core.estimate import Estimate, Range
 from tasks.core.neighbours import Lists, ListSettings
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 
 __all__ = ["STAGE", "estimate", "same_as"]
@@ -66,7 +67,7 @@ def same_as(
     return conform(pa.table(columns), SAME_AS)
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     ids: list[str] = []
     names: list[str] = []
     packs = []
@@ -83,7 +84,7 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(tables={"same_as": found}, counts={"same_as": len(found)})
 
 
-def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     """At most as many pairs as names have neighbours. No LLM."""
     names = sum(
         expected[name].high if name in expected else inputs.table(name, DESCRIBED, "entity_id").num_rows
@@ -94,4 +95,15 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     return Estimate(bytes={"same_as": Range(0, 96 * most + 4096)}, rows={"same_as": Range(0, most)})
 
 
-STAGE = Stage("same_as", version=1, compute=_compute, libraries=("numpy",), estimate=estimate)
+STAGE = Stage(
+    "same_as",
+    version=1,
+    compute=_compute,
+    libraries=("numpy",),
+    estimate=estimate,
+    inputs=(
+        Input("described", DESCRIBED, each=True),
+        Input("name_vectors", ARRAYS, each=True),
+    ),
+    outputs=(Output("same_as", SAME_AS, artifact="same_as"),),
+)

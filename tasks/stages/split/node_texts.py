@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,13 +27,15 @@ _READ = 96
 """Tables that a worker keeps: the segments of a group, and so of all, have passages of any shard."""
 
 
-def is_table(inputs: Inputs, digest: str) -> bool:
+def is_table(inputs: Inputs[Any], digest: str) -> bool:
     """Whether a blob is a table; what else a job may copy rows from are packs."""
     with inputs.path(digest).open("rb") as file:
         return file.read(len(_PARQUET)) == _PARQUET
 
 
-def texts_of(inputs: Inputs, digests: Mapping[str, str], chosen: pa.Array | None = None) -> Iterator[tuple[str, str]]:
+def texts_of(
+    inputs: Inputs[Any], digests: Mapping[str, str], chosen: pa.Array | None = None
+) -> Iterator[tuple[str, str]]:
     """The ids and texts of a shard's passages, as they are embedded, or of a group's summaries.
 
     chosen: the ids that are wanted; all by default.

@@ -14,11 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.tables import PLAIN, TITLE_SENTENCE
-from tasks.core.stage import Inputs
+from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, TITLE_SENTENCE
+from tasks.core.stage import Input, Inputs
 from tasks.text.markup import original_places
 
-__all__ = ["Plain"]
+__all__ = ["TEXTS", "Plain"]
+
+TEXTS = (
+    Input("documents", DOCUMENTS),
+    Input("passages", PASSAGES),
+    Input("sentences", SENTENCES),
+    Input("plain", PLAIN),
+)
+"""The inputs of a stage that reads the texts of a shard."""
 
 Places = NDArray[np.int64]
 _FAR = 1 << 32  # further than any offset in a document: separates documents in one sorted key
@@ -55,7 +63,7 @@ class Plain:
         self._plain_end = np.where(self._row < 0, passages["end"].to_numpy(), ends[self._place])
 
     @classmethod
-    def of(cls, inputs: Inputs, passages: pa.Table) -> Plain:
+    def of(cls, inputs: Inputs[Any], passages: pa.Table) -> Plain:
         """Those of a part's inputs."""
         return cls(inputs.table("plain", PLAIN), passages)
 

@@ -15,7 +15,7 @@ import bisect
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from indexmill.store.canonical import content_id
 from schemas.config import SplitSettings
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, conform
 from tasks.core.encoder import tokeniser_of
-from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
 from tasks.core.unchanged import in_order, unchanged
 from tasks.text.markup import Visible, link_words, markup_of, visible
 from tasks.text.sentences import Segment, segments
@@ -427,7 +427,7 @@ def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
     return conform(pa.table({name: [one[name] for one in rows] for name in PLAIN.names}, schema=PLAIN), PLAIN)
 
 
-def _compute(inputs: Inputs) -> Outputs:
+def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = SplitSettings.model_validate(inputs.settings["split"])
     documents = inputs.table("documents", DOCUMENTS)
     same, held = unchanged(inputs, documents)
@@ -449,4 +449,17 @@ def _compute(inputs: Inputs) -> Outputs:
     )
 
 
-STAGE = Stage("split", version=2, compute=_compute, libraries=("markdown-it-py", "sentencex", "tokenizers"))
+STAGE = Stage(
+    "split",
+    version=2,
+    compute=_compute,
+    libraries=("markdown-it-py", "sentencex", "tokenizers"),
+    inputs=(Input("documents", DOCUMENTS),),
+    outputs=(
+        Output("passages", PASSAGES, artifact="passages/{label}"),
+        Output("sentences", SENTENCES, artifact="sentences/{label}"),
+        Output("plain", PLAIN),
+    ),
+    per_document=True,
+    priority=20,
+)

@@ -1,0 +1,116 @@
+"""What the driver of a step sees of a run: a build, a plan, or the replay of the version before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from schemas.config import Configuration
+from storage.lineage import LineageEntry
+from storage.protocol import Store
+from tasks.core.encoder import OpenedEncoder
+from tasks.core.part_runner import Parent, Parts, Want
+from tasks.core.stage import Stage
+from tasks.core.writer import BoundWriter, Writer
+from tasks.llm.ask import Asking
+
+__all__ = ["Run"]
+
+
+class Run(Protocol):
+    """A run of the steps: what drivers may know of it, and nothing else."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """The settings."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """Where parts lie."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run, for scratch files."""
+        ...
+
+    @property
+    def cold(self) -> bool:
+        """Whether every part is made again, from nothing."""
+        ...
+
+    @property
+    def parent(self) -> Parent | None:
+        """The version that the run starts from."""
+        ...
+
+    @property
+    def makes_parts(self) -> bool:
+        """True if outputs of finished stages can be read; False while planning."""
+        ...
+
+    @property
+    def parts(self) -> Mapping[str, Parts]:
+        """The receipts so far, by stage and label."""
+        ...
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The shards that the steps of shards are at."""
+        ...
+
+    @property
+    def opened_encoder(self) -> OpenedEncoder:
+        """The encoder of the run; the step `encoder` has opened it."""
+        ...
+
+    @property
+    def tokenizer(self) -> Mapping[str, Any]:
+        """What determines the tokens, and opens the tokenizer once `split` has run."""
+        ...
+
+    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
+        """Find or make the parts that a stage needs; the receipts of all parts of the stage, by label."""
+        ...
+
+    def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
+        """What a stage reads to make the part of one label, as it declares it: digests by input name."""
+        ...
+
+    def outputs(self, *names: str) -> dict[str, str]:
+        """The digests of some outputs, all labels, by `<name>/<label>`."""
+        ...
+
+    def writer(self, writer: Writer) -> BoundWriter:
+        """A writer as the settings bind it."""
+        ...
+
+    def asking(self, stage: str) -> Asking:
+        """How the workers of a stage ask the language model that the settings name."""
+        ...
+
+    def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
+        """The parent's part of a stage for a label, if it has one; its blobs or receipt may be missing."""
+        ...
+
+    def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
+        """The arrays of a pack; None where it is not there: it is planned, or was lost."""
+        ...
+
+    def wants_layer(
+        self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
+    ) -> bool:
+        """Whether a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
+        ...
+
+    def mark_uncertain(self) -> None:
+        """Say that it cannot be told whether what follows will be needed, up to the next part of the whole corpus."""
+        ...
+
+    def counts(self, stage: str) -> Counter[str]:
+        """What the run's report counts of a stage."""
+        ...
