@@ -48,7 +48,7 @@ def tests(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 def opened_by(opened: OpenedEncoder, folder: Path) -> object:
     """The encoder of a job of that run."""
     settings = {"opening": opened.opening, "encoder": opened.numbers}
-    return encoder_of(Inputs(init_store(folder), Job("", "", "", str(folder), "run", {}, settings)))
+    return encoder_of(Inputs(init_store(folder), Job("", "", "", str(folder), "run", {}, settings), encoder.STAGE))
 
 
 def test_workers_of_the_machine_that_tested_an_encoder_rely_on_that(tests: list[object], tmp_path: Path) -> None:

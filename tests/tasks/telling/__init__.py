@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 
 from schemas.tables import DOCUMENTS
-from tasks.core.stage import Inputs, Outputs
+from tasks.core.stage import Input, Inputs, Outputs
 
-__all__ = ["NAMES", "tell"]
+__all__ = ["DOCUMENTS_ALONE", "NAMES", "tell"]
+
+DOCUMENTS_ALONE = (Input("documents", DOCUMENTS),)
 
 NAMES = ("HARMLESS", "LLM_CRED", "OPENAI_API_KEY", "PREFECT_API_AUTH_STRING")
 
 
 def tell(inputs: Inputs) -> Outputs:
     """Raise ValueError with the names of those variables that are there, unless there is no document."""
-    if inputs.table("documents", DOCUMENTS).num_rows:
+    if inputs.table("documents").num_rows:
         raise ValueError(" ".join(name for name in NAMES if name in os.environ))
     return Outputs()
