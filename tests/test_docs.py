@@ -194,7 +194,7 @@ def _settings(page: Path) -> Iterator[list[str]]:
     for text in [*blocks, *_spans(prose)]:
         if re.match(rf"(?:{sections}):(?: \{{|\n)", text):
             yield from _keys(yaml.safe_load(text))
-    for family, rows in re.findall(r"^\|[^|\n]*`families\.(\w+)[^\n]*\n\|[ |-]+\n((?:\|.*\n)+)", prose, re.MULTILINE):
+    for family, rows in re.findall(r"^\|[^|\n]*`families\.(\w+)[^\n]*\n\|[ |-]+\n((?:\|.*\n?)+)", prose, re.MULTILINE):
         for row in rows.splitlines():
             first = re.match(r"\| (`[^`|]+`(?:, `[^`|]+`)*)", row)
             for name in _spans(first[1]) if first else ():
