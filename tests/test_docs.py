@@ -165,7 +165,7 @@ def _is_setting(keys: list[str]) -> bool:
 
 
 def _is_parameter(family: str, name: str) -> bool:
-    families = {family: {"parameters": {name: []}}}
+    families = {family: {"parameters": {name: "no value"}}}
     try:
         Configuration.model_validate({"store": "store", "corpus": {"paths": ["corpus"]}, "families": families})
     except ValidationError as error:
