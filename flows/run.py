@@ -321,8 +321,10 @@ def _refresh(build: Build) -> Manifest:
     It finds out whether there is anything to do. Where there is, `split` waits for it, which takes a moment, and is
     done beside the encoder's opening, which takes a second of a worker.
     """
-    waiting = [replace(step, needs=("ingest",)) if step.name == "encoder" else step for step in build.steps]
-    Stages(build, waiting).wait()
+    others = [step for step in build.steps if step.name != "encoder"]
+    first = 1 + next(place for place, step in enumerate(others) if step.name == "ingest")
+    waiting = [replace(step, needs=("ingest",)) for step in build.steps if step.name == "encoder"]
+    Stages(build, [*others[:first], *waiting, *others[first:]]).wait()
     return build.manifest()
 
 

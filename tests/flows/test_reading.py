@@ -18,7 +18,7 @@ from tests.flows.commands import Command, command, write_settings
 
 pytestmark = pytest.mark.timeout(900)
 
-STRUCK = ROOT / "tests" / "tasks" / "struck"
+STRUCK = ROOT / "tests" / "tasks" / "stages" / "ingest" / "struck"
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(STRUCK), str(ROOT)])}
 """Texts act on the process that reads them: see `tests/tasks/stages/ingest/struck/sitecustomize.py`."""
 

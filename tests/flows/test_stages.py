@@ -9,6 +9,7 @@ import pytest
 
 from flows.stages import Stages
 from tasks.core.executor import StoppedError
+from tasks.core.step import Step
 from tasks.pipeline.build import Build
 
 
@@ -38,5 +39,5 @@ class Failing:
 def test_what_ended_the_asking_is_raised_and_not_that_others_were_stopped_by_it() -> None:
     build = Failing()
     with pytest.raises(ValueError, match="why it ended"):
-        Stages(cast(Build, build), {"asks": (), "waits": ()}).wait()
+        Stages(cast(Build, build), [Step("asks", (), Failing.asks), Step("waits", (), Failing.waits)]).wait()
     assert build.stops == [False, False]

@@ -1,0 +1,207 @@
+"""What the pages name exists: pages and anchors, commands and options, modules, settings."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import string
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from indexmill.command import cli
+from schemas.config import Configuration
+from schemas.corpus import CorpusSettings
+from tests.paths import ROOT
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+ROOMS = "indexmill|tasks|flows|storage|schemas|benchmarks|infra|tests"
+SUFFIXES = (".json", ".jsonl", ".md", ".py", ".yaml", ".service")
+OTHERS = {"--community-level", "--scale", "--help"}
+"""Options of GraphRAG and Compose, and of every command."""
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=[path.relative_to(ROOT).as_posix() for path in PAGES])
+
+
+def _parts(page: Path) -> tuple[str, list[str]]:
+    """The prose of a page, and the texts of its code blocks, indented or fenced."""
+    prose: list[str] = []
+    blocks: list[list[str]] = []
+    fence = inside = False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            fence, inside = not fence, False
+            if fence:
+                blocks.append([])
+        elif fence:
+            blocks[-1].append(line)
+        elif line.startswith("    ") and (inside or not prose or not prose[-1].strip()):
+            if not inside:
+                blocks.append([])
+            inside = True
+            blocks[-1].append(line.removeprefix("    "))
+        else:
+            inside = inside and not line.strip()
+            prose.append(line)
+    return "\n".join(prose), ["\n".join(block) for block in blocks]
+
+
+def _spans(text: str) -> list[str]:
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)]
+
+
+def _codes(page: Path) -> Iterator[str]:
+    """Code spans, and the lines of code blocks without their comments."""
+    prose, blocks = _parts(page)
+    yield from _spans(prose)
+    for block in blocks:
+        yield from (line.partition(" #")[0].strip() for line in block.splitlines())
+
+
+def _links(page: Path) -> list[str]:
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", _parts(page)[0]) if "://" not in link]
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", _parts(page)[0], re.MULTILINE)
+    dropped = str.maketrans("", "", string.punctuation.replace("-", "").replace("_", ""))
+    return {heading.lower().translate(dropped).replace(" ", "-") for heading in headings}
+
+
+@each_page
+def test_links_and_anchors_resolve(page: Path) -> None:
+    broken = []
+    for link in _links(page):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    seen: set[Path] = set()
+    ahead = [ROOT / "docs" / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in seen and page.suffix == ".md":
+            seen.add(page)
+            ahead += [(page.parent / link.partition("#")[0]).resolve() for link in _links(page)]
+    assert sorted(set(PAGES) - seen) == []
+
+
+def _commands() -> dict[str, set[str]]:
+    """The options of each command; those of its commands, where it has some, are among them."""
+    context = click.Context(cli)
+    found = {}
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        below = list(command.commands.values()) if isinstance(command, click.Group) else []
+        found[name] = {o for c in (command, *below) for p in c.params for o in (*p.opts, *p.secondary_opts)}
+    return found
+
+
+@pytest.fixture(scope="module")
+def commands() -> dict[str, set[str]]:
+    return _commands()
+
+
+@pytest.fixture(scope="module")
+def benchmarks() -> str:
+    return "".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("*.py"))
+
+
+@each_page
+def test_commands_and_options_exist(page: Path, commands: Mapping[str, set[str]], benchmarks: str) -> None:
+    every = set().union(*commands.values())
+    wrong = []
+    for code in _codes(page):
+        options = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", code)) - OTHERS
+        called = re.search(r"(?<!\S)indexmill ([a-z]+)", code)
+        name = called[1] if called else code.partition(" ")[0]
+        if called and name not in commands:
+            wrong.append(code)
+        elif name in commands:
+            wrong += [code] if options - commands[name] else []
+        elif code.startswith("--") or "benchmarks." in code:
+            wrong += [code for option in options if option not in every and f'"{option}"' not in benchmarks]
+    assert wrong == []
+
+
+@each_page
+def test_modules_and_files_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    paths = {path.rstrip(".") for path in re.findall(rf"(?<![\w/.])(?:{ROOMS})/[\w./<>*-]+", text)}
+    missing = [path for path in paths if path.endswith(SUFFIXES) and "<" not in path and not (ROOT / path).exists()]
+    for room, name in re.findall(r"python -m (\w+)\.(\w+)", text):
+        missing += [] if (ROOT / room / f"{name}.py").exists() else [f"{room}.{name}"]
+    assert missing == []
+
+
+@each_page
+def test_names_of_the_package_can_be_imported(page: Path) -> None:
+    names = {found[0] for code in _spans(_parts(page)[0]) if (found := re.match(r"indexmill(\.\w+)+", code))}
+    for name in sorted(name for name in names if not name.endswith(SUFFIXES)):
+        pkgutil.resolve_name(name)
+
+
+def _is_setting(keys: list[str]) -> bool:
+    model: type[BaseModel] = Configuration
+    for place, key in enumerate(keys):
+        if key not in model.model_fields:
+            return False
+        kind: Any = CorpusSettings if keys[: place + 1] == ["corpus"] else model.model_fields[key].annotation
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+            return key != "parameters" or all(_is_parameter(keys[place - 1], name) for name in keys[place + 1 :])
+        model = kind
+    return True
+
+
+def _is_parameter(family: str, name: str) -> bool:
+    families = {family: {"parameters": {name: "no value"}}}
+    try:
+        Configuration.model_validate({"store": "store", "corpus": {"paths": ["corpus"]}, "families": families})
+    except ValidationError as error:
+        return "there is no such setting" not in str(error)
+    return True
+
+
+def _keys(values: object, above: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    if above and above[0] == "prices":
+        yield ["prices"]
+    elif isinstance(values, dict):
+        for key, below in values.items():
+            yield from _keys(below, (*above, str(key)))
+    else:
+        yield list(above)
+
+
+def _settings(page: Path) -> Iterator[list[str]]:
+    """The keys of settings that a page names: dotted in a span, as YAML, or in the first column of a family's table."""
+    prose, blocks = _parts(page)
+    sections = "|".join(Configuration.model_fields)
+    for span in _spans(prose):
+        dotted = re.match(rf"((?:{sections})(?:\.[a-z0-9_]+)+)(?=$|[: =])", span)
+        if dotted and not dotted[1].endswith(SUFFIXES):
+            yield dotted[1].split(".")
+    for text in [*blocks, *_spans(prose)]:
+        if re.match(rf"(?:{sections}):(?: \{{|\n)", text):
+            yield from _keys(yaml.safe_load(text))
+    for family, rows in re.findall(r"^\|[^|\n]*`families\.(\w+)[^\n]*\n\|[ |-]+\n((?:\|.*\n?)+)", prose, re.MULTILINE):
+        for row in rows.splitlines():
+            first = re.match(r"\| (`[^`|]+`(?:, `[^`|]+`)*)", row)
+            for name in _spans(first[1]) if first else ():
+                name = name.removeprefix("parameters: ")
+                yield ["families", family, *([] if _is_setting(["families", family, name]) else ["parameters"]), name]
+
+
+@each_page
+def test_settings_exist(page: Path) -> None:
+    assert sorted({".".join(keys) for keys in _settings(page) if not _is_setting(keys)}) == []
