@@ -111,7 +111,7 @@ class Maker:
         self._receipts: dict[str, Receipt] = {}  # by key: what this run has found or made
         self._scanned: dict[str, list[Receipt]] = {}
         self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
-        self._per_document: dict[str, Stage[Any]] = {}  # the stages that this run has been at
+        self.stages: dict[str, Stage[Any]] = {}  # by name: those that this run has been at
         self._lock = threading.Lock()
         self._told: dict[str, float] = {}  # seconds of work that the progress was told of, by stage
 
@@ -131,6 +131,7 @@ class Maker:
     def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
         """Find or make the parts a stage needs; the receipts by shard, also kept in `parts`."""
         report = self.report.stage(stage.name)
+        self.stages[stage.name] = stage
         try:
             return self._make_parts(stage, wants, report)
         except (StoppedError, BudgetReached):
@@ -390,8 +391,6 @@ class Maker:
     def _compare_parts(self, stage: Stage[Any], want: Want) -> None:
         """Find out which parts of the parent documents may be copied from."""
         self._alike[stage.name] = self._alike_shards(stage, want)
-        if stage.per_document:
-            self._per_document[stage.name] = stage
 
     def _alike_shards(self, stage: Stage[Any], want: Want) -> frozenset[str]:
         """The shards of which this run would make the parent's part of a stage again, were they as they were."""
@@ -405,9 +404,13 @@ class Maker:
             in self._parents_keys
         )
         read = {one.source for one in stage.inputs}
-        for before in self._per_document.values():
-            if before.name != stage.name and not read.isdisjoint(one.name for one in before.outputs):
-                alike &= self._alike[before.name]
+        for before in self.stages.values():
+            if (
+                before.per_document
+                and before.name != stage.name
+                and not read.isdisjoint(one.name for one in before.outputs)
+            ):
+                alike &= self._alike.get(before.name, frozenset())
         return alike
 
     @cached_property

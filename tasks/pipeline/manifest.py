@@ -1,13 +1,14 @@
 """What a build publishes of what its stages made: the artifacts by name, and the manifest of them.
 
-An output is an artifact unless it is private: the input of other stages and of the next build, not of a reader.
+A stage declares which of its outputs are artifacts; the others are private: inputs of other stages and of the next
+build.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from indexmill.store.manifest import Artifact, Corpus, Family, Manifest
 from indexmill.store.packs import open_pack
@@ -17,14 +18,11 @@ from storage.publish import describe as artifact_of
 from tasks.core.environment import environment_fingerprint
 from tasks.core.part_runner import WHOLE
 from tasks.families.bm25 import postings as bm25
-from tasks.stages.extract import llm as extract_llm
-from tasks.stages.extract.tables import EXTRACTION
-from tasks.stages.recognise import llm as recognise_llm
 
 if TYPE_CHECKING:
     from tasks.pipeline.build import Build
 
-__all__ = ["FAMILIES", "artifact_name", "is_private", "manifest_of"]
+__all__ = ["FAMILIES", "manifest_of"]
 
 FAMILIES = {
     "tri_graph": ("matrices", "tasks.families.tri_graph.matrices"),
@@ -36,50 +34,6 @@ FAMILIES = {
 """The families by name, each with an artifact and the module whose `counts` counts it. Modules whose libraries are slow
 to import are loaded where a build needs them."""
 
-_TABLES = frozenset(
-    {"documents", "passages", "sentences", "mentions", *EXTRACTION, "entities", "surfaces", "summaries"}
-    | {"described", "related", "same_as", "communities", "community_members", "attributes", "elements"}
-    | {"heterograph/nodes", "heterograph/edges", "heterograph/relations"}
-)
-"""The artifacts that are tables, by their names or the folders of their shards; the others are arrays or files."""
-
-_PRIVATE = frozenset(
-    {
-        ("split", "plain"),
-        ("resolve", "named"),
-        ("resolve", "pieces"),
-        ("resolve", "relation_pieces"),
-        ("describe", "consolidated"),
-        ("describe", "description_vectors"),
-        ("describe", "name_vectors"),
-        ("recognise", recognise_llm.BY_RULES),
-        ("extract", extract_llm.BY_SENTENCES),
-        ("community_levels", "community_relations"),
-        ("community_levels", "community_sources"),
-        ("community_reports", "community_vectors"),
-    }
-)
-_PRIVATE_STAGES = frozenset(
-    {"check", "community_clusters", "community_graph", "lsh_axes", "lsh_segments"}
-    | {"hetero_first", "hetero_graph", "hetero_groups", "hetero_elements_read"}
-)
-
-
-def is_private(stage: str, label: str, output: str) -> bool:
-    """Whether an output is the input of other stages and of the next build, not of a reader."""
-    if stage == "zoom_links":
-        return (label, output) != ("documents", "zoom_vectors")
-    return stage in _PRIVATE_STAGES or (stage, output.split("/")[0]) in _PRIVATE
-
-
-def artifact_name(stage: str, label: str, output: str) -> str:
-    """Where an output stands in the snapshot: `<table>/<shard>`, `<family>/<name>` or `encoder/<file>`."""
-    if stage == "zoom_links":
-        return "zoom_graph/vectors"
-    if stage in ("community_levels", "resolve", "same_as"):
-        return output
-    return f"{output}/{label}" if label != WHOLE else f"{stage}/{output}"
-
 
 def _artifacts(build: Build) -> Iterable[Artifact]:
     """What the snapshot publishes; an artifact that the parent has is described as it was there."""
@@ -88,20 +42,15 @@ def _artifacts(build: Build) -> Iterable[Artifact]:
     for stage, parts in build.parts.items():
         for label, receipt in parts.items():
             for output, digest in receipt.outputs.items():
-                if is_private(stage, label, output):
+                declared = build.stages[stage].output(output)
+                name = declared.artifact_name(label, output)
+                if name is None:
                     continue
-                name = artifact_name(stage, label, output)
                 known = described.get(name)
                 if known is not None and known.digest == digest:
                     yield known
                     continue
-                yield artifact_of(build.store, name, _kind(stage, name), digest)
-
-
-def _kind(stage: str, name: str) -> Literal["table", "arrays", "file"]:
-    if name in _TABLES or name.split("/")[0] in _TABLES:
-        return "table"
-    return "file" if stage == "encoder" else "arrays"
+                yield artifact_of(build.store, name, declared.kind, digest)
 
 
 def _families(build: Build) -> dict[str, Family]:

@@ -99,7 +99,6 @@ class Former(Build):
             )
             self.parts.setdefault(entry.stage, {})[entry.shard] = receipt
         self._same_code: dict[str, bool] = {}
-        self.stages: dict[str, Stage[Any]] = {}
         self.wants: dict[str, dict[str, Want]] = {}
         self._want_documents()
         for step in self.steps:

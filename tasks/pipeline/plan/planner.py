@@ -36,7 +36,6 @@ from tasks.core.stage import Inputs, Job, Stage, part_key
 from tasks.llm.ask import Asking
 from tasks.llm.quota import NoQuota
 from tasks.pipeline.build import Build
-from tasks.pipeline.manifest import is_private
 from tasks.pipeline.plan.causes import CAUSES, Cause, Former, PlannedPart, Why, causes_of
 from tasks.pipeline.plan.changes import Change, Documents, changed, document_changes
 from tasks.pipeline.plan.judged import Judged, judge, rates_of
@@ -164,6 +163,7 @@ class Planner(Build):
 
     def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
         wanted = list(wants)
+        self.stages[stage.name] = stage
         keys = {want.shard: part_key(stage, want.settings, want.inputs) for want in wanted}
         there = {key: self._found(stage, key) for key in keys.values()}
         made = {key for key, receipt in there.items() if receipt is None or self.cold}
@@ -246,7 +246,7 @@ class Planner(Build):
                 was = self.store.blob_size(before[name]) if name in before else None
                 if was is not None and size.low <= was <= size.high:
                     size = Range(0, size.high)  # it may come out as it was
-                self._sizes[outputs[name]] = (not is_private(stage.name, want.shard, name), size)
+                self._sizes[outputs[name]] = (stage.output(name).artifact_name(want.shard, name) is not None, size)
         most = {name: rows.high for name, rows in estimate.rows.items()}
         return Receipt(stage=stage.name, key=key, shard=want.shard, outputs=outputs, rows=most, run_id=self.run_id)
 
@@ -276,7 +276,7 @@ class Planner(Build):
             if self.store.is_new(digest):
                 size = receipt.bytes.get(name, 0)
                 bounds = Range(0, _GUESS * size) if guessed else Range.exactly(size)
-                self._sizes[digest] = (not is_private(stage.name, want.shard, name), bounds)
+                self._sizes[digest] = (stage.output(name).artifact_name(want.shard, name) is not None, bounds)
 
     def _stage(self, name: str, why: list[Why | None]) -> PlanParts:
         report = self.report.stages[name]
