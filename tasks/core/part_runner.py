@@ -305,7 +305,7 @@ class Maker:
         if failure is not None:
             raise failure
 
-    def _patiently(self, calls: Iterable[Call], priority: int) -> Iterator[tuple[Call, Any]]:
+    def run_patiently(self, calls: Iterable[Call], priority: int) -> Iterator[tuple[Call, Any]]:
         """What calls return; one whose workers died is tried again, since it may have been another's fault."""
         left = {call.key: call for call in calls}
         for attempt in range(_ATTEMPTS):
@@ -330,7 +330,7 @@ class Maker:
         self.progress.warn(f"{stage.name}: work failed; looking for the documents that make it fail")
         names: list[str] = []
         tries = [Call(f"{call.key}-isolate", failing_documents, (*call.arguments, self.llm)) for call in calls]
-        for _, found in self._patiently(tries, SEARCH_PRIORITY):
+        for _, found in self.run_patiently(tries, SEARCH_PRIORITY):
             for one in found:
                 names.append(one.document_id)
                 poison.record(

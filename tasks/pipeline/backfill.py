@@ -97,14 +97,15 @@ def backfill(
     """
     first, of_shards, of_corpus = phases(build.steps)
     together("", first)
-    assert build.corpus is not None  # noqa: S101 - `scan` has run
+    corpus = build.corpus.plan
+    assert corpus is not None  # noqa: S101 - `scan` has run
     progress = build.progress
-    cut = waves.cut(build.corpus.shards)
+    cut = waves.cut(corpus.shards)
     made = [not build.cold and build.is_made(wave) for wave in cut]
     progress.end(
         "ingest",
-        f"{counted(build.corpus.documents, 'document')} of about {counted(build.corpus.tokens, 'token')}, "
-        f"{counted(len(build.corpus.shards), 'shard')} in {counted(len(cut), 'wave')}; read",
+        f"{counted(corpus.documents, 'document')} of about {counted(corpus.tokens, 'token')}, "
+        f"{counted(len(corpus.shards), 'shard')} in {counted(len(cut), 'wave')}; read",
     )
     if any(made):
         several = sum(made) > 1
@@ -113,7 +114,7 @@ def backfill(
     pace = pace or Pace()
     for number, wave in enumerate(cut, 1):
         title = f"wave {number} of {len(cut)}"
-        build.take(wave)
+        build.corpus.take(wave)
         build.progress = Silent() if made[number - 1] else _Wave(progress, title, len(wave) * len(of_shards))
         try:
             together(f"{title}: ", of_shards)
@@ -134,9 +135,9 @@ def _publish(
 ) -> None:
     """Make the shards so far a version, unless it would take documents away."""
     before = build.parent.manifest.corpus.documents if build.parent and build.parent.manifest else 0
-    if build.documents_taken < before:
+    if build.corpus.documents < before:
         build.progress.note(
-            f"{title} there are {counted(build.documents_taken, 'document')}, version "
+            f"{title} there are {counted(build.corpus.documents, 'document')}, version "
             f"{build.parent.version if build.parent else 0} has {before:,}: not published"
         )
         return

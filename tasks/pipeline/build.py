@@ -7,19 +7,16 @@ nor Dask, and it commits nothing: `manifest` returns what `storage.publish` may 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, GateRefused, ModelUnavailable
+from indexmill.errors import BadInput, CorruptBlob, GateRefused, ModelUnavailable
 from indexmill.evaluate.recall import parse_questions
 from indexmill.models import llm_recogniser
 from indexmill.models.llm_recogniser import LlmRecogniser
@@ -30,16 +27,14 @@ from indexmill.store.layout import blob_path, poison_prefix
 from indexmill.store.manifest import Manifest
 from indexmill.store.packs import open_pack
 from schemas.config import Configuration
-from schemas.tables import DOCUMENTS
-from storage import poison, runs, tombstones
+from storage import poison, runs
 from storage.protocol import Store
-from storage.tables import read_table
 from tasks.core import encoder
 from tasks.core.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of, open_ahead
 from tasks.core.environment import code_digest, environment_fingerprint
 from tasks.core.executor import Call, Executor, timed
 from tasks.core.isolate import DocumentsFailed
-from tasks.core.part_runner import SEARCH_PRIORITY, WHOLE, Maker, NotThere, Parent, Parts, Want
+from tasks.core.part_runner import WHOLE, Maker, NotThere, Parent, Parts, Want
 from tasks.core.report import Progress, Silent
 from tasks.core.stage import Stage, part_key
 from tasks.core.step import Step
@@ -61,6 +56,7 @@ from tasks.llm.prompts import prompt
 from tasks.llm.quota import Limits, NoQuota, RunQuota, Spent
 from tasks.pipeline import check_steps as check_build
 from tasks.pipeline import gates, quality
+from tasks.pipeline.corpus import Corpus
 from tasks.pipeline.manifest import manifest_of
 from tasks.pipeline.quality import Measured, Quality, compare
 from tasks.registry import enabled_steps
@@ -71,10 +67,7 @@ from tasks.stages.extract import extractive as extract
 from tasks.stages.extract import llm as extract_llm
 from tasks.stages.extract.tables import EXTRACTION
 from tasks.stages.ingest import part as ingest_part
-from tasks.stages.ingest import spill, supervisor
-from tasks.stages.ingest.refused import example_of, failed_files, no_document, reasons_of, said_of, unread_files
-from tasks.stages.ingest.sources import Found, batches, digest_of_files, is_quick
-from tasks.stages.ingest.sources import find as find_sources
+from tasks.stages.ingest import spill
 from tasks.stages.recognise import llm as recognise_llm
 from tasks.stages.recognise import rules as recognise
 from tasks.stages.resolve import describe, resolve, same_as
@@ -114,11 +107,8 @@ class Build(Maker):
         self._batch = batch  # whether language models are asked by batches
         self._approve = approve  # raises where the build must not go on, once the corpus is known
         self.measured: Quality | None = None
-        self.corpus: spill.ShardPlan | None = None
-        self._taken: tuple[spill.Shard, ...] = ()
-        self._wave: tuple[spill.Shard, ...] = ()
+        self.corpus = Corpus(self, configuration, allow_shrink=allow_shrink)
         self._encoder: OpenedEncoder | None = None
-        self._sources: Found | None = None
         self._attempt = 0
         self._quota: RunQuota | None = None  # of what language models are asked, once they are
         self._manifest: Manifest | None = None
@@ -130,10 +120,7 @@ class Build(Maker):
 
     def look(self) -> None:
         """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
-        self._sources = self._find_sources()
-        self.report.corpus_files = digest_of_files(self._sources.files)
-        if not self._sources.files:
-            self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
+        self.corpus.preflight()
         self.summary_prompt  # noqa: B018 - raises
         self.questions  # noqa: B018 - raises
         self.choice  # noqa: B018 - raises
@@ -166,7 +153,7 @@ class Build(Maker):
         asked = (fingerprint_of, self.store.url, opening)
         call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True, warms=True)
         report = self.report.stage("encoder")
-        ((_, ((fingerprint, machine), seconds)),) = self._patiently([call], encoder.STAGE.priority)
+        ((_, ((fingerprint, machine), seconds)),) = self.run_patiently([call], encoder.STAGE.priority)
         report.seconds += seconds
         self.report.worked("encoder", seconds)
         self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
@@ -189,150 +176,17 @@ class Build(Maker):
         return Want(WHOLE, {}, {"model": model.digest, "name": model.name}, {"path": str(model.folder)})
 
     def scan(self) -> None:
-        """Read the corpus, refuse what cannot be used, and cut the rest into shards."""
-        sources = self._find_sources() if self._sources is None else self._sources
-        folder = self._spill
-        folder.mkdir(parents=True, exist_ok=True)
-        scans = self._scan(sources, folder)
-        known = {one.content_hash: (one.reason, f"{one.stage}: {one.detail}") for one in self._poison()}
-        self.corpus = spill.plan(
-            scans,
-            folder,
-            self.configuration.shards.document_tokens,
-            poison=known,
-            forgotten=self._forgotten.id_hashes,
-        )
-        refused = self._forgotten.without(spill.quarantine_of(self.corpus, folder))
-        runs.add_quarantine(self.store, self.run_id, "ingest", refused, anew=self._attempt > 0)
-        counts = self.report.stage("ingest").counts
-        counts |= {"documents": self.corpus.documents, "quarantined": refused.num_rows, "repeats": self.corpus.repeats}
-        counts |= {"forgotten": self.corpus.forgotten, "changed_while_read": len(self.corpus.changed)}
-        self.report.changed_files = self.corpus.changed
-        if left_out := self.corpus.front_matter_left_out:
-            counts["front_matter_left_out"] = len(left_out)
-            self.progress.warn(
-                f"the front matter of {gates.first_of(left_out)} was left out (not YAML, over a limit, or values that "
-                "JSON cannot hold): the text is in the index, with the first heading as title and without metadata"
-            )
-        if failed := failed_files(refused):
-            self.progress.warn(
-                f"{gates.first_of(failed)} could not be read: see `indexmill quarantine`; the build goes on with what "
-                "comes before"
-            )
-        if refused.num_rows and self.configuration.run.strict:
-            raise BadInput(said_of(refused, " and --strict is on"))
-        self._refuse_many_failures(refused)
-        if not self.corpus.documents and self.parent is None:
-            raise BadInput(no_document(refused))
-        self._compare_with_parent(self.corpus, sources.empty, refused, folder)
+        """Read the corpus, and cut it into shards; raises what its gates and an approved plan refuse."""
+        self.corpus.read(self._poison(), again=self._attempt > 0)
         if self._approve is not None:
             self._approve(self)
 
-    def take(self, shards: Sequence[spill.Shard]) -> None:
-        """Let the stages of shards work on the next shards of the corpus alone.
-
-        Other stages, and the manifest, have the shards that were taken so far. Whoever takes none has all at once.
-        """
-        taken = {shard.label for shard in self._taken}
-        self._taken += tuple(shard for shard in shards if shard.label not in taken)
-        self._wave = tuple(shards)
-
-    @property
-    def corpus_fingerprint(self) -> str:
-        """That of the shards that were taken so far."""
-        assert self.corpus is not None  # noqa: S101 - `scan` has run, or there would be no shards
-        return self._taken[-1].up_to if self._taken else self.corpus.fingerprint
-
-    @property
-    def documents_taken(self) -> int:
-        """How many documents the shards have that were taken so far."""
-        return sum(shard.documents for shard in self._taken)
-
     def ingest(self) -> None:
         """Make the documents of each shard a part."""
-        assert self.corpus is not None  # noqa: S101 - `scan` has run
-        if not self._taken:
-            self.take(self.corpus.shards)
-        self.make(
-            ingest_part.STAGE,
-            [
-                Want(
-                    shard.label,
-                    {"documents": shard.digest},
-                    {},
-                    {"spill": str(self._spill), "shard": dataclasses.asdict(shard)},
-                )
-                for shard in self._wave
-            ],
-        )
+        self.corpus.take_all()
+        self.make(ingest_part.STAGE, self.corpus.wants())
         if not self._looking:
-            self._drop_spill()
-
-    @property
-    def _spill(self) -> Path:
-        return self.store.scratch(self.run_id) / "spill"
-
-    def _drop_spill(self) -> None:
-        """Give back the disk of documents that are parts now."""
-        assert self.corpus is not None  # noqa: S101 - it has been scanned
-        left = self.corpus.shards[len(self._taken) :]
-        if left:
-            spill.drop_before(left[0], self._spill)
-        else:
-            shutil.rmtree(self._spill, ignore_errors=True)
-
-    def _scan(self, sources: Found, folder: Path) -> list[spill.ScanResult]:
-        """Read every file of the corpus into the spill folder."""
-        groups = list(batches(sources.files))
-        self.progress.begin("ingest", len(groups))
-        calls = [
-            Call(
-                f"scan-{self.run_id}-{number}",
-                timed,
-                (supervisor.scan, group, self.configuration.corpus, folder),
-                light=is_quick(sources.files),
-            )
-            for number, group in enumerate(groups)
-        ]
-        scanned = []
-        report = self.report.stage("ingest")
-        for _, (result, seconds) in self._patiently(calls, SEARCH_PRIORITY):
-            scanned.append(result)
-            report.seconds += seconds
-            self.report.worked("ingest", seconds)
-            self.progress.advance("ingest")
-        return scanned
-
-    def _refuse_many_failures(self, refused: pa.Table) -> None:
-        """Rows that fail by the dozen are no rows that fail: the corpus, or what reads it, has changed."""
-        corpus, most = self.corpus, self.configuration.run.max_failed_share
-        failed = sum(corpus.refused.values()) if corpus else 0
-        rows = failed + (corpus.documents + corpus.repeats if corpus else 0)
-        if corpus and failed > max(most * rows, gates.FEW):
-            raise GateRefused(
-                f"{failed} of {rows} rows were refused ({reasons_of(refused)}), more than run.max_failed_share allows "
-                f"({most:g} of them), such as {example_of(refused)}. Nothing was published. `indexmill quarantine` "
-                "lists them; mend the corpus, or raise run.max_failed_share"
-            )
-
-    def _compare_with_parent(
-        self, corpus: spill.ShardPlan, empty: tuple[str, ...], refused: pa.Table, folder: Path
-    ) -> None:
-        """The gate of the corpus: too few documents, or a source that fell silent and took some away."""
-        unreadable = unread_files(refused)
-        for path in empty:
-            self.progress.warn(f"no file of the corpus lies under {path}")
-        if self.parent is not None:
-            change = gates.CorpusChange(
-                *self._before(),
-                now=corpus.documents,
-                empty=empty,
-                unreadable=unreadable,
-                lost=self._lost(folder) if empty or unreadable else 0,
-                refused_rows=refused.num_rows,
-                refused_why=f"{reasons_of(refused)}, such as {example_of(refused)}" if refused.num_rows else "",
-            )
-            self._refuse_shrink(change)
+            self.corpus.drop_spill()
 
     def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
         """Find or make the parts a stage needs; raises GateRefused where too many of their texts are stand-ins."""
@@ -355,37 +209,6 @@ class Build(Maker):
         why = gates.refuse_stand_ins(found, self.configuration.run.max_stand_ins, whole=len(known) == len(receipts))
         if why is not None:
             raise GateRefused(why)
-
-    def _before(self) -> tuple[int, int | None]:
-        """The parent's version and documents; None for a number that cannot be told, since it is damaged."""
-        if self.parent is None:
-            return 0, 0
-        return self.parent.version, self.parent.manifest.corpus.documents if self.parent.manifest else None
-
-    def _refuse_shrink(self, change: gates.CorpusChange) -> None:
-        most = self.configuration.gates.max_shrink
-        why = None if self.allow_shrink else gates.refuse_size(change, most)
-        if why is not None and change.before and self._forgotten.tombstones:
-            gone = sum(one in self._forgotten for ids in self._parents_ids() for one in ids.to_pylist())
-            why = gates.refuse_size(dataclasses.replace(change, before=change.before - gone), most)
-        if why is not None:
-            raise GateRefused(why)
-
-    @cached_property
-    def _forgotten(self) -> tombstones.Forgotten:
-        """The documents that the store has to forget, as they were when this run first asked."""
-        return tombstones.forgotten(self.store)
-
-    def _parents_ids(self) -> Iterator[pa.ChunkedArray]:
-        """The document ids of each shard of the parent."""
-        for shard in self.parent.manifest.under("documents") if self.parent and self.parent.manifest else ():
-            yield read_table(self.store, shard.digest, DOCUMENTS, columns=["document_id"])["document_id"]
-
-    def _lost(self, folder: Path) -> int:
-        """How many documents of the parent the corpus lacks, those that are forgotten left out."""
-        here = spill.document_ids(folder)
-        lost = (ids.filter(pc.invert(pc.is_in(ids, here))).to_pylist() for ids in self._parents_ids())
-        return sum(one not in self._forgotten for ids in lost for one in ids)
 
     def split(self) -> None:
         """Cut documents into passages and sentences."""
@@ -651,7 +474,7 @@ class Build(Maker):
             return
         setting = self.configuration.gates
         asked = [
-            dataclasses.replace(one, gold_ids=tuple(gold for gold in one.gold_ids if gold not in self._forgotten))
+            dataclasses.replace(one, gold_ids=tuple(gold for gold in one.gold_ids if gold not in self.corpus.forgotten))
             for one in parse_questions(self.questions, str(setting.questions))
         ]
         manifest = self.store.put_blob(self.manifest().to_bytes())
@@ -700,9 +523,9 @@ class Build(Maker):
     def is_made(self, shards: Sequence[spill.Shard]) -> bool:
         """Whether every part of some shards is there; makes nothing, counts nothing."""
         progress, self.progress, self._looking = self.progress, Silent(), True
-        taken, wave, parts = self._taken, self._wave, dict(self.parts)
+        corpus, parts = copy.copy(self.corpus), dict(self.parts)
         try:
-            self.take(shards)
+            self.corpus.take(shards)
             for step in self.steps:
                 if step.of_shards:
                     step.drive(self)
@@ -710,7 +533,7 @@ class Build(Maker):
             return False
         finally:
             self.progress, self._looking = progress, False
-            self._taken, self._wave, self.parts = taken, wave, parts
+            self.corpus, self.parts = corpus, parts
         return True
 
     def follow(self, parent: Parent) -> None:
@@ -736,7 +559,7 @@ class Build(Maker):
         """Let the stages run again, all of which have ended; what they made is found by its key."""
         self.progress.warn(f"{failed}; the build goes on without them")
         self._attempt += 1
-        self.corpus, self._taken, self._wave = None, (), ()  # the rows that were read are parts now, or gone
+        self.corpus.forget_shards()
         self.parts = {name: parts for name, parts in self.parts.items() if name == "encoder"}
         self._manifest = None
         self._scanned.clear()  # rows of this run, too, may be copied now
@@ -748,14 +571,6 @@ class Build(Maker):
         return self._manifest
 
     # What the stages share.
-
-    def _find_sources(self) -> Found:
-        """The files of the corpus; none only where there is an index whose documents they could be the end of."""
-        if self.configuration.corpus is None:
-            raise ConfigurationError(
-                "no corpus: give --corpus FILE_OR_FOLDER, or `corpus: {paths: [...]}` in indexmill.yaml"
-            )
-        return find_sources(self.configuration.corpus, allow_none=self.parent is not None)
 
     @cached_property
     def choice(self) -> EncoderChoice:
@@ -935,7 +750,7 @@ class Build(Maker):
     @property
     def labels(self) -> list[str]:
         """The shards that the stages of shards are at."""
-        return [shard.label for shard in self._wave]
+        return [shard.label for shard in self.corpus.wave]
 
     @property
     def tokenizer(self) -> dict[str, Any]:

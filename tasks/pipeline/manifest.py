@@ -86,8 +86,8 @@ def manifest_of(build: Build) -> Manifest:
     )
     return Manifest(
         corpus=Corpus(
-            fingerprint=build.corpus_fingerprint,
-            documents=build.documents_taken,
+            fingerprint=build.corpus.fingerprint,
+            documents=build.corpus.documents,
             passages=sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith("passages/")),
             counts={
                 table: sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith(table + "/"))

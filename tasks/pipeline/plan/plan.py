@@ -315,7 +315,7 @@ def _parent_drift(plan: Plan, build: Build) -> list[str]:
 
 
 def _corpus_drift(plan: Plan, build: Build) -> list[str]:
-    corpus = build.corpus
+    corpus = build.corpus.plan
     if corpus is None or corpus.fingerprint == plan.corpus.fingerprint:
         return []
     shards = {shard.label: shard.digest for shard in corpus.shards}

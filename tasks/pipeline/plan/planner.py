@@ -93,7 +93,8 @@ class Planner(Build):
         """
         for step in self.steps:
             step.drive(self)
-        assert self.corpus is not None  # noqa: S101 - `ingest` has run
+        corpus = self.corpus.plan
+        assert corpus is not None  # noqa: S101 - `scan` has run
         former = self._former()
         why = causes_of(self.planned, self._unknown, self.parent, former, self.configuration, cold=self.cold)
         stages = {name: self._stage(name, why) for name in self.report.stages}
@@ -101,14 +102,14 @@ class Planner(Build):
         return Plan(
             parent=PlanParent(version=self.parent.version, manifest=self.parent.digest) if self.parent else None,
             corpus=PlanCorpus(
-                fingerprint=self.corpus.fingerprint,
-                documents=self.corpus.documents,
-                shards={shard.label: shard.digest for shard in self.corpus.shards},
+                fingerprint=corpus.fingerprint,
+                documents=corpus.documents,
+                shards={shard.label: shard.digest for shard in corpus.shards},
             ),
             settings=PlanSettings.of(settings_of(self)),
             publishes=self._publishes(),
-            documents=self._documents(self.corpus),
-            refused=self.corpus.refused,
+            documents=self._documents(corpus),
+            refused=corpus.refused,
             parts=PlanParts(
                 made=sum(stage.made for stage in stages.values()),
                 certain=sum(stage.certain for stage in stages.values()),

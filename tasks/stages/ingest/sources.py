@@ -30,10 +30,10 @@ __all__ = [
     "SUFFIXES",
     "TEXT_KINDS",
     "Compression",
-    "Found",
     "Kind",
     "NoCorpusFile",
     "SourceFile",
+    "SourceFiles",
     "batches",
     "digest_of_files",
     "expand",
@@ -97,7 +97,7 @@ class NoCorpusFile(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SourceFiles:
     """What lies under the paths of a corpus."""
 
     files: tuple[SourceFile, ...]  # sorted by name
@@ -109,7 +109,7 @@ def expand(settings: CorpusSettings) -> list[SourceFile]:
     return list(find(settings).files)
 
 
-def find(settings: CorpusSettings, *, allow_none: bool = False) -> Found:
+def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     """The corpus files, and the paths that hold none.
 
     Raises BadInput for a path that is not there, a folder that cannot be listed, a file of no known format that was
@@ -147,7 +147,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> Found:
         names[file.name] = names.get(file.name, 0) + 1
     files = [replace(f, name=_printable(f.path)) if names[f.name] > 1 else f for f in found.values()]
     files.sort(key=lambda file: (file.name, file.path))
-    return Found(tuple(files), tuple(empty))
+    return SourceFiles(tuple(files), tuple(empty))
 
 
 def opened(file: SourceFile) -> io.BufferedReader:

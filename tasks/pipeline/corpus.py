@@ -1,0 +1,240 @@
+"""The corpus of a run: read and gated, cut into shards, and handed to the stages of shards wave by wave."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexmill.errors import BadInput, ConfigurationError, GateRefused
+from schemas.config import Configuration
+from schemas.tables import DOCUMENTS
+from storage import runs, tombstones
+from storage.poison import Poison
+from storage.tables import read_table
+from tasks.core.executor import Call, timed
+from tasks.core.part_runner import SEARCH_PRIORITY, Maker, Want
+from tasks.pipeline import gates
+from tasks.stages.ingest import spill, supervisor
+from tasks.stages.ingest.refused import example_of, failed_files, no_document, reasons_of, said_of, unread_files
+from tasks.stages.ingest.sources import SourceFiles, batches, digest_of_files, find, is_quick
+
+__all__ = ["Corpus"]
+
+
+class Corpus:
+    """The documents of a run, in shards; the stages of shards work on the wave that was taken last.
+
+    allow_shrink: whether the gate of the corpus is off. plan: the shards, once the corpus is read.
+    """
+
+    def __init__(self, runner: Maker, configuration: Configuration, *, allow_shrink: bool) -> None:
+        self._runner = runner
+        self._configuration = configuration
+        self._allow_shrink = allow_shrink
+        self._sources: SourceFiles | None = None
+        self.plan: spill.ShardPlan | None = None
+        self._taken: tuple[spill.Shard, ...] = ()
+        self.wave: tuple[spill.Shard, ...] = ()
+
+    def preflight(self) -> None:
+        """Find the files; raises ConfigurationError, BadInput or GateRefused where none can be read."""
+        self._sources = self._find_files()
+        self._runner.report.corpus_files = digest_of_files(self._sources.files)
+        if not self._sources.files:
+            self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
+
+    def read(self, poison: Iterable[Poison], *, again: bool) -> spill.ShardPlan:
+        """Read the corpus, refuse what cannot be used, and cut the rest into shards.
+
+        poison: documents that a stage cannot take. again: this run has read the corpus before, without knowing them.
+        Raises BadInput and GateRefused.
+        """
+        sources = self._find_files() if self._sources is None else self._sources
+        self._folder.mkdir(parents=True, exist_ok=True)
+        known = {one.content_hash: (one.reason, f"{one.stage}: {one.detail}") for one in poison}
+        plan = self.plan = spill.plan(
+            self._scan(sources),
+            self._folder,
+            self._configuration.shards.document_tokens,
+            poison=known,
+            forgotten=self.forgotten.id_hashes,
+        )
+        refused = self.forgotten.without(spill.quarantine_of(plan, self._folder))
+        runs.add_quarantine(self._runner.store, self._runner.run_id, "ingest", refused, anew=again)
+        self._count(plan, refused)
+        if refused.num_rows and self._configuration.run.strict:
+            raise BadInput(said_of(refused, " and --strict is on"))
+        self._refuse_many_failures(plan, refused)
+        if not plan.documents and self._runner.parent is None:
+            raise BadInput(no_document(refused))
+        self._compare_with_parent(plan, sources.empty, refused)
+        return plan
+
+    def take(self, shards: Sequence[spill.Shard]) -> None:
+        """Let the stages of shards work on the next shards alone; other stages have all that were taken so far."""
+        taken = {shard.label for shard in self._taken}
+        self._taken += tuple(shard for shard in shards if shard.label not in taken)
+        self.wave = tuple(shards)
+
+    def take_all(self) -> None:
+        """Take the shards of the whole corpus, unless some were taken."""
+        if self.plan is not None and not self._taken:
+            self.take(self.plan.shards)
+
+    def forget_shards(self) -> None:
+        """Begin again: the rows that were read are parts now, or gone."""
+        self.plan, self._taken, self.wave = None, (), ()
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the shards that were taken so far."""
+        assert self.plan is not None  # noqa: S101 - `read` has run, or there would be no shards
+        return self._taken[-1].up_to if self._taken else self.plan.fingerprint
+
+    @property
+    def documents(self) -> int:
+        """How many documents the shards have that were taken so far."""
+        return sum(shard.documents for shard in self._taken)
+
+    def wants(self) -> list[Want]:
+        """The parts of the stage `ingest` for the shards of the wave."""
+        return [
+            Want(
+                shard.label,
+                {"documents": shard.digest},
+                {},
+                {"spill": str(self._folder), "shard": dataclasses.asdict(shard)},
+            )
+            for shard in self.wave
+        ]
+
+    def drop_spill(self) -> None:
+        """Give back the disk of documents that are parts now."""
+        assert self.plan is not None  # noqa: S101 - the corpus has been read
+        left = self.plan.shards[len(self._taken) :]
+        if left:
+            spill.drop_before(left[0], self._folder)
+        else:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    @cached_property
+    def forgotten(self) -> tombstones.Forgotten:
+        """The documents that the store has to forget, as they were when this run first asked."""
+        return tombstones.forgotten(self._runner.store)
+
+    @property
+    def _folder(self) -> Path:
+        return self._runner.store.scratch(self._runner.run_id) / "spill"
+
+    def _find_files(self) -> SourceFiles:
+        """The files of the corpus; none only where there is an index whose documents they could be the end of."""
+        if self._configuration.corpus is None:
+            raise ConfigurationError(
+                "no corpus: give --corpus FILE_OR_FOLDER, or `corpus: {paths: [...]}` in indexmill.yaml"
+            )
+        return find(self._configuration.corpus, allow_none=self._runner.parent is not None)
+
+    def _scan(self, sources: SourceFiles) -> list[spill.ScanResult]:
+        """Read every file of the corpus into the spill folder."""
+        runner = self._runner
+        groups = list(batches(sources.files))
+        runner.progress.begin("ingest", len(groups))
+        calls = [
+            Call(
+                f"scan-{runner.run_id}-{number}",
+                timed,
+                (supervisor.scan, group, self._configuration.corpus, self._folder),
+                light=is_quick(sources.files),
+            )
+            for number, group in enumerate(groups)
+        ]
+        scanned = []
+        report = runner.report.stage("ingest")
+        for _, (result, seconds) in runner.run_patiently(calls, SEARCH_PRIORITY):
+            scanned.append(result)
+            report.seconds += seconds
+            runner.report.worked("ingest", seconds)
+            runner.progress.advance("ingest")
+        return scanned
+
+    def _count(self, plan: spill.ShardPlan, refused: pa.Table) -> None:
+        """Count in the report what was read, and warn of what was not."""
+        report, progress = self._runner.report, self._runner.progress
+        counts = report.stage("ingest").counts
+        counts |= {"documents": plan.documents, "quarantined": refused.num_rows, "repeats": plan.repeats}
+        counts |= {"forgotten": plan.forgotten, "changed_while_read": len(plan.changed)}
+        report.changed_files = plan.changed
+        if left_out := plan.front_matter_left_out:
+            counts["front_matter_left_out"] = len(left_out)
+            progress.warn(
+                f"the front matter of {gates.first_of(left_out)} was left out (not YAML, over a limit, or values that "
+                "JSON cannot hold): the text is in the index, with the first heading as title and without metadata"
+            )
+        if failed := failed_files(refused):
+            progress.warn(
+                f"{gates.first_of(failed)} could not be read: see `indexmill quarantine`; the build goes on with what "
+                "comes before"
+            )
+
+    def _refuse_many_failures(self, plan: spill.ShardPlan, refused: pa.Table) -> None:
+        """Rows that fail by the dozen are no rows that fail: the corpus, or what reads it, has changed."""
+        most, failed = self._configuration.run.max_failed_share, sum(plan.refused.values())
+        rows = failed + plan.documents + plan.repeats
+        if failed > max(most * rows, gates.FEW):
+            raise GateRefused(
+                f"{failed} of {rows} rows were refused ({reasons_of(refused)}), more than run.max_failed_share allows "
+                f"({most:g} of them), such as {example_of(refused)}. Nothing was published. `indexmill quarantine` "
+                "lists them; mend the corpus, or raise run.max_failed_share"
+            )
+
+    def _compare_with_parent(self, plan: spill.ShardPlan, empty: tuple[str, ...], refused: pa.Table) -> None:
+        """The gate of the corpus: too few documents, or a source that fell silent and took some away."""
+        for path in empty:
+            self._runner.progress.warn(f"no file of the corpus lies under {path}")
+        if self._runner.parent is None:
+            return
+        unreadable = unread_files(refused)
+        change = gates.CorpusChange(
+            *self._before(),
+            now=plan.documents,
+            empty=empty,
+            unreadable=unreadable,
+            lost=self._lost() if empty or unreadable else 0,
+            refused_rows=refused.num_rows,
+            refused_why=f"{reasons_of(refused)}, such as {example_of(refused)}" if refused.num_rows else "",
+        )
+        self._refuse_shrink(change)
+
+    def _before(self) -> tuple[int, int | None]:
+        """The parent's version and documents; None for a number that cannot be told, since it is damaged."""
+        parent = self._runner.parent
+        if parent is None:
+            return 0, 0
+        return parent.version, parent.manifest.corpus.documents if parent.manifest else None
+
+    def _refuse_shrink(self, change: gates.CorpusChange) -> None:
+        most = self._configuration.gates.max_shrink
+        why = None if self._allow_shrink else gates.refuse_size(change, most)
+        if why is not None and change.before and self.forgotten.tombstones:
+            gone = sum(name in self.forgotten for ids in self._parents_ids() for name in ids.to_pylist())
+            why = gates.refuse_size(dataclasses.replace(change, before=change.before - gone), most)
+        if why is not None:
+            raise GateRefused(why)
+
+    def _parents_ids(self) -> Iterator[pa.ChunkedArray]:
+        """The document ids of each shard of the parent."""
+        parent = self._runner.parent
+        for shard in parent.manifest.under("documents") if parent and parent.manifest else ():
+            yield read_table(self._runner.store, shard.digest, DOCUMENTS, columns=["document_id"])["document_id"]
+
+    def _lost(self) -> int:
+        """How many documents of the parent the corpus lacks, those that are forgotten left out."""
+        here = spill.document_ids(self._folder)
+        lost = (ids.filter(pc.invert(pc.is_in(ids, here))).to_pylist() for ids in self._parents_ids())
+        return sum(name not in self.forgotten for ids in lost for name in ids)
