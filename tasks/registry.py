@@ -14,8 +14,7 @@ __all__ = ["STEPS", "enabled_steps", "needs_among"]
 def _step(
     name: str, needs: tuple[str, ...] = (), enabled: Callable[[Configuration], bool] | None = None, shards: bool = False
 ) -> Step:
-    step = Step(name, needs, methodcaller(name), of_shards=shards)
-    return step if enabled is None else Step(name, needs, step.drive, enabled, shards)
+    return Step(name, methodcaller(name), enabled=enabled or (lambda _: True), of_shards=shards, needs=needs)
 
 
 STEPS: tuple[Step, ...] = (

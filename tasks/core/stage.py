@@ -100,13 +100,15 @@ class Input:
     """What a stage reads: an output of a stage before it.
 
     schema: of a table, or ARRAYS; None for a file. each: there is one of every label, named `<name>/<label>`. output:
-    the name of the output that it is, where the stage calls it otherwise. optional: it may be left out.
+    the name of the output that it is, where the stage calls it otherwise. stage: the stage that makes it, where several
+    make outputs of this name. optional: it may be left out.
     """
 
     name: str
     schema: pa.Schema | str | None = None
     each: bool = False
     output: str = ""
+    stage: str = ""
     optional: bool = False
 
     @property

@@ -39,5 +39,5 @@ class Failing:
 def test_what_ended_the_asking_is_raised_and_not_that_others_were_stopped_by_it() -> None:
     build = Failing()
     with pytest.raises(ValueError, match="why it ended"):
-        Stages(cast(Build, build), [Step("asks", (), Failing.asks), Step("waits", (), Failing.waits)]).wait()
+        Stages(cast(Build, build), [Step("asks", Failing.asks), Step("waits", Failing.waits)]).wait()
     assert build.stops == [False, False]

@@ -1,0 +1,91 @@
+"""The order of steps, derived from what their stages read and make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
+
+from tasks.core.stage import Input
+from tasks.core.step import Step
+
+__all__ = ["in_order"]
+
+ENCODER = "encoder"
+"""The step that opens the encoder: steps whose stages use it need this one."""
+
+
+def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps, each with what it needs, in an order in which each follows those; of several, the first given first.
+
+    A step needs those that make what its stages read, the step `encoder` where a stage uses it, and those that it
+    names itself (`after`). Raises ValueError where steps wait for each other in a circle, LookupError where nothing
+    makes what a stage reads, or several do and the input does not say which.
+    """
+    found = {step.name: replace(step, needs=_needs(step, steps)) for step in steps}
+    if len(found) < len(steps):
+        names = [step.name for step in steps]
+        raise ValueError(f"two steps are called {next(name for name in names if names.count(name) > 1)!r}")
+    sorter = TopologicalSorter({name: step.needs for name, step in found.items()})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise ValueError(f"steps wait for each other: {' -> '.join(reversed(error.args[1]))}") from error
+    place = {name: at for at, name in enumerate(found)}
+    ready: list[str] = []
+    ordered: list[Step] = []
+    while sorter.is_active():
+        ready = sorted([*ready, *sorter.get_ready()], key=place.__getitem__)
+        first = ready.pop(0)
+        ordered.append(found[first])
+        sorter.done(first)
+    return tuple(ordered)
+
+
+def _needs(step: Step, steps: Sequence[Step]) -> tuple[str, ...]:
+    """The names of the steps that a step waits for, in the order in which the steps are given."""
+    known = [other.name for other in steps]
+    for name in step.after:
+        if name not in known:
+            raise LookupError(f"the step {step.name} is to follow {name!r}, and there is none{_hint(name, known)}")
+    needs = set(step.after)
+    if any(stage.uses_encoder for stage in step.stages):
+        needs.add(ENCODER)
+    makers = _makers(steps)
+    for stage in step.stages:
+        for one in stage.inputs:
+            needs |= _makers_of(one, stage.name, makers)
+    return tuple(name for name in known if name in needs and name != step.name)
+
+
+def _makers(steps: Sequence[Step]) -> dict[str, dict[str, str]]:
+    """By the name of an output, the stages that make it, and the step of each."""
+    found: dict[str, dict[str, str]] = {}
+    for step in steps:
+        for stage in step.stages:
+            for one in stage.outputs:
+                found.setdefault(one.name, {})[stage.name] = step.name
+    return found
+
+
+def _makers_of(one: Input, stage: str, makers: Mapping[str, Mapping[str, str]]) -> set[str]:
+    """The steps that may make an input of a stage."""
+    stages = makers.get(one.source, {})
+    if one.stage:
+        if one.stage not in stages:
+            raise LookupError(f"{stage} reads {one.source!r} of {one.stage}, which does not make it")
+        return {stages[one.stage]}
+    if not stages:
+        hint = _hint(one.source, list(makers))
+        raise LookupError(f"{stage} reads {one.source!r}, and no stage makes it{hint}")
+    if len(stages) > 1:
+        raise LookupError(
+            f"{stage} reads {one.source!r}, which {' and '.join(sorted(stages))} make; say which: Input(stage=...)"
+        )
+    return set(stages.values())
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
