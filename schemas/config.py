@@ -324,6 +324,15 @@ class LshTreeSettings(_Family):
         return self
 
 
+def _is_leiden(value: object) -> object:
+    if value in ("spectral", "scan", "node2vec"):
+        raise ValueError(
+            f"{value!r} is no longer a choice, because Leiden finds better communities in less time: delete the "
+            "setting or set it to leiden; the next build finds the communities again and reports on them"
+        )
+    return value
+
+
 class CommunityTreeSettings(_Family):
     """Settings of the community_tree family that shape its artifacts (ArchRAG, section 3.1)."""
 
@@ -334,8 +343,8 @@ class CommunityTreeSettings(_Family):
     augmentation: Literal["codicil", "knn", "none"] = Field(
         "codicil", description="how links by content are added: nearest neighbours, of all links the best or all"
     )
-    clustering: Literal["leiden", "spectral", "scan", "node2vec"] = Field(
-        "leiden", description="leiden alone goes on from the communities of the version before"
+    clustering: Annotated[Literal["leiden"], BeforeValidator(_is_leiden)] = Field(
+        "leiden", description="how communities are found; a refresh starts from those of the version before"
     )
     levels: int = Field(4, ge=1, le=8, description="levels of communities at most")
     fewest: int = Field(5, ge=2, le=1_000_000, description="nodes of a level that another is built over")
