@@ -11,7 +11,7 @@ import yaml
 from indexmill.command.options import Options
 from indexmill.errors import ConfigurationError
 from schemas.config import Configuration, load_configuration
-from schemas.explained import explained_configuration
+from schemas.config.explained import explained_configuration
 
 
 @pytest.fixture
