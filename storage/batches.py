@@ -28,6 +28,7 @@ from indexmill.store.layout import batch_name, batch_prefix
 from indexmill.store.manifest import Digest, Record, Timestamp, Word
 from indexmill.text.counted import counted
 from storage.protocol import Store
+from storage.records import get_record
 
 __all__ = [
     "Asked",
@@ -298,5 +299,4 @@ _R = TypeVar("_R", bound=Record)
 
 
 def _read(store: Store, batch: str, step: str, kind: type[_R]) -> _R:
-    name = batch_name(batch, step)
-    return kind.from_bytes(store.get(name), f"{store.url}/{name}")
+    return get_record(store, batch_name(batch, step), kind)

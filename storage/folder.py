@@ -290,7 +290,7 @@ class FolderStore:
             raise StoreError(f"{top} cannot be listed: {error.strerror}") from error
         return sorted(name for name in names if name.startswith(prefix))
 
-    def look(self, name: str) -> Kept | None:
+    def stat(self, name: str) -> Kept | None:
         """How large a record or blob is and since when it is there; None if it is not."""
         path = self.root / check_name(name)
         try:
