@@ -76,13 +76,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/folder.py",
-        "                    if old or _abandoned(entry.name):\n",
+        "                    if old or living is False:\n",
         "                    if old:\n",
         ("tests/storage/test_folder.py::test_the_sweep_removes_what_the_dead_left_and_spares_the_living",),
     ),
     Mutant(
         "storage/folder.py",
-        " and not _at_work(entry.name)\n",
+        " and not (ours or living)\n",
         "\n",
         ("tests/storage/test_folder.py::test_a_sweep_of_everything_spares_what_a_live_process_is_writing",),
     ),
@@ -178,7 +178,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/batches.py",
-        "_read(store, batch.id, name, type(step))}\n",
+        "get_record(store, batch_name(batch.id, name), type(step))}\n",
         "step}\n",
         ("tests/storage/test_batches.py::test_the_first_record_of_a_step_stands",),
     ),
