@@ -32,17 +32,18 @@ from itertools import pairwise
 import numpy as np
 
 import indexmill
+from benchmarks.clusterings.levels import Augment, Cluster, Level, level_over, levels_over
+from benchmarks.clusterings.node2vec import node2vec
+from benchmarks.clusterings.scan import scan
+from benchmarks.clusterings.spectral import spectral
 from benchmarks.machine import describe_machine
 from indexmill.store.canonical import canonical_json
 from indexmill.text.names import NameIndex
 from tasks.core.communities.augment import codicil, knn, none, weighted
 from tasks.core.communities.graph import Edges, Floats, Graph, Labels, Weighted, graph_of
 from tasks.core.communities.leiden import leiden
-from tasks.core.communities.levels import Augment, Cluster, Level, Stops, level_over, levels_over
+from tasks.core.communities.levels import Stops
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre, modularity
-from tasks.core.communities.node2vec import node2vec
-from tasks.core.communities.scan import scan
-from tasks.core.communities.spectral import spectral
 
 AUGMENTATIONS: Mapping[str, Augment] = {"none": none, "knn": knn, "codicil": codicil}
 SAMPLE, CHANGED = 600, 0.02

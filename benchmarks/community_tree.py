@@ -30,6 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 import indexmill
+from benchmarks.clusterings.levels import Cluster, Level, levels_over
+from benchmarks.clusterings.spectral import spectral
 from benchmarks.communities import AUGMENTATIONS, mean_of_members
 from benchmarks.lsh_retrieval import POOL, recalls
 from benchmarks.machine import describe_machine
@@ -45,9 +47,8 @@ from indexmill.retrieve.matrices import Sparse
 from indexmill.snapshot import Snapshot
 from tasks.core.communities.graph import Graph, Labels, Weighted, graph_of
 from tasks.core.communities.leiden import leiden
-from tasks.core.communities.levels import Cluster, Level, Stops, levels_over
+from tasks.core.communities.levels import Stops
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
-from tasks.core.communities.spectral import spectral
 from tasks.families.community_tree.chnsw import Level as Nodes
 from tasks.families.community_tree.chnsw import build_chnsw
 

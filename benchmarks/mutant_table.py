@@ -76,13 +76,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/folder.py",
-        "                    if old or _abandoned(entry.name):\n",
+        "                    if old or living is False:\n",
         "                    if old:\n",
         ("tests/storage/test_folder.py::test_the_sweep_removes_what_the_dead_left_and_spares_the_living",),
     ),
     Mutant(
         "storage/folder.py",
-        " and not _at_work(entry.name)\n",
+        " and not (ours or living)\n",
         "\n",
         ("tests/storage/test_folder.py::test_a_sweep_of_everything_spares_what_a_live_process_is_writing",),
     ),
@@ -112,26 +112,26 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/lease.py",
-        "        return living is False or now >= from_timestamp(self.expires) + MARGIN\n",
-        "        return living is False or now >= from_timestamp(self.expires)\n",
+        "        return self._ended or now >= from_timestamp(self.expires) + MARGIN\n",
+        "        return self._ended or now >= from_timestamp(self.expires)\n",
         ("tests/storage/test_lease.py::test_a_lease_from_another_machine_is_taken_over_only_after_it_ran_out",),
     ),
     Mutant(
         "storage/lease.py",
-        "        return living is False or now >= from_timestamp(self.expires) + MARGIN\n",
-        "        return now >= from_timestamp(self.expires) + MARGIN\n",
+        "        return self.released or alive(self.holder) is False\n",
+        "        return self.released\n",
         ("tests/storage/test_lease.py::test_the_lease_of_a_killed_run_is_taken_over_at_once",),
     ),
     Mutant(
         "storage/lease.py",
-        "        if self.released:\n            return True\n        living = alive(self.holder)\n        return living is False or now",
-        "        if self.released:\n            return False\n        living = alive(self.holder)\n        return living is False or now",
+        "        return self.released or alive(self.holder) is False\n",
+        "        return alive(self.holder) is False\n",
         ("tests/storage/test_lease.py::test_a_run_takes_the_lease_and_gives_it_back",),
     ),
     Mutant(
         "storage/lease.py",
-        "                expires = max(expires, _Renewal.from_bytes(store.get(name), name).expires)\n",
-        "                _Renewal.from_bytes(store.get(name), name)\n",
+        "                expires = max(expires, get_record(store, name, _Renewal).expires)\n",
+        "                get_record(store, name, _Renewal)\n",
         ("tests/storage/test_lease.py::test_a_renewal_prolongs_the_lease_and_leaves_one_record",),
     ),
     Mutant(
@@ -178,7 +178,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/batches.py",
-        "_read(store, batch.id, name, type(step))}\n",
+        "get_record(store, batch_name(batch.id, name), type(step))}\n",
         "step}\n",
         ("tests/storage/test_batches.py::test_the_first_record_of_a_step_stands",),
     ),
@@ -288,8 +288,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/runs.py",
-        "    if store.create(name, record.to_bytes()):\n        return record\n    return RunEnd",
-        "    store.create(name, record.to_bytes())\n    return record\n    return RunEnd",
+        "    if store.create(name, record.to_bytes()):\n        return record\n    return get_record(store, name, RunEnd)",
+        "    store.create(name, record.to_bytes())\n    return record",
         ("tests/storage/test_runs.py::test_a_run_from_start_to_end",),
     ),
     Mutant(
@@ -306,7 +306,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/holds.py",
-        "    return newest if newest.held else None\n",
+        "    return newest if newest is not None and newest.held else None\n",
         "    return newest\n",
         ("tests/storage/test_holds.py::test_the_newest_record_tells_the_state_whatever_its_time",),
     ),
@@ -324,8 +324,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "storage/poison.py",
-        "            Poison.from_bytes(store.get(name), name)\n            return\n        store.delete(name)\n",
-        "            Poison.from_bytes(store.get(name), name)\n        store.delete(name)\n",
+        "            get_record(store, name, Poison)\n            return\n        store.delete(name)\n",
+        "            get_record(store, name, Poison)\n        store.delete(name)\n",
         ("tests/storage/test_poison.py::test_the_first_record_stands_and_a_damaged_one_is_replaced",),
     ),
     Mutant(

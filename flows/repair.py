@@ -123,6 +123,6 @@ def repair(
             run.done = bool(findings + blobs)
             run.report = {"repair": dict(Counter(finding.outcome for finding in findings + blobs))}
     else:
-        blobs = repair_blobs(store, copies, damaged, needs(store, copies), None)
+        blobs = repair_blobs(store, copies, damaged, needed, None)
     versions = needed.versions if chosen is None else (chosen,)
     return Repaired(dry_run, versions, len(digests), sum(read), tuple(findings + blobs))

@@ -129,7 +129,7 @@ def look(store: FolderStore, now: float, max_age: float | None = None) -> Status
     """The state of a store at a time, seconds since the epoch; `max_age` in seconds, any age for None."""
     history = refs.history(store)
     newest = refs.standing(store)
-    known = runs.list_runs(store, clock=lambda: now)
+    known = runs.list_runs(store, clock=lambda: now, history=history)
     ahead = [run for run in known if _age(run.started, now) < -MARGIN]
     past = [run for run in known if run not in ahead]
     successes = _successes(past)
@@ -163,7 +163,7 @@ def look(store: FolderStore, now: float, max_age: float | None = None) -> Status
         batches=tuple(
             Pending(batch, state, round(max(0.0, now - kept.modified), 3))
             for batch, state in batches.open_states(store).items()
-            if (kept := store.look(batch_name(batch, "asked"))) is not None
+            if (kept := store.stat(batch_name(batch, "asked"))) is not None
         ),
         problems=(
             *stale,

@@ -28,6 +28,7 @@ from indexmill.store.layout import batch_name, batch_prefix
 from indexmill.store.manifest import Digest, Record, Timestamp, Word
 from indexmill.text.counted import counted
 from storage.protocol import Store
+from storage.records import get_record
 
 __all__ = [
     "Asked",
@@ -203,7 +204,7 @@ def record(store: Store, batch: Batch, step: Uploaded | Starting | Started | End
     """Keep a step of a batch; the first record stands."""
     name = type(step).__name__.lower()
     store.create(batch_name(batch.id, name), step.to_bytes())
-    made: dict[str, Any] = {name: _read(store, batch.id, name, type(step))}
+    made: dict[str, Any] = {name: get_record(store, batch_name(batch.id, name), type(step))}
     return dataclasses.replace(batch, **made)
 
 
@@ -230,9 +231,11 @@ def begun(store: Store) -> list[Batch]:
     for batch, steps in _steps(store).items():
         if "closed" not in steps and "asked" in steps:
             with contextlib.suppress(NotFound):  # another process has closed it
-                asked = _read(store, batch, "asked", Asked)
+                asked = get_record(store, batch_name(batch, "asked"), Asked)
                 there: dict[str, Any] = {
-                    name: _read(store, batch, name, kind) for name, kind in _STEPS.items() if name in steps
+                    name: get_record(store, batch_name(batch, name), kind)
+                    for name, kind in _STEPS.items()
+                    if name in steps
                 }
                 found.append(Batch(batch, asked, **there))
     return sorted(found, key=lambda one: (one.asked.created, one.id))
@@ -292,11 +295,3 @@ def _sweep(store: Store, batch: str) -> None:
     for name in store.list(batch_prefix(batch)):
         if name != batch_name(batch, "closed"):
             store.delete(name)
-
-
-_R = TypeVar("_R", bound=Record)
-
-
-def _read(store: Store, batch: str, step: str, kind: type[_R]) -> _R:
-    name = batch_name(batch, step)
-    return kind.from_bytes(store.get(name), f"{store.url}/{name}")

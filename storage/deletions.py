@@ -61,6 +61,7 @@ from storage import refs
 from storage.clock import Clock, timestamp
 from storage.lease import Lease, at_work
 from storage.protocol import Store
+from storage.records import get_record
 
 __all__ = ["Since", "check_alone", "check_unannounced", "remove", "replace_set_aside", "set_aside", "sweep"]
 
@@ -106,7 +107,7 @@ def set_aside(store: Store) -> dict[str, Since]:
     """The names that are set aside; a damaged record counts as none."""
     for name in store.list(aside_prefix())[-1:]:
         with contextlib.suppress(NotFound, CorruptBlob):
-            groups = _Aside.from_bytes(store.get(name), f"{store.url}/{name}").groups
+            groups = get_record(store, name, _Aside).groups
             return {name: Since(group.since, group.run_id) for group in groups for name in group.names}
     return {}
 
@@ -174,7 +175,7 @@ def check_unannounced(store: Store, digests: Collection[str], clock: Clock, *, a
     for holding in at_work(store, clock(), set(announced.values())):
         for name in [name for name, epoch in announced.items() if epoch == holding.epoch]:
             with contextlib.suppress(NotFound):  # it has just ended
-                record = _Removing.from_bytes(store.get(name), f"{store.url}/{name}")
+                record = get_record(store, name, _Removing)
                 if found := sorted(needed.intersection(record.names)):
                     raise LeaseLost(
                         f"run {holding.run_id} ({holding.holder}) may still be removing {store.url}/{found[0]}, which "

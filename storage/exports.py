@@ -23,13 +23,14 @@ from pydantic import Field
 from indexmill.errors import CorruptBlob
 from indexmill.store.exported import MANIFEST_FILE, exported_name
 from indexmill.store.folder import BLOB_ADVICE
-from indexmill.store.layout import blob_path, export_name, export_prefix, number_of
+from indexmill.store.layout import blob_path, export_name, export_prefix
 from indexmill.store.manifest import Artifact, Digest, Manifest, Record, Timestamp, Word
 from indexmill.store.regular_files import open_regular
 from indexmill.store.tables import ROWS_PER_GROUP
 from storage.faults import fault_point, write_all
 from storage.folder import FolderStore, sync_folder
 from storage.protocol import Store
+from storage.records import get_record, last_number, numbered
 from storage.tables import writer
 from storage.writing import writing
 
@@ -68,7 +69,7 @@ def record(
     """Record that a snapshot, or the ledger, is about to be copied to a path; any number of processes may do so."""
     while True:
         made = Export(
-            number=_newest(store) + 1,
+            number=last_number(store, export_prefix()) + 1,
             version=version,
             manifest=manifest,
             path=path,
@@ -83,13 +84,7 @@ def record(
 
 def exports(store: Store) -> list[Export]:
     """Every export, oldest first. CorruptBlob names a damaged record: what it was of cannot be told."""
-    names = (name for name in store.list(export_prefix()) if number_of(name) is not None)
-    return [Export.from_bytes(store.get(name), f"{store.url}/{name}") for name in names]
-
-
-def _newest(store: Store) -> int:
-    numbers = (number_of(name) for name in store.list(export_prefix()))
-    return max((number for number in numbers if number is not None), default=0)
+    return [get_record(store, name, Export) for name in numbered(store.list(export_prefix())).values()]
 
 
 def lay_out(store: FolderStore, manifest: Manifest, folder: Path, copied: Callable[[Artifact], None]) -> None:

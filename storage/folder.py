@@ -55,8 +55,7 @@ def init_store(path: Path | str) -> FolderStore:
     root = _root(path)
     with contextlib.suppress(SnapshotNotFound):
         return FolderStore(root)
-    if root.exists() and not root.is_dir():
-        raise ConfigurationError(f"{root} is a file; a store is a folder: give another name")
+    _check_no_file(root)
     with writing_to_store(root):
         _make_folders(Path(root.anchor), root)
         if not _others(root):
@@ -71,11 +70,15 @@ def init_store(path: Path | str) -> FolderStore:
 def check_free(path: Path | str) -> None:
     """Raise ConfigurationError where a path that is no store cannot become one: a file, or a folder of other things."""
     root = _root(path)
-    if root.exists() and not root.is_dir():
-        raise ConfigurationError(f"{root} is a file; a store is a folder: give another name")
+    _check_no_file(root)
     others = _others(root) if root.exists() else []
     if others:
         raise ConfigurationError(f"{root} is neither empty nor a store: it holds {others[0]!r}; give a new folder")
+
+
+def _check_no_file(root: Path) -> None:
+    if root.exists() and not root.is_dir():
+        raise ConfigurationError(f"{root} is a file; a store is a folder: give another name")
 
 
 def _others(root: Path) -> list[str]:
@@ -290,7 +293,7 @@ class FolderStore:
             raise StoreError(f"{top} cannot be listed: {error.strerror}") from error
         return sorted(name for name in names if name.startswith(prefix))
 
-    def look(self, name: str) -> Kept | None:
+    def stat(self, name: str) -> Kept | None:
         """How large a record or blob is and since when it is there; None if it is not."""
         path = self.root / check_name(name)
         try:
@@ -364,8 +367,11 @@ class FolderStore:
                     swept += 1
             else:
                 with contextlib.suppress(OSError):
-                    old = entry.stat().st_mtime < now - _OLD and not _at_work(entry.name)
-                    if old or _abandoned(entry.name):
+                    maker = _maker(entry.name)
+                    living = None if maker is None else alive(maker)
+                    ours = maker is not None and maker.pid == os.getpid()  # living, also where there is no /proc
+                    old = entry.stat().st_mtime < now - _OLD and not (ours or living)
+                    if old or living is False:
                         entry.unlink()
                         swept += 1
         return swept
@@ -453,18 +459,6 @@ def _temporary_path(root: Path) -> Path:
     folder.mkdir(exist_ok=True)
     process = this_process()
     return folder / f"{_machine(process)}.{process.pid}.{process.started or 0}.{next(_counter)}"
-
-
-def _abandoned(name: str) -> bool:
-    """Whether the process that made a temporary file is known to be dead."""
-    maker = _maker(name)
-    return maker is not None and alive(maker) is False
-
-
-def _at_work(name: str) -> bool:
-    """Whether the process that made a temporary file is known to live."""
-    maker = _maker(name)
-    return maker is not None and (maker.pid == os.getpid() or alive(maker) is True)
 
 
 def _maker(name: str) -> Process | None:

@@ -44,6 +44,7 @@ from storage.lease import Lease
 from storage.protocol import Store
 from storage.provenance import Answers, hashed
 from storage.receipts import Receipt
+from storage.records import get_record, get_record_blob
 from storage.runs import QuarantineRecord
 from storage.tables import put_table, read_table
 from storage.tombstones import document_digest
@@ -224,7 +225,7 @@ class Search:
 
     def _manifest_holds(self, digest: str) -> bool:
         try:
-            manifest = _manifest(self.store, digest)
+            manifest = get_record_blob(self.store, digest, Manifest)
         except CorruptBlob:
             return True
         holds = False
@@ -375,7 +376,7 @@ def _quarantines(store: Store, traces: Traces) -> Iterator[tuple[str, tuple[Quar
     """The records of refused rows of which some name a document, and how many do."""
     for name in store.list("runs/"):
         if "/quarantine." in name:
-            record = QuarantineRecord.from_bytes(store.get(name), f"{store.url}/{name}")
+            record = get_record(store, name, QuarantineRecord)
             count = record.rows - _left(store, record, traces).num_rows
             if count:
                 yield name, (record, count)
@@ -417,7 +418,7 @@ def _parts(store: Store, search: Search, without: Collection[str] = ()) -> tuple
     keep: set[str] = set()
     keys: set[tuple[str, str]] = set()
     for manifest in [*(ref.manifest for ref in search.clean), *search.candidates]:
-        read = _manifest(store, manifest)
+        read = get_record_blob(store, manifest, Manifest)
         keep |= {manifest, read.lineage, *(artifact.digest for artifact in read.artifacts)}
         try:
             parts = lineage.read(store, read.lineage).entries
@@ -477,10 +478,6 @@ def _blob_holds(path: Path, traces: Traces) -> bool:
 def _is_table(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(_PARQUET)) == _PARQUET
-
-
-def _manifest(store: Store, digest: str) -> Manifest:
-    return Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
 
 
 _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])

@@ -36,6 +36,7 @@ from storage.deletions import Since
 from storage.lease import STALE, Lease, at_work
 from storage.protocol import Kept, Store
 from storage.receipts import Receipt
+from storage.records import get_record, get_record_blob
 from storage.runs import Run
 
 __all__ = [
@@ -182,7 +183,7 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
     now = clock()
     history = refs.history(store)
     kept = _kept_versions(store, history, policy, now)
-    known = runs.list_runs(store, clock=clock)
+    known = runs.list_runs(store, clock=clock, history=history)
     old = _old_runs(known, kept, now - policy.records)
     marked: set[str] = set()
     for digest in {ref.manifest for ref in kept}:
@@ -196,7 +197,7 @@ def survey(store: Store, policy: Policy, *, clock: Clock) -> Survey:
     marked |= digests_in(store, set(old_records))
     working = {run.run_id for run in known if run.run_id not in old and _unfinished(run, since)}
     receipts = list(receipts_of(store))
-    young = {name for name, _ in receipts if _young(store.look(name), now - policy.grace)}
+    young = {name for name, _ in receipts if _young(store.stat(name), now - policy.grace)}
     for name, receipt in receipts:
         if receipt is not None and (name in young or receipt.run_id in working):
             marked |= set(receipt.outputs.values())
@@ -264,7 +265,7 @@ def collect(store: Store, lease: Lease, found: Survey, policy: Policy, *, clock:
         return dataclasses.replace(done, versions_removed=tuple(versions))
 
     def spare(name: str) -> bool:
-        return _young(store.look(name), clock() - policy.grace)
+        return _young(store.stat(name), clock() - policy.grace)
 
     removed = deletions.remove(store, lease, found.due, seen=found.newest, spare=spare)
     lease.check()
@@ -279,7 +280,7 @@ def collect(store: Store, lease: Lease, found: Survey, policy: Policy, *, clock:
 
 def reach(store: Store, manifest: str) -> frozenset[str]:
     """Every blob that a manifest needs, itself and its lineage's parts among them; CorruptBlob if that is not known."""
-    read = _manifest(store, manifest)
+    read = get_record_blob(store, manifest, Manifest)
     return frozenset(
         {
             manifest,
@@ -290,15 +291,11 @@ def reach(store: Store, manifest: str) -> frozenset[str]:
     )
 
 
-def _manifest(store: Store, digest: str) -> Manifest:
-    return Manifest.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
-
-
 def blobs_of(store: Store) -> Iterator[tuple[str, Kept]]:
     """Every blob that is there, by digest."""
     for name in store.list("blobs/sha256/"):
         digest = name.rpartition("/")[2]
-        if is_digest(digest) and name == blob_path(digest) and (blob := store.look(name)) is not None:
+        if is_digest(digest) and name == blob_path(digest) and (blob := store.stat(name)) is not None:
             yield digest, blob
 
 
@@ -340,7 +337,7 @@ def _kept_versions(store: Store, history: list[Ref], policy: Policy, now: float)
 
 def _check_whole(store: Store, newest: Ref, blobs: Collection[str]) -> None:
     """Raise CorruptBlob if the newest version lacks a blob: the versions before it are not removed then."""
-    manifest = _manifest(store, newest.manifest)
+    manifest = get_record_blob(store, newest.manifest, Manifest)
     for digest in (manifest.lineage, *(artifact.digest for artifact in manifest.artifacts)):
         if digest not in blobs:
             raise CorruptBlob(
@@ -355,7 +352,7 @@ def _aside(store: Store, names: Collection[str], now: float) -> dict[str, Since]
     return {
         name: one
         for name, one in deletions.set_aside(store).items()
-        if name in wanted and from_timestamp(one.time) <= now and not _young(store.look(name), from_timestamp(one.time))
+        if name in wanted and from_timestamp(one.time) <= now and not _young(store.stat(name), from_timestamp(one.time))
     }
 
 
@@ -403,15 +400,15 @@ def _old_records(store: Store, old: set[str], known: set[str], before: float) ->
     names = store.list(run_prefix())
     for name in sorted(names, key=lambda name: (name.split("/")[1], not name.endswith("/start.json"))):
         run_id = name.split("/")[1]
-        if run_id in old or (run_id not in known and not _young(store.look(name), before)):
+        if run_id in old or (run_id not in known and not _young(store.stat(name), before)):
             yield name
     for name in store.list(batch_prefix()):
-        if name.endswith("/closed.json") and not _young(store.look(name), before):
+        if name.endswith("/closed.json") and not _young(store.stat(name), before):
             yield name
     current = refs.highest_epoch(store)
     for name in store.list(lease_prefix()):
         epoch = name.removeprefix(lease_prefix())[:20]
-        if epoch.isdecimal() and int(epoch) < current and not _young(store.look(name), before):
+        if epoch.isdecimal() and int(epoch) < current and not _young(store.stat(name), before):
             yield name
 
 
@@ -419,7 +416,7 @@ def receipts_of(store: Store) -> Iterator[tuple[str, Receipt | None]]:
     """Every receipt by name; None for what cannot be read, which counts as not there."""
     for name in store.list("work/"):
         try:
-            yield name, Receipt.from_bytes(store.get(name), name)
+            yield name, get_record(store, name, Receipt)
         except (NotFound, CorruptBlob):
             yield name, None
 

@@ -9,21 +9,20 @@ their time.
 from __future__ import annotations
 
 from indexmill.errors import CorruptBlob, GateRefused
-from indexmill.store.layout import hold_name, hold_prefix, number_of
+from indexmill.store.layout import hold_name, hold_prefix
 from indexmill.store.manifest import Hold
 from storage import refs
 from storage.protocol import Store
+from storage.records import get_record, last_number
 
 __all__ = ["check", "place", "release", "standing"]
 
 
 def standing(store: Store) -> Hold | None:
     """The hold in force, None where there is none; CorruptBlob if its record is damaged."""
-    number = _newest(store)
-    if not number:
-        return None
-    newest = Hold.from_bytes(store.get(hold_name(number)), f"{store.url}/{hold_name(number)}")
-    return newest if newest.held else None
+    number = last_number(store, hold_prefix())
+    newest = get_record(store, hold_name(number), Hold) if number else None
+    return newest if newest is not None and newest.held else None
 
 
 def check(store: Store) -> None:
@@ -71,15 +70,9 @@ def release(store: Store, *, run_id: str, by: str, created: str, note: str = "")
     return _append(store, held=False, version=None, run_id=run_id, by=by, created=created, note=note)
 
 
-def _newest(store: Store) -> int:
-    numbers = (number_of(name) for name in store.list(hold_prefix()))
-    return max((number for number in numbers if number is not None), default=0)
-
-
 def _append(store: Store, *, held: bool, version: int | None, run_id: str, by: str, created: str, note: str) -> Hold:
     while True:
-        record = Hold(
-            number=_newest(store) + 1, held=held, version=version, run_id=run_id, by=by, created=created, note=note
-        )
+        number = last_number(store, hold_prefix()) + 1
+        record = Hold(number=number, held=held, version=version, run_id=run_id, by=by, created=created, note=note)
         if store.create(hold_name(record.number), record.to_bytes()):
             return record

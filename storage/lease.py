@@ -22,11 +22,12 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob, IndexmillError, LeaseLost, NotFound, StoreError
-from indexmill.store.layout import lease_name, lease_prefix, number_of, release_name, renewal_name
+from indexmill.store.layout import lease_name, lease_prefix, release_name, renewal_name
 from indexmill.store.manifest import Record, Timestamp, Word
 from storage.clock import Clock, from_timestamp, timestamp
 from storage.processes import Process, alive, this_process
 from storage.protocol import Names, Store
+from storage.records import get_record, numbered
 from storage.refs import highest_epoch
 
 __all__ = ["DURATION", "MARGIN", "STALE", "Holding", "Lease", "acquire", "at_work", "holding"]
@@ -73,18 +74,17 @@ class Holding(Record):
     released: bool
 
     def free(self, now: float) -> bool:
-        """Whether another run may take the lease over."""
-        if self.released:
-            return True
-        living = alive(self.holder)
-        return living is False or now >= from_timestamp(self.expires) + MARGIN
+        """Whether another run may take the lease over: its run has ended, or is `MARGIN` late to renew it."""
+        return self._ended or now >= from_timestamp(self.expires) + MARGIN
 
     def over(self, now: float) -> bool:
-        """Whether its run does nothing more: it gave the lease back, is known to be dead, or was silent for `STALE`."""
-        if self.released:
-            return True
-        living = alive(self.holder)
-        return living is False or (living is None and now >= from_timestamp(self.expires) + STALE)
+        """Whether its run does nothing more: it has ended or, on another machine, is `STALE` late to renew."""
+        return self._ended or (alive(self.holder) is None and now >= from_timestamp(self.expires) + STALE)
+
+    @property
+    def _ended(self) -> bool:
+        """Whether its run gave the lease back, or is known to be dead."""
+        return self.released or alive(self.holder) is False
 
     def __str__(self) -> str:
         return f"run {self.run_id} ({self.holder}) holds epoch {self.epoch} until {self.expires}"
@@ -93,7 +93,7 @@ class Holding(Record):
 def holding(store: Store) -> Holding | None:
     """The lease with the highest epoch, or None before the first; CorruptBlob if its record is damaged."""
     names = store.list(lease_prefix())
-    epoch = max((number for name in names if (number := number_of(name)) is not None), default=0)
+    epoch = max(numbered(names), default=0)
     return _holding(store, epoch, names) if epoch else None
 
 
@@ -105,7 +105,7 @@ def at_work(store: Store, now: float, epochs: Container[int] | None = None) -> l
     names = store.list(lease_prefix())
     there = set(names)
     found = []
-    for epoch in (number for name in names if (number := number_of(name)) is not None):
+    for epoch in numbered(names):
         if (epochs is None or epoch in epochs) and release_name(epoch) not in there:
             with contextlib.suppress(NotFound, CorruptBlob):
                 found.append(_holding(store, epoch, names))
@@ -113,14 +113,13 @@ def at_work(store: Store, now: float, epochs: Container[int] | None = None) -> l
 
 
 def _holding(store: Store, epoch: int, names: Names) -> Holding:
-    where = f"{store.url}/{lease_name(epoch)}"
-    lease = _Lease.from_bytes(store.get(lease_name(epoch)), where)
+    lease = get_record(store, lease_name(epoch), _Lease)
     stem = lease_name(epoch).removesuffix("json")
     expires = lease.expires
     for name in reversed(names):  # renewals sort by number; the newest may be taken away by a newer one
         if name.startswith(stem) and name != release_name(epoch) and name != lease_name(epoch):
             with contextlib.suppress(NotFound, CorruptBlob):
-                expires = max(expires, _Renewal.from_bytes(store.get(name), name).expires)
+                expires = max(expires, get_record(store, name, _Renewal).expires)
                 break
     return Holding(
         epoch=epoch,

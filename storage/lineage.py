@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Digest, Record, Word
 from storage.protocol import Store
 from storage.receipts import Receipt, overlap
+from storage.records import get_record_blob
 
 __all__ = ["Lineage", "LineageEntry", "blobs", "put", "read"]
 
@@ -71,4 +71,4 @@ def blobs(lineage: Lineage) -> set[str]:
 
 def read(store: Store, digest: str) -> Lineage:
     """The lineage of this digest; CorruptBlob if it is missing or damaged."""
-    return Lineage.from_bytes(store.get_blob(digest), f"{store.url}/{blob_path(digest)}")
+    return get_record_blob(store, digest, Lineage)

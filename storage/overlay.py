@@ -145,13 +145,13 @@ class OverlayStore:
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
 
-    def look(self, name: str) -> Kept | None:
+    def stat(self, name: str) -> Kept | None:
         """How large a record or blob of either store is, and since when it is there."""
         path = self.above / check_name(name)
         if path.is_file():
             status = path.stat()
             return Kept(status.st_size, status.st_mtime)
-        return self.below.look(name) if self.below is not None and not self._deleted(name).exists() else None
+        return self.below.stat(name) if self.below is not None and not self._deleted(name).exists() else None
 
     def replace(self, name: str, data: bytes) -> None:
         """Put a record above, in the place of the one that is there."""

@@ -14,6 +14,7 @@ from indexmill.errors import CorruptBlob
 from indexmill.store.layout import poison_name, poison_prefix
 from indexmill.store.manifest import Digest, Record, Word
 from storage.protocol import Store
+from storage.records import get_record
 
 __all__ = ["Poison", "known", "record"]
 
@@ -39,7 +40,7 @@ def record(store: Store, poison: Poison) -> None:
     name = poison_name(poison.maker, poison.content_hash)
     while not store.create(name, poison.to_bytes()):
         with contextlib.suppress(CorruptBlob):
-            Poison.from_bytes(store.get(name), name)
+            get_record(store, name, Poison)
             return
         store.delete(name)
 
@@ -49,5 +50,5 @@ def known(store: Store, maker: str) -> list[Poison]:
     found = []
     for name in store.list(poison_prefix(maker)):
         with contextlib.suppress(CorruptBlob):
-            found.append(Poison.from_bytes(store.get(name), name))
+            found.append(get_record(store, name, Poison))
     return found

@@ -72,7 +72,7 @@ class Store(Protocol):
         """The names that begin with a prefix, sorted."""
         ...
 
-    def look(self, name: str) -> Kept | None:
+    def stat(self, name: str) -> Kept | None:
         """How large a record or blob is and since when it is there; None if it is not."""
         ...
 

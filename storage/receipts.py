@@ -18,8 +18,9 @@ from indexmill.errors import CorruptBlob, NotFound
 from indexmill.store.layout import attempt_name, receipt_name, receipt_prefix
 from indexmill.store.manifest import Digest, Record, Word
 from storage.protocol import Store
+from storage.records import get_record
 
-__all__ = ["Receipt", "candidates", "find", "find_attempt", "find_incomplete", "overlap", "record", "replace", "scan"]
+__all__ = ["Receipt", "candidates", "find", "find_incomplete", "overlap", "record", "replace", "scan"]
 
 _LABEL = re.compile(r"([A-Za-z])([01]*)")
 
@@ -49,11 +50,6 @@ def find(store: Store, stage: str, key: str) -> Receipt | None:
     A receipt whose blob was lost counts as none: making the part again restores the blob.
     """
     return _usable(store, receipt_name(stage, key))
-
-
-def find_attempt(store: Store, stage: str, key: str, run_id: str) -> Receipt | None:
-    """What one run made of a part with failed rows, for that run itself to use; None if there is no such receipt."""
-    return _usable(store, attempt_name(stage, key, run_id))
 
 
 def find_incomplete(store: Store, stage: str, key: str, outputs: Mapping[str, str]) -> Receipt | None:
@@ -141,7 +137,7 @@ def candidates(
 
 def _read(store: Store, name: str) -> Receipt | None:
     try:
-        return Receipt.from_bytes(store.get(name), name)
+        return get_record(store, name, Receipt)
     except (NotFound, CorruptBlob):
         return None
 

@@ -21,6 +21,7 @@ from indexmill.store.layout import (
 )
 from indexmill.store.manifest import Alias, Ref, Removal
 from storage.protocol import Store
+from storage.records import get_record, last_number, numbered
 
 __all__ = [
     "aliases",
@@ -44,7 +45,7 @@ def read(store: Store, version: int, branch: str = BRANCH) -> Ref:
     """The ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
     name = ref_name(branch, version)
     try:
-        ref = Ref.from_bytes(store.get(name), f"{store.url}/{name}")
+        ref = get_record(store, name, Ref)
     except NotFound:
         raise SnapshotNotFound(f"{store.url} has no version {version}") from None
     if ref.version != version:
@@ -53,8 +54,7 @@ def read(store: Store, version: int, branch: str = BRANCH) -> Ref:
 
 
 def _versions(store: Store, branch: str) -> list[int]:
-    numbers = (number_of(name) for name in store.list(ref_prefix(branch)))
-    return [number for number in numbers if number is not None]
+    return list(numbered(store.list(ref_prefix(branch))))
 
 
 def newest(store: Store, branch: str = BRANCH) -> Ref | None:
@@ -65,7 +65,7 @@ def newest(store: Store, branch: str = BRANCH) -> Ref | None:
 
 def standing(store: Store, branch: str = BRANCH) -> Ref | None:
     """The newest ref whose version is still there, which readers open; None if there is none."""
-    removed = {number_of(name) for name in store.list(removal_prefix())}
+    removed = numbered(store.list(removal_prefix()))
     there = [version for version in _versions(store, branch) if version not in removed]
     return read(store, there[-1], branch) if there else None
 
@@ -82,8 +82,7 @@ def history(store: Store, branch: str = BRANCH) -> list[Ref]:
 
 def highest_epoch(store: Store) -> int:
     """The highest epoch under which a lease was ever taken; 0 before the first."""
-    numbers = (number_of(name) for name in store.list(lease_prefix()))
-    return max((number for number in numbers if number is not None), default=0)
+    return last_number(store, lease_prefix())
 
 
 def commit(
@@ -160,10 +159,11 @@ def promote(store: Store, alias: str, version: int | None, created: str, note: s
     if version is not None:
         read(store, version)
         check_there(store, version)
-    name = alias_name(alias, _last_move(store, alias) + 1)
-    moved = Alias(alias=alias, number=number_of(name) or 1, version=version, created=created, note=note)
+    number = last_number(store, alias_prefix(alias)) + 1
+    name = alias_name(alias, number)
+    moved = Alias(alias=alias, number=number, version=version, created=created, note=note)
     if not store.create(name, moved.to_bytes()):
-        moved = Alias.from_bytes(store.get(name), f"{store.url}/{name}")
+        moved = get_record(store, name, Alias)
         if moved.version != version:
             where = "removed" if moved.version is None else f"pointed to version {moved.version}"
             raise LeaseLost(
@@ -176,16 +176,8 @@ def promote(store: Store, alias: str, version: int | None, created: str, note: s
 
 def pointed(store: Store, alias: str) -> int | None:
     """The version that an alias points to; None where there is no such alias, CorruptBlob if its record is damaged."""
-    number = _last_move(store, alias)
-    if not number:
-        return None
-    name = alias_name(alias, number)
-    return Alias.from_bytes(store.get(name), f"{store.url}/{name}").version
-
-
-def _last_move(store: Store, alias: str) -> int:
-    numbers = (number_of(name) for name in store.list(alias_prefix(alias)))
-    return max((number for number in numbers if number is not None), default=0)
+    number = last_number(store, alias_prefix(alias))
+    return get_record(store, alias_name(alias, number), Alias).version if number else None
 
 
 def aliases(store: Store) -> dict[str, int]:
@@ -194,14 +186,14 @@ def aliases(store: Store) -> dict[str, int]:
     for name in store.list(alias_prefix()):
         if number_of(name) is not None:
             last[name.split("/")[-2]] = name
-    records = {alias: Alias.from_bytes(store.get(name), f"{store.url}/{name}") for alias, name in last.items()}
+    records = {alias: get_record(store, name, Alias) for alias, name in last.items()}
     return {alias: record.version for alias, record in records.items() if record.version is not None}
 
 
 def removals(store: Store) -> dict[int, Removal]:
     """The versions that are no longer there, with the records that say so."""
-    found = {number: name for name in store.list(removal_prefix()) if (number := number_of(name)) is not None}
-    return {number: Removal.from_bytes(store.get(name), f"{store.url}/{name}") for number, name in found.items()}
+    found = numbered(store.list(removal_prefix()))
+    return {number: get_record(store, name, Removal) for number, name in found.items()}
 
 
 def remove(store: Store, removal: Removal) -> None:
@@ -217,8 +209,7 @@ def restore(store: Store, version: int) -> None:
 def check_there(store: Store, version: int) -> None:
     """Raise SnapshotNotFound, saying why, if a version was collected or withdrawn: it can never come back."""
     try:
-        data = store.get(removal_name(version))
+        removal = get_record(store, removal_name(version), Removal)
     except NotFound:
         return
-    removal = Removal.from_bytes(data, f"{store.url}/{removal_name(version)}")
     raise SnapshotNotFound(f"{store.url}: {removal}; `indexmill snapshots` lists those that are there")

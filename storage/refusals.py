@@ -18,6 +18,7 @@ from indexmill.store.layout import refusal_name, refusal_prefix
 from indexmill.store.manifest import Digest, Timestamp, Word
 from storage.ledger import Id, Signed
 from storage.protocol import Store
+from storage.records import get_record
 
 __all__ = ["RefusedPrompt", "find", "record", "remove", "scan"]
 
@@ -43,7 +44,7 @@ def find(store: Store, key: str) -> RefusedPrompt | None:
     """The record of a key; None if there is none that can be read."""
     name = refusal_name(key)
     with contextlib.suppress(NotFound, CorruptBlob):
-        found = RefusedPrompt.from_bytes(store.get(name), f"{store.url}/{name}")
+        found = get_record(store, name, RefusedPrompt)
         if found.key == key:
             return found
     return None
@@ -66,7 +67,7 @@ def scan(store: Store) -> Iterator[tuple[str, RefusedPrompt | None]]:
     """Every record by name, ordered by key; None for what cannot be read."""
     for name in store.list(refusal_prefix()):
         try:
-            found = RefusedPrompt.from_bytes(store.get(name), f"{store.url}/{name}")
+            found = get_record(store, name, RefusedPrompt)
             yield name, found if refusal_name(found.key) == name else None
         except CorruptBlob:
             yield name, None

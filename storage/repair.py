@@ -217,7 +217,7 @@ def _refs(store: FolderStore, copies: Sequence[Copy]) -> dict[int, Ref]:
     """The versions that are there by number; of one whose record is damaged, what a copy says."""
     found = {}
     for name in record_names(store.root):
-        if not name.startswith(ref_prefix(BRANCH)) or store.look(removal_name(number_of(name) or 0)) is not None:
+        if not name.startswith(ref_prefix(BRANCH)) or store.stat(removal_name(number_of(name) or 0)) is not None:
             continue
         try:
             ref = read_record(store.root, name)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -23,13 +23,14 @@ from pydantic import Field, JsonValue
 from indexmill.errors import CorruptBlob, NotFound, SnapshotNotFound, StoreError
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import run_name, run_prefix
-from indexmill.store.manifest import Digest, Name, Record, Timestamp, Word
+from indexmill.store.manifest import Digest, Name, Record, Ref, Timestamp, Word
 from schemas.tables import QUARANTINE
+from storage import refs
 from storage.clock import Clock, from_timestamp, timestamp
 from storage.lease import holding
 from storage.processes import Process, alive, this_process
 from storage.protocol import Store
-from storage.refs import history
+from storage.records import get_record
 from storage.tables import put_table, read_table
 
 __all__ = [
@@ -45,7 +46,6 @@ __all__ = [
     "last_report",
     "list_runs",
     "make_run_id",
-    "published_runs",
     "quarantine_of",
     "read_run",
     "saw_other_files",
@@ -177,7 +177,7 @@ def end(store: Store, record: RunEnd) -> RunEnd:
     name = run_name(record.run_id, "end")
     if store.create(name, record.to_bytes()):
         return record
-    return RunEnd.from_bytes(store.get(name), f"{store.url}/{name}")
+    return get_record(store, name, RunEnd)
 
 
 def add_quarantine(store: Store, run_id: str, part: str, table: pa.Table, *, anew: bool = False) -> str:
@@ -192,7 +192,7 @@ def add_quarantine(store: Store, run_id: str, part: str, table: pa.Table, *, ane
         store.delete(name)
     record = QuarantineRecord(part=part, digest=digest, rows=table.num_rows)
     if not store.create(name, record.to_bytes()):
-        return QuarantineRecord.from_bytes(store.get(name), f"{store.url}/{name}").digest
+        return get_record(store, name, QuarantineRecord).digest
     return digest
 
 
@@ -221,19 +221,19 @@ def read_run(store: Store, run_id: str, *, clock: Clock = time.time) -> Run:
     raise SnapshotNotFound(f"{store.url} knows no run {run_id}; `indexmill runs` lists them")
 
 
-def list_runs(store: Store, *, clock: Clock = time.time, only: str | None = None) -> list[Run]:
-    """Every run as it stands now, oldest first."""
+def list_runs(
+    store: Store, *, clock: Clock = time.time, only: str | None = None, history: Sequence[Ref] | None = None
+) -> list[Run]:
+    """Every run as it stands now, oldest first. history: what `refs.history` gives, where the caller has it."""
     current = holding(store)
     working = current.run_id if current is not None and not current.free(clock()) else None
-    published = {ref.run_id: ref.version for ref in history(store)}
+    published = {ref.run_id: ref.version for ref in (refs.history(store) if history is None else history)}
     runs = []
     for run_id, names in _by_run(store).items():
         if only not in (None, run_id):
             continue
-        began = RunStart.from_bytes(store.get(run_name(run_id, "start")), f"{store.url}/{run_name(run_id, 'start')}")
-        ended = None
-        if run_name(run_id, "end") in names:
-            ended = RunEnd.from_bytes(store.get(run_name(run_id, "end")), f"{store.url}/{run_name(run_id, 'end')}")
+        began = get_record(store, run_name(run_id, "start"), RunStart)
+        ended = get_record(store, run_name(run_id, "end"), RunEnd) if run_name(run_id, "end") in names else None
         state: State = "killed"
         if ended is not None:
             state = ended.state
@@ -247,14 +247,9 @@ def list_runs(store: Store, *, clock: Clock = time.time, only: str | None = None
     return sorted(runs, key=lambda run: (run.started, run.run_id))
 
 
-def published_runs(store: Store) -> frozenset[str]:
-    """The runs that published a version. What the others made is in no lineage: its rows may be used again."""
-    return frozenset(ref.run_id for ref in history(store))
-
-
 def unpublished_runs(store: Store) -> frozenset[str]:
     """The runs that did not publish and may have made parts: not those that found nothing to do."""
-    published = published_runs(store)
+    published = {ref.run_id for ref in refs.history(store)}
     return frozenset(
         run_id
         for run_id, names in _by_run(store).items()
@@ -264,9 +259,8 @@ def unpublished_runs(store: Store) -> frozenset[str]:
 
 def ended_well(store: Store, run_id: str) -> bool:
     """Whether a run came to its end with exit code 0."""
-    name = run_name(run_id, "end")
     try:
-        return RunEnd.from_bytes(store.get(name), f"{store.url}/{name}").exit_code == 0
+        return get_record(store, run_name(run_id, "end"), RunEnd).exit_code == 0
     except NotFound:
         return False
 
@@ -277,7 +271,7 @@ def last_report(store: Store) -> Mapping[str, JsonValue]:
         name = run_name(run_id, "end")
         if name in names:
             with contextlib.suppress(CorruptBlob):
-                ended = RunEnd.from_bytes(store.get(name), f"{store.url}/{name}")
+                ended = get_record(store, name, RunEnd)
                 if ended.state in ("published", "unchanged"):
                     return ended.report
     return {}
@@ -290,7 +284,7 @@ def saw_other_files(store: Store, files: str | None) -> bool:
 
 def _was_idle(store: Store, run_id: str, names: list[str]) -> bool:
     name = run_name(run_id, "end")
-    return name in names and RunEnd.from_bytes(store.get(name), f"{store.url}/{name}").state in ("unchanged", "done")
+    return name in names and get_record(store, name, RunEnd).state in ("unchanged", "done")
 
 
 def _by_run(store: Store) -> dict[str, list[str]]:
@@ -304,6 +298,4 @@ def _by_run(store: Store) -> dict[str, list[str]]:
 
 def _quarantined(store: Store, run_id: str, names: list[str]) -> list[QuarantineRecord]:
     stem = run_prefix(run_id) + "quarantine."
-    return [
-        QuarantineRecord.from_bytes(store.get(name), f"{store.url}/{name}") for name in names if name.startswith(stem)
-    ]
+    return [get_record(store, name, QuarantineRecord) for name in names if name.startswith(stem)]

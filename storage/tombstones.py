@@ -21,6 +21,7 @@ from indexmill.store.canonical import digest_of
 from indexmill.store.layout import tombstone_name, tombstone_prefix
 from indexmill.store.manifest import Digest, Record, Timestamp, Word
 from storage.protocol import Store
+from storage.records import get_record
 
 __all__ = ["Forgotten", "Tombstone", "document_digest", "forgotten", "put", "shown"]
 
@@ -120,4 +121,4 @@ def put(
 def forgotten(store: Store) -> Forgotten:
     """The documents to leave out of everything; CorruptBlob where a tombstone cannot be read."""
     names = store.list(tombstone_prefix())
-    return Forgotten(tuple(Tombstone.from_bytes(store.get(name), f"{store.url}/{name}") for name in names))
+    return Forgotten(tuple(get_record(store, name, Tombstone) for name in names))

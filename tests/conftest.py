@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 # One thread per library: pytest runs a process per core, and results must not depend on the machine.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
@@ -18,6 +19,18 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("any machine")
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """A small snapshot as an exported folder; the store that it is from is `tmp_path / "store"`."""
+    import indexmill
+    from tests.indexmill.small_snapshot import export, publish
+
+    publish(tmp_path / "store")
+    with indexmill.open(tmp_path / "store") as snapshot:
+        export(snapshot, tmp_path / "exported")
+    return tmp_path / "exported"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,7 +24,7 @@ def command(options: Options, folder: Path) -> None:
     With --corpus there is no sample. What --corpus and --store name is written relative to the file where it lies
     below FOLDER; a corpus that is not there is refused.
     """
-    from schemas.explained import explained_configuration
+    from schemas.config.explained import explained_configuration
 
     sample = not options.corpus
     empty = _look_at(options.corpus)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from indexmill.store.canonical import canonical_json, digest_of
 
-__all__ = ["LLM", "Completion", "Request", "data_block", "key_of"]
+__all__ = ["LLM", "Completion", "Request", "WrappedLlm", "data_block", "key_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,30 @@ class LLM(Protocol):
         work may have been billed.
         """
         ...
+
+
+class WrappedLlm:
+    """A back-end that hands everything on to another; what differs is overridden."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """See ``LLM``."""
+        return self._llm.fingerprint
+
+    def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
+        """See ``LLM``."""
+        return self._llm.input_tokens(request, correction)
+
+    async def ready(self) -> None:
+        """See ``LLM``."""
+        await self._llm.ready()
+
+    async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
+        """See ``LLM``."""
+        return await self._llm.complete(request, correction)
 
 
 def key_of(fingerprint: Any, request: Request) -> str:

@@ -52,7 +52,7 @@ def start_inputs(
     """What a graph (the digest) is clustered from: `graph` and, where there is one, `start`.
 
     settings: those that shape the part. start: of the part of the version before, where each node of the graph starts,
-    as tasks.core.communities.graph.start_from numbers it; None where nothing is known of that, or the graph is planned.
+    see tasks.core.communities.leiden; None where nothing is known of that, or the graph is planned.
     """
     held = held_part(build, stage, label)
     if held is None:

@@ -609,8 +609,7 @@ class Build(Maker):
 
     def goes_on_from_before(self, family: str) -> bool:
         """Whether the communities of a family are found from those of the version before."""
-        leiden = self.configuration.families.community_tree.clustering == "leiden"
-        return family == "heterograph" or (family == "community_tree" and leiden)
+        return family in ("community_tree", "heterograph")
 
     @property
     def opened_encoder(self) -> OpenedEncoder:

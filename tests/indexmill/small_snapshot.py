@@ -14,7 +14,9 @@ from pydantic import JsonValue
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.recogniser import WordListRecogniser
 from indexmill.retrieve.matrices import Sparse, build_matrices
+from indexmill.snapshot import Snapshot
 from indexmill.store.canonical import canonical_json, content_id, digest_of
+from indexmill.store.exported import exported_name
 from indexmill.store.layout import BRANCH, alias_name, ref_name
 from indexmill.store.manifest import Alias, Artifact, Corpus, Family, Manifest, Ref
 from indexmill.store.packs import write_pack
@@ -321,3 +323,13 @@ def publish(
         writer.shard(label, texts)
     writer.publish(version, note)
     return writer
+
+
+def export(snapshot: Snapshot, folder: Path) -> None:
+    """Write a snapshot as `indexmill export` lays it out."""
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes(snapshot.manifest.to_bytes())
+    for artifact in snapshot.manifest.artifacts:
+        path = folder / exported_name(artifact, snapshot.manifest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(snapshot.file(artifact.name).read_bytes())

@@ -17,8 +17,7 @@ from tests.indexmill import hostile_exports
 from tests.indexmill.families.zoom_graph.test_search import built
 from tests.indexmill.hostile_exports import changes_of
 from tests.indexmill.small_communities import Group, Related, Thing, write_communities
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
-from tests.indexmill.test_snapshot import export
+from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, export
 from tests.indexmill.world_heterograph import publish_world
 
 SAMPLED = 40

@@ -19,13 +19,12 @@ import indexmill
 from indexmill import BadInput, CorruptBlob, FamilyNotFound, NotFound, SnapshotNotFound, StoreError
 from indexmill.command import cli
 from indexmill.retrieve.base import MOST_CHARACTERS, check_question
-from indexmill.snapshot import Snapshot, open_candidate, open_manifest
+from indexmill.snapshot import open_candidate, open_manifest
 from indexmill.store.canonical import digest_of
-from indexmill.store.exported import exported_name
 from indexmill.store.layout import blob_path, run_name
 from indexmill.store.manifest import Manifest
 from storage.runs import RunEnd
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, point, publish
+from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, export, point, publish
 
 QUESTIONS = ["Who paid for the bridge?", "Where does the Ilse rise?", "a town of lamps", "clockmaker"]
 
@@ -278,15 +277,6 @@ def test_an_exported_folder_opens_like_a_store(store: Path, tmp_path: Path) -> N
     (folder / "tables" / "passages" / "p0.parquet").write_bytes(b"something else")
     with indexmill.open(folder) as snapshot, pytest.raises(CorruptBlob, match="export the snapshot again"):
         snapshot.table("passages")
-
-
-def export(snapshot: Snapshot, folder: Path) -> None:
-    folder.mkdir()
-    (folder / "manifest.json").write_bytes(snapshot.manifest.to_bytes())
-    for artifact in snapshot.manifest.artifacts:
-        path = folder / exported_name(artifact, snapshot.manifest)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(snapshot.file(artifact.name).read_bytes())
 
 
 def test_a_manifest_may_be_pinned(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import yaml
 from indexmill.command.options import Options
 from indexmill.errors import ConfigurationError
 from schemas.config import Configuration, load_configuration
-from schemas.explained import explained_configuration
+from schemas.config.explained import explained_configuration
 
 
 @pytest.fixture
@@ -265,6 +265,20 @@ def test_each_mistake_is_one_line_with_its_key_what_is_allowed_and_what_was_give
         load_configuration(path)
     listed = said[0] if len(said) == 1 else "\n  ".join([f"{len(said)} settings are wrong", *said])
     assert str(caught.value) == f"{path}: {listed}"
+
+
+@pytest.mark.parametrize("gone", ["spectral", "scan", "node2vec"])
+def test_a_clustering_that_is_gone_is_refused_with_what_to_do(folder: Path, gone: str) -> None:
+    families = {"community_tree": {"enabled": True, "clustering": gone}}
+    with pytest.raises(
+        ConfigurationError, match=f"community_tree.clustering: '{gone}' is no longer .* set it to leiden"
+    ):
+        load_configuration(written(folder, families=families))
+    families["community_tree"]["clustering"] = "leiden"  # as manifests of earlier versions say
+    assert (
+        load_configuration(written(folder, families=families)).published()["families"]["community_tree"]["clustering"]
+        == "leiden"
+    )
 
 
 def test_what_overrides_the_file_is_refused_in_the_same_words(folder: Path) -> None:

@@ -156,7 +156,7 @@ def test_collection_keeps_open_batches_and_drops_old_closed_ones(store: FolderSt
     begin(store)
     closed = begin(store, "cd" * 16)
     batches.close(store, batches.record(store, closed, ENDED))
-    kept = store.look(f"batches/{closed.id}/closed.json")
+    kept = store.stat(f"batches/{closed.id}/closed.json")
     assert kept is not None
     early, late = (survey(store, Policy(), clock=lambda days=days: kept.modified + days * DAY) for days in (80, 100))
     assert early.records == ()

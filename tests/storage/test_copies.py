@@ -6,21 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import indexmill
 from indexmill.errors import CorruptBlob
 from indexmill.store.canonical import digest_of
 from indexmill.store.regular_files import MANIFEST_BYTES
 from storage.copies import open_copy
-from tests.indexmill.small_snapshot import publish
-from tests.indexmill.test_snapshot import export
-
-
-@pytest.fixture
-def exported(tmp_path: Path) -> Path:
-    publish(tmp_path / "store")
-    with indexmill.open(tmp_path / "store") as snapshot:
-        export(snapshot, tmp_path / "exported")
-    return tmp_path / "exported"
 
 
 def test_an_export_has_the_blobs_of_its_manifest_and_the_manifest(

@@ -93,7 +93,7 @@ def test_nights_of_collections_keep_one_record_of_what_is_there(world: World) ->
         world.gc(Policy(last=2, grace=DAY / 2), wait=STALE)
         record = records(world)
         names = [name for group in record["groups"] for name in group["names"]]  # type: ignore[attr-defined]
-        assert all(world.store.look(name) for name in names)
+        assert all(world.store.stat(name) for name in names)
         sizes.append(len(names))
     assert set(sizes[2:]) == {4}  # a version's table, lineage, manifest and receipt
     assert len(world.store.list("blobs/")) == 3 * 3 + 1
@@ -109,11 +109,11 @@ def test_what_is_used_again_is_set_aside_anew(world: World) -> None:
     a = blob_path(gc.receipts_of(world.store).__next__()[1].outputs["passages"])  # type: ignore[union-attr]
     since = deletions.set_aside(world.store)
     assert done.blobs_removed > 0
-    assert world.store.look(a) is not None
+    assert world.store.stat(a) is not None
     assert since[a].time == timestamp(world.now)
     world.later(STALE)
     world.gc(LAST, wait=STALE)
-    assert world.store.look(a) is None
+    assert world.store.stat(a) is None
 
 
 def test_what_was_put_again_is_set_aside_anew(world: World) -> None:

@@ -136,9 +136,9 @@ class Stepped(FolderStore):
         self._stop()
         return super().list(prefix)
 
-    def look(self, name: str) -> Any:
+    def stat(self, name: str) -> Any:
         self._stop()
-        return super().look(name)
+        return super().stat(name)
 
     def delete(self, name: str) -> None:
         self._stop()

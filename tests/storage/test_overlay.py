@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import pytest
@@ -68,14 +67,6 @@ def test_a_damaged_blob_below_is_written_above(store: FolderStore, over: Overlay
     assert path.read_bytes() == b"wh"
 
 
-def test_a_worker_opens_the_same(store: FolderStore, over: OverlayStore) -> None:
-    digest = over.put_blob(b"above")
-    for other in (open_any(over.url), pickle.loads(pickle.dumps(over))):  # noqa: S301
-        assert other.url == over.url
-        assert other.get_blob(digest) == b"above"
-    assert open_any(store.url) == store
-
-
 def test_there_need_be_nothing_below(quick: Path) -> None:
     over = overlay_of(quick / "none", quick / "above")
     assert open_any(over.url).list("refs/") == []
@@ -85,11 +76,6 @@ def test_there_need_be_nothing_below(quick: Path) -> None:
         over.open_local("0" * 64)
     digest = over.put_blob(b"first")
     assert over.get_blob(digest) == b"first"
-    scratch = over.scratch("run")
-    (scratch / "file").touch()
-    assert over.list("tmp/") == []
-    over.drop_scratch("run")
-    assert not scratch.exists()
     (quick / "letters").mkdir()
     (quick / "letters" / "a.txt").touch()
     with pytest.raises(ConfigurationError, match="neither empty nor a store"):

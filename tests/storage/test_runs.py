@@ -77,7 +77,7 @@ def test_a_run_that_died_after_its_commit_has_published(store: FolderStore) -> N
         ("run1", "published", 1),
         ("run2", "killed", None),
     ]
-    assert runs.published_runs(store) == {"run1"}
+    assert runs.unpublished_runs(store) == {"run2"}
 
 
 def test_the_refused_rows_of_all_parts_are_one_table_and_a_retry_counts_once(store: FolderStore) -> None:

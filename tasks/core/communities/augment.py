@@ -21,6 +21,8 @@ Up to EXACT_NODES nodes are compared all with all. Of more, each is compared wit
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,7 +31,10 @@ from tasks.core.communities.graph import Edges, Floats, Graph, Weighted, joined,
 from tasks.core.neighbours import Lists, ListSettings
 from tasks.core.shards import hash_order, id_hashes
 
-__all__ = ["EXACT_NODES", "FLOOR", "codicil", "knn", "none", "weighted"]
+__all__ = ["EXACT_NODES", "FLOOR", "Augment", "codicil", "knn", "none", "weighted"]
+
+Augment = Callable[[Graph], Edges]
+"""Gives the links of a graph and those by content."""
 
 FLOOR = 0.01
 """The least weight of a link."""

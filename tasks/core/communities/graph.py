@@ -6,7 +6,7 @@ depend on the nodes beside them, the library or its threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -32,7 +32,6 @@ __all__ = [
     "in_order",
     "joined",
     "shared_neighbours",
-    "start_from",
 ]
 
 Floats = NDArray[np.float32]
@@ -43,7 +42,7 @@ Labels = NDArray[np.int64]
 """The community of each node: 0, 1, ... in the order of their first nodes."""
 
 ALONE = -1
-"""In a start: a node that no community is known of."""
+"""In a start (see leiden): a node that no earlier community is known of."""
 
 _TILE = 8192  # links whose vectors or neighbours are held at once
 
@@ -124,15 +123,6 @@ def in_order(labels: NDArray[np.integer]) -> Labels:
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
     return rank[inverse]
-
-
-def start_from(ids: Sequence[str], membership: Mapping[str, str]) -> NDArray[np.int64]:
-    """Where nodes start, (n,): nodes of one community have one number; ALONE for those the membership does not hold."""
-    numbers: dict[str, int] = {}
-    return np.array(
-        [numbers.setdefault(membership[one], len(numbers)) if one in membership else ALONE for one in ids],
-        dtype=np.int64,
-    )
 
 
 def coarser(edges: Edges, labels: Labels) -> Edges:

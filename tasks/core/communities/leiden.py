@@ -52,9 +52,10 @@ def leiden(
     patience: float = 0.015,
     seed: int = 0,
 ) -> Labels:
-    """The label of each node. `start`: see graph.start_from; without it the result is a function of the graph.
+    """The label of each node.
 
-    `grain` 0: resolution 1. `largest` 0: no bound.
+    `start` (n,): nodes of one earlier community have one number, those of none have ALONE; without it the result is a
+    function of the graph. `grain` 0: resolution 1. `largest` 0: no bound.
     """
     if not len(graph.edges):
         return np.arange(graph.size)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,8 @@ from numpy.typing import NDArray
 from indexmill.store.packs import pack_size
 from tasks.core.communities.graph import ALONE, Labels, Weighted, in_order
 from tasks.core.communities.leiden import leiden
-from tasks.core.communities.levels import Cluster, community_id
+from tasks.core.communities.levels import community_id
 from tasks.core.communities.measures import modularity
-from tasks.core.communities.node2vec import node2vec
-from tasks.core.communities.scan import scan
-from tasks.core.communities.spectral import spectral
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import hex_ids, id_bytes
 from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
@@ -38,9 +34,6 @@ __all__ = ["STAGE", "Clusters", "clusters_of", "earlier_names", "estimate", "sta
 
 Ids = NDArray[np.uint8]
 Pack = Mapping[str, NDArray[Any]]
-
-_MEMBERS = 24
-"""Members of a community where a clustering has to be told how many communities to find: as Leiden finds (ours)."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +112,13 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     graph = Weighted(len(pack["ids"]), pack["edges"].astype(np.int64), np.asarray(pack["weights"]))
     digest = inputs.job.inputs.get("start")
     start = None if digest is None else np.asarray(inputs.pack(digest)["labels"])
-    labels = _cluster(settings, graph.size)(graph, None if start is None else start.astype(np.int64))
+    labels = leiden(
+        graph,
+        None if start is None else start.astype(np.int64),
+        grain=settings["grain"],
+        largest=settings["largest"],
+        seed=settings["seed"],
+    )
     found = clusters_of(settings["level"], pack["ids"], labels)
     packs: dict[str, Pack] = {
         "clusters": {
@@ -132,19 +131,6 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     if start is not None:
         packs["start"] = {"labels": start}
     return Outputs(packs=packs)
-
-
-def _cluster(settings: Mapping[str, Any], nodes: int) -> Cluster:
-    seed: int = settings["seed"]
-    if settings["clustering"] == "leiden":
-        return partial(leiden, grain=settings["grain"], largest=settings["largest"], seed=seed)
-    clusters = max(1, round(nodes / (min(settings["largest"] / 2, _MEMBERS) if settings["largest"] else _MEMBERS)))
-    ways: dict[str, Cluster] = {
-        "spectral": lambda graph, _: spectral(graph, clusters, seed=seed),
-        "scan": lambda graph, _: scan(graph),
-        "node2vec": lambda graph, _: node2vec(graph, clusters, seed=seed),
-    }
-    return ways[settings["clustering"]]
 
 
 def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:

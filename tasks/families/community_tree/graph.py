@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 
 from indexmill.store.packs import pack_size
 from schemas.tables import COMMUNITIES, DESCRIBED, RELATED, SAME_AS
-from tasks.core.communities.augment import codicil, knn, none, weighted
+from tasks.core.communities.augment import Augment, codicil, knn, none, weighted
 from tasks.core.communities.graph import Edges, Floats, coarser, graph_of
-from tasks.core.communities.levels import Augment
 from tasks.core.estimate import ZERO, Estimate, Range, Rows
 from tasks.core.groups import COMMUNITY_LETTERS, id_bytes
 from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage

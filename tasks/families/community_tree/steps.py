@@ -49,7 +49,7 @@ class _Before:
         def start(_: LineageEntry) -> Labels | None:
             before = self._clusters(level)
             nodes = self._build.pack(graph)
-            if before is None or nodes is None or not self._followed or settings["clustering"] != "leiden":
+            if before is None or nodes is None or not self._followed:
                 return None
             return start_of(nodes["ids"] if self._names is None else self._names, before)
 

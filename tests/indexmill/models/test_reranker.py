@@ -25,7 +25,8 @@ from indexmill.evaluate.recall import Question, evaluate
 from indexmill.hits import Hit
 from indexmill.models.llm_errors import LlmBusy, LlmForbidden, LlmUnreachable, LlmUnusable
 from indexmill.models.rerank_endpoint import RerankEndpoint
-from indexmill.models.reranker import KEY_ENV, CrossEncoderReranker, Reranker, WordOverlap, open_reranker
+from indexmill.models.reranker import CrossEncoderReranker, Reranker, WordOverlap, open_reranker
+from indexmill.models.secrets import RERANK_KEY_ENV
 from indexmill.retrieve.rerank import reranked
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, publish
 from tests.llm_server import CANARY
@@ -344,7 +345,7 @@ Make = Callable[..., RerankEndpoint]
 def test_an_endpoint_is_asked_once_and_its_order_does_not_matter(
     server: Server, endpoint: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(KEY_ENV, CANARY)
+    monkeypatch.setenv(RERANK_KEY_ENV, CANARY)
     found = endpoint(model="jina-v2").scores("who?", ["aa", "a", "aaa"])
     assert found.tolist() == [2.0, 1.0, 3.0]
     ((path, headers, body),) = server.received
@@ -362,7 +363,7 @@ def test_an_endpoint_is_asked_once_and_its_order_does_not_matter(
 def test_an_endpoint_that_wants_no_key_gets_none(
     server: Server, endpoint: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(KEY_ENV, raising=False)
+    monkeypatch.delenv(RERANK_KEY_ENV, raising=False)
     endpoint().scores("who?", ["a"])
     _, headers, body = server.received[0]
     assert "authorization" not in headers
@@ -422,7 +423,7 @@ def test_it_is_not_tried_for_ever(server: Server, endpoint: Make) -> None:
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (401, f"the key is missing or wrong: see {KEY_ENV}"),
+        (401, f"the key is missing or wrong: see {RERANK_KEY_ENV}"),
         (404, "there is no reranker or no model 'm' there"),
         (307, "see its URL"),
     ],
@@ -430,7 +431,7 @@ def test_it_is_not_tried_for_ever(server: Server, endpoint: Make) -> None:
 def test_what_will_never_work_is_said_at_once(
     server: Server, endpoint: Make, monkeypatch: pytest.MonkeyPatch, status: int, said: str
 ) -> None:
-    monkeypatch.setenv(KEY_ENV, CANARY)
+    monkeypatch.setenv(RERANK_KEY_ENV, CANARY)
     server.answer = lambda number, body: (status, {"error": {"message": f"wrong key {CANARY}"}})
     with pytest.raises(LlmForbidden, match=said) as caught:
         endpoint(model="m").scores("who?", ["a"])

@@ -24,8 +24,7 @@ from indexmill.retrieve import worker_pool as helpers
 from indexmill.retrieve.base import Asked, Vectors
 from indexmill.snapshot import Snapshot, open_manifest
 from indexmill.store.layout import blob_path
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
-from tests.indexmill.test_snapshot import export
+from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, export
 
 QUESTIONS = [f"{what} {place}?" for what in ("Who paid for", "Where is", "What is") for place in ("Ilse", "Quux", "it")]
 

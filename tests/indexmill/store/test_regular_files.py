@@ -15,17 +15,8 @@ from indexmill.store.folder import FolderReader
 from indexmill.store.layout import STORE_FILE, alias_name, blob_path, ref_name, removal_name
 from indexmill.store.regular_files import MANIFEST_BYTES, RECORD_BYTES, open_regular, read_regular
 from tests.indexmill.small_snapshot import point, publish
-from tests.indexmill.test_snapshot import export
 
 SECONDS = 60
-
-
-@pytest.fixture
-def exported(tmp_path: Path) -> Path:
-    publish(tmp_path / "store")
-    with indexmill.open(tmp_path / "store") as snapshot:
-        export(snapshot, tmp_path / "exported")
-    return tmp_path / "exported"
 
 
 def replace(path: Path, how: str) -> None:

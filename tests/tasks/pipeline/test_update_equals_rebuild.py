@@ -83,14 +83,14 @@ class Corpus:
         self.documents[f"made-{number:04d}"] = title, f"Zq{word}x met Quorra Vex{word} at Krait{word} Hall. {text}"
 
 
-def build(store: Path, documents: Documents, *, found_by: str = "spectral", cold: bool = False) -> Outcome:
-    """found_by: how community_tree finds communities; "heterograph" for the heterograph in its place, without trees.
+def build(store: Path, documents: Documents, *, communities_in: str | None = None, cold: bool = False) -> Outcome:
+    """communities_in: the family with communities, beside those that are functions of the corpus.
 
-    Leiden goes on from the communities of the night before, and so does the heterograph.
+    Its communities go on from those of the night before. The heterograph stands in place of the trees.
     """
     corpus = write_corpus(store.parent / f"{store.name}.jsonl", documents)
     families: dict[str, Any] = {"zoom_graph": {"threshold": 0.5, "cap": 4, "entity_links": True}}
-    if found_by == "heterograph":
+    if communities_in == "heterograph":
         families["lsh_tree"] = {"enabled": False}
         families["heterograph"] = {
             "enabled": True,
@@ -103,8 +103,7 @@ def build(store: Path, documents: Documents, *, found_by: str = "spectral", cold
     else:
         families["lsh_tree"] = {"smallest": 2, "largest": 3, "group": 4, "summary_tokens": 400}
         families["community_tree"] = {
-            "enabled": True,
-            "clustering": found_by,
+            "enabled": communities_in == "community_tree",
             "fewest": 3,
             "largest": 4,
             "group": 4,
@@ -115,23 +114,25 @@ def build(store: Path, documents: Documents, *, found_by: str = "spectral", cold
     return run_build(chosen, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True, cold=cold)
 
 
-def check_nights(folder: Path, first: int, nights: list[list[tuple[str, int]]], found_by: str = "spectral") -> None:
-    """With Leiden, what equals the build of an empty store is a cold one; a warm one leaves no traces either."""
+def check_nights(
+    folder: Path, first: int, nights: list[list[tuple[str, int]]], communities_in: str | None = None
+) -> None:
+    """With communities, a cold build equals that of an empty store; a warm one leaves no traces either."""
     corpus = Corpus(first)
     random.Random(first).shuffle(nights)  # noqa: S311
-    build(folder / "store", corpus.documents, found_by=found_by)
+    build(folder / "store", corpus.documents, communities_in=communities_in)
     for night in nights:
         for what, chance in night:
             corpus.change(what, chance)
-        outcome = build(folder / "store", corpus.documents, found_by=found_by)
+        outcome = build(folder / "store", corpus.documents, communities_in=communities_in)
     if not corpus.documents:
         assert outcome.documents == 0
         return
-    fresh = build(folder / "fresh", corpus.documents, found_by=found_by).manifest
-    if found_by != "spectral":
+    fresh = build(folder / "fresh", corpus.documents, communities_in=communities_in).manifest
+    if communities_in:
         check_traces(folder / "store", corpus)
-        assert not build(folder / "store", corpus.documents, found_by=found_by).published
-        outcome = build(folder / "store", corpus.documents, found_by=found_by, cold=True)
+        assert not build(folder / "store", corpus.documents, communities_in=communities_in).published
+        outcome = build(folder / "store", corpus.documents, communities_in=communities_in, cold=True)
     assert outcome.manifest == fresh
     check_traces(folder / "store", corpus)
 
@@ -168,15 +169,15 @@ def traces(snapshot: Snapshot, document_id: str, text: str) -> set[str]:
     return set(found)
 
 
-@pytest.mark.parametrize("found_by", ["spectral", "heterograph"])
-def test_a_document_that_is_there_leaves_the_traces_that_are_looked_for(tmp_path: Path, found_by: str) -> None:
+@pytest.mark.parametrize("communities_in", ["community_tree", "heterograph"])
+def test_a_document_that_is_there_leaves_the_traces_that_are_looked_for(tmp_path: Path, communities_in: str) -> None:
     corpus = Corpus(6)
-    build(tmp_path / "store", corpus.documents, found_by=found_by)
+    build(tmp_path / "store", corpus.documents, communities_in=communities_in)
     with indexmill.open(tmp_path / "store") as snapshot:
         for name, (_, text) in corpus.documents.items():
             tables = {"documents", "passages", "mentions", "entities", "surfaces", "described", "related"}
             tables |= {"units", "unit_entities", "extracted", "relations", "bm25", "tri_graph", "zoom_graph"}
-            if found_by == "heterograph":
+            if communities_in == "heterograph":
                 tables |= {"heterograph", "heterograph/nodes", "heterograph/edges", "heterograph/relations", "elements"}
             else:
                 tables |= {"summaries", "communities", "community_members", "community_tree"}
@@ -211,14 +212,14 @@ def test_after_any_nights_the_snapshot_is_that_of_an_empty_store(
         check_nights(Path(folder), first, nights)
 
 
-@pytest.mark.parametrize("found_by", ["leiden", "heterograph"])
+@pytest.mark.parametrize("communities_in", ["community_tree", "heterograph"])
 @bounded(3)
 @given(first=st.integers(min_value=6, max_value=14), nights=_NIGHTS)
 def test_after_any_nights_a_cold_build_finds_the_communities_of_an_empty_store(
-    found_by: str, first: int, nights: list[list[tuple[str, int]]]
+    communities_in: str, first: int, nights: list[list[tuple[str, int]]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        check_nights(Path(folder), first, nights, found_by)
+        check_nights(Path(folder), first, nights, communities_in)
 
 
 @pytest.mark.slow

@@ -34,6 +34,12 @@ def clique(*nodes: int) -> list[tuple[int, int]]:
     return [(one, other) for one in nodes for other in nodes if one < other]
 
 
+def random_graph(size: int, links: int, seed: int) -> Weighted:
+    generator = np.random.default_rng(seed)
+    pairs = {(min(a, b), max(a, b)) for a, b in generator.integers(size, size=(links, 2)).tolist() if a != b}
+    return weighted_of(size, *((a, b, float(generator.integers(1, 100)) / 100) for a, b in sorted(pairs)))
+
+
 def two_triangles() -> Weighted:
     """0-1-2 and 3-4-5, joined by 2-3."""
     return weighted_of(6, *clique(0, 1, 2), *clique(3, 4, 5), (2, 3))

@@ -8,8 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.core.communities.graph import ALONE, Graph, in_order, start_from
-from tasks.core.communities.levels import Level, community_id, earlier_names
+from benchmarks.clusterings.levels import Level, earlier_names, start_from
+from tasks.core.communities.graph import ALONE, Graph, in_order
+from tasks.core.communities.levels import community_id
 from tasks.core.groups import hex_ids, id_bytes
 from tasks.families.community_tree.clusters import Clusters, clusters_of, start_of
 from tasks.families.community_tree.clusters import earlier_names as earlier_ids

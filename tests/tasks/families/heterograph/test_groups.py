@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.core.communities.graph import start_from
+from benchmarks.clusterings.levels import start_from
 from tasks.families.heterograph.graph import TypedGraph, attributes, decomposed, graph_of
 from tasks.families.heterograph.groups import communities_of, community_rows, grouped
 from tasks.stages.extract.tables import Unit

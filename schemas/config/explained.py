@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from schemas.config import Configuration
+from schemas.config.configuration import Configuration
 from schemas.corpus import CorpusSettings
 
 __all__ = ["explained_configuration"]

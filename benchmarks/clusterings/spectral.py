@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
+from benchmarks.clusterings.kmeans import kmeans
 from tasks.core.communities.graph import Labels, Weighted, in_order
-from tasks.core.communities.kmeans import kmeans
 
 __all__ = ["leading", "spectral"]
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from benchmarks.clusterings.kmeans import kmeans
+from benchmarks.clusterings.spectral import leading
 from tasks.core.communities.graph import Labels, Weighted, in_order
-from tasks.core.communities.kmeans import kmeans
-from tasks.core.communities.spectral import leading
 
 __all__ = ["mutual_information", "node2vec", "walked"]
 

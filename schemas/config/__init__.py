@@ -1,0 +1,35 @@
+"""The configuration: every setting of a build, validated, with the reason for its default.
+
+Two kinds of settings live here. Those that shape the index (`split`, `shards`, `recognise`, `extract`, ...) are
+written into the manifest and into the keys of the parts they shape. Those that say where and how a run works
+(`store`, `corpus.paths`, `run`) never reach a published byte.
+
+base           what every section has
+stages         splitting, shards, extraction, resolution
+models         recogniser, encoder, language model
+families       a section each
+run            the run and its gates
+configuration  all of them
+file           reading a configuration file
+explained      writing one with every setting
+
+Where the corpus lies and how it is read is in schemas/corpus.py: the processes that read it import nothing else.
+"""
+
+from __future__ import annotations
+
+from schemas.config.configuration import Configuration
+from schemas.config.file import load_configuration
+from schemas.config.models import EmbedSettings, LlmSettings, Price
+from schemas.config.run import GateSettings
+from schemas.config.stages import SplitSettings
+
+__all__ = [
+    "Configuration",
+    "EmbedSettings",
+    "GateSettings",
+    "LlmSettings",
+    "Price",
+    "SplitSettings",
+    "load_configuration",
+]

@@ -1,0 +1,50 @@
+"""What the sections of the configuration share."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+
+from indexmill.mistakes import found
+
+__all__ = ["Settings", "looks_like_a_path", "written"]
+
+_KEY = re.compile(r"(^|[_-])(api[_-]?)?(key|secret|token|password)$", re.IGNORECASE)
+
+
+class Settings(BaseModel):
+    """A section of the configuration. A setting that looks like a key is refused with what to do instead."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _holds_no_key(cls, value: Any) -> Any:
+        for name in value if isinstance(value, dict) else ():
+            if isinstance(name, str) and name not in cls.model_fields and _KEY.search(name):
+                raise ValueError(
+                    f"{name}: a key does not belong in the configuration, which is copied and recorded: put it into "
+                    "the environment variable that llm.api_key_env names (OPENAI_API_KEY by default), or into a file "
+                    "that only you may read (llm.api_key_file), or have it fetched (llm.token_provider); and if this "
+                    "file was shared, have the key replaced"
+                )
+        return value
+
+
+def written(pattern: str, expected: str, *, shown: bool = True) -> AfterValidator:
+    """A text that is written like this pattern, which ``expected`` says in words; shown: whether it is repeated."""
+
+    def checked(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"expected {expected}" + (f", found {found(value)}" if shown else ""))
+        return value
+
+    return AfterValidator(checked)
+
+
+def looks_like_a_path(name: str) -> bool:
+    """Whether a model's name is written as a path; one of the hub, `owner/model`, is too, and only a look can tell."""
+    return os.sep in name or name.startswith((".", "~"))

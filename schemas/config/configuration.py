@@ -1,0 +1,108 @@
+"""All settings as one: sections in the order in which `indexmill init` writes them, and what holds between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from indexmill.command.options import DEFAULT_STORE, store_folder
+from indexmill.retrieve.registry import METHODS
+from schemas.config.base import Settings
+from schemas.config.families import Family, FamilySettings
+from schemas.config.models import EmbedSettings, LlmSettings, Price, RecogniseSettings
+from schemas.config.run import GateSettings, RunSettings
+from schemas.config.stages import ExtractSettings, ResolveSettings, ShardSettings, SplitSettings
+from schemas.corpus import CorpusSettings
+
+__all__ = ["Configuration"]
+
+
+class Configuration(Settings):
+    """Everything `indexmill.yaml` may say."""
+
+    store: Path = Field(Path(DEFAULT_STORE), description="the folder that holds the index")
+    corpus: CorpusSettings | None = Field(None, description="what the index is built from; `--corpus` overrides it")
+    split: SplitSettings = SplitSettings()
+    shards: ShardSettings = ShardSettings()
+    recognise: RecogniseSettings = RecogniseSettings()
+    extract: ExtractSettings = ExtractSettings()
+    resolve: ResolveSettings = ResolveSettings()
+    embed: EmbedSettings = EmbedSettings()
+    families: FamilySettings = FamilySettings()
+    llm: LlmSettings = LlmSettings()
+    gates: GateSettings = GateSettings()
+    run: RunSettings = RunSettings()
+    prices: dict[str, Price] = Field(
+        default_factory=dict,
+        description="what a million tokens of a language model cost, by its name: `name: {input_per_million: 0.15, "
+        "output_per_million: 0.60, currency: USD}`; plan and --max-cost need it where a model is paid for",
+    )
+
+    @field_validator("prices")
+    @classmethod
+    def _in_one_currency(cls, value: dict[str, Price]) -> dict[str, Price]:
+        currencies = sorted({price.currency for price in value.values()})
+        if len(currencies) > 1:
+            raise ValueError(f"prices in {' and '.join(currencies)} cannot be added up; give all in one currency")
+        return value
+
+    @field_validator("store", mode="before")
+    @classmethod
+    def _in_a_folder(cls, value: object) -> object:
+        return store_folder(value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _gates_ask_what_is_built(self) -> Configuration:
+        for name in self.gates.methods if self.gates.questions is not None else ():
+            family = METHODS[name].family
+            if family is not None and not getattr(self.families, family).enabled:
+                raise ValueError(f"gates.methods names {name!r}, and families.{family} is not enabled")
+        return self
+
+    @model_validator(mode="after")
+    def _recogniser_has_a_model(self) -> Configuration:
+        if self.recognise.asks_llm and self.llm.backend == "extractive":
+            raise ValueError(
+                "recognise.recogniser is 'llm', and llm.backend is 'extractive', which is no model that could be "
+                "asked: set llm.backend to openai and llm.model to a model's name, or the recogniser to 'rules'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _budget_has_a_price(self) -> Configuration:
+        model = self.llm.model
+        if self.llm.backend != "extractive" and self.llm.budget.cost is not None and model not in self.prices:
+            raise ValueError(
+                f"llm.budget.cost is set, and `prices` has none for {model!r}: give its price per million tokens, or "
+                "a budget in tokens"
+            )
+        return self
+
+    @property
+    def extracts(self) -> bool:
+        """Whether passages are taken apart: it is asked for, or an enabled family needs it."""
+        return self.extract.enabled or self.describes or any(family.needs_extraction for family in self._enabled)
+
+    @property
+    def describes(self) -> bool:
+        """Whether extracted entities are described: it is asked for, or an enabled family needs it."""
+        return self.resolve.description.enabled or any(family.needs_descriptions for family in self._enabled)
+
+    @property
+    def _enabled(self) -> list[Family]:
+        """The settings of the families that are enabled."""
+        return [family for _, family in self.families if isinstance(family, Family) and family.enabled]
+
+    def published(self) -> dict[str, Any]:
+        """The settings that shape the index, as the manifest records them."""
+        sections = {"split", "shards", "recognise", "extract", "embed", "families"}
+        sections |= {"resolve"} if self.describes else set()
+        shaping = self.model_dump(mode="json", include=sections)
+        shaping["llm"] = self.llm.shaping()
+        shaping["embed"].pop("allow_hub")
+        shaping["embed"].pop("model")  # where the model was found; its digest is in the models' fingerprints
+        if self.recognise.published_name is None:
+            shaping["recognise"].pop("recogniser")
+        return shaping

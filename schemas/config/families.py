@@ -1,0 +1,233 @@
+"""Settings of the index families that shape their artifacts: a class each, and a field each of `FamilySettings`.
+
+A class says which of the shared stages its family needs, so that nothing else has to name the family.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
+
+from indexmill.families.bm25.retriever import Bm25Parameters
+from indexmill.families.community_tree.search import CommunityTreeParameters
+from indexmill.families.heterograph.search import HeterographParameters
+from indexmill.families.lsh_tree.search import LshTreeParameters
+from indexmill.families.tri_graph.search import TriGraphParameters
+from indexmill.families.zoom_graph.search import ZoomGraphParameters
+from indexmill.mistakes import WrongSettings, mistakes, unknown
+from indexmill.retrieve.dense import DenseParameters
+from indexmill.retrieve.fused import FusedParameters
+from schemas.config.base import Settings
+
+__all__ = [
+    "Bm25Settings",
+    "CommunityTreeSettings",
+    "DenseSettings",
+    "Family",
+    "FamilySettings",
+    "FusedSettings",
+    "HeterographSettings",
+    "LshTreeSettings",
+    "TriGraphSettings",
+    "ZoomGraphSettings",
+]
+
+_Values = dict[str, float | int | bool | str]
+
+
+def _known(known: type[Any]) -> AfterValidator:
+    """Retrieval settings of a family, each as the dataclass `known` says; refuses one that it does not have."""
+
+    def checked(value: _Values) -> _Values:
+        names = [field.name for field in dataclasses.fields(known)]
+        wrong = {name: unknown(name, names) for name in value if name not in names}
+        adapter = TypeAdapter(known)
+        try:
+            whole = adapter.validate_python({name: value[name] for name in value if name in names})
+        except ValidationError as error:
+            below = (line.partition(": ") for line in mistakes(error, adapter.json_schema()))
+            wrong |= {name: said for name, _, said in below}
+        if wrong:
+            raise WrongSettings(wrong)
+        return {name: getattr(whole, name) for name in value}
+
+    return AfterValidator(checked)
+
+
+def _parameters() -> Any:
+    return Field(
+        default_factory=dict, description="retrieval settings written into the snapshot, where they differ from ours"
+    )
+
+
+class Family(Settings):
+    """Settings of a family that can be switched off, and which of the stages that families share it needs."""
+
+    needs_extraction: ClassVar[bool] = False
+    """Whether it reads the outputs of the stage `extract`."""
+
+    needs_descriptions: ClassVar[bool] = False
+    """Whether it reads the outputs of the stage `describe`."""
+
+    enabled: bool = True
+
+
+class FusedSettings(Settings):
+    """How the methods are combined; it makes no artifact."""
+
+    parameters: Annotated[_Values, _known(FusedParameters)] = Field(
+        default_factory=dict,
+        description="the weight of each method and the pool, where they differ from ours; `evaluate --fit` finds them",
+    )
+
+
+class DenseSettings(Settings):
+    """Settings of the nearest passages, which every snapshot has."""
+
+    parameters: Annotated[_Values, _known(DenseParameters)] = _parameters()
+
+
+class Bm25Settings(Family):
+    """Settings of lexical retrieval; it is always there unless it is disabled."""
+
+    title_weight: int = Field(
+        3, ge=1, le=100, description="how often a title counts in each of its passages, where split.title_in_passage"
+    )
+    parameters: Annotated[_Values, _known(Bm25Parameters)] = _parameters()
+
+
+class TriGraphSettings(Family):
+    """Settings of the tri_graph family that shape its artifacts (LinearRAG, section 3.1)."""
+
+    parameters: Annotated[_Values, _known(TriGraphParameters)] = _parameters()
+
+
+class ZoomGraphSettings(Family):
+    """Settings of the zoom_graph family that shape its artifacts (ZoomRAG, section 3.1)."""
+
+    threshold: float = Field(
+        3.0, ge=0.0, le=10.0, description="standard deviations above a row's mean of exp(cos) that a link exceeds"
+    )
+    cap: int = Field(64, ge=1, le=4096, description="most links that a row chooses; those that chose it come on top")
+    exact_rows: int = Field(
+        65_536, ge=0, description="above so many rows, means and deviations are estimated instead of added up"
+    )
+    entity_links: bool = Field(
+        False, description="link names that resemble each other too; the paper does not, and recall is worse with them"
+    )
+    parameters: Annotated[_Values, _known(ZoomGraphParameters)] = _parameters()
+
+    def links(self) -> dict[str, Any]:
+        """What shapes the links."""
+        return {"threshold": self.threshold, "cap": self.cap, "exact_rows": self.exact_rows}
+
+
+class LshTreeSettings(Family):
+    """Settings of the lsh_tree family that shape its artifacts (EraRAG, section III)."""
+
+    smallest: int = Field(6, ge=2, le=4096, description="nodes of a segment at least (the paper's S_min)")
+    largest: int = Field(12, ge=3, le=8192, description="nodes of a segment at most (S_max)")
+    layers: int = Field(5, ge=1, le=16, description="layers of summaries at most (L)")
+    summary_tokens: int = Field(100, ge=16, le=2048, description="tokens of a summary, about")
+    seed: int = Field(0, ge=0, lt=2**32, description="of the hyperplanes")
+    group: int = Field(512, ge=1, le=65_536, description="segments whose summaries make one part, at most")
+    parameters: Annotated[_Values, _known(LshTreeParameters)] = _parameters()
+
+    @model_validator(mode="after")
+    def _halves_fit(self) -> LshTreeSettings:
+        if self.largest < 2 * self.smallest - 1:
+            raise ValueError(
+                f"largest {self.largest} is below 2 x smallest - 1 = {2 * self.smallest - 1}: a segment that overflows "
+                "could not be halved"
+            )
+        return self
+
+
+def _is_leiden(value: object) -> object:
+    if value in ("spectral", "scan", "node2vec"):
+        raise ValueError(
+            f"{value!r} is no longer a choice, because Leiden finds better communities in less time: delete the "
+            "setting or set it to leiden; the next build finds the communities again and reports on them"
+        )
+    return value
+
+
+class CommunityTreeSettings(Family):
+    """Settings of the community_tree family that shape its artifacts (ArchRAG, section 3.1)."""
+
+    needs_extraction: ClassVar[bool] = True
+    needs_descriptions: ClassVar[bool] = True
+
+    enabled: bool = Field(False, description="it needs the extraction, and is worth most with a language model")
+    augmentation: Literal["codicil", "knn", "none"] = Field(
+        "codicil", description="how links by content are added: nearest neighbours, of all links the best or all"
+    )
+    clustering: Annotated[Literal["leiden"], BeforeValidator(_is_leiden)] = Field(
+        "leiden", description="how communities are found; a refresh starts from those of the version before"
+    )
+    levels: int = Field(4, ge=1, le=8, description="levels of communities at most")
+    fewest: int = Field(5, ge=2, le=1_000_000, description="nodes of a level that another is built over")
+    grain: int = Field(400, ge=0, description="nodes for each step of Leiden's resolution; 0: plain modularity")
+    largest: int = Field(50, ge=0, description="members of a community at most; 0: no bound")
+    neighbours: int = Field(10, ge=0, le=256, description="nearest nodes that each is linked to by content (k)")
+    threshold: float = Field(0.6, ge=-1, le=1, description="cosine that a link by content reaches, with knn")
+    alpha: float = Field(0.5, ge=0, le=1, description="weight of shared neighbours beside content, with codicil")
+    seed: int = Field(0, ge=0, lt=2**31, description="of the clustering")
+    report_tokens: int = Field(300, ge=16, le=4096, description="tokens of a report's summary, about")
+    input_tokens: int = Field(
+        3_000, ge=200, le=200_000, description="tokens of the members and relations that a report is made of, about"
+    )
+    group: int = Field(512, ge=1, le=65_536, description="communities whose reports make one part, at most")
+    m: int = Field(16, ge=1, le=128, description="links of a node in its level of C-HNSW at least (M); twice at most")
+    parameters: Annotated[_Values, _known(CommunityTreeParameters)] = _parameters()
+
+
+class HeterographSettings(Family):
+    """Settings of the heterograph family that shape its artifacts (NodeRAG, section 2)."""
+
+    needs_extraction: ClassVar[bool] = True
+
+    enabled: bool = Field(False, description="it needs the extraction, and is worth most with a language model")
+    neighbours: int = Field(
+        24, ge=0, le=256, description="nearest nodes by vector that each is linked to; 0 for no such links"
+    )
+    units: int = Field(20, ge=0, le=1024, description="units that one text is made of, at most")
+    relations: int = Field(20, ge=0, le=1024, description="relations that one text is made of, at most")
+    attributes: int = Field(10, ge=0, le=1024, description="attributes that the elements of a community are made of")
+    input_tokens: int = Field(
+        3_000, ge=64, le=200_000, description="tokens of all that one text is made of, about; the first is always read"
+    )
+    attribute_tokens: int = Field(200, ge=16, le=2048, description="tokens of an attribute, about")
+    element_tokens: int = Field(150, ge=16, le=2048, description="tokens of a high-level element, about")
+    elements: int = Field(
+        5, ge=1, le=64, description="high-level elements of a community, at most; one without a model"
+    )
+    fewest: int = Field(
+        2, ge=1, le=1_000_000, description="units, relations and attributes of a community that elements are made of"
+    )
+    grain: int = Field(2_000, ge=0, description="nodes for each step of Leiden's resolution; 0: plain modularity")
+    largest: int = Field(300, ge=0, description="nodes of a community at most; 0: no bound")
+    group: int = Field(512, ge=1, le=65_536, description="communities whose elements make one part, at most")
+    seed: int = Field(0, ge=0, lt=2**31, description="of the clustering, and of which nodes are read where not all are")
+    parameters: Annotated[_Values, _known(HeterographParameters)] = _parameters()
+
+    @model_validator(mode="after")
+    def _texts_are_made_of_something(self) -> HeterographSettings:
+        if not self.units + self.relations:
+            raise ValueError("units and relations are both 0: texts would be made of nothing; allow some of either")
+        return self
+
+
+class FamilySettings(Settings):
+    """The index families of a snapshot, and how they are combined."""
+
+    fused: FusedSettings = FusedSettings()
+    dense: DenseSettings = DenseSettings()
+    bm25: Bm25Settings = Bm25Settings()
+    tri_graph: TriGraphSettings = TriGraphSettings()
+    zoom_graph: ZoomGraphSettings = ZoomGraphSettings()
+    lsh_tree: LshTreeSettings = LshTreeSettings()
+    community_tree: CommunityTreeSettings = CommunityTreeSettings()
+    heterograph: HeterographSettings = HeterographSettings()

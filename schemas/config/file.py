@@ -1,0 +1,84 @@
+"""The configuration as a file: reading one, and where its relative paths start."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
+from indexmill.errors import ConfigurationError
+from indexmill.mistakes import mistakes
+from indexmill.models.secrets import redacted
+from schemas.config.base import looks_like_a_path
+from schemas.config.configuration import Configuration
+
+__all__ = ["load_configuration"]
+
+
+def load_configuration(path: Path | None, overrides: dict[str, Any] | None = None) -> Configuration:
+    """The configuration of a YAML file (none: the defaults), with overrides laid over it.
+
+    `overrides` is nested like the file. Relative paths in the file, and the store where it names none, are taken from
+    the file's folder; a model or recogniser is a path if it is written like one and lies there. Raises
+    ConfigurationError naming the file and, one a line, each setting that is wrong.
+    """
+    content: Any = {}
+    if path is not None:
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        except FileNotFoundError as error:
+            raise ConfigurationError(f"{path}: no such configuration file; `indexmill init` writes one") from error
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ConfigurationError(f"{path}: cannot be read as YAML: {redacted(str(error))}") from None
+        if not isinstance(content, dict):
+            raise ConfigurationError(f"{path}: expected settings by name, found {type(content).__name__}")
+        _anchor_paths(content, path.parent)
+    try:
+        return Configuration.model_validate(_merged(content, overrides or {}))
+    except ValidationError as error:
+        where = path if path is not None else "the settings given"
+        wrong = mistakes(error, Configuration.model_json_schema())
+        listed = wrong[0] if len(wrong) == 1 else "\n  ".join([f"{len(wrong)} settings are wrong", *wrong])
+        raise ConfigurationError(f"{where}: {listed}") from error
+
+
+def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
+    """Make the file's relative paths relative to the file, wherever the command is run."""
+    store = content.setdefault("store", DEFAULT_STORE)
+    if isinstance(store, str):
+        with contextlib.suppress(ValueError):  # the model says so again, with the setting's name
+            content["store"] = store_folder(store, folder)
+    corpus = content.get("corpus")
+    if isinstance(corpus, dict):
+        paths = corpus.get("paths")
+        if isinstance(paths, str):
+            corpus["paths"] = anchored(paths, folder)
+        elif isinstance(paths, list):
+            corpus["paths"] = [anchored(path, folder) if isinstance(path, str) else path for path in paths]
+    for section, setting in (
+        ("gates", "questions"),
+        ("llm", "api_key_file"),
+        ("llm", "ca_file"),
+        ("llm", "prompts"),
+    ):
+        settings = content.get(section)
+        if isinstance(settings, dict) and isinstance(value := settings.get(setting), str):
+            settings[setting] = anchored(value, folder)
+    for section, setting in (("embed", "model"), ("recognise", "recogniser")):
+        settings = content.get(section)
+        if not isinstance(settings, dict) or not isinstance(value := settings.get(setting), str):
+            continue
+        if looks_like_a_path(value) and Path(anchored(value, folder)).exists():
+            settings[setting] = anchored(value, folder)
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in over.items():
+        below = merged.get(name)
+        merged[name] = _merged(below, value) if isinstance(value, dict) and isinstance(below, dict) else value
+    return merged

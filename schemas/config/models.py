@@ -1,0 +1,165 @@
+"""Settings of the models: recogniser, encoder, language model, and what the last costs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationInfo, field_serializer, field_validator, model_validator
+
+from indexmill.models.secrets import redacted
+from schemas.config.base import Settings, looks_like_a_path, written
+
+__all__ = ["BudgetSettings", "EmbedSettings", "LlmSettings", "Price", "RecogniseSettings"]
+
+
+class RecogniseSettings(Settings):
+    """Which recogniser finds the entities of a document."""
+
+    recogniser: str = Field(
+        "rules",
+        min_length=1,
+        description="'rules'; 'llm', which asks the model that `llm` names; or the name or path of a spaCy pipeline",
+    )
+
+    @property
+    def asks_llm(self) -> bool:
+        """Whether the recogniser is a language model."""
+        return self.recogniser == "llm"
+
+    @property
+    def published_name(self) -> str | None:
+        """The recogniser's name; None for a path, which says where a machine keeps what the fingerprint identifies."""
+        return None if looks_like_a_path(self.recogniser) else self.recogniser
+
+
+class EmbedSettings(Settings):
+    """Which encoder makes the vectors, and how."""
+
+    model: str = Field("all-MiniLM-L6-v2", min_length=1, description="a path, or the name of an installed model")
+    backend: Literal["openvino", "torch"] = Field("openvino", description="what runs the model")
+    precision: Literal["auto", "bf16", "f32"] = Field("auto", description="auto: bf16 where the processor has it")
+    sentences: Literal["pooled", "separate"] = Field(
+        "pooled", description="pooled: from the passage's own pass, free; separate: a pass of its own, twice the work"
+    )
+    allow_hub: bool = Field(False, description="fetch the model from the hub when it is not installed")
+
+
+class Price(Settings):
+    """What the tokens of a language model cost; `plan` and `--max-cost` reckon with it."""
+
+    input_per_million: float = Field(ge=0, allow_inf_nan=False, description="price of a million tokens of prompts")
+    output_per_million: float = Field(ge=0, allow_inf_nan=False, description="price of a million tokens of answers")
+    currency: Annotated[str, written("[A-Z]{3}", "the three capitals of a currency, such as USD")] = Field(
+        "USD", description="ISO 4217; the same for all models"
+    )
+    batch_factor: float = Field(
+        1.0, ge=0, le=1, description="what is paid of these prices for tokens of llm.batch: 0.5 for half of them"
+    )
+
+
+class BudgetSettings(Settings):
+    """What a run may spend on language models; reaching it ends the run with exit code 4, and the next goes on."""
+
+    tokens: Annotated[int, Field(ge=0)] | None = Field(None, description="of prompts and answers together")
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="in the currency of `prices`, which must name the model"
+    )
+
+
+class LlmSettings(Settings):
+    """The language model of extraction, descriptions, summaries and reports. Its key is no setting: see api_key_env."""
+
+    backend: Literal["extractive", "openai"] = Field(
+        "extractive",
+        description="extractive: no model, the central sentences; nothing leaves this machine. openai: an endpoint "
+        "that speaks OpenAI's protocol (OpenAI, Azure, vLLM, Ollama, a gateway); the corpus's texts are sent to it",
+    )
+    model: str | None = Field(None, min_length=1, description="the model's name at the endpoint")
+    base_url: str | None = Field(
+        None, description="the endpoint, such as http://localhost:8000/v1; default: https://api.openai.com/v1"
+    )
+    api_key_env: str = Field(
+        "OPENAI_API_KEY",
+        description="the name of the environment variable that holds the key; the key itself never stands in this "
+        "file. With a base_url and without the variable, none is sent",
+    )
+    api_key_file: Path | None = Field(
+        None, description="a file that holds the key and nothing else, in place of the variable; read whenever needed"
+    )
+    token_provider: (
+        Annotated[str, written(r"\w+(\.\w+)*:\w+", "module:function, such as my_package:token", shown=False)] | None
+    ) = Field(
+        None,
+        description="module:function of an installed package that returns a key, or a coroutine of one, in place of "
+        "the variable; called for every request, so that it may hand out short-lived tokens",
+    )
+    ca_file: Path | None = Field(None, description="certificates to trust (PEM), in place of the system's")
+    proxy: str | None = Field(None, description="the URL of a proxy; default: HTTPS_PROXY and NO_PROXY, as everywhere")
+    structured: Literal["auto", "json_schema", "json_object", "text"] = Field(
+        "auto", description="how the form of an answer is asked for; auto: json_schema, then what the endpoint has"
+    )
+    temperature: float | None = Field(0.0, ge=0, le=2, description="null for models that take none")
+    prompts: Path | None = Field(None, description="a folder with prompts that replace ours, file by file")
+    timeout_seconds: float = Field(60, gt=0, description="for one answer, the whole of it")
+    deadline_seconds: float = Field(900, gt=0, description="for one request with all its retries")
+    requests_per_minute: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="of the whole run, however many workers; default: no limit but the endpoint's own"
+    )
+    tokens_per_minute: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="of prompts and answers, of the whole run"
+    )
+    concurrency: int = Field(16, ge=1, le=1024, description="calls that one worker keeps in flight")
+    budget: BudgetSettings = BudgetSettings()
+    batch: bool = Field(False, description="`backfill` asks by the endpoint's Batch API: cheaper, and slower")
+    batch_smallest: int = Field(
+        100, ge=1, description="fewer questions at a time are asked directly: they are not worth a wait of hours"
+    )
+    batch_largest: int = Field(
+        50_000, ge=1, le=50_000, description="questions in one batch; fewer where the endpoint's queue is short"
+    )
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _is_a_variable(cls, value: str) -> str:
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", value):
+            raise ValueError("expected the name of an environment variable, such as OPENAI_API_KEY; not the key itself")
+        return value
+
+    @field_validator("base_url", "proxy")
+    @classmethod
+    def _is_a_url(cls, value: str | None, info: ValidationInfo) -> str | None:
+        schemes = ("http", "https") if info.field_name == "base_url" else ("http", "https", "socks5", "socks5h")
+        try:
+            found = None if value is None else urlsplit(value)
+            whole = found is None or (found.scheme in schemes and bool(found.hostname) and found.port != 0)
+        except ValueError:
+            whole = False
+        if not whole:
+            raise ValueError(f"expected a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+        return value
+
+    @field_serializer("base_url", "proxy", when_used="json")
+    def _without_password(self, value: str | None) -> str | None:
+        """What is recorded of a URL: runs keep their settings in the store."""
+        return None if value is None else redacted(value)
+
+    @model_validator(mode="after")
+    def _openai_has_a_model(self) -> LlmSettings:
+        if self.backend == "openai" and self.model is None:
+            raise ValueError("backend openai needs a model: set llm.model")
+        return self
+
+    @model_validator(mode="after")
+    def _one_place_for_the_key(self) -> LlmSettings:
+        if self.api_key_file is not None and self.token_provider is not None:
+            raise ValueError("api_key_file and token_provider are two places for one key: give one of them")
+        return self
+
+    def shaping(self) -> dict[str, Any]:
+        """What shapes the answers."""
+        if self.backend == "extractive":
+            return {"backend": self.backend}
+        return {"backend": self.backend, "model": self.model, "temperature": self.temperature}

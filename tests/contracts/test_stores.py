@@ -1,0 +1,158 @@
+"""What every store promises (`storage.protocol.Store`): a folder, and an overlay of one or of nothing."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from indexmill.errors import CorruptBlob, NotFound
+from indexmill.store.canonical import digest_of
+from indexmill.store.layout import blob_path
+from storage.folder import init_store
+from storage.overlay import OverlayStore, open_any
+from storage.protocol import Store
+from tests.storage.quick import quick_folder
+
+STORES: dict[str, Callable[[Path], Store]] = {
+    "folder": lambda root: init_store(root / "store"),
+    "overlay": lambda root: OverlayStore(root / "above?%", init_store(root / "store")),
+    "overlay over nothing": lambda root: OverlayStore(root / "above?%", None),
+}
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    with quick_folder() as folder:
+        (folder / "above?%").mkdir()
+        yield STORES[request.param](folder)
+
+
+def test_a_store_travels_to_another_process_by_its_url(store: Store) -> None:
+    digest = store.put_blob(b"data")
+    for other in (open_any(store.url), pickle.loads(pickle.dumps(store))):  # noqa: S301
+        assert other.url == store.url
+        assert other.get_blob(digest) == b"data"
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"abc" * 1_000_000])
+def test_a_blob_is_named_by_its_content(store: Store, data: bytes) -> None:
+    digest = store.put_blob(data)
+    assert digest == digest_of(data) == store.put_blob(data)
+    assert store.get_blob(digest) == data
+    assert store.open_local(digest).read_bytes() == data
+    assert store.blob_size(digest) == len(data)
+
+
+def test_a_file_becomes_a_blob_and_stays_the_callers(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "vectors"
+    path.write_bytes(b"1" * 3_000_000)
+    digest = store.put_blob(path)
+    path.write_bytes(b"2")
+    assert store.get_blob(digest) == b"1" * 3_000_000
+
+
+def test_a_blob_outlives_the_scratch_folder_that_its_file_was_written_in(store: Store) -> None:
+    scratch = store.scratch("run")
+    (scratch / "vectors").write_bytes(b"1" * 1000)
+    digest = store.put_blob(scratch / "vectors")
+    assert not any(name.startswith("tmp/") for name in store.list(""))
+    store.drop_scratch("run")
+    assert not scratch.exists()
+    assert store.get_blob(digest) == b"1" * 1000
+
+
+def test_a_missing_blob_is_named(store: Store) -> None:
+    digest = digest_of(b"never put")
+    assert store.blob_size(digest) is None
+    for read in (store.open_local, store.get_blob):
+        with pytest.raises(CorruptBlob, match=f"{digest} is missing"):
+            read(digest)
+
+
+@pytest.mark.parametrize("digest", ["", "../../etc/passwd", "AB" * 32, "0" * 63, "0" * 65, "g" * 64, "0" * 63 + "/"])
+def test_a_path_is_made_from_a_digest_only(store: Store, digest: str) -> None:
+    with pytest.raises(ValueError, match="SHA-256"):
+        store.open_local(digest)
+
+
+def test_the_first_record_of_a_name_stays(store: Store) -> None:
+    assert store.create("work/split/ab.json", b"first")
+    assert not store.create("work/split/ab.json", b"second")
+    assert store.get("work/split/ab.json") == b"first"
+
+
+def test_a_name_that_is_not_there_is_not_found(store: Store) -> None:
+    with pytest.raises(NotFound, match=r"work/split/ab\.json"):
+        store.get("work/split/ab.json")
+    with pytest.raises(NotFound):
+        store.get("store.json/below")
+    store.delete("work/split/ab.json")
+
+
+def test_names_are_listed_by_prefix_in_order(store: Store) -> None:
+    for name in ("work/split/b.json", "work/split/a.json", "work/splitter/a.json", "runs/x/start.json"):
+        store.create(name, b"{}")
+    store.put_blob(b"x")
+    assert store.list("work/split/") == ["work/split/a.json", "work/split/b.json"]
+    assert store.list("work/split/b") == ["work/split/b.json"]
+    assert store.list("work/split") == ["work/split/a.json", "work/split/b.json", "work/splitter/a.json"]
+    assert store.list("nothing/here/") == []
+    store.delete("work/split/a.json")
+    assert store.list("work/split/") == ["work/split/b.json"]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", ".hidden", "a\0b", "a\nb", "a" * 201]
+)
+def test_a_name_stays_inside_the_store(store: Store, name: str) -> None:
+    for call in (lambda: store.create(name, b""), lambda: store.get(name), lambda: store.delete(name)):
+        with pytest.raises(ValueError, match="not a name"):
+            call()
+
+
+@pytest.mark.parametrize("kind", STORES)
+@settings(max_examples=20)
+@given(operations=st.lists(st.tuples(st.sampled_from(["create", "delete"]), st.integers(0, 3), st.binary(max_size=20))))
+def test_a_store_behaves_like_a_dictionary_of_first_writers(
+    kind: str, operations: list[tuple[str, int, bytes]]
+) -> None:
+    expected: dict[str, bytes] = {}
+    with quick_folder() as folder:
+        (folder / "above?%").mkdir()
+        store = STORES[kind](folder)
+        for operation, number, data in operations:
+            name = f"work/stage/{number}.json"
+            if operation == "create":
+                assert store.create(name, data) == (name not in expected)
+                expected.setdefault(name, data)
+            else:
+                store.delete(name)
+                expected.pop(name, None)
+            assert store.list("work/") == sorted(expected)
+        assert {name: store.get(name) for name in expected} == expected
+
+
+def test_a_record_is_replaced(store: Store) -> None:
+    store.create("runs/a/end.json", b"old")
+    store.replace("runs/a/end.json", json.dumps({"new": 1}).encode())
+    assert store.get("runs/a/end.json") == b'{"new": 1}'
+    assert store.list("runs/") == ["runs/a/end.json"]
+
+
+def test_size_and_time_are_told_of_what_is_there(store: Store) -> None:
+    digest = store.put_blob(b"four")
+    store.create("runs/a/end.json", b"{}")
+    for name, size in ((blob_path(digest), 4), ("runs/a/end.json", 2)):
+        found = store.stat(name)
+        assert found is not None
+        assert (found.bytes, found.modified > 1_000_000) == (size, True)
+        store.delete(name)
+        assert store.stat(name) is None
+    assert store.stat("work/split/none.json") is None
+    assert store.blob_size(digest) is None
