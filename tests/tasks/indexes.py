@@ -14,6 +14,8 @@ from flows.plan import make_plan
 from flows.run import Outcome, backfill_inline, run_build
 from indexmill.snapshot import Snapshot
 from indexmill.store.packs import open_pack
+from indexmill.text.names import NameIndex, canonical_name, entity_id
+from indexmill.text.terms import term_keys
 from schemas.config import Configuration
 from storage import lineage, runs
 from storage.folder import FolderStore, open_store
@@ -25,7 +27,7 @@ from tasks.pipeline.plan.plan import Plan
 from tests.corpora import Documents, write_corpus
 from tests.flows.children import settings
 
-__all__ = ["FAMILIES", "Index", "Outputs", "edited", "only", "outputs_of"]
+__all__ = ["FAMILIES", "Index", "Outputs", "edited", "only", "outputs_of", "traces"]
 
 FAMILIES = ("bm25", "tri_graph", "zoom_graph", "lsh_tree", "community_tree", "heterograph")
 
@@ -84,8 +86,27 @@ class Index:
         """Build it shard by shard."""
         return backfill_inline(self.configuration(rows, **changes), progress=Silent(), waves=Waves(shards=1))
 
-    def plan(self, rows: Documents, **changes: Any) -> Plan:
-        return make_plan(self.configuration(rows, **changes), progress=Silent())
+    def plan(self, rows: Documents, *, cold: bool = False, **changes: Any) -> Plan:
+        """What a build would do, in this process: others take seconds to start."""
+        chosen = self.configuration(rows, **changes)
+        alone = chosen.model_copy(update={"run": chosen.run.model_copy(update={"workers": 1})})
+        return make_plan(alone, progress=Silent(), allow_shrink=True, cold=cold)
+
+    def planned(self, rows: Documents, *exact: str, **changes: Any) -> tuple[Plan, Outcome]:
+        """A build, and the plan before it, which says what is made at most, and of some stages what for certain."""
+        plan, blobs = self.plan(rows, **changes), {path.name for path in (self.root / "blobs").rglob("*")}
+        outcome = self.build(rows, **changes)
+        assert (plan.publishes, plan.corpus.documents) == (outcome.published, outcome.documents)
+        assert outcome.parts_made <= plan.parts.made
+        assert (plan.parts.vectors_made, plan.parts.vectors_reused) == (outcome.vectors_made, outcome.vectors_reused)
+        for name, stage in plan.stages.items():
+            assert self.counts(outcome, name)["parts_made"] <= stage.made, name
+        for name in exact:
+            assert plan.stages[name].certain <= self.counts(outcome, name)["parts_made"], name
+        with self.snapshot() as snapshot:
+            new = sum(one.bytes for one in snapshot.manifest.artifacts if one.digest not in blobs)
+        assert plan.bytes.snapshot.low <= new <= plan.bytes.snapshot.high
+        return plan, outcome
 
     # What the newest version holds.
 
@@ -139,3 +160,26 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
         held = found.get(name)
         found[name] = merged(held, value) if isinstance(held, dict) and isinstance(value, dict) else value
     return found
+
+
+def traces(snapshot: Snapshot, document_id: str, text: str) -> set[str]:
+    """The artifacts that know of a document: its id, its first word, and the name in its third and fourth words."""
+    canary, name = text.split()[0], canonical_name(" ".join(text.split()[2:4]))
+    words = (canary.lower(), name, entity_id(name), document_id)
+    known_terms = term_keys([canary.lower()])
+    known_entity = NameIndex.keys([entity_id(name)])
+    found = []
+    for artifact in snapshot.manifest.artifacts:
+        folder = artifact.name.partition("/")[0]
+        table = artifact.name if folder == "heterograph" else folder  # whose tables are of several schemas
+        if artifact.kind == "table":
+            rows = snapshot.table(table)
+            texts = [str(value).lower() for name in rows.column_names for value in rows.column(name).to_pylist()]
+            if any(word in value for value in texts for word in words):
+                found.append(table)
+        elif artifact.kind == "arrays":
+            arrays = snapshot.arrays(artifact.name)
+            for key, strange in (("keys", known_terms), ("entity_keys", known_entity)):
+                if key in arrays and arrays[key].ndim == 1 and np.isin(strange, arrays[key]).any():
+                    found.append(folder)
+    return set(found)
