@@ -37,19 +37,6 @@ def test_the_communities_are_those_of_the_graph_in_the_order_of_ids(store: Folde
     assert made.count("communities", "hetero_groups") == len(set(made.membership().values())) == len(TOWNS)
 
 
-def test_a_night_without_a_change_makes_nothing(store: FolderStore) -> None:
-    nights = [first(store)]
-    for _ in range(2):
-        nights.append(Night(store, towns(*TOWNS), names_of(*TOWNS), ["ada vell"], nights[-1]).group())
-        assert nights[-1].parts_made() == 0
-    nights.append(second(store, nights[-1]))
-    assert nights[-1].parts_made() == 2
-    for _ in range(2):
-        nights.append(second(store, nights[-1]))
-        assert nights[-1].parts_made() == 0
-        assert nights[-1].outputs("hetero_groups") == nights[-2].outputs("hetero_groups")
-
-
 def test_the_start_is_an_output_that_says_where_each_node_was_and_nothing_of_nodes_that_are_gone(
     store: FolderStore,
 ) -> None:

@@ -105,14 +105,6 @@ def test_the_rows_are_what_the_schema_says_and_vectors_stand_row_by_row(store: F
             assert f"{int(row['made_of'], 16):0128b}".startswith(label[1:])
 
 
-def test_a_night_without_a_change_makes_nothing(store: FolderStore) -> None:
-    before = night(store)
-    made = night(store, before=before)
-    assert made.parts_made() == 0
-    again = night(store, before=night(store, before=made, more=NEW), more=NEW)
-    assert again.parts_made() == 0
-
-
 def test_a_night_writes_again_what_changed_and_copies_the_rest(store: FolderStore, quick: Path) -> None:
     before = night(store)
     made = night(store, before=before, more=NEW)
@@ -137,16 +129,6 @@ def test_a_community_that_wins_a_node_that_is_not_read_keeps_its_elements(store:
         else:
             assert made.count("elements_made") == 1
     assert kept >= 3
-
-
-@pytest.mark.parametrize("group", [1, 3, 100])
-def test_other_groups_copy_every_element(store: FolderStore, quick: Path, group: int) -> None:
-    made = night(store, before=night(store), reading={"group": group})
-    assert made.count("elements_made") == 0
-    assert len(rows(made)) == len(TOWNS)
-    assert (len(made.made["elements"]) == len(TOWNS)) == (group == 1)
-    fresh = night(init_store(quick / "fresh"), reading={"group": group})
-    assert made.digests("elements") == fresh.digests("elements")
 
 
 def test_of_what_is_gone_there_is_no_element(store: FolderStore, quick: Path) -> None:
