@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -430,14 +431,17 @@ def test_a_wait_beyond_the_deadline_ends_the_run_and_blames_no_prompt(store: Fol
     assert store.list("") == ["store.json"]
 
 
-def test_waiting_for_a_turn_is_no_part_of_the_deadline(store: FolderStore) -> None:
+def test_waiting_for_a_turn_is_no_part_of_the_deadline(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = [0.0]
+
     class Slow(Free):
         async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
-            await asyncio.sleep(1.0)
+            waited[0] += 600
             return await super().reserve(model, input_tokens, output_tokens)
 
+    monkeypatch.setattr("tasks.llm.ask.time", SimpleNamespace(monotonic=lambda: time.monotonic() + waited[0]))
     with LlmServer(faults=Faults({1: "503"})) as server:
-        done = asked(server, store, requests(1), Slow(), deadline_seconds=2.0)
+        done = asked(server, store, requests(1), Slow(), deadline_seconds=300)
     assert done.counts["llm_retries"] == 1
 
 
