@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from functools import cache
 
 import pytest
 
@@ -15,96 +15,193 @@ from tests.paths import ROOT
 ROOMS = ("flows", "tasks", "storage", "schemas", "indexmill")
 """From the top row down: a room imports from itself and from those after it."""
 
-COMMAND = "indexmill/command/__init__.py"
+FLOORS = {
+    "tasks": ("pipeline", "registry", "families", "stages", "core", "llm", "text"),
+    "indexmill": ("command", "snapshot", "answer evaluate export", "families", "retrieve", "store text models"),
+}
+"""The same inside a room; those of a row may import each other. Modules on no floor are for all."""
+
+BASICS = {"diff", "errors", "extras", "forks", "hits", "mistakes", "results"}
+"""Modules of the reader on no floor."""
+
+UPWARD = {
+    "tasks.core -> tasks.pipeline",
+    "tasks.families -> tasks.pipeline",
+    "indexmill.answer -> indexmill.snapshot",
+    "indexmill.evaluate -> indexmill.snapshot",
+    "indexmill.export -> indexmill.snapshot",
+    "indexmill.families -> indexmill.answer",
+    "indexmill.families -> indexmill.command",
+    "indexmill.families -> indexmill.export",
+    "indexmill.families -> indexmill.snapshot",
+    "indexmill.retrieve -> indexmill.answer",
+    "indexmill.retrieve -> indexmill.families",
+    "indexmill.retrieve -> indexmill.snapshot",
+    "indexmill.text -> indexmill.snapshot",
+}
+"""What still points up. Nothing is added here, and what points up no more is taken off."""
+
+RELATED = {
+    "tasks.families.heterograph -> tasks.families.community_tree",
+    "tasks.families.trees_check -> tasks.families.community_tree",
+    "tasks.families.trees_check -> tasks.families.lsh_tree",
+    "tasks.families.zoom_graph -> tasks.families.tri_graph",
+    "indexmill.families.community_tree -> indexmill.families.lsh_tree",
+    "indexmill.families.heterograph -> indexmill.families.bm25",
+    "indexmill.families.lsh_tree -> indexmill.families.bm25",
+    "indexmill.families.zoom_graph -> indexmill.families.tri_graph",
+}
+"""Families that still import another family; as with `UPWARD`, the list may only become shorter."""
+
+CIRCLES = {
+    "indexmill.answer.answers": 27,
+    "indexmill.command.evaluate": 2,
+    "indexmill.families.tri_graph.activation": 3,
+    "indexmill.families.zoom_graph.passages": 3,
+    "indexmill.models.rerank_endpoint": 2,
+    "tasks.core.estimate": 2,
+    "tasks.families.community_tree.steps": 6,
+}
+"""How many modules are on each import circle that is left, by the first of them; the list may only become shorter."""
+
+COMMAND = "indexmill.command"
 """Finds the pipeline's commands by name when one is called: the one declared exception."""
 
-ORCHESTRATORS = frozenset({"dask", "distributed", "prefect"})
+ORCHESTRATORS = {"dask", "distributed", "prefect"}
 HEAVY = ("dask", "distributed", "faiss", "igraph", "leidenalg", "openai", "polars", "prefect", "spacy", "torch")
 
 
-def modules(room: str) -> list[Path]:
-    return sorted((ROOT / room).rglob("*.py"))
+@cache
+def modules() -> Mapping[str, tuple[tuple[str, int], ...]]:
+    """By module of every room, what it imports anywhere in its text, and in which line."""
+    found = {}
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            found[name] = tuple(imports(ast.parse(path.read_text(encoding="utf-8"), str(path))))
+    return {
+        name: tuple((of_module(target, found), line) for target, line in targets) for name, targets in found.items()
+    }
 
 
-def imported(path: Path) -> Iterator[tuple[str, int]]:
-    """The top-level packages that a module imports anywhere in its text, ``import_module("...")`` included."""
-    package = path.relative_to(ROOT).parts[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Dotted names, those of what is imported from a module with it, and those of ``import_module("...")``."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name.partition(".")[0], node.lineno
+            yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield (node.module or "").partition(".")[0] if not node.level else package, node.lineno
+            assert not node.level, f"line {node.lineno}: rooms are imported by their full names"
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
         elif isinstance(node, ast.Call) and node.args:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             first = node.args[0]
             if called in {"import_module", "find_spec", "__import__"} and isinstance(first, ast.Constant):
-                yield str(first.value).partition(".")[0], node.lineno
+                yield str(first.value), node.lineno
+
+
+def of_module(target: str, known: Mapping[str, object]) -> str:
+    """The module of ours that a dotted name leads to; the name where it leads to none."""
+    parent = target.rpartition(".")[0]
+    return target if target in known or parent not in known else parent
+
+
+def importing(room: str, wanted: set[str]) -> list[str]:
+    """Where a room imports one of some packages."""
+    return [
+        f"{name}:{line} imports {target}"
+        for name, targets in modules().items()
+        for target, line in targets
+        if in_room(name, room) and target.partition(".")[0] in wanted
+    ]
+
+
+def in_room(name: str, room: str) -> bool:
+    return name.partition(".")[0] == room
+
+
+def within(room: str) -> Iterator[tuple[list[str], list[str]]]:
+    """What imports what inside a room, as parts of their names."""
+    for name, targets in modules().items():
+        for target, _ in targets:
+            if in_room(name, room) and in_room(target, room) and "." in name and "." in target:
+                yield name.split("."), target.split(".")
+
+
+def circles() -> Iterator[list[str]]:
+    """Groups of modules each of which imports all others of its group, through others or itself."""
+    reached: dict[str, set[str]] = {}
+    graph = {name: {target for target, _ in targets if target != name} for name, targets in modules().items()}
+    for name in graph:
+        ahead, seen = [name], set[str]()
+        while ahead:
+            fresh = graph.get(ahead.pop(), set()) - seen
+            seen |= fresh
+            ahead += fresh
+        reached[name] = seen
+    for name in sorted(graph):
+        circle = sorted(one for one in reached[name] if name in reached.get(one, ()))
+        if circle and circle[0] == name:
+            yield circle
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_imports_point_one_way(room: str) -> None:
-    above = set(ROOMS[: ROOMS.index(room)])
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line} imports {name}"
-        for path in modules(room)
-        for name, line in imported(path)
-        if name in above and path.relative_to(ROOT).as_posix() != COMMAND
-    ]
-    assert wrong == []
+    wrong = importing(room, set(ROOMS[: ROOMS.index(room)]))
+    assert [one for one in wrong if not one.startswith(f"{COMMAND}:")] == []
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_imports_point_one_way_inside_a_room(room: str) -> None:
+    floors = {name: number for number, names in enumerate(FLOORS[room]) for name in names.split()}
+    on_none = {name.split(".")[1] for name in modules() if in_room(name, room) and name.count(".")} - floors.keys()
+    assert on_none - {"__main__"} == (BASICS if room == "indexmill" else set())
+    upward = {
+        f"{room}.{one[1]} -> {room}.{other[1]}"
+        for one, other in within(room)
+        if one[1] in floors and other[1] in floors and floors[one[1]] > floors[other[1]]
+    }
+    assert upward == {one for one in UPWARD if in_room(one, room)}
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_a_family_imports_no_other_family(room: str) -> None:
+    found = {
+        f"{'.'.join(one[:3])} -> {'.'.join(other[:3])}"
+        for one, other in within(room)
+        if one[1] == other[1] == "families" and len(one) > 2 and len(other) > 2 and one[2] != other[2]
+    }
+    assert found == {one for one in RELATED if in_room(one, room)}
+
+
+def test_no_modules_import_each_other() -> None:
+    assert {circle[0]: len(circle) for circle in circles()} == CIRCLES
 
 
 def test_the_command_looks_up_flows_and_no_other_room() -> None:
-    above = {name for name, _ in imported(ROOT / COMMAND)} & set(ROOMS)
-    assert above == {"flows", "indexmill"}
-
-
-@pytest.mark.parametrize("room", [room for room in ROOMS if room != "flows"])
-def test_only_flows_knows_an_orchestrator(room: str) -> None:
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line} imports {name}"
-        for path in modules(room)
-        for name, line in imported(path)
-        if name in ORCHESTRATORS
-    ]
-    assert wrong == []
-
-
-def test_no_room_imports_tests_or_benchmarks() -> None:
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line} imports {name}"
-        for room in ROOMS
-        for path in modules(room)
-        for name, line in imported(path)
-        if name in {"benchmarks", "tests"}
-    ]
-    assert wrong == []
-
-
-def test_the_reader_uses_no_library_under_the_gpl() -> None:
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line} imports {name}"
-        for path in modules("indexmill")
-        for name, line in imported(path)
-        if name in {"igraph", "leidenalg"}
-    ]
-    assert wrong == []
+    assert {name.partition(".")[0] for name, _ in modules()[COMMAND]} & set(ROOMS) == {"flows", "indexmill"}
 
 
 @pytest.mark.parametrize(
-    "module",
-    ["indexmill", "indexmill.command", "indexmill.snapshot", "indexmill.evaluate.recall", "indexmill.answer.answers"],
+    ("rooms", "packages"),
+    [
+        (ROOMS[1:], ORCHESTRATORS),
+        (ROOMS, {"benchmarks", "tests"}),
+        (("indexmill",), {"igraph", "leidenalg"}),  # under the GPL
+    ],
+    ids=["orchestrators", "tests", "GPL"],
 )
-def test_importing_the_reader_loads_nothing_heavy(module: str) -> None:
-    program = f"import sys, {module}; print(*(name for name in {HEAVY!r} if name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+def test_some_packages_are_for_few_rooms(rooms: tuple[str, ...], packages: set[str]) -> None:
+    assert [one for room in rooms for one in importing(room, packages)] == []
 
 
-@pytest.mark.parametrize("module", ["indexmill", "indexmill.command"])
-def test_importing_the_package_or_the_command_loads_no_numbers_either(module: str) -> None:
-    program = (
-        f"import sys, {module}; print(*(n for n in ('numpy', 'pyarrow', 'pydantic', 'scipy') if n in sys.modules))"
-    )
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        *((name, HEAVY) for name in ("indexmill.snapshot", "indexmill.evaluate.recall", "indexmill.answer.answers")),
+        *((name, (*HEAVY, "numpy", "pyarrow", "pydantic", "scipy")) for name in ("indexmill", "indexmill.command")),
+    ],
+)
+def test_importing_the_reader_loads_nothing_heavy(module: str, unwanted: tuple[str, ...]) -> None:
+    program = f"import sys, {module}; print(*(name for name in {unwanted!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,10 @@ import pytest
 from indexmill.errors import CorruptBlob, IndexmillError
 from indexmill.models import embedder as embedders
 from indexmill.models.embedder import EncoderFingerprint, HashEmbedder, TokenEncoder
-from storage.folder import init_store
+from storage.folder import FolderStore
 from tasks.core import encoder
-from tasks.core.encoder import OpenedEncoder, encoder_of, fingerprint_of, open_ahead
-from tasks.core.stage import Inputs, Job
+from tasks.core.encoder import OpenedEncoder, fingerprint_of, open_ahead
+from tests.tasks.making import OPENING, encoder_for
 
 
 class Fresh(TokenEncoder):
@@ -45,35 +44,26 @@ def tests(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return found
 
 
-def opened_by(opened: OpenedEncoder, folder: Path) -> object:
-    """The encoder of a job of that run."""
-    settings = {"opening": opened.opening, "encoder": opened.numbers}
-    return encoder_of(Inputs(init_store(folder), Job("", "", "", str(folder), "run", {}, settings), encoder.STAGE))
-
-
-def test_workers_of_the_machine_that_tested_an_encoder_rely_on_that(tests: list[object], tmp_path: Path) -> None:
-    opened = OpenedEncoder.of({}, *fingerprint_of(init_store(tmp_path).url, {}))
+def test_workers_of_the_machine_that_tested_an_encoder_rely_on_that(tests: list[object], store: FolderStore) -> None:
+    opened = OpenedEncoder.of({}, *fingerprint_of(store.url, {}))
     assert len(tests) == 1
-    opened_by(opened, tmp_path)
+    encoder_for(store, opened)
     assert len(tests) == 1
 
 
 def test_workers_of_other_machines_test_it_themselves(
-    tests: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tests: list[object], store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = OpenedEncoder.of({}, *fingerprint_of(init_store(tmp_path).url, {}))
+    opened = OpenedEncoder.of({}, *fingerprint_of(store.url, {}))
     monkeypatch.setattr(encoder, "_machine", lambda: ["another", ""])
-    opened_by(opened, tmp_path)
+    encoder_for(store, opened)
     assert len(tests) == 2
     monkeypatch.setattr(embedders, "self_test", lambda one: False)
     with pytest.raises(IndexmillError, match="planned with"):
-        opened_by(opened, tmp_path)
+        encoder_for(store, opened)
 
 
-OPENING = {"backend": "hash", "precision": "f32", "path": "", "files": {}}
-
-
-def test_an_encoder_that_is_opened_ahead_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encoder_that_is_opened_ahead_is_opened_once(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
     begun, go_on = threading.Event(), threading.Event()
 
@@ -85,17 +75,17 @@ def test_an_encoder_that_is_opened_ahead_is_opened_once(tmp_path: Path, monkeypa
         return HashEmbedder()
 
     monkeypatch.setattr(encoder, "_opened", slowly)
-    open_ahead(init_store(tmp_path).url, OPENING)
+    open_ahead(store.url, OPENING)
     assert begun.wait(10)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(fingerprint_of, init_store(tmp_path).url, OPENING)
+        waiting = pool.submit(fingerprint_of, store.url, OPENING)
         go_on.set()
         assert waiting.result()[0] == HashEmbedder().fingerprint.as_dict()
     assert len(opened) == 1
 
 
 def test_what_fails_ahead_is_told_to_the_one_who_needs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tried: list[object] = []
 
@@ -104,9 +94,9 @@ def test_what_fails_ahead_is_told_to_the_one_who_needs_it(
         raise CorruptBlob("the graph is damaged")
 
     monkeypatch.setattr(encoder, "_opened", damaged)
-    open_ahead(init_store(tmp_path).url, OPENING)
+    open_ahead(store.url, OPENING)
     with pytest.raises(CorruptBlob, match="damaged"):
-        fingerprint_of(init_store(tmp_path).url, OPENING)
+        fingerprint_of(store.url, OPENING)
     for thread in threading.enumerate():
         if thread.name == "open-encoder":
             thread.join(10)

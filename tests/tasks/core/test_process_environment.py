@@ -10,12 +10,12 @@ import pytest
 
 from schemas.config import LlmSettings
 from schemas.tables import DOCUMENTS
-from storage.folder import init_store
+from storage.folder import FolderStore
 from storage.tables import put_table
-from tasks.core.isolate import Failing, failing_documents
+from tasks.core.isolate import Failing
 from tasks.core.process_environment import reader_environment
-from tasks.core.stage import Job
 from tasks.stages.ingest.scan_process import ScanProcess
+from tests.tasks.making import failing
 from tests.tasks.telling import NAMES
 
 SECRETS = ("LLM_CRED", "PGPASSWORD", "DATABASE_URL", "OPENAI_API_KEY", "PYTHON_API_KEY", "PREFECT_API_AUTH_STRING")
@@ -55,13 +55,12 @@ def _environment_of(pid: int) -> list[str]:
     ],
 )
 def test_a_trial_is_given_a_key_only_where_its_stage_asks_a_language_model(
-    stage: str, backend: str, given: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: str, backend: str, given: tuple[str, ...], store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in NAMES:
         monkeypatch.setenv(name, "canary")
-    store = init_store(tmp_path / "store")
     row = {"document_id": "a", "title": "", "text": "text", "source": None, "metadata": "{}", "content_hash": "0" * 64}
     digest, _ = put_table(store, pa.Table.from_pylist([row], schema=DOCUMENTS))
-    job = Job(f"tests.tasks.telling.{stage}", "0" * 64, "", str(store.root), "run", {"documents": digest}, {})
     llm = LlmSettings.model_validate({"backend": backend, "model": "tester", "api_key_env": "LLM_CRED"})
-    assert failing_documents(job, llm) == [Failing("a", "0" * 64, False, f"ValueError: {' '.join(given)}")]
+    found = failing(f"tests.tasks.telling.{stage}", store, {"documents": digest}, llm)
+    assert found == [Failing("a", "0" * 64, False, f"ValueError: {' '.join(given)}")]

@@ -11,9 +11,10 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,18 +32,13 @@ from tasks.llm.quota import AskingEnded, LocalQuota
 from tests.llm_server import CANARY, KINDS, SPOILED, WITHHELD, Faults, LlmServer, Received, Reply, default_answer
 from tests.storage import children
 from tests.storage.quick import quick_folder
+from tests.tasks.batching import SCHEMA, Purse
 
 KEY = "INDEXMILL_TEST_KEY"
-SCHEMA = {
-    "type": "object",
-    "properties": {"summary": {"type": "string"}},
-    "required": ["summary"],
-    "additionalProperties": False,
-}
 
 
 @dataclass
-class Free:
+class Free(Purse):
     """A quota that lets everything through, up to a number of calls, and writes down what it was told."""
 
     calls: int = 10**9
@@ -64,15 +60,6 @@ class Free:
         assert output_tokens <= self.reserved[ticket][1]
         self.settled[ticket] = input_tokens, output_tokens
 
-    async def hold(self, prompt: str) -> None:
-        pass
-
-    async def release(self, prompt: str) -> None:
-        pass
-
-    async def ended(self) -> None:
-        await asyncio.Future()
-
     async def pause(self, seconds: float) -> None:
         self.paused.append(seconds)
 
@@ -86,12 +73,6 @@ class Slept:
     async def __call__(self, seconds: float) -> None:
         self.seconds.append(seconds)
         await asyncio.sleep(0)
-
-
-@pytest.fixture
-def store() -> Iterator[FolderStore]:
-    with quick_folder() as folder:
-        yield init_store(folder / "store")
 
 
 @pytest.fixture(autouse=True)
@@ -450,14 +431,17 @@ def test_a_wait_beyond_the_deadline_ends_the_run_and_blames_no_prompt(store: Fol
     assert store.list("") == ["store.json"]
 
 
-def test_waiting_for_a_turn_is_no_part_of_the_deadline(store: FolderStore) -> None:
+def test_waiting_for_a_turn_is_no_part_of_the_deadline(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = [0.0]
+
     class Slow(Free):
         async def reserve(self, model: str, input_tokens: int, output_tokens: int) -> str:
-            await asyncio.sleep(0.3)
+            waited[0] += 600
             return await super().reserve(model, input_tokens, output_tokens)
 
+    monkeypatch.setattr("tasks.llm.ask.time", SimpleNamespace(monotonic=lambda: time.monotonic() + waited[0]))
     with LlmServer(faults=Faults({1: "503"})) as server:
-        done = asked(server, store, requests(1), Slow(), deadline_seconds=0.6)
+        done = asked(server, store, requests(1), Slow(), deadline_seconds=300)
     assert done.counts["llm_retries"] == 1
 
 

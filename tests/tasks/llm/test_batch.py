@@ -306,14 +306,19 @@ def test_lost_calls_are_made_again(server: LlmServer, bench: Bench, name: str, f
     nothing_paid_twice(server, bench, 7)
 
 
-def test_a_stopped_run_leaves_its_batch_to_the_next(server: LlmServer, bench: Bench) -> None:
-    server.batches.plan = Plan(looks=50)
-    bench.stop_after = 3
+def stopped(server: LlmServer, bench: Bench, count: int = 8, looks: int = 50, after: int = 3) -> None:
+    """A run is stopped while it waits for its batch."""
+    server.batches.plan = Plan(looks=looks)
+    bench.stop_after = after
     with pytest.raises(StoppedError):
-        bench.fill(questions(8))
+        bench.fill(questions(count))
+    bench.stop_after = None
+
+
+def test_a_stopped_run_leaves_its_batch_to_the_next(server: LlmServer, bench: Bench) -> None:
+    stopped(server, bench)
     (pending,) = batches.begun(bench.store)
     assert len(pending.keys) == 7
-    bench.stop_after = None
     counts = bench.fill(questions(8))
     assert len(server.batches.batches) == 1
     assert counts["llm_calls"] == 7
@@ -321,11 +326,7 @@ def test_a_stopped_run_leaves_its_batch_to_the_next(server: LlmServer, bench: Be
 
 
 def test_a_run_without_batch_mode_waits_for_what_is_paid_for(server: LlmServer, bench: Bench) -> None:
-    server.batches.plan = Plan(looks=50)
-    bench.stop_after = 3
-    with pytest.raises(StoppedError):
-        bench.fill(questions(8))
-    bench.stop_after = None
+    stopped(server, bench)
     counts = bench.fill(questions(4), submit=False)  # the corpus has changed meanwhile
     assert len(server.batches.batches) == 1
     assert counts["llm_batch_answers"] == 7
@@ -333,10 +334,7 @@ def test_a_run_without_batch_mode_waits_for_what_is_paid_for(server: LlmServer, 
 
 
 def test_a_run_that_asks_other_things_does_not_wait(server: LlmServer, bench: Bench) -> None:
-    server.batches.plan = Plan(looks=5)
-    bench.stop_after = 1
-    with pytest.raises(StoppedError):
-        bench.fill(questions(8))
+    stopped(server, bench, looks=5, after=1)
     bench.waits = 0
     bench.stop_after = 0
     bench.fill(questions(3, "Quillon"), submit=False)
@@ -353,11 +351,7 @@ def test_a_run_is_stopped_while_the_endpoint_is_down(server: LlmServer, bench: B
 
 
 def test_stages_that_ask_at_the_same_time_wait_for_the_same_batch(server: LlmServer, bench: Bench) -> None:
-    server.batches.plan = Plan(looks=4)
-    bench.stop_after = 1
-    with pytest.raises(StoppedError):
-        bench.fill(questions(12))
-    bench.stop_after = None
+    stopped(server, bench, count=12, looks=4, after=1)
     batcher = bench.batcher(bench.settings(), "later")
     asked = [questions(12), questions(9), questions(7, "Quillon"), questions(12)]
     counts: list[Counter[str]] = [Counter() for _ in asked]
@@ -384,11 +378,7 @@ def test_a_cancelled_batch_leaves_the_rest_to_direct_calls(server: LlmServer, be
 
 
 def test_the_batches_of_another_endpoint_are_left_alone(server: LlmServer, bench: Bench) -> None:
-    server.batches.plan = Plan(looks=5)
-    bench.stop_after = 1
-    with pytest.raises(StoppedError):
-        bench.fill(questions(8))
-    bench.stop_after = None
+    stopped(server, bench, looks=5, after=1)
     with LlmServer() as other:
         counts = bench.fill(questions(8), base_url=other.base_url)
     assert counts["llm_calls"] == 7
@@ -397,10 +387,7 @@ def test_the_batches_of_another_endpoint_are_left_alone(server: LlmServer, bench
 
 
 def test_a_key_that_does_not_see_the_batch_is_said(server: LlmServer, bench: Bench) -> None:
-    server.batches.plan = Plan(looks=50)
-    bench.stop_after = 3
-    with pytest.raises(StoppedError):
-        bench.fill(questions(8))
+    stopped(server, bench)
     server.batches.batches.clear()
     bench.stop_after = None
     bench.now += 3600
@@ -422,10 +409,7 @@ def test_an_endpoint_without_batches_is_said(bench: Bench, server: LlmServer, mo
 
 
 def test_what_is_kept_of_a_batch_holds_neither_texts_nor_the_key(server: LlmServer, bench: Bench) -> None:
-    server.batches.plan = Plan(looks=50)
-    bench.stop_after = 3
-    with pytest.raises(StoppedError):
-        bench.fill(questions(8))
+    stopped(server, bench)
     root = Path(bench.store.root)
     kept = b"".join(path.read_bytes() for path in root.glob("batches/*/*"))
     assert b"passage-3" in kept
@@ -435,10 +419,7 @@ def test_what_is_kept_of_a_batch_holds_neither_texts_nor_the_key(server: LlmServ
 
 
 def test_questions_about_a_forgotten_passage_leave_the_batch(server: LlmServer, bench: Bench) -> None:
-    server.batches.plan = Plan(looks=50)
-    bench.stop_after = 3
-    with pytest.raises(StoppedError):
-        bench.fill(questions(8))
+    stopped(server, bench)
     ((_, left),) = batches.naming(bench.store, lambda ids: not {"passage-3", "node-5"}.isdisjoint(ids))
     assert len(left.keys) == 5
     batches.replace(bench.store, left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from indexmill.text.names import entity_id
+from schemas.tables import ENTITIES, EXTRACTED, MENTIONS, RELATIONS, UNIT_ENTITIES, UNITS, conform
+from storage.folder import FolderStore
+from storage.tables import put_table
 from tasks.families.heterograph.graph import (
     Pieces,
     TypedGraph,
@@ -169,3 +172,38 @@ def whole_graphs(draw: st.DrawFn) -> tuple[Corpus, list[Pieces]]:
 
 def _sides(some: list[tuple[str, str]]) -> tuple[pa.Array, pa.Array]:
     return pa.array([one for one, _ in some], pa.string()), pa.array([other for _, other in some], pa.string())
+
+
+def put_corpus(
+    store: FolderStore, corpus: Corpus, names: Sequence[str], shown: Mapping[str, str] | None = None, shards: int = 2
+) -> dict[str, str]:
+    """The digests of a corpus's extraction, and of its entities in so many shards.
+
+    names: canonical, of all entities that a unit names, each of which is shown with its first letters in capitals
+    unless `shown` says otherwise; each passage that names one in a unit mentions it in that form.
+    """
+    surfaces = {name: (shown or {}).get(name, name.title()) for name in names}
+    by_id = {entity_id(name): name for name in names}
+    passages = dict(zip(*(corpus.units[name].to_pylist() for name in ("unit_id", "passage_id")), strict=True))
+    links = zip(*(corpus.unit_entities[name].to_pylist() for name in ("unit_id", "entity_id")), strict=True)
+    mentions = [
+        {"passage_id": passages[unit], "sentence": 0, "start": 0, "end": 1, "kind": "name"}
+        | {"surface": surfaces[by_id[one]], "name": by_id[one], "entity_id": one}
+        for unit, one in sorted(set(links))
+    ]
+    rows = [
+        {"entity_id": one, "name": name, "surface": surfaces[name], "mentions": 1, "passages": 1, "documents": 1}
+        for one, name in sorted(by_id.items())
+    ]
+    held = {
+        "units/p": (corpus.units, UNITS),
+        "unit_entities/p": (corpus.unit_entities, UNIT_ENTITIES),
+        "relations/p": (corpus.relations, RELATIONS),
+        "mentions/p": (pa.Table.from_pylist(mentions, MENTIONS), MENTIONS),
+        "extracted/p": (EXTRACTED.empty_table(), EXTRACTED),
+    }
+    half = len(rows) // shards + 1
+    for shard in range(shards):
+        some = pa.Table.from_pylist(rows[shard * half : (shard + 1) * half], ENTITIES)
+        held[f"entities/e{shard}"] = (some, ENTITIES)
+    return {name: put_table(store, conform(table, schema))[0] for name, (table, schema) in held.items()}

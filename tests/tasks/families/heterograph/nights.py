@@ -17,8 +17,6 @@ from storage.lineage import LineageEntry
 from storage.protocol import Store
 from storage.receipts import Receipt
 from storage.tables import put_table, read_table
-from tasks.core.part_runner import WHOLE, Want
-from tasks.core.stage import Made
 from tasks.families.heterograph import communities as hetero_groups
 from tasks.families.heterograph import community_graph as hetero_graph
 from tasks.families.heterograph import element_inputs as hetero_elements_read
@@ -28,8 +26,8 @@ from tasks.families.heterograph.graph import node_id
 from tasks.llm.ask import Asking
 from tasks.llm.quota import LocalQuota
 from tasks.stages.embed.embed import row_key
-from tests.tasks.families.heterograph.graphs import Corpus, ids
-from tests.tasks.families.heterograph.parts import OPENING, Parts, numbers_of, put_corpus
+from tests.tasks.families.heterograph.graphs import Corpus, ids, put_corpus
+from tests.tasks.making import OPENING, WHOLE, PartResult, Parts, PartSpec, numbers_of, wanted
 
 __all__ = ["GROUPING", "MOST", "READING", "Night", "attribute_rows"]
 
@@ -76,7 +74,7 @@ class Night:
     def __post_init__(self) -> None:
         assert isinstance(self.store, FolderStore)
         self.parts = Parts(self.store, self.run_id)
-        self.made: dict[str, dict[str, Made]] = {}
+        self.made: dict[str, dict[str, PartResult]] = {}
         self.inputs = put_corpus(self.store, self.corpus, self.names, self.shown)
         self.inputs["attributes/e0"] = put_table(self.store, attribute_rows(*self.important), HETERO_ATTRIBUTES)[0]
         if self.same_as is not None:
@@ -98,16 +96,16 @@ class Night:
 
     # The stages.
 
-    def graph_want(self) -> Want:
+    def graph_want(self) -> PartSpec:
         names = ("units", "unit_entities", "relations", "attributes", "same_as")
-        return Want(WHOLE, self._of(*names), {})
+        return wanted(WHOLE, self._of(*names), {})
 
-    def groups_want(self) -> Want:
+    def groups_want(self) -> PartSpec:
         settings = {**GROUPING, **self.grouping}
         graph = self.made["hetero_graph"][WHOLE].receipt.outputs["graph"]
-        return Want(WHOLE, hetero_groups.inputs_of(self, WHOLE, graph, settings), settings)
+        return wanted(WHOLE, hetero_groups.inputs_of(self, WHOLE, graph, settings), settings)
 
-    def read_want(self) -> Want:
+    def read_want(self) -> PartSpec:
         names = ["units", "relations", "entities", "attributes"]
         if self.prompt is not None:
             names += ["mentions", "extracted"]
@@ -117,18 +115,18 @@ class Night:
             "hetero_communities": self.outputs("hetero_groups")["hetero_communities"],
         }
         settings = {**READING, "input_tokens": ROOM, "writer": self.writer, **self.reading}
-        return Want(WHOLE, inputs, settings, encoder={"writer": self.writer})
+        return wanted(WHOLE, inputs, settings, encoder={"writer": self.writer})
 
-    def element_wants(self) -> list[Want]:
+    def element_wants(self) -> list[PartSpec]:
         assert isinstance(self.store, FolderStore)
         made, numbers = self.outputs("hetero_elements_read"), numbers_of(self.store)
         extra = {"opening": OPENING, "language": "en", "asking": self.asking, "prompt": self.prompt}
         return [
-            Want(
+            wanted(
                 label,
                 {"read": made[f"element_read/{label}"], "made": made[f"element_made/{label}"]},
                 {"writer": self.writer, "encoder": numbers},
-                {**extra, "sources": made.get(f"element_sources/{label}")},
+                extra={**extra, "sources": made.get(f"element_sources/{label}")},
                 encoder=numbers,
             )
             for label in sorted(name.partition("/")[2] for name in made if name.startswith("element_made/"))
@@ -153,7 +151,7 @@ class Night:
             self.make(elements.STAGE, want)
         return self
 
-    def make(self, stage: Any, want: Want) -> None:
+    def make(self, stage: Any, want: PartSpec) -> None:
         self.made.setdefault(stage.name, {})[want.shard] = self.parts.make(stage, want, self.reuse(stage.name))
 
     def reuse(self, stage: str) -> list[Receipt]:

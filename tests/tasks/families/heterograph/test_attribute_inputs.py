@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.text.names import entity_id
 from schemas.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES, SAME_AS
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore
 from storage.tables import put_table, read_table
 from tasks.core.estimate import Range
-from tasks.core.part_runner import WHOLE, Want
 from tasks.families.heterograph.attribute_inputs import STAGE, estimate, read_about
 from tasks.families.heterograph.importance import important
-from tests.storage.quick import quick_folder
-from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, ids, unit
-from tests.tasks.families.heterograph.parts import Parts, put_corpus
+from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, ids, put_corpus, unit
 from tests.tasks.families.heterograph.whole import corpus as many
+from tests.tasks.making import WHOLE, Parts, PartSpec, wanted
 
 NAMES = [f"name {number}" for number in range(200)]
 SHAPING: dict[str, Any] = {"units": 4, "relations": 3, "input_tokens": 100, "seed": 0}
@@ -29,16 +26,10 @@ EXTRACTIVE = {"backend": "extractive", "tokens": 40, "input_tokens": 100}
 MODEL = {"backend": "openai", "model": "tester", "tokens": 40, "input_tokens": 100}
 
 
-@pytest.fixture
-def store() -> Iterator[FolderStore]:
-    with quick_folder() as folder:
-        yield init_store(folder / "store")
-
-
-def want(held: Mapping[str, str], writer: Mapping[str, Any] = EXTRACTIVE, **changes: Any) -> Want:
+def want(held: Mapping[str, str], writer: Mapping[str, Any] = EXTRACTIVE, **changes: Any) -> PartSpec:
     asks = writer["backend"] != "extractive"
     inputs = {name: digest for name, digest in held.items() if asks or not name.startswith(("mentions/", "extracted/"))}
-    return Want(WHOLE, inputs, {**SHAPING, "writer": writer, **changes})
+    return wanted(WHOLE, inputs, {**SHAPING, "writer": writer, **changes})
 
 
 def tables(store: FolderStore, outputs: Mapping[str, str], name: str, schema: pa.Schema) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from indexmill.models.embedder import HashEmbedder
 from indexmill.store.packs import open_pack
 from schemas.config import LlmSettings
 from schemas.tables import HETERO_ATTRIBUTES, HETERO_MADE, HETERO_READ
@@ -19,8 +20,6 @@ from storage import ledger
 from storage.folder import FolderStore, init_store
 from storage.receipts import Receipt
 from storage.tables import read_table
-from tasks.core.encoder import encoder_of
-from tasks.core.part_runner import WHOLE, Want
 from tasks.families.heterograph import attribute_inputs as hetero_first
 from tasks.families.heterograph.attribute_writer import extractive, fingerprint, prompt_of
 from tasks.families.heterograph.attributes import STAGE, estimate
@@ -32,8 +31,8 @@ from tasks.stages.embed.embed import row_key
 from tasks.stages.write.summarise import Extractive
 from tests.llm_server import CANARY, Faults, LlmServer, Received
 from tests.storage.quick import quick_folder
-from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, unit
-from tests.tasks.families.heterograph.parts import OPENING, Parts, numbers_of, put_corpus
+from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, put_corpus, unit
+from tests.tasks.making import OPENING, WHOLE, Parts, PartSpec, numbers_of, wanted
 
 KEY = "INDEXMILL_TEST_KEY"
 NAMES = ["ada marl", "fenna rook", "goran stave", *(f"town {letter}" for letter in "abcdefghijklmnopqrst")]
@@ -42,10 +41,9 @@ WITHOUT = LlmSettings()
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FolderStore]:
+def store(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
     monkeypatch.setenv(KEY, CANARY)
-    with quick_folder() as folder:
-        yield init_store(folder / "store")
+    return store
 
 
 def bridges(edits: Mapping[int, str] | None = None) -> Corpus:
@@ -90,17 +88,17 @@ class Made:
         held = put_corpus(store, corpus, names, shards=shards)
         asks = llm.backend != "extractive"
         held = {name: one for name, one in held.items() if asks or not name.startswith(("mentions/", "extracted/"))}
-        first = Want(WHOLE, held, {**SHAPING, "writer": self.writer})
+        first = wanted(WHOLE, held, {**SHAPING, "writer": self.writer})
         self.read = self.parts.make(hetero_first.STAGE, first).receipt.outputs
         self.labels = [f"e{shard}" for shard in range(shards)]
 
-    def want(self, label: str) -> Want:
+    def want(self, label: str) -> PartSpec:
         """The part of a shard of entities, as a build wants it."""
-        return Want(
+        return wanted(
             label,
             {name: self.read[f"attribute_{name}/{label}"] for name in ("read", "made")},
             {"writer": self.writer, "encoder": self.numbers},
-            {
+            extra={
                 "opening": OPENING,
                 "language": "en",
                 "asking": self.asking,
@@ -156,12 +154,12 @@ def test_an_attribute_is_central_sentences_of_what_is_read_and_names_its_entity(
 
 def test_a_row_of_the_vectors_is_the_attribute_of_that_row(store: FolderStore) -> None:
     made = Made(store, bridges())
-    for label, receipt in made.make().items():
+    for receipt in made.make().values():
         table = read_table(store, receipt.outputs["attributes"], HETERO_ATTRIBUTES)
         ids, texts = table["attribute_id"].to_pylist(), table["text"].to_pylist()
         assert ids == sorted(ids)
         pack = open_pack(store.open_local(receipt.outputs["attribute_vectors"]))
-        encoder = encoder_of(made.parts.inputs(STAGE, made.want(label)))
+        encoder = HashEmbedder()
         assert np.array_equal(pack["vectors"], encoder.encode(texts).reshape(len(texts), -1))
         assert [bytes(key).hex() for key in pack["text_keys"]] == table["digest"].to_pylist()
         assert table["tokens"].to_pylist() == encoder.count_tokens(texts).tolist()

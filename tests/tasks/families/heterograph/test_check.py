@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,60 +12,32 @@ import pyarrow.compute as pc
 import pytest
 
 from indexmill.families.heterograph.search import Heterograph
-from indexmill.store.manifest import Manifest
-from indexmill.store.packs import open_pack
-from schemas.tables import HETERO_EDGES, HETERO_NODES, HETERO_RELATIONS
-from storage import lineage, refs
-from storage.arrays import put_pack
-from storage.folder import FolderStore, open_store
-from storage.tables import put_table, read_table
 from tasks.core.checks import CheckError
-from tasks.core.stage import Inputs, Job
 from tasks.families.heterograph.check import Made, check_graph, rows_of_kinds
-from tasks.pipeline.check import STAGE
-from tests.corpora import told_of, write_corpus
-from tests.flows import children
+from tests.corpora import told_of
 from tests.storage.quick import quick_folder
-
-Outputs = dict[tuple[str, str], Mapping[str, str]]
-Pack = dict[str, Any]
+from tests.tasks.indexes import Index
+from tests.tasks.making import Built, Check
 
 
 @pytest.fixture(scope="module")
-def built() -> Iterator[tuple[FolderStore, Outputs]]:
-    """A store with a small heterograph, and what its stages made by stage and shard."""
+def built() -> Iterator[Built]:
+    """A store with a small heterograph."""
     with quick_folder() as folder:
-        corpus = write_corpus(folder / "corpus.jsonl", told_of(16))
-        small = {"heterograph": {"enabled": True, "neighbours": 4, "grain": 0, "largest": 12, "group": 4}}
-        outcome = children.build(children.settings(folder / "store", corpus, families=small))
-        store = open_store(folder / "store")
-        manifest = Manifest.from_bytes(store.get_blob(refs.read(store, outcome.version).manifest))
-        entries = lineage.read(store, manifest.lineage).entries
-        yield store, {(entry.stage, entry.shard): entry.outputs for entry in entries}
+        small = {"enabled": True, "neighbours": 4, "grain": 0, "largest": 12, "group": 4}
+        Index(folder / "store", families={"heterograph": small}).build(told_of(16))
+        yield Built(folder / "store")
 
 
 @pytest.fixture(scope="module")
-def ids(built: tuple[FolderStore, Outputs]) -> dict[str, pa.Array]:
-    store, outputs = built
-    inputs: dict[str, str] = {}
-    for (stage, label), made in outputs.items():
-        if stage != "heterograph":
-            inputs |= {name if "/" in name else f"{name}/{label}": digest for name, digest in made.items()}
-    return rows_of_kinds(Inputs(store, Job("tasks.pipeline.check", "", "all", store.url, "run", inputs, {})))
+def ids(built: Built) -> dict[str, pa.Array]:
+    return rows_of_kinds(Check(built.store, "all", built.named("heterograph")).opened())
 
 
 @pytest.fixture
-def made(built: tuple[FolderStore, Outputs]) -> Made:
-    store, outputs = built
-    names = outputs["heterograph", "all"]
-    graph, words = (open_pack(store.open_local(names[name])) for name in ("graph", "names"))
-    return Made(
-        read_table(store, names["nodes"], HETERO_NODES),
-        read_table(store, names["edges"], HETERO_EDGES),
-        read_table(store, names["relations"], HETERO_RELATIONS),
-        {name: np.array(array) for name, array in graph.items()},
-        {name: np.array(array) for name, array in words.items()},
-    )
+def made(built: Built) -> Made:
+    tables = (built.table("heterograph", name) for name in ("nodes", "edges", "relations"))
+    return Made(*tables, built.pack("heterograph", "graph"), built.pack("heterograph", "names"))
 
 
 def test_a_sound_graph_passes(made: Made, ids: dict[str, pa.Array]) -> None:
@@ -175,52 +147,40 @@ def test_rows_of_fewer_passages_than_texts_are_refused(made: Made, ids: dict[str
 # Shards and groups
 
 
-def job_of(built: tuple[FolderStore, Outputs], stage: str) -> Job:
-    """The check of a shard, or of a group, that has texts of a stage."""
-    store, outputs = built
-    rows = {
-        label: len(read_table(store, held[stage])) for (made_by, label), held in outputs.items() if made_by == stage
-    }
-    label = max(rows, key=lambda one: (rows[one], one))
-    inputs = dict(outputs[stage, label])
-    if stage == "attributes":
-        inputs["entities"] = outputs["resolve", "all"][f"entities/{label}"]
-        inputs["names"] = outputs["embed_names", label]["names"]
-    return Job("tasks.pipeline.check", "", label, store.url, "run", inputs, {})
-
-
-def check(job: Job) -> None:
-    STAGE.compute(Inputs(open_store(job.store_url), job))
+def check_of(built: Built, stage: str) -> Check:
+    """The check of a shard, or of a group, that has texts or vectors of a stage."""
+    labels = [label for made_by, label in built.outputs if made_by == stage]
+    if stage == "hetero_units":
+        return built.check(min(labels), "ingest", "split", "embed", "extract", stage)
+    label = max(labels, key=lambda one: (len(built.table(stage, stage, one)), one))
+    if stage == "elements":
+        return built.check(label, stage)
+    return built.check(label, stage, "embed_names", entities=built.outputs["resolve", "all"][f"entities/{label}"])
 
 
 @pytest.mark.parametrize("stage", ["attributes", "elements"])
-def test_texts_that_do_not_fit_what_they_are_made_of_are_refused(
-    built: tuple[FolderStore, Outputs], stage: str
-) -> None:
-    store, job = built[0], job_of(built, stage)
-    check(job)
-    table = read_table(store, job.inputs[stage])
+def test_texts_that_do_not_fit_what_they_are_made_of_are_refused(built: Built, stage: str) -> None:
+    check = check_of(built, stage)
+    check.run()
+    table = check.table(stage)
     assert len(table) > 1
-
-    def other(changed: pa.Table) -> Job:
-        return dataclasses.replace(job, inputs={**job.inputs, stage: put_table(store, changed)[0]})
-
-    with pytest.raises(CheckError, match="order of their ids"):
-        check(other(table.take(pa.array(range(len(table) - 1, -1, -1)))))
-    with pytest.raises(CheckError, match=r"not that of its digest"):
-        check(other(_with(table, "digest", pa.array(["0" * 32] * len(table)))))
-    with pytest.raises(CheckError, match="rows for"):
-        check(other(table.slice(1)))
+    backwards = pa.array(range(len(table) - 1, -1, -1))
     key = "entity_id" if stage == "attributes" else "text"
-    with pytest.raises(CheckError, match="has not the id of its"):
-        check(other(_with(table, key, table[key].combine_chunks().take(pa.array(range(len(table) - 1, -1, -1))))))
+    for changed, why in (
+        (check.with_table(stage, table.take(backwards)), "order of their ids"),
+        (check.with_column(stage, "digest", "0" * 32), "not that of its digest"),
+        (check.with_table(stage, table.slice(1)), "rows for"),
+        (check.with_column(stage, key, table[key].combine_chunks().take(backwards)), "has not the id of its"),
+    ):
+        with pytest.raises(CheckError, match=why):
+            changed.run()
 
 
-def test_an_element_of_another_group_is_refused(built: tuple[FolderStore, Outputs]) -> None:
-    job = job_of(built, "elements")
-    wrong = "H" + "".join("1" if bit == "0" else "0" for bit in job.shard[1:])
+def test_an_element_of_another_group_is_refused(built: Built) -> None:
+    check = check_of(built, "elements")
+    wrong = "H" + "".join("1" if bit == "0" else "0" for bit in check.shard[1:])
     with pytest.raises(CheckError, match="belongs to another group"):
-        check(dataclasses.replace(job, shard=wrong if len(wrong) > 1 else "H0101010101010101"))
+        check.with_shard(wrong if len(wrong) > 1 else "H0101010101010101").run()
 
 
 @pytest.mark.parametrize(
@@ -228,23 +188,9 @@ def test_an_element_of_another_group_is_refused(built: tuple[FolderStore, Output
     [("attributes", "attribute_vectors"), ("elements", "element_vectors"), ("hetero_units", "unit_vectors")],
 )
 @pytest.mark.parametrize(("name", "why"), [("text_keys", "of other texts"), ("vectors", "unit length")])
-def test_vectors_of_something_else_are_refused(
-    built: tuple[FolderStore, Outputs], stage: str, pack: str, name: str, why: str
-) -> None:
-    store, outputs = built
-    job = job_of(built, stage) if stage != "hetero_units" else _of_documents(store, outputs)
-    arrays = {key: np.array(array) for key, array in open_pack(store.open_local(job.inputs[pack])).items()}
-    assert len(arrays["text_keys"]) > 1
-    changed = arrays[name] * 2 if name == "vectors" else arrays[name][::-1]
-    digest, _ = put_pack(store, "run", arrays | {name: changed})
+def test_vectors_of_something_else_are_refused(built: Built, stage: str, pack: str, name: str, why: str) -> None:
+    check = check_of(built, stage)
+    array = check.pack(pack)[name]
+    assert len(array) > 1
     with pytest.raises(CheckError, match=why):
-        check(dataclasses.replace(job, inputs={**job.inputs, pack: digest}))
-
-
-def _of_documents(store: FolderStore, outputs: Outputs) -> Job:
-    """The check of a shard of documents with units."""
-    label = min(label for stage, label in outputs if stage == "hetero_units")
-    inputs: dict[str, str] = {}
-    for stage in ("ingest", "split", "embed", "extract", "hetero_units"):
-        inputs |= outputs[stage, label]
-    return Job("tasks.pipeline.check", "", label, store.url, "run", inputs, {})
+        check.with_arrays(pack, **{name: array * 2 if name == "vectors" else array[::-1]}).run()

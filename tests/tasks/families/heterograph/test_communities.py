@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,22 +14,10 @@ from tasks.core.part_runner import WHOLE
 from tasks.families.heterograph.communities import STAGE, clusters_before, estimate
 from tasks.families.heterograph.community_graph import graph_of_pack
 from tasks.families.heterograph.groups import grouped
-from tests.storage.quick import quick_folder
 from tests.tasks.families.heterograph.nights import GROUPING, Night
 from tests.tasks.families.heterograph.towns import TOWNS, names_of, towns
 
 NEW = {"vell": ("Rook came to Vell.",)}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
-
-
-@pytest.fixture
-def store(folder: Path) -> FolderStore:
-    return init_store(folder / "store")
 
 
 def first(store: FolderStore) -> Night:
@@ -48,19 +35,6 @@ def test_the_communities_are_those_of_the_graph_in_the_order_of_ids(store: Folde
     table = made.table("hetero_groups", "hetero_communities")
     assert table["node_id"].to_pylist() == sorted(table["node_id"].to_pylist())
     assert made.count("communities", "hetero_groups") == len(set(made.membership().values())) == len(TOWNS)
-
-
-def test_a_night_without_a_change_makes_nothing(store: FolderStore) -> None:
-    nights = [first(store)]
-    for _ in range(2):
-        nights.append(Night(store, towns(*TOWNS), names_of(*TOWNS), ["ada vell"], nights[-1]).group())
-        assert nights[-1].parts_made() == 0
-    nights.append(second(store, nights[-1]))
-    assert nights[-1].parts_made() == 2
-    for _ in range(2):
-        nights.append(second(store, nights[-1]))
-        assert nights[-1].parts_made() == 0
-        assert nights[-1].outputs("hetero_groups") == nights[-2].outputs("hetero_groups")
 
 
 def test_the_start_is_an_output_that_says_where_each_node_was_and_nothing_of_nodes_that_are_gone(
@@ -82,9 +56,9 @@ def test_the_start_is_an_output_that_says_where_each_node_was_and_nothing_of_nod
     assert len(start["labels"]) < len(wanted.nodes)
 
 
-def test_a_cold_run_ignores_what_was_before(store: FolderStore, folder: Path) -> None:
+def test_a_cold_run_ignores_what_was_before(store: FolderStore, quick: Path) -> None:
     cold = second(store, first(store), cold=True)
-    fresh = second(init_store(folder / "fresh"), None)
+    fresh = second(init_store(quick / "fresh"), None)
     assert "start" not in cold.outputs("hetero_groups")
     assert cold.outputs("hetero_groups") == fresh.outputs("hetero_groups")
     assert second(store, cold).parts_made() == 0
@@ -92,9 +66,9 @@ def test_a_cold_run_ignores_what_was_before(store: FolderStore, folder: Path) ->
 
 @pytest.mark.parametrize("lost", ["hetero_communities", "start"])
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_start_that_was_lost_or_damaged_is_none(store: FolderStore, folder: Path, lost: str, damaged: bool) -> None:
+def test_a_start_that_was_lost_or_damaged_is_none(store: FolderStore, quick: Path, lost: str, damaged: bool) -> None:
     warm = second(store, first(store))
-    path = folder / "store" / blob_path(warm.outputs("hetero_groups")[lost])
+    path = quick / "store" / blob_path(warm.outputs("hetero_groups")[lost])
     if damaged:
         path.chmod(0o644)
         path.write_bytes(b"x" * path.stat().st_size)
@@ -104,7 +78,7 @@ def test_a_start_that_was_lost_or_damaged_is_none(store: FolderStore, folder: Pa
     made = Night(store, towns(*names), names_of(*names), [], warm).group()
     if lost == "hetero_communities":
         assert "start" not in made.outputs("hetero_groups")
-        fresh = Night(init_store(folder / "fresh"), towns(*names), names_of(*names)).group()
+        fresh = Night(init_store(quick / "fresh"), towns(*names), names_of(*names)).group()
         assert made.outputs("hetero_groups") == fresh.outputs("hetero_groups")
     else:
         assert "start" in made.outputs("hetero_groups")  # it is told from the communities, not from their start

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 
 from schemas.tables import SAME_AS
-from storage.folder import FolderStore, init_store
+from storage.folder import FolderStore
 from tasks.core.estimate import Range
 from tasks.families.heterograph.community_graph import STAGE, estimate, graph_of_pack, graph_pack
 from tasks.families.heterograph.graph import attributes, decomposed, graph_of
-from tests.storage.quick import quick_folder
 from tests.tasks.families.heterograph.graphs import Corpus, corpora, ids, pairs
 from tests.tasks.families.heterograph.nights import Night, attribute_rows
 from tests.tasks.families.heterograph.towns import names_of, towns
-
-
-@pytest.fixture
-def store() -> Iterator[FolderStore]:
-    with quick_folder() as folder:
-        yield init_store(folder / "store")
 
 
 def night(store: FolderStore, same_as: pa.Table | None = None) -> Night:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +16,11 @@ from tasks.core.estimate import Range, Rows
 from tasks.core.part_runner import WHOLE
 from tasks.families.heterograph.element_inputs import STAGE, estimate
 from tasks.families.heterograph.graph import node_id
-from tests.storage.quick import quick_folder
 from tests.tasks.families.heterograph.graphs import ids
 from tests.tasks.families.heterograph.nights import READING, Night, attribute_rows
 from tests.tasks.families.heterograph.towns import PEOPLE, TOWNS, names_of, towns
 
 ASKED = LlmSettings(backend="openai", model="tester", base_url="http://127.0.0.1:9/v1")
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
-
-
-@pytest.fixture
-def store(folder: Path) -> FolderStore:
-    return init_store(folder / "store")
 
 
 def night(store: FolderStore, *names: str, before: Night | None = None, **changes: Any) -> Night:
@@ -110,9 +97,9 @@ def test_an_edit_changes_what_its_own_community_is_made_of_alone(store: FolderSt
     assert before.outputs("hetero_elements_read") == same.outputs("hetero_elements_read")  # four units, nine at most
 
 
-def test_of_a_town_that_is_gone_nothing_is_read(store: FolderStore, folder: Path) -> None:
+def test_of_a_town_that_is_gone_nothing_is_read(store: FolderStore, quick: Path) -> None:
     after = night(store, *TOWNS[1:], before=night(store))
-    fresh = night(init_store(folder / "fresh"), *TOWNS[1:])
+    fresh = night(init_store(quick / "fresh"), *TOWNS[1:])
     assert after.outputs("hetero_elements_read") == fresh.outputs("hetero_elements_read")
     assert not any("Vell" in row["text"] for row in rows(after, "element_read"))
 

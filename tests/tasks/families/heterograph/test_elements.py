@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +30,9 @@ from tests.tasks.families.heterograph.towns import TOWNS, names_of, towns
 NEW = {"vell": ("Rook came to Vell.",)}
 
 
-@pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_KEY", CANARY)
-    with quick_folder() as folder:
-        yield folder
-
-
-@pytest.fixture
-def store(folder: Path) -> FolderStore:
-    return init_store(folder / "store")
 
 
 def asking(server: LlmServer) -> LlmSettings:
@@ -112,20 +105,12 @@ def test_the_rows_are_what_the_schema_says_and_vectors_stand_row_by_row(store: F
             assert f"{int(row['made_of'], 16):0128b}".startswith(label[1:])
 
 
-def test_a_night_without_a_change_makes_nothing(store: FolderStore) -> None:
-    before = night(store)
-    made = night(store, before=before)
-    assert made.parts_made() == 0
-    again = night(store, before=night(store, before=made, more=NEW), more=NEW)
-    assert again.parts_made() == 0
-
-
-def test_a_night_writes_again_what_changed_and_copies_the_rest(store: FolderStore, folder: Path) -> None:
+def test_a_night_writes_again_what_changed_and_copies_the_rest(store: FolderStore, quick: Path) -> None:
     before = night(store)
     made = night(store, before=before, more=NEW)
     assert made.count("elements_made") == 1
     assert [row for row in rows(made) if row not in rows(before)] == of_town(made, "vell")
-    assert made.digests("elements") == night(init_store(folder / "fresh"), more=NEW).digests("elements")
+    assert made.digests("elements") == night(init_store(quick / "fresh"), more=NEW).digests("elements")
 
 
 def test_a_community_that_wins_a_node_that_is_not_read_keeps_its_elements(store: FolderStore) -> None:
@@ -146,29 +131,19 @@ def test_a_community_that_wins_a_node_that_is_not_read_keeps_its_elements(store:
     assert kept >= 3
 
 
-@pytest.mark.parametrize("group", [1, 3, 100])
-def test_other_groups_copy_every_element(store: FolderStore, folder: Path, group: int) -> None:
-    made = night(store, before=night(store), reading={"group": group})
-    assert made.count("elements_made") == 0
-    assert len(rows(made)) == len(TOWNS)
-    assert (len(made.made["elements"]) == len(TOWNS)) == (group == 1)
-    fresh = night(init_store(folder / "fresh"), reading={"group": group})
-    assert made.digests("elements") == fresh.digests("elements")
-
-
-def test_of_what_is_gone_there_is_no_element(store: FolderStore, folder: Path) -> None:
+def test_of_what_is_gone_there_is_no_element(store: FolderStore, quick: Path) -> None:
     before = night(store)
     made = night(store, *TOWNS[1:], before=before)
     assert not any("Vell" in row["title"] + row["text"] for row in rows(made))
     assert {row["community_id"] for row in rows(made)} <= set(made.membership().values())
     assert made.count("elements_made") == 0
-    fresh = night(init_store(folder / "fresh"), *TOWNS[1:])
+    fresh = night(init_store(quick / "fresh"), *TOWNS[1:])
     assert rows(made) == rows(fresh)
 
 
-def test_the_order_of_rows_and_documents_shapes_nothing(store: FolderStore, folder: Path) -> None:
+def test_the_order_of_rows_and_documents_shapes_nothing(store: FolderStore, quick: Path) -> None:
     first = night(store)
-    other = init_store(folder / "other")
+    other = init_store(quick / "other")
     turned = Night(other, towns(*TOWNS).shuffled(7), names_of(*TOWNS), [f"ada {name}" for name in TOWNS])
     for name in ("units", "unit_entities", "relations"):  # each row once, in another order
         table = read_table(other, turned.inputs[f"{name}/p"])
@@ -281,12 +256,12 @@ def test_an_answer_that_says_nothing_is_none(store: FolderStore, useless: Any) -
     assert made.count("stand_ins") == len(TOWNS)
 
 
-def test_another_prompt_or_model_asks_about_all_communities_again(store: FolderStore, folder: Path) -> None:
-    (folder / "prompts").mkdir()
-    (folder / "prompts" / "high_level.md").write_text("Tell {elements} things in {words} words.")
+def test_another_prompt_or_model_asks_about_all_communities_again(store: FolderStore, quick: Path) -> None:
+    (quick / "prompts").mkdir()
+    (quick / "prompts" / "high_level.md").write_text("Tell {elements} things in {words} words.")
     with LlmServer(answer=TWO) as server:
         first = night(store, llm=asking(server))
-        for changes in ({"prompts": folder / "prompts"}, {"model": "other"}):
+        for changes in ({"prompts": quick / "prompts"}, {"model": "other"}):
             before = server.billed.calls
             made = night(store, before=first, llm=asking(server).model_copy(update=changes))
             assert made.count("elements_made") == len(TOWNS)

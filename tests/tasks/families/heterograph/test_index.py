@@ -3,87 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import indexmill
-from flows.plan import make_plan
-from flows.run import Outcome, backfill_inline, run_build
 from indexmill.diff import diff
 from indexmill.families.heterograph.name_words import NameWords
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.retrieve.grid import on_grid
 from indexmill.snapshot import Snapshot
-from indexmill.store.layout import blob_path
 from indexmill.store.packs import open_pack
 from indexmill.text.names import canonical_name
-from schemas.config import Configuration
-from storage import lineage, runs
-from storage.folder import open_store
 from storage.tables import read_table
-from tasks.core.executor import InlineExecutor
-from tasks.core.report import Silent
 from tasks.families.heterograph.graph import ENDS, relation_ids
 from tasks.families.heterograph.matching import clusters_of
-from tasks.pipeline.backfill import Waves
-from tasks.pipeline.build import Build
-from tests.corpora import Documents, documents, told_of, write_corpus
-from tests.flows.children import build, settings
-from tests.storage.quick import quick_folder
-
-OTHERS: dict[str, Any] = {name: {"enabled": False} for name in ("lsh_tree", "zoom_graph", "tri_graph", "bm25")}
-SMALL: dict[str, Any] = {"enabled": True, "neighbours": 4, "units": 6, "relations": 6}
-SMALL |= {"grain": 0, "largest": 12, "group": 4}
-STAGES = ("hetero_units", "hetero_first", "attributes", "hetero_graph", "hetero_groups", "hetero_elements_read")
-STAGES += ("elements", "heterograph")
+from tests.corpora import documents, told_of
+from tests.tasks.indexes import Index, edited, only
 
 
 @pytest.fixture
-def quick() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
+def index(quick: Path) -> Index:
+    small = {"neighbours": 4, "units": 6, "relations": 6, "grain": 0, "largest": 12, "group": 4}
+    families = only("heterograph", enabled=True, **small)
+    return Index(quick / "store", "families.heterograph", families=families)
 
 
-def chosen(store: Path, rows: Documents, **changes: Any) -> dict[str, Any]:
-    corpus = write_corpus(store.parent / f"{store.name}.jsonl", rows)
-    return settings(store, corpus, families={**OTHERS, "heterograph": {**SMALL, **changes}})
-
-
-def counts_of(plain: dict[str, Any], outcome: Outcome, stage: str) -> dict[str, int]:
-    end = runs.read_run(open_store(plain["store"]), outcome.run).end
-    assert end is not None
-    found: Any = end.report["stages"]
-    return found.get(stage, {})  # type: ignore[no-any-return]
-
-
-def parts(store: Path) -> dict[tuple[str, str], Mapping[str, str]]:
-    """What the newest version was made of, by stage and shard."""
-    opened = open_store(store)
-    with indexmill.open(store) as snapshot:
-        entries = lineage.read(opened, snapshot.manifest.lineage).entries
-    return {(entry.stage, entry.shard): entry.outputs for entry in entries}
-
-
-def edited(rows: Documents) -> Documents:
-    title, text = rows["doc-0007"]
-    return {**rows, "doc-0007": (title, f"{text} Then Zed Vex came to Krait Hall.")}
+def groups_of(index: Index) -> Mapping[str, str]:
+    return index.outputs()["hetero_groups", "all"]
 
 
 def rows_of(snapshot: Snapshot, table: str) -> list[dict[str, Any]]:
     return snapshot.table(table).to_pylist()
 
 
-def read_of(store: Path, stage: str, prefix: str) -> dict[str, set[str]]:
+def read_of(index: Index, stage: str, prefix: str) -> dict[str, set[str]]:
     """The nodes that each entity's attribute, or each community's elements, are made of."""
     found: dict[str, set[str]] = {}
-    for (made_by, _), outputs in parts(store).items():
+    for (made_by, _), outputs in index.outputs().items():
         for name, digest in outputs.items():
             if made_by == stage and name.startswith(prefix + "/"):
-                for row in read_table(open_store(store), digest).to_pylist():
+                for row in read_table(index.store(), digest).to_pylist():
                     found.setdefault(row["owner"], set()).add(row["node_id"])
     return found
 
@@ -111,9 +73,9 @@ def vectors_of(snapshot: Snapshot) -> dict[str, np.ndarray]:
     return found
 
 
-def test_every_edge_says_what_the_tables_say(quick: Path) -> None:
-    build(chosen(quick / "store", told_of(24)))
-    with indexmill.open(quick / "store") as snapshot:
+def test_every_edge_says_what_the_tables_say(index: Index) -> None:
+    index.build(told_of(24))
+    with index.snapshot() as snapshot:
         edges = edges_of(snapshot)
         units, relations = rows_of(snapshot, "units"), snapshot.table("relations")
         named = rows_of(snapshot, "unit_entities")
@@ -130,14 +92,14 @@ def test_every_edge_says_what_the_tables_say(quick: Path) -> None:
     assert edges["same_as"] == set()  # nothing is described
 
 
-def test_vectors_make_the_edges_that_the_algorithm_says(quick: Path) -> None:
-    build(chosen(quick / "store", told_of(24)))
-    with indexmill.open(quick / "store") as snapshot:
+def test_vectors_make_the_edges_that_the_algorithm_says(index: Index) -> None:
+    index.build(told_of(24))
+    with index.snapshot() as snapshot:
         edges, vectors = edges_of(snapshot), vectors_of(snapshot)
         nodes = [row for row in rows_of(snapshot, "heterograph/nodes") if row["kind"] in "TSAH"]
         elements = {row["element_id"]: row["community_id"] for row in rows_of(snapshot, "elements")}
-    outputs = parts(quick / "store")["hetero_groups", "all"]
-    grouped = read_table(open_store(quick / "store"), outputs["hetero_communities"]).to_pylist()
+    outputs = groups_of(index)
+    grouped = read_table(index.store(), outputs["hetero_communities"]).to_pylist()
     community = {row["node_id"]: row["community_id"] for row in grouped} | elements
     matched = [row["node_id"] for row in nodes if row["kind"] in "SAH"]
     labels = clusters_of(matched, np.stack([vectors[one] for one in matched]))
@@ -164,9 +126,9 @@ def test_vectors_make_the_edges_that_the_algorithm_says(quick: Path) -> None:
     assert edges["near"] == {(one, other) for one, other in pairs if not {(one, other), (other, one)} & linked}
 
 
-def test_the_arrays_say_what_the_tables_say(quick: Path) -> None:
-    build(chosen(quick / "store", told_of(24)))
-    with indexmill.open(quick / "store") as snapshot:
+def test_the_arrays_say_what_the_tables_say(index: Index) -> None:
+    index.build(told_of(24))
+    with index.snapshot() as snapshot:
         pack, family = snapshot.arrays("heterograph/graph"), snapshot.manifest.families["heterograph"]
         words = NameWords.of(snapshot.arrays("heterograph/names"))
         nodes, edges = rows_of(snapshot, "heterograph/nodes"), edges_of(snapshot)
@@ -210,11 +172,11 @@ def _bounds(indptr: np.ndarray) -> tuple[list[int], list[int]]:
     return indptr[:-1].tolist(), indptr[1:].tolist()
 
 
-def test_a_node_comes_from_the_passages_of_all_that_was_read_for_it(quick: Path) -> None:
-    build(chosen(quick / "store", told_of(24)))
-    read_for = read_of(quick / "store", "hetero_first", "attribute_read")
-    read_for_groups = read_of(quick / "store", "hetero_elements_read", "element_read")
-    with indexmill.open(quick / "store") as snapshot:
+def test_a_node_comes_from_the_passages_of_all_that_was_read_for_it(index: Index) -> None:
+    index.build(told_of(24))
+    read_for = read_of(index, "hetero_first", "attribute_read")
+    read_for_groups = read_of(index, "hetero_elements_read", "element_read")
+    with index.snapshot() as snapshot:
         graph = Heterograph.of(snapshot.arrays("heterograph/graph"))
         ids = [row["node_id"] for row in rows_of(snapshot, "heterograph/nodes")]
         passages = [row["passage_id"] for row in rows_of(snapshot, "passages")]
@@ -233,44 +195,36 @@ def test_a_node_comes_from_the_passages_of_all_that_was_read_for_it(quick: Path)
         assert {passages[one] for one in graph.passages.indices[low:high].tolist()} == comes[ids[row]]
 
 
-def test_a_night_redoes_what_changed_and_a_night_without_a_change_nothing(quick: Path) -> None:
+def test_a_night_redoes_what_changed(index: Index) -> None:
     rows = told_of(40)
-    plain = chosen(quick / "store", rows)
-    first = build(plain)
-    redone = {name: counts_of(plain, first, name)[f"{name}_redone"] for name in ("attributes", "elements")}
+    first = index.build(rows)
+    redone = {name: index.counts(first, name)[f"{name}_redone"] for name in ("attributes", "elements")}
     assert min(redone.values()) > 2
-    assert all(counts_of(plain, first, name)[f"{name}_kept"] == 0 for name in redone)
-    again = build(plain)
-    assert (again.published, again.parts_made) == (False, 0)
+    assert all(index.counts(first, name)[f"{name}_kept"] == 0 for name in redone)
+    again = index.build(rows)
     for name, count in redone.items():
-        counts = counts_of(plain, again, name)
+        counts = index.counts(again, name)
         assert (counts[f"{name}_redone"], counts[f"{name}_kept"]) == (0, count)
 
-    plain = chosen(quick / "store", edited(rows))
-    second = build(plain)
+    second = index.build(edited(rows))
     for name, count in redone.items():
-        counts = counts_of(plain, second, name)
+        counts = index.counts(second, name)
         assert counts[f"{name}_redone"] <= count / 2 <= counts[f"{name}_kept"]
         assert counts[f"{name}_made"] == counts[f"{name}_redone"]
-    assert counts_of(plain, second, "elements")["elements_redone"] > 0
-    changed = diff(quick / "store").extracted
-    assert changed["elements"][0] >= counts_of(plain, second, "elements")["elements_redone"]
+    assert index.counts(second, "elements")["elements_redone"] > 0
+    changed = diff(index.root).extracted
+    assert changed["elements"][0] >= index.counts(second, "elements")["elements_redone"]
     came, went = changed["units"]
     assert came == went + 1 > 1
-    again = build(plain)
-    assert (again.published, again.parts_made) == (False, 0)
-    assert build(plain, cold=True).manifest == build(chosen(quick / "fresh", edited(rows))).manifest
-    again = build(plain)
-    assert (again.published, again.parts_made) == (False, 0)
 
 
-def test_clustering_starts_from_the_version_before_and_the_start_tells_of_no_node_that_is_gone(quick: Path) -> None:
+def test_clustering_starts_from_the_version_before_and_the_start_tells_of_no_node_that_is_gone(index: Index) -> None:
     rows = told_of(24)
-    build(chosen(quick / "store", rows))
-    before = parts(quick / "store")["hetero_groups", "all"]
+    index.build(rows)
+    before = groups_of(index)
     assert "start" not in before
-    build(chosen(quick / "store", edited(rows)))
-    outputs, store = parts(quick / "store")["hetero_groups", "all"], open_store(quick / "store")
+    index.build(edited(rows))
+    outputs, store = groups_of(index), index.store()
     old, new = (read_table(store, one["hetero_communities"]).to_pylist() for one in (before, outputs))
     start = open_pack(store.open_local(outputs["start"]))
     assert set(start) == {"labels"}
@@ -283,85 +237,36 @@ def test_clustering_starts_from_the_version_before_and_the_start_tells_of_no_nod
     assert len(set(start["labels"].tolist()) - {-1}) == len(held)
 
 
-@pytest.mark.parametrize("change", [{"neighbours": 0}, {"neighbours": 9}, {"element_tokens": 40}, {"fewest": 4}])
-def test_other_settings_of_what_follows_keep_the_communities(quick: Path, change: dict[str, Any]) -> None:
-    rows = told_of(24)
-    build(chosen(quick / "store", rows))
-    build(chosen(quick / "store", edited(rows)))
-    before = parts(quick / "store")["hetero_groups", "all"]
-    plain = chosen(quick / "store", edited(rows), **change)
-    second = build(plain)
-    assert second.published
-    assert parts(quick / "store")["hetero_groups", "all"] == before
-    assert counts_of(plain, second, "attributes").get("attributes_made", 0) == 0
-    assert build(plain).published is False
-    with indexmill.open(quick / "store") as snapshot:
-        near = snapshot.manifest.families["heterograph"].counts["edges_near"]
-    assert (near == 0) == (change.get("neighbours") == 0)
+def test_other_settings_of_what_follows_keep_the_communities(index: Index) -> None:
+    rows = edited(told_of(24))
+    index.build(told_of(24))
+    index.build(rows)
+    before = groups_of(index)
+    for change in ({"neighbours": 0}, {"neighbours": 9}, {"element_tokens": 40}, {"fewest": 4}):
+        outcome = index.build(rows, **change)
+        assert outcome.published
+        assert groups_of(index) == before
+        assert index.counts(outcome, "attributes").get("attributes_made", 0) == 0
+        assert (index.family("heterograph").counts["edges_near"] == 0) == (change.get("neighbours") == 0)
+    assert index.build(rows, **change).published is False
 
 
-@pytest.mark.parametrize("group", [1, 3, 1000])
-def test_other_groups_copy_every_element(quick: Path, group: int) -> None:
-    rows = told_of(24)
-    build(chosen(quick / "store", rows))
-    plain = chosen(quick / "store", rows, group=group)
-    moved = build(plain)
-    assert counts_of(plain, moved, "elements").get("elements_made", 0) == 0
-    assert moved.manifest == build(chosen(quick / "fresh", rows, group=group)).manifest
-
-
-@pytest.mark.parametrize(
-    ("texts", "units", "entities"),
-    [
-        ([], 0, 0),
-        (["nothing here but small words, and no more of them."], 0, 0),
-        (["Ada Venn slept."], 1, 1),
-        (["Ada Venn slept.", "Rook Falk slept.", "Vell Orrin slept."], 3, 3),
-        (["Ada Venn saw Rook Falk. Rook Falk saw Vell Orrin. Vell Orrin saw Ada Venn."] * 3, 9, 3),
-    ],
-)
-def test_nothing_one_node_isolated_nodes_and_one_component(
-    quick: Path, texts: list[str], units: int, entities: int
-) -> None:
-    rows = {f"doc-{number}": ("", text) for number, text in enumerate(texts)}
-    build(chosen(quick / "store", {"doc": ("", "Ada Venn saw Rook Falk.")}))
-    configuration = Configuration.model_validate(chosen(quick / "store", rows))
-    outcome = run_build(configuration, InlineExecutor(), Build.run, progress=Silent(), allow_shrink=True)
-    assert outcome.published
-    with indexmill.open(quick / "store") as snapshot:
-        counts = snapshot.manifest.families["heterograph"].counts
-    assert (counts["texts"], counts["entities"]) == (len(texts), entities)
-    assert counts["units"] >= units
-    assert build(chosen(quick / "store", rows)).published is False
-
-
-def test_names_that_are_nearly_the_same_are_linked_where_they_are_looked_for(quick: Path) -> None:
+def test_names_that_are_nearly_the_same_are_linked_where_they_are_looked_for(index: Index) -> None:
     alike = {"one": ("", "Zedkin Harrow built the ferry."), "other": ("", "Zedkin Harrows left the ferry.")}
-    plain = chosen(quick / "store", documents(6) | alike)
-    plain["resolve"] = {"description": {"enabled": True}, "same_as": {"cosine": -1, "likeness": 0.7, "neighbours": 64}}
-    build(plain)
-    with indexmill.open(quick / "store") as snapshot:
+    index.sections["resolve"] = {"description": {"enabled": True}}
+    index.sections["resolve"]["same_as"] = {"cosine": -1, "likeness": 0.7, "neighbours": 64}
+    index.build(documents(6) | alike)
+    with index.snapshot() as snapshot:
         same, edges = rows_of(snapshot, "same_as"), edges_of(snapshot)
         named = {row["entity_id"] for row in rows_of(snapshot, "unit_entities")}
     pairs = {(row["entity_id"], row["other_id"]) for row in same}
     assert edges["same_as"] == {pair for pair in pairs if set(pair) <= named} != set()
-    assert build(plain).published is False
+    assert index.build(documents(6) | alike).published is False
 
 
-def test_without_the_family_there_is_nothing_of_it(quick: Path) -> None:
-    plain = chosen(quick / "store", documents(10), enabled=False)
-    build(plain | {"extract": {"enabled": True}})
-    with indexmill.open(quick / "store") as snapshot:
-        names = {one.name.partition("/")[0] for one in snapshot.manifest.artifacts}
-        assert "units" in names
-        assert not names & {"unit_vectors", "attributes", "elements", "heterograph"}
-        assert "heterograph" not in snapshot.manifest.families
-        assert not {"attributes", "elements"} & snapshot.manifest.models.keys()
-
-
-def test_the_family_published_what_readers_read_and_nothing_else(quick: Path) -> None:
-    build(chosen(quick / "store", documents(20)))
-    with indexmill.open(quick / "store") as snapshot:
+def test_the_family_published_what_readers_read_and_nothing_else(index: Index) -> None:
+    index.build(documents(20))
+    with index.snapshot() as snapshot:
         held = {(one.name.partition("/")[0], one.kind) for one in snapshot.manifest.artifacts}
         own = {one.name: one.kind for one in snapshot.manifest.under("heterograph")}
     assert own == {
@@ -378,45 +283,8 @@ def test_the_family_published_what_readers_read_and_nothing_else(quick: Path) ->
     assert len(KINDS) == 7
 
 
-def test_a_backfill_in_waves_publishes_what_a_build_does(quick: Path) -> None:
-    rows = told_of(24)
-    plain = chosen(quick / "store", rows)
-    outcome = backfill_inline(Configuration.model_validate(plain), progress=Silent(), waves=Waves(shards=1))
-    assert outcome.manifest == build(chosen(quick / "fresh", rows)).manifest
-    assert counts_of(plain, outcome, "hetero_units")["parts_made"] > 2
-    assert build(plain).published is False
-
-
-def test_a_lost_start_is_none(quick: Path) -> None:
-    rows = told_of(24)
-    build(chosen(quick / "store", rows))
-    store = open_store(quick / "store")
-    store.delete(blob_path(parts(quick / "store")["hetero_groups", "all"]["hetero_communities"]))
-    second = build(chosen(quick / "store", edited(rows)))
-    assert second.manifest == build(chosen(quick / "fresh", edited(rows))).manifest
-    build(chosen(quick / "store", rows))
-    store.delete(blob_path(parts(quick / "store")["hetero_groups", "all"]["start"]))
-    assert build(chosen(quick / "store", rows)).parts_made > 0
-    assert build(chosen(quick / "store", rows)).published is False
-
-
-def test_a_plan_of_the_heterograph_holds(quick: Path) -> None:
-    rows = told_of(24)
-    for now in (rows, edited(rows), {name: rows[name] for name in list(rows)[10:]}):
-        plain = chosen(quick / "store", now)
-        plan = make_plan(Configuration.model_validate(plain), progress=Silent())
-        blobs = {path.name for path in (quick / "store" / "blobs").rglob("*")}
-        outcome = build(plain)
-        for stage in STAGES:
-            made = counts_of(plain, outcome, stage)["parts_made"]
-            assert plan.stages[stage].certain <= made <= plan.stages[stage].made, stage
-        assert plan.parts.vectors_made == outcome.vectors_made
-        with indexmill.open(quick / "store") as snapshot:
-            new = sum(one.bytes for one in snapshot.manifest.artifacts if one.digest not in blobs)
-        assert plan.bytes.snapshot.low <= new <= plan.bytes.snapshot.high
-    plan = make_plan(Configuration.model_validate(plain), progress=Silent())
-    assert (plan.publishes, plan.parts.made) == (False, 0)
-    changed = chosen(quick / "store", now, attribute_tokens=60)
-    plan = make_plan(Configuration.model_validate(changed), progress=Silent())
+def test_other_settings_of_attributes_are_the_cause_of_other_parts(index: Index) -> None:
+    index.build(told_of(24))
+    plan = index.plan(told_of(24), attribute_tokens=60)
     assert plan.stages["attributes"].causes.keys() <= {"model", "settings"}
     assert plan.stages["hetero_units"].made == 0

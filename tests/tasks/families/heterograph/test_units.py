@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pytest
 
+from indexmill.models.embedder import HashEmbedder
 from indexmill.store.packs import open_pack
 from schemas.tables import UNITS
 from storage.folder import FolderStore, init_store
 from storage.tables import put_table
-from tasks.core.encoder import encoder_of
-from tasks.core.part_runner import Want
 from tasks.families.heterograph.units import STAGE, estimate
 from tasks.stages.embed.embed import row_key
 from tests.storage.quick import quick_folder
 from tests.tasks.families.heterograph.graphs import corpus_of, unit
-from tests.tasks.families.heterograph.parts import OPENING, Parts, numbers_of
+from tests.tasks.making import CLOSED, Parts, PartSpec, embedded, numbers_of
 
 
-@pytest.fixture
-def store() -> Iterator[FolderStore]:
-    with quick_folder() as folder:
-        yield init_store(folder / "store")
-
-
-def want(store: FolderStore, *texts: str) -> Want:
+def want(store: FolderStore, *texts: str, **opening: Any) -> PartSpec:
     table = corpus_of([unit(text, "ada") for text in texts]).units
     digest = put_table(store, table, UNITS)[0]
-    numbers = numbers_of(store)
-    return Want("p", {"units": digest}, {"encoder": numbers}, {"opening": OPENING}, encoder=numbers)
+    return embedded(store, "p", {"units": digest}, **opening)
 
 
 def test_a_row_of_the_pack_is_the_unit_of_that_row(store: FolderStore) -> None:
@@ -39,7 +29,7 @@ def test_a_row_of_the_pack_is_the_unit_of_that_row(store: FolderStore) -> None:
     parts, wanted = Parts(store), want(store, *texts)
     made = parts.make(STAGE, wanted)
     pack = open_pack(store.open_local(made.receipt.outputs["unit_vectors"]))
-    encoder = encoder_of(parts.inputs(STAGE, wanted))
+    encoder = HashEmbedder()
     assert np.array_equal(pack["vectors"], encoder.encode(texts))
     assert pack["tokens"].tolist() == encoder.count_tokens(texts).tolist()
     assert len(set(pack["tokens"].tolist())) > 1
@@ -70,14 +60,10 @@ def test_what_an_earlier_part_holds_is_copied_and_the_plan_says_so(store: Folder
 def test_all_is_copied_where_no_encoder_can_be_opened(store: FolderStore) -> None:
     parts = Parts(store)
     before = parts.make(STAGE, want(store, "Ada came.", "Ada saw.")).receipt
-    wanted = want(store, "Ada saw.")
-    closed = Want(wanted.shard, wanted.inputs, wanted.settings, {"opening": {"backend": "none", "files": {}}})
-    made = parts.make(STAGE, closed, [before])
+    made = parts.make(STAGE, want(store, "Ada saw.", opening=CLOSED), [before])
     assert made.counts == {"vectors_made": 0, "vectors_reused": 1}
 
 
 def test_a_shard_without_units_has_vectors_of_none(store: FolderStore) -> None:
-    digest = put_table(store, pa.Table.from_pylist([], UNITS), UNITS)[0]
-    numbers = numbers_of(store)
-    made = Parts(store).make(STAGE, Want("p", {"units": digest}, {"encoder": numbers}, {"opening": OPENING}))
-    assert Parts(store).vectors(made.receipt.outputs["unit_vectors"]).shape == (0, numbers["dimension"])
+    made = Parts(store).make(STAGE, want(store))
+    assert Parts(store).vectors(made.receipt.outputs["unit_vectors"]).shape == (0, numbers_of(store)["dimension"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,41 +10,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from indexmill.store.manifest import Manifest
-from indexmill.store.packs import open_pack
-from storage import lineage, refs
-from storage.arrays import put_pack
-from storage.folder import FolderStore, open_store
-from storage.tables import put_table, read_table
 from tasks.core.checks import CheckError
-from tasks.core.stage import Inputs, Job
 from tasks.families.trees_check import check_tree
-from tasks.pipeline.check import STAGE
-from tests.corpora import documents, write_corpus
-from tests.flows import children
+from tests.corpora import documents
 from tests.storage.quick import quick_folder
-
-Outputs = dict[tuple[str, str], Mapping[str, str]]
+from tests.tasks.indexes import Index
+from tests.tasks.making import Built, Check
 
 
 @pytest.fixture(scope="module")
-def built() -> Iterator[tuple[FolderStore, Outputs]]:
-    """A store with a tree of several layers, and what its stages made by stage and shard."""
+def built() -> Iterator[Built]:
+    """A store with a tree of several layers."""
     with quick_folder() as folder:
-        corpus = write_corpus(folder / "corpus.jsonl", documents(40))
-        small = {"lsh_tree": {"smallest": 2, "largest": 4}}
-        outcome = children.build(children.settings(folder / "store", corpus, families=small))
-        store = open_store(folder / "store")
-        manifest = refs.read(store, outcome.version).manifest
-        entries = lineage.read(store, Manifest.from_bytes(store.get_blob(manifest)).lineage).entries
-        yield store, {(entry.stage, entry.shard): entry.outputs for entry in entries}
+        Index(folder / "store", families={"lsh_tree": {"smallest": 2, "largest": 4}}).build(documents(40))
+        yield Built(folder / "store")
 
 
 @pytest.fixture
-def pack(built: tuple[FolderStore, Outputs]) -> dict[str, Any]:
-    store, outputs = built
-    found = open_pack(store.open_local(outputs["lsh_tree", "all"]["tree"]))
-    return {name: np.array(array) for name, array in found.items()}
+def pack(built: Built) -> dict[str, Any]:
+    return built.pack("lsh_tree", "tree")
 
 
 def refuses(pack: dict[str, Any], why: str) -> None:
@@ -96,49 +79,33 @@ def test_children_that_are_not_those_of_their_parents_are_refused(pack: dict[str
     refuses(pack | {"children.indices": pack["children.indices"][:-1]}, "children and parents do not agree")
 
 
-def group(built: tuple[FolderStore, Outputs]) -> Job:
+@pytest.fixture
+def group(built: Built) -> Check:
     """The check of the summaries of passages."""
-    store, outputs = built
-    inputs = {**outputs["lsh_summaries", "a"], **outputs["lsh_vectors", "a"]}
-    inputs["segments"] = outputs["lsh_segments", "l1"]["segments/a"]
-    return Job("tasks.pipeline.check", "", "a", store.url, "run", inputs, {})
+    segments = built.outputs["lsh_segments", "l1"]["segments/a"]
+    return built.check("a", "lsh_summaries", "lsh_vectors", segments=segments)
 
 
-def check(job: Job) -> None:
-    STAGE.compute(Inputs(open_store(job.store_url), job))
-
-
-def test_summaries_that_fit_pass(built: tuple[FolderStore, Outputs]) -> None:
-    check(group(built))
-
-
-def test_summaries_that_do_not_fit_their_segments_are_refused(built: tuple[FolderStore, Outputs]) -> None:
-    store, job = built[0], group(built)
-    table = read_table(store, job.inputs["summaries"])
-
-    def with_table(changed: pa.Table) -> Job:
-        return dataclasses.replace(job, inputs={**job.inputs, "summaries": put_table(store, changed)[0]})
-
-    def with_column(name: str, values: Any) -> Job:
-        return with_table(table.set_column(table.schema.get_field_index(name), table.schema.field(name), values))
-
-    with pytest.raises(CheckError, match="not one row for each of segments"):
-        check(with_table(table.slice(1)))
-    with pytest.raises(CheckError, match="another layer"):
-        check(with_column("layer", pc.add(table["layer"], pa.scalar(1, pa.int32()))))
-    with pytest.raises(CheckError, match="not that of its digest"):
-        check(with_column("text", pc.binary_join_element_wise(table["text"], "changed", " ")))
-    with pytest.raises(CheckError, match="belongs to another group"):
-        check(dataclasses.replace(job, shard="a0"))
+def test_summaries_that_do_not_fit_their_segments_are_refused(group: Check) -> None:
+    group.run()
+    table = group.table("summaries")
+    for changed, why in (
+        (group.with_table("summaries", table.slice(1)), "not one row for each of segments"),
+        (group.with_column("summaries", "layer", pc.add(table["layer"], pa.scalar(1, pa.int32()))), "another layer"),
+        (
+            group.with_column("summaries", "text", pc.binary_join_element_wise(table["text"], "changed", " ")),
+            "not that of its digest",
+        ),
+        (group.with_shard("a0"), "belongs to another group"),
+    ):
+        with pytest.raises(CheckError, match=why):
+            changed.run()
 
 
 @pytest.mark.parametrize(
     ("name", "why"), [("keys", "of other nodes"), ("text_keys", "of other texts"), ("vectors", "unit length")]
 )
-def test_vectors_of_something_else_are_refused(built: tuple[FolderStore, Outputs], name: str, why: str) -> None:
-    store, job = built[0], group(built)
-    arrays = {key: np.array(array) for key, array in open_pack(store.open_local(job.inputs["summary_vectors"])).items()}
-    changed = arrays[name] * 2 if name == "vectors" else arrays[name][::-1]
-    digest, _ = put_pack(store, "run", arrays | {name: changed})
+def test_vectors_of_something_else_are_refused(group: Check, name: str, why: str) -> None:
+    array = group.pack("summary_vectors")[name]
     with pytest.raises(CheckError, match=why):
-        check(dataclasses.replace(job, inputs={**job.inputs, "summary_vectors": digest}))
+        group.with_arrays("summary_vectors", **{name: array * 2 if name == "vectors" else array[::-1]}).run()

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
+from indexmill.models.embedder import HashEmbedder
 from indexmill.store.packs import open_pack
 from schemas.tables import DOCUMENTS, PASSAGES
 from storage.folder import FolderStore, init_store
 from storage.tables import put_table
-from tasks.core.encoder import encoder_of
-from tasks.core.part_runner import Want
 from tasks.stages.embed.embed import row_key
 from tasks.stages.embed.titles import STAGE, embedded_title, estimate
 from tasks.stages.split.split import TITLE_BYTES
 from tests.storage.quick import quick_folder
-from tests.tasks.families.heterograph.parts import OPENING, Parts, numbers_of
-
-
-@pytest.fixture
-def store() -> Iterator[FolderStore]:
-    with quick_folder() as folder:
-        yield init_store(folder / "store")
+from tests.tasks.making import CLOSED, Parts, PartSpec, embedded, numbers_of
 
 
 def tables(store: FolderStore, titles: list[str], passages: list[int]) -> dict[str, str]:
@@ -45,17 +37,16 @@ def tables(store: FolderStore, titles: list[str], passages: list[int]) -> dict[s
     }
 
 
-def want(store: FolderStore, *titles: str, passages: list[int] | None = None) -> Want:
-    numbers = numbers_of(store)
+def want(store: FolderStore, *titles: str, passages: list[int] | None = None, **opening: Any) -> PartSpec:
     inputs = tables(store, list(titles), passages or [1] * len(titles))
-    return Want("p", inputs, {"encoder": numbers}, {"opening": OPENING}, encoder=numbers)
+    return embedded(store, "p", inputs, **opening)
 
 
 def test_a_row_is_the_title_of_the_document_of_that_row(store: FolderStore) -> None:
     parts, wanted = Parts(store), want(store, "Marrow Bridge", "", " Ada Venn\n", "Ada Venn", passages=[2, 1, 0, 3])
     made = parts.make(STAGE, wanted)
     pack = open_pack(store.open_local(made.receipt.outputs["titles"]))
-    bridge, venn = encoder_of(parts.inputs(STAGE, wanted)).encode(["Marrow Bridge", "Ada Venn"])
+    bridge, venn = HashEmbedder().encode(["Marrow Bridge", "Ada Venn"])
     assert np.array_equal(pack["vectors"], [bridge, np.zeros_like(bridge), venn, venn])
     assert [bytes(key) for key in pack["text_keys"]] == [
         row_key(title) for title in ("Marrow Bridge", "", "Ada Venn", "Ada Venn")
@@ -95,9 +86,7 @@ def test_a_title_that_an_earlier_part_holds_is_copied_and_the_plan_says_so(store
 def test_no_encoder_is_opened_where_every_title_is_known_or_empty(store: FolderStore) -> None:
     parts = Parts(store)
     before = parts.make(STAGE, want(store, "Ada Venn")).receipt
-    closed = {"opening": {"backend": "none", "files": {}}}
-    wanted = want(store, "", "Ada Venn")
-    made = parts.make(STAGE, Want(wanted.shard, wanted.inputs, wanted.settings, closed), [before])
+    made = parts.make(STAGE, want(store, "", "Ada Venn", opening=CLOSED), [before])
     assert made.counts == {"vectors_made": 0, "vectors_reused": 1}
 
 

@@ -13,18 +13,14 @@ import pytest
 from numpy.typing import NDArray
 
 from indexmill.text.names import NameIndex, entity_id
-from schemas.tables import DESCRIBED, RELATED, SAME_AS
-from storage import lineage
-from storage.folder import open_store
-from storage.tables import put_table, read_table
+from schemas.tables import RELATED, SAME_AS
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Inputs, Job
-from tasks.pipeline.check import STAGE, CheckError, check_descriptions, check_same_as
+from tasks.pipeline.check import CheckError, check_descriptions, check_same_as
 from tasks.stages.embed.embed import keys_array, row_key
 from tasks.stages.resolve.describe import entity_text
-from tests.corpora import documents, write_corpus
-from tests.flows import children
-from tests.storage.quick import quick_folder
+from tests.corpora import documents
+from tests.tasks.indexes import Index
+from tests.tasks.making import Built, Check
 
 NAMES = sorted(("ada marl", "orrin bay", "vell"), key=entity_id)
 IDS = [entity_id(name) for name in NAMES]
@@ -136,44 +132,27 @@ def test_pairs_of_names_are_of_two_described_entities_in_order() -> None:
             check_same_as(pairs(*rows), ids)
 
 
-def test_descriptions_are_held_against_what_was_extracted() -> None:
+def test_descriptions_are_held_against_what_was_extracted(quick: Path) -> None:
     """The check of the whole corpus, with tables of a build and one of them changed."""
-    with quick_folder() as folder:
-        corpus = write_corpus(folder / "corpus.jsonl", documents(6))
-        children.build(children.settings(folder / "store", corpus, resolve={"description": {"enabled": True}}))
-        store = open_store(folder / "store")
-        entries = _entries(folder / "store")
-        (checked,) = (entry for entry in entries if (entry.stage, entry.shard) == ("check", "all"))
-        assert checked.outputs
-        inputs = {
-            f"{name}/{entry.shard}": digest
-            for entry in entries
-            for name, digest in entry.outputs.items()
-            if name in ("mentions", "extracted", "described", "related", "checked") and entry.shard != "all"
-        }
-
-        def refused(why: str, **changed: str) -> None:
-            job = Job("check", "", "all", str(folder / "store"), "run", {**inputs, **changed}, {})
-            with pytest.raises(CheckError, match=why):
-                STAGE.compute(Inputs(store, job))
-
-        STAGE.compute(Inputs(store, Job("check", "", "all", str(folder / "store"), "run", inputs, {})))
-        label = next(name for name in inputs if name.startswith("extracted/"))
-        rows = pl.DataFrame(pl.from_arrow(read_table(store, inputs[label])))
-        more = pl.concat([rows, rows[:1].with_columns(entity_id=pl.lit("0" * 32))])
-        refused("ids mentioned or extracted", **{label: put_table(store, more.to_arrow())[0]})
-        label = next(name for name in inputs if name.startswith("described/"))
-        described = read_table(store, inputs[label], DESCRIBED)
-        refused("lead to entities that are not described", **{label: put_table(store, described.slice(0, 1))[0]})
-        label = next(name for name in inputs if name.startswith("related/"))
-        lost = read_table(store, inputs[label], RELATED).to_pylist()
-        lost[0]["target"] = "0" * 32
-        strange = pa.Table.from_pylist(lost, RELATED)
-        refused("1 pairs lead to entities that are not described", **{label: put_table(store, strange)[0]})
-
-
-def _entries(store: Path) -> tuple[lineage.LineageEntry, ...]:
-    import indexmill
-
-    with indexmill.open(store) as snapshot:
-        return lineage.read(open_store(store), snapshot.manifest.lineage).entries
+    Index(quick / "store", resolve={"description": {"enabled": True}}).build(documents(6))
+    built = Built(quick / "store")
+    assert built.outputs["check", "all"]
+    tables = ("mentions", "extracted", "described", "related", "checked")
+    inputs = {name: digest for name, digest in built.named().items() if name.partition("/")[0] in tables}
+    check = Check(built.store, "all", {name: one for name, one in inputs.items() if name != "checked/all"})
+    check.run()
+    extracted, described, related = (next(n for n in inputs if n.startswith(f"{table}/")) for table in tables[1:4])
+    rows = pl.DataFrame(pl.from_arrow(check.table(extracted)))
+    more = pl.concat([rows, rows[:1].with_columns(entity_id=pl.lit("0" * 32))])
+    lost = check.table(related).to_pylist()
+    lost[0]["target"] = "0" * 32
+    for changed, why in (
+        (check.with_table(extracted, more.to_arrow()), "ids mentioned or extracted"),
+        (check.with_table(described, check.table(described).slice(0, 1)), "lead to entities that are not described"),
+        (
+            check.with_table(related, pa.Table.from_pylist(lost, RELATED)),
+            "1 pairs lead to entities that are not described",
+        ),
+    ):
+        with pytest.raises(CheckError, match=why):
+            changed.run()

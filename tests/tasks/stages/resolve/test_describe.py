@@ -3,69 +3,33 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import indexmill
-from flows.plan import make_plan
-from flows.run import Outcome
 from indexmill.models.embedder import HashEmbedder
 from indexmill.store.packs import open_pack
 from indexmill.text.names import entity_id
-from schemas.config import Configuration
-from storage import lineage, runs
-from storage.folder import open_store
-from tasks.core.report import Silent
 from tasks.core.shards import estimate_tokens, id_hashes
 from tasks.stages.embed.embed import row_key
 from tasks.stages.resolve.consolidate import capped, entity_text, joined
-from tests.corpora import Documents, documents, write_corpus
-from tests.flows import children
-from tests.storage.quick import quick_folder
-
-FAMILIES = {name: {"enabled": False} for name in ("lsh_tree", "zoom_graph", "tri_graph", "bm25")}
+from tests.corpora import documents
+from tests.tasks.indexes import Index, edited
 
 
 @pytest.fixture
-def quick() -> Iterator[Path]:
-    with quick_folder() as folder:
-        yield folder
+def index(quick: Path) -> Index:
+    families = {name: {"enabled": False} for name in ("lsh_tree", "zoom_graph", "tri_graph", "bm25")}
+    return Index(quick / "store", "resolve.description", families=families, resolve={"description": {"enabled": True}})
 
 
-def chosen(store: Path, rows: Documents, **description: Any) -> dict[str, Any]:
-    corpus = write_corpus(store.parent / f"{store.name}.jsonl", rows)
-    setting = {"description": {"enabled": True, **description}}
-    return children.settings(store, corpus, families=FAMILIES, resolve=setting)
-
-
-def build(plain: dict[str, Any]) -> Outcome:
-    return children.build(plain)
-
-
-def counts(plain: dict[str, Any], outcome: Outcome, stage: str = "describe") -> Mapping[str, int]:
-    end = runs.read_run(open_store(plain["store"]), outcome.run).end
-    assert end is not None
-    found: Any = end.report["stages"]
-    return found[stage]  # type: ignore[no-any-return]
-
-
-def rows_of(store: Path, table: str) -> list[dict[str, Any]]:
-    with indexmill.open(store) as snapshot:
-        found: list[dict[str, Any]] = snapshot.table(table).to_pylist()
-    return found
-
-
-def parts(store: Path, stage: str) -> dict[str, Mapping[str, str]]:
-    """The outputs of a stage's parts by shard."""
-    with indexmill.open(store) as snapshot:
-        entries = lineage.read(open_store(store), snapshot.manifest.lineage).entries
-    return {entry.shard: entry.outputs for entry in entries if entry.stage == stage}
+def parts(index: Index) -> dict[str, Mapping[str, str]]:
+    """The outputs of the descriptions by shard."""
+    return {label: outputs for (stage, label), outputs in index.outputs().items() if stage == "describe"}
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------
@@ -118,23 +82,17 @@ def test_what_is_read_of_many_pieces_is_theirs_not_their_orders(
 # --- builds ----------------------------------------------------------------------------------------------------------
 
 
-def edited(rows: Documents) -> Documents:
-    title, text = rows["doc-0007"]
-    return {**rows, "doc-0007": (title, f"{text} Zed Vex surveyed Krait Hall.")}
-
-
-def test_every_extracted_entity_and_every_related_pair_is_described(quick: Path) -> None:
-    plain = chosen(quick / "store", documents(20, words=90), most_pieces=4)
-    told = counts(plain, build(plain))
-    described, related = rows_of(quick / "store", "described"), rows_of(quick / "store", "related")
-    extracted, relations = rows_of(quick / "store", "extracted"), rows_of(quick / "store", "relations")
+def test_every_extracted_entity_and_every_related_pair_is_described(index: Index) -> None:
+    told = index.counts(index.build(documents(20, words=90), most_pieces=4), "describe")
+    described, related = index.rows("described"), index.rows("related")
+    extracted, relations = index.rows("extracted"), index.rows("relations")
     assert [row["entity_id"] for row in described] == sorted({row["entity_id"] for row in extracted})
     pairs = [(row["source"], row["target"]) for row in relations]
     assert [(row["source"], row["target"]) for row in related] == sorted(set(pairs))
     assert {(row["source"], row["target"]): row["relations"] for row in related} == {
         pair: pairs.count(pair) for pair in pairs
     }
-    by_id = {row["entity_id"]: row for row in rows_of(quick / "store", "entities")}
+    by_id = {row["entity_id"]: row for row in index.rows("entities")}
     for row in described:
         own = [one for one in extracted if one["entity_id"] == row["entity_id"]]
         pieces = {one["description"] for one in own} - {""}
@@ -155,17 +113,17 @@ def test_every_extracted_entity_and_every_related_pair_is_described(quick: Path)
     assert told["entities_described"] == len(described)
 
 
-def test_the_vectors_are_those_of_the_texts(quick: Path) -> None:
-    build(chosen(quick / "store", documents(12)))
-    store = open_store(quick / "store")
-    with indexmill.open(quick / "store") as snapshot:
+def test_the_vectors_are_those_of_the_texts(index: Index) -> None:
+    index.build(documents(12))
+    store = index.store()
+    with index.snapshot() as snapshot:
         tables = {one.name.partition("/")[2]: snapshot.table(one.name) for one in snapshot.shards("described")}
         assert not any(
             artifact.name.startswith(("description_", "name_v", "pieces")) for artifact in snapshot.manifest.artifacts
         )
         assert snapshot.manifest.corpus.counts["described"] == sum(len(table) for table in tables.values())
         assert snapshot.manifest.models["describer"]["backend"] == "extractive"  # type: ignore[index, call-overload]
-    made = parts(quick / "store", "describe")
+    made = parts(index)
     assert set(made) == set(tables)
     for label, table in tables.items():
         rows = table.to_pylist()
@@ -178,82 +136,68 @@ def test_the_vectors_are_those_of_the_texts(quick: Path) -> None:
             assert np.array_equal(pack["vectors"], expected)
 
 
-def test_a_shard_is_described_again_only_where_its_own_pieces_change(quick: Path) -> None:
+def test_a_shard_is_described_again_only_where_its_own_pieces_change(index: Index) -> None:
     rows = documents(40, words=90)
-    first = chosen(quick / "store", rows, most_pieces=2)
-    made = counts(first, build(first))
-    before = parts(quick / "store", "describe")
+    made = index.counts(index.build(rows, most_pieces=2), "describe")
+    before = parts(index)
     assert len(before) > 2
-    again = build(first)
-    assert (again.published, again.parts_made) == (False, 0)
-
     told = "Orrin Bay is older than the sea."  # of one entity alone
-    later = chosen(quick / "store", {**rows, "new": ("", told)}, most_pieces=2)
-    outcome = build(later)
-    now = parts(quick / "store", "describe")
+    outcome = index.build({**rows, "new": ("", told)}, most_pieces=2)
+    now = parts(index)
     changed = {label for label in now if now[label] != before.get(label)}
     (bay,) = (label for label in now if f"{int(entity_id('orrin bay'), 16):0128b}".startswith(label[1:]))
     assert changed == {bay}
-    redone = counts(later, outcome)
+    redone = index.counts(outcome, "describe")
     assert redone["parts_made"] == 1
     assert 0 < redone["descriptions_made"] <= 2 < made["descriptions_made"]
     assert redone["descriptions_reused"] > 0
     assert redone["vectors_made"] <= 2
-    fresh = chosen(quick / "fresh", {**rows, "new": ("", told)}, most_pieces=2)
-    assert build(fresh).manifest == outcome.manifest
+    assert index.beside().build({**rows, "new": ("", told)}, most_pieces=2).manifest == outcome.manifest
 
 
-def test_neither_the_order_of_the_corpus_nor_its_history_shows(quick: Path) -> None:
+def test_neither_the_order_of_the_corpus_nor_its_history_shows(index: Index) -> None:
     rows = documents(24, words=90)
-    whole = build(chosen(quick / "whole", rows, most_pieces=3))
+    whole = index.beside().build(rows, most_pieces=3)
     shuffled = list(rows.items())
     random.Random(3).shuffle(shuffled)  # noqa: S311
-    build(chosen(quick / "store", dict(shuffled[:9]), most_pieces=3))
-    build(chosen(quick / "store", dict(shuffled[:20]), most_pieces=3))
-    assert build(chosen(quick / "store", dict(shuffled), most_pieces=3)).manifest == whole.manifest
+    index.build(dict(shuffled[:9]), most_pieces=3)
+    index.build(dict(shuffled[:20]), most_pieces=3)
+    assert index.build(dict(shuffled), most_pieces=3).manifest == whole.manifest
 
 
-def test_settings_that_shape_nothing_of_it_change_nothing(quick: Path) -> None:
+def test_settings_that_shape_nothing_of_it_change_nothing(index: Index) -> None:
     rows = documents(10)
-    build(chosen(quick / "store", rows))
-    plain = chosen(quick / "store", rows)
-    plain["resolve"]["same_as"] = {"cosine": 0.5}
-    assert counts(plain, build(plain))["parts_made"] == 0
-    plain["resolve"]["same_as"] = {"enabled": False}
-    outcome = build(plain)
-    with indexmill.open(quick / "store") as snapshot:
-        assert "same_as" not in {artifact.name for artifact in snapshot.manifest.artifacts}
-    assert counts(plain, outcome)["vectors_made"] == 0  # the part lacks the vectors of names, and all else is copied
-    off = chosen(quick / "store", rows, enabled=False)
-    build(off | {"extract": {"enabled": True}})
-    with indexmill.open(quick / "store") as snapshot:
-        assert not {"described", "related"} & {artifact.name.split("/")[0] for artifact in snapshot.manifest.artifacts}
+    index.build(rows)
+    settings_of = index.sections["resolve"]
+    settings_of["same_as"] = {"cosine": 0.5}
+    assert index.counts(index.build(rows), "describe")["parts_made"] == 0
+    settings_of["same_as"] = {"enabled": False}
+    outcome = index.build(rows)
+    assert "same_as" not in index.artifacts()
+    assert index.counts(outcome, "describe")["vectors_made"] == 0  # the part lacks those of names; others are copied
+    index.sections["extract"] = {"enabled": True}
+    del settings_of["same_as"]
+    index.build(rows, enabled=False)
+    with index.snapshot() as snapshot:
+        assert not {"described", "related"} & index.artifacts()
         assert "resolve" not in snapshot.manifest.configuration
         assert "describer" not in snapshot.manifest.models
 
 
-def test_a_corpus_without_a_name_has_no_descriptions_and_no_pairs(quick: Path) -> None:
-    build(chosen(quick / "store", {"d": ("", "nothing is named in here.")}))
-    assert [rows_of(quick / "store", table) for table in ("same_as",)] == [[]]
-    with indexmill.open(quick / "store") as snapshot:
+def test_a_corpus_without_a_name_has_no_descriptions_and_no_pairs(index: Index) -> None:
+    index.build({"d": ("", "nothing is named in here.")})
+    assert index.rows("same_as") == []
+    with index.snapshot() as snapshot:
         assert snapshot.manifest.corpus.counts["described"] == 0
 
 
-def test_a_plan_says_how_many_vectors_are_made_and_why(quick: Path) -> None:
+def test_a_plan_says_how_many_vectors_are_made_and_why(index: Index) -> None:
     rows = documents(20, words=90)
     for now in (rows, edited(rows), rows):
-        plain = chosen(quick / "store", now, most_pieces=3)
-        plan = make_plan(Configuration.model_validate(plain), progress=Silent())
-        outcome = build(plain)
-        assert plan.parts.vectors_made == outcome.vectors_made
+        plan, outcome = index.planned(now, most_pieces=3)
         assert plan.llm_calls.high == 0
-        expected = plan.stages["describe"].made
-        assert expected == counts(plain, outcome)["parts_made"]
-        with indexmill.open(quick / "store") as snapshot:
-            before = sum(artifact.bytes for artifact in snapshot.manifest.artifacts)
-    assert before > 0
-    assert not make_plan(Configuration.model_validate(plain), progress=Silent()).publishes
-    plain["resolve"]["description"]["most_pieces"] = 4
-    plan = make_plan(Configuration.model_validate(plain), progress=Silent())
+        assert plan.stages["describe"].made == index.counts(outcome, "describe")["parts_made"]
+    assert not index.plan(rows, most_pieces=3).publishes
+    plan = index.plan(rows, most_pieces=4)
     assert set(plan.stages["describe"].causes) == {"settings"}
     assert {name for name, stage in plan.stages.items() if stage.made} <= {"describe", "same_as", "check"}

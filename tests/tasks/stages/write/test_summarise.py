@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,6 @@ from tasks.core.shards import estimate_tokens
 from tasks.llm.prompts import prompt
 from tasks.stages.write.summarise import Extractive, fingerprint, most_output, prompt_of, request, said
 from tests.corpora import documents
-from tests.paths import ROOT
 
 TEXTS = [f"{title}\n{text}" for title, text in documents(10, words=120).values()]
 LAMP = [
@@ -72,21 +68,6 @@ def test_a_summary_depends_on_its_texts_alone() -> None:
     for first in range(3):
         warm.summary(TEXTS[first::3])
     assert warm.summary(TEXTS) == Extractive(100).summary(TEXTS)
-    script = (
-        "import json,sys; from tasks.stages.write.summarise import Extractive; "
-        "print(Extractive(100).summary(json.load(sys.stdin)))"
-    )
-    for seed in ("1", "2"):
-        told = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=ROOT,
-            env={"PYTHONHASHSEED": seed},
-            input=json.dumps(TEXTS),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert told.stdout.rstrip("\n") == Extractive(100).summary(TEXTS)
 
 
 def test_a_script_without_spaces_has_a_summary_too() -> None:
