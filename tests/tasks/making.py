@@ -19,13 +19,15 @@ from storage.arrays import put_pack
 from storage.folder import FolderStore, open_store
 from storage.receipts import Receipt
 from storage.tables import put_table, read_table
+from tasks.core import encoder
 from tasks.core.encoder import OpenedEncoder, encoder_of, fingerprint_of
 from tasks.core.isolate import Failing, failing_documents
-from tasks.core.part_runner import WHOLE
 from tasks.core.part_runner import Want as PartSpec
-from tasks.core.stage import Inputs, Job, Stage, make_part, part_key
+from tasks.core.stage import WHOLE, Inputs, Job, Settings, Stage, make_part, part_key
 from tasks.core.stage import Made as PartResult
-from tasks.pipeline.check import STAGE as CHECK
+from tasks.registry import FAMILIES
+from tasks.stages.check.check import STAGE as CHECK
+from tasks.stages.check.check import CheckSettings, checks_of
 from tests.tasks.indexes import outputs_of
 
 __all__ = [
@@ -80,14 +82,17 @@ class Parts:
         self.run = run
 
     def _job(self, stage: Stage, want: PartSpec, reuse: Sequence[Receipt]) -> Job:
+        settings = want.job_settings
+        if stage.settings is not None and not isinstance(settings, Settings):
+            settings = stage.settings(**settings)
         return Job(
             stage=stage.module,
-            key=part_key(stage, want.settings, want.inputs),
+            key=part_key(stage, settings, want.inputs),
             shard=want.shard,
             store_url=self.store.url,
             run_id=self.run,
             inputs=want.inputs,
-            settings={**want.settings, **(want.extra or {})},
+            settings=settings,
             reuse=tuple(digest for part in reuse for digest in part.outputs.values()),
         )
 
@@ -107,7 +112,7 @@ class Parts:
 def encoder_for(store: FolderStore, opened: OpenedEncoder) -> object:
     """The encoder that the worker at a part of a run has."""
     settings = {"opening": opened.opening, "encoder": opened.numbers}
-    return encoder_of(Inputs(store, Job("", "", "", store.url, "run", {}, settings)))
+    return encoder_of(Inputs(store, Job("", "", "", store.url, "run", {}, settings), encoder.STAGE))
 
 
 def failing(stage: str, store: FolderStore, inputs: Mapping[str, str], *more: Any) -> list[Failing]:
@@ -125,11 +130,13 @@ class Check:
 
     def run(self) -> None:
         """Raises CheckError."""
-        CHECK.compute(self.opened())
+        checks = checks_of(FAMILIES, self.inputs, whole=self.shard == WHOLE)
+        CHECK.compute(self.opened(CheckSettings(checks=checks)))
 
-    def opened(self) -> Inputs:
+    def opened(self, settings: CheckSettings | None = None) -> Inputs:
         """What the check reads."""
-        return Inputs(self.store, Job("tasks.pipeline.check", "", self.shard, self.store.url, "run", self.inputs, {}))
+        job = Job(CHECK.module, "", self.shard, self.store.url, "run", self.inputs, settings)
+        return Inputs(self.store, job)
 
     def with_inputs(self, **inputs: str) -> Check:
         return dataclasses.replace(self, inputs={**self.inputs, **inputs})

@@ -362,6 +362,6 @@ def test_every_stage_of_a_build_is_held_to_its_digest(made: dict[str, dict[str, 
     layers = {"lsh_segments", "lsh_summaries"}
     layers |= {"community_graph", "community_clusters", "community_levels", "community_reports"}
     layers |= {"hetero_first", "attributes", "hetero_graph", "hetero_groups", "hetero_elements_read", "elements"}
-    assert {*made, "encoder", "scan", "zoom_entity_links", "quality"} == {*(step.name for step in STEPS), *layers}
+    assert {*made, "encoder", "scan", "quality"} == {*(step.name for step in STEPS), *layers}
     for stage, held in made.items():
         assert set(held) == {"odd", "sample", "version", *({"nothing extracted"} if stage == "resolve" else ())}

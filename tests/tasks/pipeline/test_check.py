@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tasks.core.checks import CheckError
+from tasks.families.bm25.check import check_postings
 from tasks.families.bm25.postings import postings
-from tasks.pipeline.check import check_postings
 from tasks.stages.embed.embed import row_key
 from tests.corpora import documents
 from tests.storage.quick import quick_folder

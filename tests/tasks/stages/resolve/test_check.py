@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from indexmill.text.names import NameIndex, entity_id
 from schemas.tables import RELATED, SAME_AS
+from tasks.core.checks import CheckError
 from tasks.core.shards import id_hashes
-from tasks.pipeline.check import CheckError, check_descriptions, check_same_as
+from tasks.stages.check.rows import check_descriptions, check_same_as
 from tasks.stages.embed.embed import keys_array, row_key
 from tasks.stages.resolve.describe import entity_text
 from tests.corpora import documents
