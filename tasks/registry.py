@@ -1,67 +1,80 @@
-"""The steps of a run, in an order in which each follows those that it needs."""
+"""What a build runs: the families, and the steps in an order in which each follows those that it needs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from operator import methodcaller
 
 from schemas.config import Configuration
+from tasks.core import encoder
+from tasks.core.family import Family
+from tasks.core.order import in_order
 from tasks.core.step import Step
+from tasks.families.bm25.family import FAMILY as BM25
+from tasks.families.pending import COMMUNITY_TREE, HETEROGRAPH, LSH_TREE
+from tasks.families.tri_graph.family import FAMILY as TRI_GRAPH
+from tasks.families.zoom_graph.family import FAMILY as ZOOM_GRAPH
+from tasks.stages.check import check
+from tasks.stages.embed import embed, names, titles
+from tasks.stages.extract import extractive
+from tasks.stages.extract import steps as extract
+from tasks.stages.ingest import part as ingest
+from tasks.stages.recognise import rules
+from tasks.stages.recognise import steps as recognise
+from tasks.stages.resolve import describe, resolve, same_as
+from tasks.stages.split import split
 
-__all__ = ["STEPS", "enabled_steps", "needs_among"]
+__all__ = ["FAMILIES", "STEPS", "enabled_steps", "needs_among"]
 
+FAMILIES: tuple[Family, ...] = (
+    BM25,
+    TRI_GRAPH,
+    ZOOM_GRAPH,
+    LSH_TREE,
+    COMMUNITY_TREE,
+    HETEROGRAPH,
+)
 
-def _step(
-    name: str, needs: tuple[str, ...] = (), enabled: Callable[[Configuration], bool] | None = None, shards: bool = False
-) -> Step:
-    return Step(name, methodcaller(name), enabled=enabled or (lambda _: True), of_shards=shards, needs=needs)
-
-
-STEPS: tuple[Step, ...] = (
-    _step("encoder"),
-    _step("scan"),
-    _step("ingest", ("scan",), shards=True),
-    _step("split", ("ingest",), shards=True),
-    _step("recognise", ("split",), shards=True),
-    _step("extract", ("recognise",), lambda settings: settings.extracts, shards=True),
-    _step("embed", ("encoder", "split"), shards=True),
-    _step("embed_titles", ("encoder", "split"), lambda settings: settings.split.title_in_passage, shards=True),
-    _step("resolve", ("recognise", "extract")),
-    _step("describe", ("encoder", "resolve"), lambda settings: settings.describes),
-    _step("same_as", ("describe",), lambda settings: settings.describes and settings.resolve.same_as.enabled),
-    _step("embed_names", ("encoder", "resolve")),
-    _step("bm25", ("split",), lambda settings: settings.families.bm25.enabled, shards=True),
-    _step("tri_graph", ("resolve",), lambda settings: settings.families.tri_graph.enabled),
-    # Nothing waits for zoom_links alone, and much does for the first layer of lsh_tree: so it waits for resolve, too.
-    _step("zoom_links", ("embed", "resolve"), lambda settings: settings.families.zoom_graph.enabled),
-    _step(
-        "zoom_entity_links",
-        ("embed_names",),
-        lambda settings: settings.families.zoom_graph.enabled and settings.families.zoom_graph.entity_links,
+_SHARED = (
+    Step("encoder", methodcaller("encoder"), (encoder.STAGE,)),
+    Step("scan", methodcaller("scan")),
+    Step("ingest", methodcaller("ingest"), (ingest.STAGE,), after=("scan",), of_shards=True),
+    Step("split", split.drive, (split.STAGE,), of_shards=True),
+    Step("recognise", recognise.drive, (rules.STAGE,), of_shards=True),
+    Step("extract", extract.drive, (extractive.STAGE,), enabled=lambda settings: settings.extracts, of_shards=True),
+    Step("embed", embed.drive, (embed.STAGE,), of_shards=True),
+    Step(
+        "embed_titles",
+        titles.drive,
+        (titles.STAGE,),
+        enabled=lambda settings: settings.split.title_in_passage,
+        of_shards=True,
     ),
-    _step(
-        "zoom_graph",
-        ("embed_names", "zoom_links", "zoom_entity_links"),
-        lambda settings: settings.families.zoom_graph.enabled,
+    Step("resolve", resolve.drive, (resolve.STAGE,)),
+    Step("describe", describe.drive, (describe.STAGE,), enabled=lambda settings: settings.describes),
+    Step(
+        "same_as",
+        same_as.drive,
+        (same_as.STAGE,),
+        enabled=lambda settings: settings.describes and settings.resolve.same_as.enabled,
     ),
-    _step("lsh_axes", ("encoder",), lambda settings: settings.families.lsh_tree.enabled),
-    _step("lsh_tree", ("embed", "lsh_axes"), lambda settings: settings.families.lsh_tree.enabled),
-    _step("lsh_vectors", ("lsh_tree",), lambda settings: settings.families.lsh_tree.enabled),
-    _step("community_tree", ("describe", "same_as"), lambda settings: settings.families.community_tree.enabled),
-    _step("hetero_units", ("encoder", "extract"), lambda settings: settings.families.heterograph.enabled, shards=True),
-    _step(
-        "heterograph",
-        ("embed", "resolve", "same_as", "hetero_units"),
-        lambda settings: settings.families.heterograph.enabled,
-    ),
-    _step(
-        "check",
-        (
-            *("extract", "embed", "embed_titles", "embed_names", "bm25", "tri_graph", "zoom_graph"),
-            *("lsh_vectors", "same_as", "community_tree", "heterograph"),
+    Step("embed_names", names.drive, (names.STAGE,)),
+)
+"""What families share."""
+
+_MADE = (*_SHARED, *(step for family in FAMILIES for step in family.guarded_steps()))
+
+STEPS: tuple[Step, ...] = in_order(
+    (
+        *_MADE,
+        Step("check", check.drive, after=tuple(step.name for step in _MADE)),
+        Step(
+            "quality",
+            methodcaller("quality"),
+            after=("check",),
+            enabled=lambda settings: settings.gates.questions is not None,
         ),
-    ),
-    _step("quality", ("check",), lambda settings: settings.gates.questions is not None),
+    )
 )
 
 

@@ -23,12 +23,14 @@ from schemas.config import EmbedSettings
 from storage.overlay import open_any
 from storage.processes import this_process
 from storage.protocol import Store
-from tasks.core.stage import Inputs, Output, Outputs, Stage
+from tasks.core.stage import Inputs, Output, Outputs, Settings, Stage, worker_arg
 
 __all__ = [
     "HASH_MODEL",
     "STAGE",
+    "ConversionSettings",
     "EncoderChoice",
+    "EncoderSettings",
     "OpenedEncoder",
     "choose_encoder",
     "encoder_of",
@@ -97,9 +99,33 @@ class OpenedEncoder:
         return cls({**opening, "tested": tested}, fingerprint)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The fields of `EncoderSettings`, by name."""
+        return {"encoder": self.numbers, "opening": self.opening}
+
+    @property
     def numbers(self) -> dict[str, Any]:
         """The fingerprint without the model's name, which is for people: a folder may be renamed."""
         return _numbers(self.fingerprint)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderSettings(Settings):
+    """The settings of a stage that makes vectors: copied rows have to be of the same encoder.
+
+    encoder: what determines the numbers. opening: what opens the encoder on a worker.
+    """
+
+    encoder: Mapping[str, Any]
+    opening: Mapping[str, Any] = worker_arg()
+
+    def row_space(self) -> Mapping[str, Any] | None:
+        return self.encoder
+
+    @property
+    def dimension(self) -> int:
+        """Of the vectors."""
+        return int(self.encoder["dimension"])
 
 
 def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
@@ -111,8 +137,8 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
 
 
 def tokeniser_of(inputs: Inputs[Any]) -> HashEmbedder | Tokeniser:
-    """The tokenizer of a job, opened once per process from `settings["opening"]`."""
-    opening = inputs.settings["opening"]
+    """The tokenizer of a job, opened once per process from the setting `opening`."""
+    opening = _setting(inputs, "opening")
     if opening.get("backend") == HASH_MODEL:
         return HashEmbedder()
     return _opened_tokeniser(inputs.path(opening["tokenizer"]), opening["max_tokens"])
@@ -134,22 +160,27 @@ def open_ahead(store_url: str, opening: Mapping[str, Any]) -> None:
 
 
 def encoder_of(inputs: Inputs[Any]) -> Embedder:
-    """The embedder of a job, opened once per process from `settings["opening"]`.
+    """The embedder of a job, opened once per process from the setting `opening`.
 
     Raises IndexmillError where it makes other numbers here than where the run was planned.
     """
-    opening = inputs.settings["opening"]
+    opening = _setting(inputs, "opening")
     embedder = _open(inputs.store, opening)
     tested = opening.get("tested")
     if tested is not None and tested["machine"] == _machine() and isinstance(embedder, TokenEncoder):
         embedder.reproducible = tested["reproducible"]
-    expected = inputs.settings.get("encoder")
+    expected = _setting(inputs, "encoder")
     if expected is not None and (found := _numbers(embedder.fingerprint.as_dict())) != expected:
         raise IndexmillError(
             f"this worker's encoder is {found}, but the run was planned with {expected}; all workers need "
             "the same libraries and processor features"
         )
     return embedder
+
+
+def _setting(inputs: Inputs[Any], name: str) -> Any:
+    settings = inputs.settings
+    return settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
 
 
 def _machine() -> list[str]:
@@ -192,14 +223,24 @@ def _opened(backend: str, precision: str, path: str, files: tuple[tuple[str, str
     return TorchEmbedder.open(path, precision=precision)
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    return Outputs(files=convert(ModelFiles(inputs.settings["name"], Path(inputs.settings["path"]))))
+@dataclass(frozen=True, kw_only=True)
+class ConversionSettings(Settings):
+    """The model that is converted. model: the digest of its files. path: of their folder."""
+
+    model: str
+    name: str
+    path: str = worker_arg()
+
+
+def _compute(inputs: Inputs[ConversionSettings]) -> Outputs:
+    return Outputs(files=convert(ModelFiles(inputs.settings.name, Path(inputs.settings.path))))
 
 
 STAGE = Stage(
     "encoder",
     version=2,
     compute=_compute,
+    settings=ConversionSettings,
     libraries=("openvino", "torch", "transformers"),
     outputs=(Output("*", artifact="encoder/{name}"),),
     priority=60,

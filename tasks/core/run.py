@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from schemas.config import Configuration
 from storage.lineage import LineageEntry
 from storage.protocol import Store
-from tasks.core.encoder import OpenedEncoder
+from tasks.core.encoder import EncoderChoice, OpenedEncoder
+from tasks.core.family import Family
 from tasks.core.part_runner import Parent, Parts, Want
 from tasks.core.stage import Stage
 from tasks.core.writer import BoundWriter, Writer
 from tasks.llm.ask import Asking
+from tasks.llm.prompts import Prompt
 
 __all__ = ["Run"]
 
@@ -64,8 +66,28 @@ class Run(Protocol):
         ...
 
     @property
+    def families(self) -> Sequence[Family]:
+        """The families that the settings ask for."""
+        ...
+
+    @property
+    def choice(self) -> EncoderChoice:
+        """The encoder that the settings name, as far as it is known before it is opened."""
+        ...
+
+    @property
     def opened_encoder(self) -> OpenedEncoder:
         """The encoder of the run; the step `encoder` has opened it."""
+        ...
+
+    @property
+    def recogniser_fingerprint(self) -> str:
+        """What determines the output of the recogniser that the settings name."""
+        ...
+
+    @property
+    def extractor_fingerprint(self) -> Mapping[str, Any]:
+        """What determines what is extracted from passages."""
         ...
 
     @property
@@ -78,11 +100,18 @@ class Run(Protocol):
         ...
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
-        """What a stage reads to make the part of one label, as it declares it: digests by input name."""
+        """What a stage reads to make the part of a label, as it declares it: digests by input name.
+
+        Raises KeyError where no stage has made an input that is not optional.
+        """
         ...
 
     def outputs(self, *names: str) -> dict[str, str]:
         """The digests of some outputs, all labels, by `<name>/<label>`."""
+        ...
+
+    def prompt(self, task: str) -> Prompt:
+        """The prompt of a task, read once for a run; raises ConfigurationError where it cannot be read."""
         ...
 
     def writer(self, writer: Writer) -> BoundWriter:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES, STAND_INS
+from schemas.tables import DOCUMENTS, STAND_INS
 from storage.tables import read_table
 from tasks.core.stage import Inputs
 
@@ -32,29 +32,27 @@ class Unchanged:
     digests: Mapping[str, str]
     ids: pa.Array[Any]
 
-    def table(self, name: str, schema: pa.Schema, *columns: str) -> pa.Table:
-        """A table of the earlier part, whole."""
+    def table(self, name: str, *columns: str) -> pa.Table:
+        """A table that the earlier part read or made, whole."""
+        stage = self.inputs.stage
+        made = any(one.name == name for one in stage.outputs)
+        schema = (stage.output(name) if made else stage.input(name)).schema
         return read_table(self.inputs.store, self.digests[name], schema, columns=columns or None)
 
-    def passages(self) -> pa.Table:
-        """The passages of the unchanged documents."""
-        table = self.table("passages", PASSAGES)
-        return table.filter(pc.is_in(table.column("document_id"), self.ids))
-
-    def of_documents(self, name: str, schema: pa.Schema) -> pa.Table:
+    def of_documents(self, name: str) -> pa.Table:
         """The rows of a table that belong to the unchanged documents."""
-        table = self.table(name, schema)
+        table = self.table(name)
         return table.filter(pc.is_in(table.column("document_id"), self.ids))
 
-    def of_passages(self, name: str, schema: pa.Schema, passage_ids: pa.ChunkedArray) -> pa.Table:
+    def of_passages(self, name: str, passage_ids: pa.ChunkedArray) -> pa.Table:
         """The rows of a table that belong to some passages."""
-        table = self.table(name, schema)
+        table = self.table(name)
         return table.filter(pc.is_in(table.column("passage_id"), passage_ids.combine_chunks()))
 
     def vector_rows(self, passage_ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """For the passages of unchanged documents, and for their sentences one after the other: the earlier rows."""
-        known = self.table("passages", PASSAGES, "passage_id").column("passage_id").combine_chunks()
-        owners = self.table("sentences", SENTENCES, "passage_id").column("passage_id")
+        known = self.table("passages", "passage_id").column("passage_id").combine_chunks()
+        owners = self.table("sentences", "passage_id").column("passage_id")
         rows = pc.index_in(passage_ids, known).to_numpy().astype(np.int64)
         bounds = np.searchsorted(pc.index_in(owners, known).to_numpy(), np.arange(len(known) + 1))
         lengths = np.diff(bounds)[rows]

@@ -33,6 +33,7 @@ from tasks.core import encoder
 from tasks.core.encoder import EncoderChoice, OpenedEncoder, choose_encoder, fingerprint_of, open_ahead
 from tasks.core.environment import code_digest, environment_fingerprint
 from tasks.core.executor import Call, Executor, timed
+from tasks.core.family import Family
 from tasks.core.isolate import DocumentsFailed
 from tasks.core.part_runner import WHOLE, Maker, NotThere, Parent, Parts, Want
 from tasks.core.report import Progress, Silent
@@ -47,31 +48,23 @@ from tasks.families.heterograph import units as hetero_units
 from tasks.families.lsh_tree import axes as lsh_axes
 from tasks.families.lsh_tree import steps as lsh_build
 from tasks.families.lsh_tree import summaries as lsh_summaries
-from tasks.families.tri_graph import matrices as tri_graph
-from tasks.families.zoom_graph import graph as zoom_graph
-from tasks.families.zoom_graph import links as zoom_links
 from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
-from tasks.llm.prompts import prompt
+from tasks.llm.prompts import Prompt, prompt
 from tasks.llm.quota import Limits, NoQuota, RunQuota, Spent
-from tasks.pipeline import check_steps as check_build
 from tasks.pipeline import gates, quality
 from tasks.pipeline.corpus import Corpus
 from tasks.pipeline.manifest import manifest_of
 from tasks.pipeline.quality import Measured, Quality, compare
-from tasks.registry import enabled_steps
+from tasks.registry import FAMILIES, enabled_steps
 from tasks.stages.embed import embed
-from tasks.stages.embed import names as embed_names
-from tasks.stages.embed import titles as embed_titles
 from tasks.stages.extract import extractive as extract
 from tasks.stages.extract import llm as extract_llm
 from tasks.stages.extract.tables import EXTRACTION
 from tasks.stages.ingest import part as ingest_part
 from tasks.stages.ingest import spill
-from tasks.stages.recognise import llm as recognise_llm
 from tasks.stages.recognise import rules as recognise
-from tasks.stages.resolve import describe, resolve, same_as
-from tasks.stages.resolve import description_writer as describe_llm
+from tasks.stages.resolve.description_writer import WRITER as DESCRIPTIONS
 from tasks.stages.split import split
 from tasks.stages.write import summarise
 
@@ -112,6 +105,8 @@ class Build(Maker):
         self._attempt = 0
         self._quota: RunQuota | None = None  # of what language models are asked, once they are
         self._manifest: Manifest | None = None
+        self._writers: dict[str, BoundWriter] = {}
+        self._prompts: dict[str, Prompt] = {}
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -131,7 +126,7 @@ class Build(Maker):
         self.attribute_prompt  # noqa: B018 - raises
         self.element_prompt  # noqa: B018 - raises
         if self.configuration.describes:
-            self.describer_fingerprint  # noqa: B018 - raises
+            self.writer(DESCRIPTIONS)
 
     def expects_work(self) -> bool:
         """Whether the corpus' files are others than the last run saw, as far as that can be told at a glance.
@@ -173,7 +168,8 @@ class Build(Maker):
         model = self.choice.model
         if self.choice.backend != "openvino" or model is None:
             return None
-        return Want(WHOLE, {}, {"model": model.digest, "name": model.name}, {"path": str(model.folder)})
+        settings = encoder.ConversionSettings(model=model.digest, name=model.name, path=str(model.folder))
+        return Want(WHOLE, {}, settings)
 
     def scan(self) -> None:
         """Read the corpus, and cut it into shards; raises what its gates and an approved plan refuse."""
@@ -209,206 +205,6 @@ class Build(Maker):
         why = gates.refuse_stand_ins(found, self.configuration.run.max_stand_ins, whole=len(known) == len(receipts))
         if why is not None:
             raise GateRefused(why)
-
-    def split(self) -> None:
-        """Cut documents into passages and sentences."""
-        settings = {"split": self.configuration.split.model_dump(), "tokenizer": self.choice.tokenizer}
-        opening = self.choice.tokenizer_opening(self.store)
-        self.make(
-            split.STAGE,
-            [
-                Want(
-                    shard,
-                    {"documents": receipt.outputs["documents"]},
-                    settings,
-                    {"opening": opening},
-                )
-                for shard in self.labels
-                for receipt in [self.parts["ingest"][shard]]
-            ],
-        )
-
-    def recognise(self) -> None:
-        """Find the entities that documents mention."""
-        settings = {"fingerprint": self.recogniser_fingerprint}
-        stage = recognise.STAGE
-        extra: dict[str, Any] = {"recogniser": self.configuration.recognise.recogniser}  # a name, or a path
-        if self.configuration.recognise.asks_llm:
-            stage = recognise_llm.STAGE
-            extra = {"recogniser": self._llm_recogniser, "asking": self.asking(stage.name)}
-        self.make(stage, [Want(shard, self.texts(shard), settings, extra) for shard in self.labels])
-
-    def extract(self) -> None:
-        """Take passages apart into units, entities and relations, where a family needs these."""
-        if not self.configuration.extracts:
-            return
-        settings = {"extractor": self.extractor_fingerprint}
-        stage, extra = extract.STAGE, None
-        if self._extractor is not None:
-            stage = extract_llm.STAGE
-            extra = {"prompts": self._extractor, "asking": self.asking(stage.name)}
-        mentions = self.parts["recognise"]
-        wants = [
-            Want(shard, {**self.texts(shard), "mentions": mentions[shard].outputs["mentions"]}, settings, extra)
-            for shard in self.labels
-        ]
-        self.make(stage, wants)
-
-    def embed(self) -> None:
-        """Make the vectors of passages and sentences that no earlier part holds."""
-        shaping = {
-            "encoder": self.opened_encoder.numbers,
-            "sentences": self.configuration.embed.sentences,
-            "title_in_passage": self.configuration.split.title_in_passage,
-        }
-        self.make(
-            embed.STAGE,
-            [
-                Want(
-                    shard,
-                    self.texts(shard),
-                    shaping,
-                    {"opening": self.opened_encoder.opening},
-                    encoder=self.opened_encoder.numbers,
-                )
-                for shard in self.labels
-            ],
-        )
-
-    def embed_titles(self) -> None:
-        """Make the vectors of titles that no earlier part holds, where titles stand before passages."""
-        if self.configuration.split.title_in_passage:
-            numbers, extra = self.opened_encoder.numbers, {"opening": self.opened_encoder.opening}
-            wants = [
-                Want(
-                    shard,
-                    {name: texts[name] for name in ("documents", "passages")},
-                    {"encoder": numbers},
-                    extra,
-                    encoder=numbers,
-                )
-                for shard in self.labels
-                for texts in [self.texts(shard)]
-            ]
-            self.make(embed_titles.STAGE, wants)
-
-    def resolve(self) -> None:
-        """Make the entity table of the whole corpus."""
-        inputs = {
-            **{f"mentions/{shard}": receipt.outputs["mentions"] for shard, receipt in self.parts["recognise"].items()},
-            **{f"passages/{shard}": receipt.outputs["passages"] for shard, receipt in self.parts["split"].items()},
-        }
-        settings: dict[str, Any] = {"entities_per_shard": self.configuration.shards.entities}
-        if self.configuration.extracts:
-            inputs |= {f"extracted/{shard}": part.outputs["extracted"] for shard, part in self.parts["extract"].items()}
-        if self.configuration.describes:
-            inputs |= {f"relations/{shard}": part.outputs["relations"] for shard, part in self.parts["extract"].items()}
-            settings["pieces"] = True
-        self.make(resolve.STAGE, [Want(WHOLE, inputs, settings)])
-
-    def describe(self) -> None:
-        """Put together what passages say of entities and of related pairs, where a family needs it (ArchRAG)."""
-        if not self.configuration.describes:
-            return
-        setting = self.configuration.resolve
-        pieces = self.parts["resolve"][WHOLE].outputs
-        numbers = self.opened_encoder.numbers
-        shaping = {
-            "description": setting.description.model_dump(include={"most_pieces", "tokens", "input_tokens"}),
-            "describer": self.describer_fingerprint,
-            "names": setting.same_as.enabled,
-            "encoder": numbers,
-        }
-        extra = {
-            "opening": self.opened_encoder.opening,
-            "asking": self.asking(describe.STAGE.name),
-            "prompt": self.description_prompt,
-            "language": self.configuration.split.language,
-        }
-        labels = sorted(name.partition("/")[2] for name in pieces if name.startswith("pieces/"))
-        self.make(
-            describe.STAGE,
-            [
-                Want(
-                    label,
-                    {name: pieces[f"{name}/{label}"] for name in ("pieces", "relation_pieces")},
-                    shaping,
-                    extra,
-                    encoder=numbers,
-                )
-                for label in labels
-            ],
-        )
-
-    def same_as(self) -> None:
-        """Find the extracted entities whose names are nearly the same."""
-        setting = self.configuration.resolve.same_as
-        if self.configuration.describes and setting.enabled:
-            shaping = setting.model_dump(exclude={"enabled"})
-            shaping["dimension"] = self.opened_encoder.numbers["dimension"]
-            self.make(same_as.STAGE, [Want(WHOLE, self.outputs("described", "name_vectors"), shaping)])
-
-    def embed_names(self) -> None:
-        """Make the vectors of canonical names that no earlier part holds."""
-        wants = [
-            Want(
-                name.removeprefix("named/"),
-                {"names": digest},
-                {"encoder": self.opened_encoder.numbers},
-                {"opening": self.opened_encoder.opening},
-                encoder=self.opened_encoder.numbers,
-            )
-            for name, digest in sorted(self.parts["resolve"][WHOLE].outputs.items())
-            if name.startswith("named/")
-        ]
-        self.make(embed_names.STAGE, wants)
-
-    def bm25(self) -> None:
-        """Count the terms of passages for lexical retrieval."""
-        setting = self.configuration.families.bm25
-        if setting.enabled:
-            shaping = {"title_weight": setting.title_weight if self.configuration.split.title_in_passage else 0}
-            self.make(
-                bm25.STAGE,
-                [
-                    Want(shard, {name: texts[name] for name in ("documents", "passages", "plain")}, shaping)
-                    for shard in self.labels
-                    for texts in [self.texts(shard)]
-                ],
-            )
-
-    def tri_graph(self) -> None:
-        """Build the entity / sentence / passage graph (LinearRAG)."""
-        if self.configuration.families.tri_graph.enabled:
-            inputs = self.outputs("passages", "sentences", "mentions", "entities")
-            self.make(tri_graph.STAGE, [Want(WHOLE, inputs, {})])
-
-    def zoom_links(self) -> None:
-        """Compare documents with each other (ZoomRAG)."""
-        if self.configuration.families.zoom_graph.enabled:
-            self._compare("documents", self.outputs("documents", "passages", "vectors"))
-
-    def zoom_entity_links(self) -> None:
-        """Compare entities with each other, where the settings ask for it."""
-        settings = self.configuration.families.zoom_graph
-        if settings.enabled and settings.entity_links:
-            self._compare("entities", self.outputs("names"))
-
-    def _compare(self, kind: str, inputs: Mapping[str, str]) -> None:
-        settings = self.configuration.families.zoom_graph.links()
-        rows = {"encoder": self.opened_encoder.numbers, "links": settings}
-        extra = {"dimension": self.opened_encoder.numbers["dimension"]}
-        self.make(zoom_links.STAGE, [Want(kind, inputs, settings, extra, encoder=rows)])
-
-    def zoom_graph(self) -> None:
-        """Build the graph of documents and entities (ZoomRAG)."""
-        settings = self.configuration.families.zoom_graph
-        if not settings.enabled:
-            return
-        inputs = self.outputs("documents", "passages", "sentences", "mentions", "entities", "names")
-        for kind, receipt in self.parts["zoom_links"].items():
-            inputs[f"candidates/{kind}"] = receipt.outputs["zoom_candidates"]
-        self.make(zoom_graph.STAGE, [Want(WHOLE, inputs, {"cap": settings.cap})])
 
     def lsh_axes(self) -> None:
         """Find the directions in which the encoder tells texts apart (EraRAG; ours)."""
@@ -463,10 +259,6 @@ class Build(Maker):
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
         """The arrays of a pack; None where it is not there: it is planned, or was lost."""
         return None if self.store.blob_size(digest) is None else open_pack(self.store.open_local(digest))
-
-    def check(self) -> None:
-        """Hold the artifacts against each other before anything is published; raises where they disagree."""
-        check_build.make(self)
 
     def quality(self) -> None:
         """Measure the candidate's recall on the questions of the gate, and hold it against the parent's."""
@@ -607,10 +399,10 @@ class Build(Maker):
         for stage in {**self.report.stages, **spent}:
             self.report.stage(stage).asked(spent.get(stage, Spent()), price)
 
-    def goes_on_from_before(self, family: str) -> bool:
-        """Whether the communities of a family are found from those of the version before."""
-        leiden = self.configuration.families.community_tree.clustering == "leiden"
-        return family == "heterograph" or (family == "community_tree" and leiden)
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """The families that the settings ask for."""
+        return tuple(family for family in FAMILIES if family.enabled(self.configuration))
 
     @property
     def opened_encoder(self) -> OpenedEncoder:
@@ -622,39 +414,18 @@ class Build(Maker):
     @property
     def recogniser_fingerprint(self) -> str:
         """What determines the output of the recogniser that the settings name."""
-        chosen = self.configuration.recognise
-        return (self._llm_recogniser if chosen.asks_llm else recognise.recogniser_of(chosen.recogniser)).fingerprint
-
-    @cached_property
-    def _llm_recogniser(self) -> LlmRecogniser:
-        """The recogniser that asks a language model; raises ConfigurationError where its prompt cannot be read."""
-        settings = self.configuration.llm
-        return LlmRecogniser(*prompt(llm_recogniser.TASK, settings.prompts), settings.shaping())
+        chosen, llm = self.configuration.recognise, self.configuration.llm
+        if chosen.asks_llm:
+            return LlmRecogniser(*self.prompt(llm_recogniser.TASK), llm.shaping()).fingerprint
+        return recognise.recogniser_of(chosen.recogniser).fingerprint
 
     @property
     def extractor_fingerprint(self) -> dict[str, Any]:
         """What determines what is extracted from passages."""
-        if self._extractor is None:
+        llm = self.configuration.llm
+        if llm.backend == "extractive":
             return dict(extract.FINGERPRINT)
-        return self._extractor.fingerprint(self.configuration.llm)
-
-    @cached_property
-    def _extractor(self) -> extract_llm.Extractor | None:
-        """The prompts for extraction; raises ConfigurationError where one cannot be read. None for no model."""
-        settings = self.configuration.llm
-        return None if settings.backend == "extractive" else extract_llm.extractor_of(settings)
-
-    @cached_property
-    def describer_fingerprint(self) -> dict[str, Any]:
-        """What determines descriptions, beside the pieces that they are made of."""
-        tokens = self.configuration.resolve.description.tokens
-        language = self.configuration.split.language
-        return describe_llm.fingerprint(self.configuration.llm, self.description_prompt, tokens, language)
-
-    @cached_property
-    def description_prompt(self) -> tuple[str, str] | None:
-        """The prompt for descriptions; raises ConfigurationError where it cannot be read."""
-        return describe_llm.prompt_of(self.configuration.llm)
+        return extract_llm.extractor_of(self.prompt).fingerprint(llm)
 
     @property
     def extraction(self) -> tuple[str, ...]:
@@ -744,7 +515,7 @@ class Build(Maker):
         if self.configuration.extracts:
             models["extractor"] = self.extractor_fingerprint
         if self.configuration.describes:
-            models["describer"] = self.describer_fingerprint
+            models["describer"] = dict(self.writer(DESCRIPTIONS).fingerprint)
         return models
 
     @property
@@ -762,14 +533,29 @@ class Build(Maker):
         return self.report.stage(stage).counts
 
     def writer(self, writer: Writer) -> BoundWriter:
-        """A writer as the settings bind it."""
-        prompt = writer.prompt(self.configuration.llm)
-        return BoundWriter(prompt, writer.fingerprint(self.configuration, prompt))
+        """A writer as the settings bind it, the prompt read once; raises ConfigurationError where it cannot be read."""
+        if writer.task not in self._writers:
+            prompt = writer.prompt(self.configuration.llm)
+            self._writers[writer.task] = BoundWriter(prompt, writer.fingerprint(self.configuration, prompt))
+        return self._writers[writer.task]
+
+    def prompt(self, task: str) -> Prompt:
+        """The prompt of a task, read once for a run; raises ConfigurationError where it cannot be read."""
+        if task not in self._prompts:
+            self._prompts[task] = prompt(task, self.configuration.llm.prompts)
+        return self._prompts[task]
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
-        """What a stage reads to make the part of one label, as it declares it: digests by input name."""
+        """What a stage reads to make the part of a label, as it declares it: digests by input name.
+
+        Raises KeyError where no stage has made an input that is not optional.
+        """
         found: dict[str, str] = {}
         for one in stage.inputs:
+            if one.each:
+                every = self.outputs(one.source).items()
+                found |= {f"{one.name}/{name.partition('/')[2]}": digest for name, digest in every}
+                continue
             digest = self._output(one.source, label)
             if digest is not None:
                 found[one.name] = digest

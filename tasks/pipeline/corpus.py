@@ -21,6 +21,7 @@ from tasks.core.executor import Call, timed
 from tasks.core.part_runner import SEARCH_PRIORITY, Maker, Want
 from tasks.pipeline import gates
 from tasks.stages.ingest import spill, supervisor
+from tasks.stages.ingest.part import IngestSettings
 from tasks.stages.ingest.refused import example_of, failed_files, no_document, reasons_of, said_of, unread_files
 from tasks.stages.ingest.sources import SourceFiles, batches, digest_of_files, find, is_quick
 
@@ -105,12 +106,7 @@ class Corpus:
     def wants(self) -> list[Want]:
         """The parts of the stage `ingest` for the shards of the wave."""
         return [
-            Want(
-                shard.label,
-                {"documents": shard.digest},
-                {},
-                {"spill": str(self._folder), "shard": dataclasses.asdict(shard)},
-            )
+            Want(shard.label, {"documents": shard.digest}, IngestSettings(spill=str(self._folder), shard=shard))
             for shard in self.wave
         ]
 

@@ -6,33 +6,21 @@ build.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from indexmill.store.manifest import Artifact, Corpus, Family, Manifest
+from indexmill.store.manifest import Artifact, Corpus, Manifest
+from indexmill.store.manifest import Family as Published
 from indexmill.store.packs import open_pack
 from storage import lineage as lineages
 from storage.lineage import Lineage, LineageEntry
 from storage.publish import describe as artifact_of
 from tasks.core.environment import environment_fingerprint
-from tasks.core.part_runner import WHOLE
-from tasks.families.bm25 import postings as bm25
 
 if TYPE_CHECKING:
     from tasks.pipeline.build import Build
 
-__all__ = ["FAMILIES", "manifest_of"]
-
-FAMILIES = {
-    "tri_graph": ("matrices", "tasks.families.tri_graph.matrices"),
-    "zoom_graph": ("matrices", "tasks.families.zoom_graph.graph"),
-    "lsh_tree": ("tree", "tasks.families.lsh_tree.tree"),
-    "community_tree": ("tree", "tasks.families.community_tree.tree"),
-    "heterograph": ("graph", "tasks.families.heterograph.index"),
-}
-"""The families by name, each with an artifact and the module whose `counts` counts it. Modules whose libraries are slow
-to import are loaded where a build needs them."""
+__all__ = ["manifest_of"]
 
 
 def _artifacts(build: Build) -> Iterable[Artifact]:
@@ -53,22 +41,20 @@ def _artifacts(build: Build) -> Iterable[Artifact]:
                 yield artifact_of(build.store, name, declared.kind, digest)
 
 
-def _families(build: Build) -> dict[str, Family]:
+def _families(build: Build) -> dict[str, Published]:
     """The families that were made, with their parameters and counts."""
     settings, store = build.configuration.families, build.store
     families = {
-        name: Family(parameters=dict(getattr(settings, name).parameters), counts={}) for name in ("dense", "fused")
+        name: Published(parameters=dict(getattr(settings, name).parameters), counts={}) for name in ("dense", "fused")
     }
-    if "bm25" in build.parts:
-        packs = [open_pack(store.open_local(one.outputs["bm25"])) for one in build.parts["bm25"].values()]
-        families["bm25"] = Family(parameters=dict(settings.bm25.parameters), counts=bm25.counts(packs))
-    for name, (artifact, module) in FAMILIES.items():
-        if name in build.parts:
-            counted = importlib.import_module(module).counts
-            families[name] = Family(
-                parameters=dict(getattr(settings, name).parameters),
-                counts=counted(open_pack(store.open_local(build.parts[name][WHOLE].outputs[artifact]))),
-                history_dependent=build.goes_on_from_before(name),
+    for family in build.families:
+        if family.name in build.parts:
+            parts = build.parts[family.name].values()
+            packs = (open_pack(store.open_local(part.outputs[family.artifact])) for part in parts)
+            families[family.name] = Published(
+                parameters=dict(getattr(settings, family.name).parameters),
+                counts=dict(family.counts(*packs)),
+                history_dependent=family.history_dependent(build.configuration),
             )
     return families
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,15 +29,32 @@ from indexmill.store.packs import pack_size
 from indexmill.text.terms import Analyser, term_keys
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
 from tasks.core.unchanged import unchanged
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import title_prefix
 
-__all__ = ["STAGE", "counts", "estimate", "merged", "postings"]
+__all__ = ["STAGE", "PostingsSettings", "counts", "drive", "estimate", "merged", "postings"]
 
 
-def counts(packs: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, int]:
+@dataclass(frozen=True, kw_only=True)
+class PostingsSettings(Settings):
+    """title_weight: how often a title counts in each passage of its document."""
+
+    title_weight: int
+
+
+def drive(run: Run) -> None:
+    """Count the terms of passages for lexical retrieval."""
+    configuration = run.configuration
+    weight = configuration.families.bm25.title_weight if configuration.split.title_in_passage else 0
+    settings = PostingsSettings(title_weight=weight)
+    run.make(STAGE, [Want(label, run.inputs(STAGE, label), settings) for label in run.labels])
+
+
+def counts(*packs: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     """The sizes of a built index, as the manifest states them; a word counts as often as it occurs."""
     return {
         "passages": sum(len(pack["lengths"]) for pack in packs),
@@ -120,21 +138,21 @@ def _merged_field(
     }
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+def _compute(inputs: Inputs[PostingsSettings]) -> Outputs:
     return Outputs(packs={"bm25": _postings(inputs)})
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[PostingsSettings], expected: Mapping[str, Range]) -> Estimate:
     """The size of the postings, which is known once they are made: a second for 600,000 tokens. No LLM."""
     arrays = _postings(inputs)
     size = pack_size({name: (array.dtype, array.shape) for name, array in arrays.items()})
     return Estimate(bytes={"bm25": Range.exactly(size)}, rows={"bm25": Range.exactly(len(arrays["passages"]))})
 
 
-def _postings(inputs: Inputs[Any]) -> dict[str, NDArray[Any]]:
-    documents = inputs.table("documents", DOCUMENTS, "document_id", "title", "content_hash")
-    passages = inputs.table("passages", PASSAGES, "passage_id", "document_id", "ordinal", "start", "end", "text")
-    weight = int(inputs.settings["title_weight"])
+def _postings(inputs: Inputs[PostingsSettings]) -> dict[str, NDArray[Any]]:
+    documents = inputs.table("documents", "document_id", "title", "content_hash")
+    passages = inputs.table("passages", "passage_id", "document_id", "ordinal", "start", "end", "text")
+    weight = inputs.settings.title_weight
     same, held = unchanged(inputs, documents)
     owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks()).to_numpy()
     fresh = ~held[owner]
@@ -147,10 +165,10 @@ def _postings(inputs: Inputs[Any]) -> dict[str, NDArray[Any]]:
     packs: list[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]] = [(made, np.flatnonzero(fresh))]
     for part in same:
         rows = np.flatnonzero(pc.is_in(passages["document_id"], part.ids).to_numpy())
-        known = part.table("passages", PASSAGES, "passage_id")
+        known = part.table("passages", "passage_id")
         row_of = np.full(len(known), -1, np.int64)
         row_of[pc.index_in(passages["passage_id"].take(pa.array(rows)), known["passage_id"].combine_chunks())] = rows
-        packs.append((inputs.pack(part.digests["bm25"]), row_of))
+        packs.append((inputs.pack_at(part.digests["bm25"]), row_of))
     return merged(packs, len(passages))
 
 
@@ -164,6 +182,7 @@ STAGE = Stage(
     "bm25",
     version=3,
     compute=_compute,
+    settings=PostingsSettings,
     libraries=("PyStemmer", "numpy"),
     estimate=estimate,
     inputs=(

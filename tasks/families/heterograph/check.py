@@ -83,7 +83,7 @@ def _check_texts(inputs: Inputs[Any], rows: pa.Table, ids: Sequence[str], where:
 
 def _check_vectors(inputs: Inputs[Any], name: str, digests: Sequence[str]) -> None:
     """Raise CheckError where a pack does not hold one vector of length one, or zero, for each of some texts."""
-    pack, where = inputs.pack(inputs.job.inputs[name]), f"{name}/{inputs.job.shard}"
+    pack, where = inputs.pack(name), f"{name}/{inputs.job.shard}"
     refuse_if(len(pack["vectors"]) != len(digests), f"{where}: {len(pack['vectors'])} rows for {len(digests)} texts")
     own = [key.tobytes().hex() for key in pack["text_keys"]]
     refuse_if(own != list(digests), f"{where}: vectors of other texts")
@@ -103,13 +103,12 @@ class Made:
     @classmethod
     def of(cls, inputs: Inputs[Any]) -> Made:
         """Those among the inputs of the check of the whole corpus."""
-        digest = inputs.job.inputs
         return cls(
             inputs.table("heterograph/nodes", HETERO_NODES),
             inputs.table("heterograph/edges", HETERO_EDGES),
             inputs.table("heterograph/relations", HETERO_RELATIONS),
-            inputs.pack(digest["heterograph/graph"]),
-            inputs.pack(digest["heterograph/names"]),
+            inputs.pack("heterograph/graph"),
+            inputs.pack("heterograph/names"),
         )
 
 

@@ -16,26 +16,26 @@ entities in the order of their ids. The arrays of the pack `matrices` are these,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.retrieve.matrices import Matrices, Sparse, link_matrices, sentence_links
+from indexmill.retrieve.matrices import Sparse
 from indexmill.store.packs import pack_size
-from indexmill.text.names import NameIndex
 from schemas.tables import ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
-from tasks.stages.resolve.resolve import UNLINKED_KINDS, entity_keys
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
+from tasks.core.stage import ARRAYS, WHOLE, Input, Inputs, NoSettings, Output, Outputs, Stage
+from tasks.stages.resolve.mention_links import links, mentioned
 
-__all__ = ["STAGE", "Links", "Mentioned", "counts", "estimate", "links", "mentioned"]
+__all__ = ["STAGE", "counts", "drive", "estimate"]
 
-Integers = NDArray[np.integer]
+
+def drive(run: Run) -> None:
+    """Build the entity / sentence / passage graph (LinearRAG)."""
+    run.make(STAGE, [Want(WHOLE, run.inputs(STAGE, WHOLE), NoSettings())])
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
@@ -49,101 +49,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     }
 
 
-@dataclass(frozen=True)
-class Mentioned:
-    """The mentions of the graph as columns, by rows of the whole corpus: not those of the kinds outside it.
-
-    entity_keys: the start of each entity id. passage, sentence (-1: the title), entity, whether it is the document's
-    title, and whether it is a subject, of the sentences from its own on: of each mention. sentence_passage: the
-    passage of each sentence. passage_document: some number of each passage's document.
-    """
-
-    entity_keys: NDArray[np.uint64]
-    passage: Integers
-    sentence: Integers
-    entity: Integers
-    title: NDArray[np.bool_]
-    subject: NDArray[np.bool_]
-    sentence_passage: Integers
-    passage_document: Integers
-
-    def matrices(self) -> Matrices:
-        """Sentences and passages by entities."""
-        return link_matrices(
-            self.passage,
-            self.sentence,
-            self.entity,
-            self.title,
-            self.subject,
-            sentence_passage=self.sentence_passage,
-            passage_document=self.passage_document,
-            passages=len(self.passage_document),
-            entities=len(self.entity_keys),
-        )
-
-    def sentences(self) -> tuple[Sparse, Sparse]:
-        """Sentences by entities, and its transpose."""
-        return sentence_links(
-            self.passage,
-            self.sentence,
-            self.entity,
-            self.title,
-            self.subject,
-            sentence_passage=self.sentence_passage,
-            entities=len(self.entity_keys),
-        )
-
-
-def mentioned(inputs: Inputs[Any]) -> Mentioned:
-    """The mentions of all shards: reads `passages`, `sentences`, `mentions` and `entities`."""
-    labels = sorted(name.partition("/")[2] for name in inputs.job.inputs if name.startswith("passages/"))
-    keys = entity_keys(inputs.tables("entities", ENTITIES, "entity_id").column("entity_id"))
-    columns: dict[str, list[NDArray[Any]]] = {"passage": [], "sentence": [], "entity": [], "title": [], "subject": []}
-    sentence_passage: list[Integers] = []
-    passage_document: list[Integers] = []
-    passages = sentences = 0
-    for label in labels:
-        table = inputs.table(f"passages/{label}", PASSAGES, "passage_id", "document_id")
-        ids = table.column("passage_id").combine_chunks()
-        document = table.column("document_id").combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-        owners = _rows_of(inputs.table(f"sentences/{label}", SENTENCES, "passage_id").column("passage_id"), ids)
-        mentions = inputs.table(f"mentions/{label}", MENTIONS, "passage_id", "sentence", "entity_id", "kind")
-        mentions = mentions.filter(pc.invert(pc.is_in(mentions.column("kind"), pa.array(UNLINKED_KINDS))))
-        passage = _rows_of(mentions.column("passage_id"), ids)
-        ordinal = mentions.column("sentence").to_numpy().astype(np.int64)
-        first_sentence = np.searchsorted(owners, np.arange(len(ids)))
-        columns["passage"].append((passage + passages).astype(np.int32))
-        in_text = first_sentence[passage] + ordinal + sentences
-        columns["sentence"].append(np.where(ordinal < 0, -1, in_text).astype(np.int32))
-        entity = mentions.column("entity_id").combine_chunks().dictionary_encode()
-        rows = np.searchsorted(keys, NameIndex.keys(entity.dictionary.to_pylist())).astype(np.int32)
-        columns["entity"].append(rows[entity.indices.to_numpy()])
-        for kind in ("title", "subject"):
-            columns[kind].append(pc.equal(mentions.column("kind"), kind).to_numpy())
-        sentence_passage.append((owners + passages).astype(np.int32))
-        # A shard has no more documents than passages.
-        passage_document.append((document + passages).astype(np.int32))
-        passages += len(ids)
-        sentences += len(owners)
-
-    def joined(arrays: list[NDArray[Any]], kind: Any = np.int32) -> NDArray[Any]:
-        whole = np.concatenate([np.empty(0, dtype=kind), *arrays])
-        arrays.clear()
-        return whole
-
-    return Mentioned(
-        entity_keys=keys,
-        passage=joined(columns["passage"]),
-        sentence=joined(columns["sentence"]),
-        entity=joined(columns["entity"]),
-        title=joined(columns["title"], np.bool_),
-        subject=joined(columns["subject"], np.bool_),
-        sentence_passage=joined(sentence_passage),
-        passage_document=joined(passage_document),
-    )
-
-
-def _compute(inputs: Inputs[Any]) -> Outputs:
+def _compute(inputs: Inputs[NoSettings]) -> Outputs:
     found = mentioned(inputs)
     matrices = found.matrices()
     arrays: dict[str, NDArray[Any]] = {
@@ -160,43 +66,7 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     return Outputs(packs={"matrices": arrays})
 
 
-@dataclass(frozen=True)
-class Links:
-    """How many links the matrices hold: sentences to entities, passages to entities, documents to entities."""
-
-    mentions: Range
-    passages: int
-    documents: int
-
-
-def links(inputs: Inputs[Any]) -> Links:
-    """The links of all shards, counted in a stream: reads `passages`, `sentences` and `mentions`.
-
-    The title's entity is in every sentence of a passage, a subject's in some, and may be mentioned in some of them too.
-    """
-    if not inputs.paths("mentions"):
-        return Links(Range.exactly(0), 0, 0)
-    linked = pl.scan_parquet(inputs.paths("mentions")).filter(~pl.col("kind").is_in(UNLINKED_KINDS))
-    owners = pl.scan_parquet(inputs.paths("passages")).select("passage_id", "document_id")
-    sentences = pl.scan_parquet(inputs.paths("sentences")).group_by("passage_id").agg(count=pl.len())
-    in_passage = linked.select("passage_id", "entity_id").unique()
-    in_text = linked.filter(pl.col("sentence") >= 0).select("passage_id", "sentence", "entity_id").unique()
-    titles, subjects = (
-        linked.filter(pl.col("kind") == kind).select("passage_id", "entity_id").unique()
-        for kind in ("title", "subject")
-    )
-    counted = [
-        in_passage.select(pl.len()),
-        in_passage.join(owners, on="passage_id").select("document_id", "entity_id").unique().select(pl.len()),
-        in_text.select(pl.len()),
-        titles.join(sentences, on="passage_id").select(pl.col("count").sum()),
-        subjects.join(sentences, on="passage_id").select(pl.col("count").sum()),
-    ]
-    passages, documents, text, title, subject = (int(one.item()) for one in pl.collect_all(counted, engine="streaming"))
-    return Links(Range(max(text, title), text + title + subject), passages, documents)
-
-
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[NoSettings], expected: Mapping[str, Range]) -> Estimate:
     """The size of the matrices: bounds of the links of sentences, all else exact. No LLM."""
     found = links(inputs)
     entities, passages, sentences = (inputs.rows(name) for name in ("entities", "passages", "sentences"))
@@ -226,15 +96,11 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _rows_of(values: pa.ChunkedArray, ids: pa.Array) -> Integers:
-    rows: Integers = pc.index_in(values, ids).to_numpy().astype(np.int64)
-    return rows
-
-
 STAGE = Stage(
     "tri_graph",
     version=3,
     compute=_compute,
+    settings=NoSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(

@@ -16,6 +16,7 @@ labels, entities in the order of their ids. The arrays of the pack `matrices` ar
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,28 @@ from numpy.typing import NDArray
 from indexmill.store.packs import pack_size
 from schemas.tables import DOCUMENTS, ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
-from tasks.families.tri_graph.matrices import links, mentioned
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
+from tasks.core.stage import ARRAYS, WHOLE, Input, Inputs, Output, Outputs, Settings, Stage
 from tasks.families.zoom_graph.links import chosen_links
+from tasks.stages.resolve.mention_links import links, mentioned
 
-__all__ = ["STAGE", "counts", "estimate"]
+__all__ = ["STAGE", "GraphSettings", "counts", "drive", "estimate"]
 
 Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphSettings(Settings):
+    """cap: most links that a row chooses."""
+
+    cap: int
+
+
+def drive(run: Run) -> None:
+    """Build the graph of documents and entities (ZoomRAG)."""
+    settings = GraphSettings(cap=run.configuration.families.zoom_graph.cap)
+    run.make(STAGE, [Want(WHOLE, run.inputs(STAGE, WHOLE), settings)])
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
@@ -50,7 +66,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     }
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+def _compute(inputs: Inputs[GraphSettings]) -> Outputs:
     found = mentioned(inputs)
     links = dict(zip(("mentions", "mentioned_in"), found.sentences(), strict=True))
     passage_document, documents = _passage_documents(inputs)
@@ -81,7 +97,7 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     return Outputs(packs={"matrices": arrays})
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the graph: which documents resemble each other is not known before. No LLM."""
     found = links(inputs)
     tables = ("documents", "entities", "passages", "sentences")
@@ -108,9 +124,7 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
         return pack_size(arrays)
 
     most = {
-        name: rows * min(rows - 1, 2 * inputs.settings["cap"])
-        if rows and f"candidates/{name}" in inputs.job.inputs
-        else 0
+        name: rows * min(rows - 1, 2 * inputs.settings.cap) if rows and inputs.has(f"candidates/{name}") else 0
         for name, rows in (("documents", documents), ("entities", entities))
     }
     low, high = size(found.mentions.low, {"documents": 0, "entities": 0}), size(found.mentions.high, most)
@@ -118,31 +132,29 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
 
 
 def _links(
-    inputs: Inputs[Any], kind: str, rows: int, entity_keys: NDArray[np.uint64]
+    inputs: Inputs[GraphSettings], kind: str, rows: int, entity_keys: NDArray[np.uint64]
 ) -> tuple[tuple[Integers, NDArray[np.int32], NDArray[np.float32]], dict[str, int]]:
     """The links of a kind, numbered over all its rows: entities whose name has no vector have none."""
-    digest = inputs.job.inputs.get(f"candidates/{kind}")
-    if digest is None:
+    if not inputs.has(f"candidates/{kind}"):
         none = np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
         return none, {"cut": 0, "full": 0}
-    (indptr, indices, weights), counted = chosen_links(inputs.pack(digest), inputs.settings["cap"])
+    (indptr, indices, weights), counted = chosen_links(inputs.pack(f"candidates/{kind}"), inputs.settings.cap)
     if kind == "entities":
-        names = sorted(name for name in inputs.job.inputs if name.startswith("names/"))
-        packs = [inputs.pack(inputs.job.inputs[name]) for name in names]
-        keys = np.concatenate([np.empty(0, dtype=np.uint64), *(pack["entity_keys"] for pack in packs)])
+        own = (pack["entity_keys"] for pack in inputs.packs("names"))
+        keys = np.concatenate([np.empty(0, dtype=np.uint64), *own])
         row_of = np.searchsorted(entity_keys, keys)
         owners = row_of[np.repeat(np.arange(len(keys)), np.diff(indptr))]
         indptr, indices = _pointers(owners, rows), row_of[indices].astype(np.int32)
     return (indptr, indices, weights), counted
 
 
-def _passage_documents(inputs: Inputs[Any]) -> tuple[Integers, int]:
+def _passage_documents(inputs: Inputs[GraphSettings]) -> tuple[Integers, int]:
     """The document of each passage, and the number of documents."""
     found: list[Integers] = [np.empty(0, dtype=np.int64)]
     documents = 0
-    for name in sorted(name for name in inputs.job.inputs if name.startswith("documents/")):
-        ids = inputs.table(name, DOCUMENTS, "document_id").column("document_id").combine_chunks()
-        passages = inputs.table(f"passages/{name.partition('/')[2]}", PASSAGES, "document_id").column("document_id")
+    for label in inputs.labels("documents"):
+        ids = inputs.table(f"documents/{label}", "document_id").column("document_id").combine_chunks()
+        passages = inputs.table(f"passages/{label}", "document_id").column("document_id")
         found.append(pc.index_in(passages, ids).to_numpy().astype(np.int64) + documents)
         documents += len(ids)
     return np.concatenate(found), documents
@@ -156,6 +168,7 @@ STAGE = Stage(
     "zoom_graph",
     version=2,
     compute=_compute,
+    settings=GraphSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(

@@ -35,7 +35,9 @@ from indexmill.retrieve.grid import SCALE, UNIT, on_grid
 from indexmill.store.packs import pack_size
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
 
 __all__ = [
     "SAMPLE",
@@ -43,6 +45,8 @@ __all__ = [
     "Candidates",
     "LinkSettings",
     "chosen_links",
+    "drive_documents",
+    "drive_entities",
     "estimate",
     "find_candidates",
     "row_keys",
@@ -67,16 +71,20 @@ _TILE = 8192  # columns whose exponentials are held at once
 
 
 @dataclass(frozen=True)
-class LinkSettings:
+class LinkSettings(Settings):
     """What shapes the links of one kind.
 
     threshold: standard deviations above a row's mean. cap: most links that a row chooses. exact_rows: most rows whose
-    moments are exact.
+    moments are exact. encoder: what determines the vectors.
     """
 
     threshold: float = 3.0
     cap: int = 64
     exact_rows: int = 65_536
+    encoder: Mapping[str, Any] | None = worker_arg(None)
+
+    def row_space(self) -> Mapping[str, Any]:
+        return {"encoder": self.encoder, "links": self.keyed()}
 
     @property
     def room(self) -> int:
@@ -427,18 +435,33 @@ def _estimated(vectors: Floats, keys: NDArray[np.uint8], threshold: float) -> ND
 # --- the stage ---
 
 
-def _document_vectors(inputs: Inputs[Any]) -> Floats:
+def drive_documents(run: Run) -> None:
+    """Compare documents with each other (ZoomRAG)."""
+    _compare(run, "documents", "documents", "passages", "vectors")
+
+
+def drive_entities(run: Run) -> None:
+    """Compare entities with each other (ZoomRAG)."""
+    _compare(run, "entities", "names")
+
+
+def _compare(run: Run, kind: str, *inputs: str) -> None:
+    links = run.configuration.families.zoom_graph.links()
+    settings = LinkSettings(**links, encoder=run.opened_encoder.numbers)
+    run.make(STAGE, [Want(kind, run.outputs(*inputs), settings)])
+
+
+def _document_vectors(inputs: Inputs[LinkSettings]) -> Floats:
     """The vectors of documents on the grid, in the order of the documents: normalised means of their passages'.
 
     A document without passages has a vector of zeros.
     """
     found = []
-    for name in sorted(name for name in inputs.job.inputs if name.startswith("documents/")):
-        label = name.partition("/")[2]
-        ids = inputs.table(name, DOCUMENTS, "document_id").column("document_id").combine_chunks()
-        passages = inputs.table(f"passages/{label}", PASSAGES, "document_id").column("document_id")
+    for label in inputs.labels("documents"):
+        ids = inputs.table(f"documents/{label}", "document_id").column("document_id").combine_chunks()
+        passages = inputs.table(f"passages/{label}", "document_id").column("document_id")
         owners = pc.index_in(passages, ids).to_numpy().astype(np.int64)
-        vectors = inputs.pack(inputs.job.inputs[f"vectors/{label}"])["passages"]
+        vectors = inputs.pack(f"vectors/{label}")["passages"]
         sums = np.zeros((len(ids), vectors.shape[1]))
         first = np.flatnonzero(np.diff(owners, prepend=-1))  # a document's passages stand together
         sums[owners[first]] = np.add.reduceat(vectors, first, axis=0, dtype=np.float64) if len(first) else 0.0
@@ -447,26 +470,24 @@ def _document_vectors(inputs: Inputs[Any]) -> Floats:
     return np.concatenate(found) if found else np.empty((0, 1), dtype=np.float32)
 
 
-def _name_vectors(inputs: Inputs[Any]) -> Floats:
+def _name_vectors(inputs: Inputs[LinkSettings]) -> Floats:
     """The vectors of names on the grid, in the order of the entities that have one."""
-    names = sorted(name for name in inputs.job.inputs if name.startswith("names/"))
-    packs = [inputs.pack(inputs.job.inputs[name])["vectors"] for name in names]
-    return np.concatenate([on_grid(vectors) for vectors in packs]) if packs else np.empty((0, 1), dtype=np.float32)
+    packs = inputs.packs("names")
+    return np.concatenate([on_grid(pack["vectors"]) for pack in packs]) if packs else np.empty((0, 1), dtype=np.float32)
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    setting = _setting(inputs)
+def _compute(inputs: Inputs[LinkSettings]) -> Outputs:
     vectors = _document_vectors(inputs) if inputs.job.shard == "documents" else _name_vectors(inputs)
-    found = find_candidates(vectors, setting, _known(inputs, vectors.shape[1]))
+    found = find_candidates(vectors, inputs.settings, _known(inputs, vectors.shape[1]))
     return Outputs(
         packs=found.packs(),
         counts={"rows_compared": found.computed, "rows_found": len(vectors) - found.computed},
     )
 
 
-def _known(inputs: Inputs[Any], dimension: int) -> Candidates | None:
+def _known(inputs: Inputs[LinkSettings], dimension: int) -> Candidates | None:
     """The candidates of the first earlier part whose packs are both there."""
-    packs = [inputs.pack(digest) for digest in inputs.job.reuse]
+    packs = inputs.reusable_packs()
     for candidates in (pack for pack in packs if "partners" in pack):
         for vectors in (pack for pack in packs if "vectors" in pack):
             fits = vectors["vectors"].shape[1] == dimension and len(vectors["keys"])
@@ -475,17 +496,13 @@ def _known(inputs: Inputs[Any], dimension: int) -> Candidates | None:
     return None
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[LinkSettings], expected: Mapping[str, Range]) -> Estimate:
     """The size of the vectors, exactly, and bounds of that of the candidates. No LLM."""
-    setting = _setting(inputs)
     if inputs.job.shard == "documents":
         rows = inputs.rows("documents")
     else:
-        names = [name for name in inputs.job.inputs if name.startswith("names/")]
-        rows = sum(
-            expected[name].high if name in expected else len(inputs.pack(inputs.job.inputs[name])["entity_keys"])
-            for name in names
-        )
+        names = [f"names/{label}" for label in inputs.labels("names")]
+        rows = sum(expected[name].high if name in expected else len(inputs.pack(name)["entity_keys"]) for name in names)
 
     def size(pairs: int) -> int:
         arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -501,23 +518,20 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
         }
         return pack_size(arrays)
 
-    dimension = inputs.settings["dimension"]
+    dimension = (inputs.settings.encoder or {})["dimension"]
     vectors = pack_size({"keys": (np.uint8, (rows, 16)), "vectors": (np.float32, (rows, dimension))})
-    most = rows * min(max(rows - 1, 0), setting.room)
+    most = rows * min(max(rows - 1, 0), inputs.settings.room)
     return Estimate(
         bytes={"zoom_vectors": Range.exactly(vectors), "zoom_candidates": Range(size(0), size(most))},
         rows={"zoom_vectors": Range.exactly(rows), "zoom_candidates": Range(rows, max(rows + 1, most))},
     )
 
 
-def _setting(inputs: Inputs[Any]) -> LinkSettings:
-    return LinkSettings(**{name: inputs.settings[name] for name in ("threshold", "cap", "exact_rows")})
-
-
 STAGE = Stage(
     "zoom_links",
     version=1,
     compute=_compute,
+    settings=LinkSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(

@@ -26,7 +26,7 @@ from tasks.core.encoder import EncoderChoice, OpenedEncoder
 from tasks.core.executor import InlineExecutor
 from tasks.core.part_runner import WHOLE, Parent, Parts, Want
 from tasks.core.report import Silent
-from tasks.core.stage import Stage, keyed, part_key
+from tasks.core.stage import NoSettings, Stage, keyed, part_key
 from tasks.core.writer import BoundWriter, Writer
 from tasks.pipeline.build import Build
 from tasks.stages.ingest import part as ingest_part
@@ -151,11 +151,6 @@ class Former(Build):
         """That of what took the parent's passages apart."""
         return dict(self._published.models["extractor"])  # type: ignore[arg-type]
 
-    @cached_property
-    def describer_fingerprint(self) -> dict[str, Any]:
-        """That of what described the parent's entities."""
-        return dict(self._published.models["describer"])  # type: ignore[arg-type]
-
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
@@ -194,7 +189,7 @@ class Former(Build):
                     self.store, receipt.outputs["documents"], DOCUMENTS, columns=["document_id", "content_hash"]
                 )
                 pairs = (table.column(name).to_pylist() for name in ("document_id", "content_hash"))
-                self.make(ingest_part.STAGE, [Want(shard, {"documents": digest_of_documents(*pairs)}, {})])
+                self.make(ingest_part.STAGE, [Want(shard, {"documents": digest_of_documents(*pairs)}, NoSettings())])
                 return
 
 

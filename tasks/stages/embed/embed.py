@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from indexmill.models.embedder import Embedder
 from indexmill.store.packs import pack_size
-from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
-from tasks.core.encoder import encoder_of
+from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
 from tasks.core.stage import ARRAYS, Inputs, Output, Outputs, Stage
 from tasks.core.unchanged import Unchanged, unchanged
 from tasks.stages.split.plain import TEXTS, Plain
@@ -30,10 +31,12 @@ from tasks.stages.split.split import embedded_text
 __all__ = [
     "KEY_BYTES",
     "STAGE",
+    "EmbedStageSettings",
     "Floats",
     "Keys",
     "Span",
     "Vectors",
+    "drive",
     "embed_passages",
     "embed_texts",
     "estimate",
@@ -193,9 +196,26 @@ def _as_words(keys: Keys) -> NDArray[np.bytes_]:
     return words
 
 
+@dataclass(frozen=True, kw_only=True)
+class EmbedStageSettings(EncoderSettings):
+    """How vectors of passages and sentences are made. sentences: `pooled` or `separate`, as in the settings."""
+
+    sentences: str
+    title_in_passage: bool
+
+
+def drive(run: Run) -> None:
+    """Make the vectors of passages and sentences that no earlier part holds."""
+    settings = EmbedStageSettings(
+        **run.opened_encoder.settings,
+        sentences=run.configuration.embed.sentences,
+        title_in_passage=run.configuration.split.title_in_passage,
+    )
+    run.make(STAGE, [Want(label, run.inputs(STAGE, label), settings) for label in run.labels])
+
+
 def _known(inputs: Inputs[Any], keys: str, vectors: str) -> Vectors:
-    packs = [inputs.pack(digest) for digest in inputs.job.reuse]
-    return Vectors((pack[keys], pack[vectors]) for pack in packs)
+    return Vectors((pack[keys], pack[vectors]) for pack in inputs.reusable_packs())
 
 
 @dataclass(frozen=True)
@@ -210,21 +230,18 @@ class _Texts:
     sentences: list[str]
 
     @classmethod
-    def of(cls, inputs: Inputs[Any], chosen: NDArray[np.bool_] | None = None) -> _Texts:
-        """The texts of a shard, or of its chosen passages."""
-        documents = inputs.table("documents", DOCUMENTS)
-        passages = inputs.table("passages", PASSAGES)
-        sentences = inputs.table("sentences", SENTENCES)
-        if chosen is not None:
-            passages = passages.filter(pa.array(chosen))
-            sentences = sentences.filter(pc.is_in(sentences["passage_id"], passages["passage_id"].combine_chunks()))
+    def of(cls, inputs: Inputs[EmbedStageSettings], chosen: NDArray[np.bool_]) -> _Texts:
+        """The texts of the chosen passages of a shard."""
+        documents, passages, sentences = (inputs.table(name) for name in ("documents", "passages", "sentences"))
+        passages = passages.filter(pa.array(chosen))
+        sentences = sentences.filter(pc.is_in(sentences["passage_id"], passages["passage_id"].combine_chunks()))
         plain = Plain.of(inputs, passages)
         passages, headings = plain.passages, plain.headings
         sentences = plain.sentences(sentences)
         owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
         titles = documents["title"].combine_chunks().take(owner.combine_chunks()).to_pylist()
         bodies = passages["text"].to_pylist()
-        titled = inputs.settings["title_in_passage"]
+        titled = inputs.settings.title_in_passage
         texts = [
             embedded_text(title if titled else "", body, above)
             for title, body, above in zip(titles, bodies, headings, strict=True)
@@ -239,10 +256,10 @@ class _Texts:
         return cls(texts, spans, own)
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    documents = inputs.table("documents", DOCUMENTS, "document_id", "content_hash")
-    passages = inputs.table("passages", PASSAGES, "passage_id", "document_id")
-    sentences = inputs.table("sentences", SENTENCES, "passage_id")
+def _compute(inputs: Inputs[EmbedStageSettings]) -> Outputs:
+    documents = inputs.table("documents", "document_id", "content_hash")
+    passages = inputs.table("passages", "passage_id", "document_id")
+    sentences = inputs.table("sentences", "passage_id")
     same, held = unchanged(inputs, documents)
     owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks()).to_numpy()
     position = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks()).to_numpy()
@@ -257,12 +274,12 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     return Outputs(packs={"vectors": arrays}, counts={"vectors_made": made, "vectors_reused": total - made})
 
 
-def _embedded(inputs: Inputs[Any], found: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
+def _embedded(inputs: Inputs[EmbedStageSettings], found: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
     """The arrays of some passages and their sentences, and how many vectors were computed."""
     embedder = encoder_of(inputs)
     known_passages = _known(inputs, "passage_keys", "passages")
     known_sentences = _known(inputs, "sentence_keys", "sentences")
-    if inputs.settings["sentences"] == "pooled":
+    if inputs.settings.sentences == "pooled":
         vectors, keys, span_vectors, span_keys, made = embed_passages(
             found.passages, found.spans, embedder, known_passages, known_sentences
         )
@@ -291,7 +308,7 @@ def _joined(
     """The arrays of all passages: those that were made of the fresh ones, and those copied for the others."""
     joined: dict[str, NDArray[Any]] = {}
     for part in same:
-        pack = inputs.pack(part.digests["vectors"])
+        pack = inputs.pack_at(part.digests["vectors"])
         mine = pc.is_in(passages["document_id"], part.ids).to_numpy()
         rows, sentence_rows = part.vector_rows(passages["passage_id"].filter(pa.array(mine)))
         for names, at, source in (
@@ -307,16 +324,16 @@ def _joined(
     return joined
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[EmbedStageSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many vectors must be computed, to the vector."""
-    documents = inputs.table("documents", DOCUMENTS, "document_id", "content_hash")
-    owners = inputs.table("passages", PASSAGES, "document_id")["document_id"]
+    documents = inputs.table("documents", "document_id", "content_hash")
+    owners = inputs.table("passages", "document_id")["document_id"]
     _, held = unchanged(inputs, documents)
     found = _Texts.of(inputs, ~held[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
     keys = [row_key(text) for text in found.passages]
     known = _known(inputs, "passage_keys", "passages").holds(keys)
     known_sentences = _known(inputs, "sentence_keys", "sentences")
-    if inputs.settings["sentences"] == "pooled":
+    if inputs.settings.sentences == "pooled":
         span_keys = [
             span_key(text, span) for text, own in zip(found.passages, found.spans, strict=True) for span in own
         ]
@@ -325,8 +342,8 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     else:
         own_keys = [row_key(text) for text in found.sentences]
         made = len(missing_texts(keys, known)) + len(missing_texts(own_keys, known_sentences.holds(own_keys)))
-    passages, sentences = len(owners), inputs.table("sentences", SENTENCES, "passage_id").num_rows
-    dimension = inputs.settings["encoder"]["dimension"]
+    passages, sentences = len(owners), inputs.rows_of("sentences")
+    dimension = inputs.settings.dimension
     size = pack_size(
         {
             "passages": (np.float32, (passages, dimension)),
@@ -346,6 +363,7 @@ STAGE = Stage(
     "embed",
     version=2,
     compute=_compute,
+    settings=EmbedStageSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=TEXTS,

@@ -31,7 +31,7 @@ class KnownRows:
                 table = read_table(inputs.store, digest, schema)
                 self._tables.append(table.filter(pc.invert(table.column("stand_in"))))
             else:
-                packs.append(inputs.pack(digest))
+                packs.append(inputs.pack_at(digest))
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
 
     def rows(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -14,16 +14,25 @@ import numpy as np
 from indexmill.store.packs import pack_size
 from indexmill.text.names import NameIndex
 from schemas.tables import NAMES
-from tasks.core.encoder import encoder_of
+from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
 from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
 
-__all__ = ["STAGE", "estimate"]
+__all__ = ["STAGE", "drive", "estimate"]
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    table = inputs.table("names", NAMES)
+def drive(run: Run) -> None:
+    """Make the vectors of canonical names that no earlier part holds."""
+    settings = EncoderSettings(**run.opened_encoder.settings)
+    labels = sorted(name.partition("/")[2] for name in run.outputs("named"))
+    run.make(STAGE, [Want(label, run.inputs(STAGE, label), settings) for label in labels])
+
+
+def _compute(inputs: Inputs[EncoderSettings]) -> Outputs:
+    table = inputs.table("names")
     names = table.column("name").to_pylist()
     embedder = encoder_of(inputs)
     vectors, keys, made = embed_texts(names, embedder.encode, _known(inputs), embedder.dimension)
@@ -39,11 +48,11 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     )
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[EncoderSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many vectors of names must be computed, to the vector."""
-    keys = [row_key(name) for name in inputs.table("names", NAMES, "name").column("name").to_pylist()]
+    keys = [row_key(name) for name in inputs.table("names", "name").column("name").to_pylist()]
     made = len(missing_texts(keys, _known(inputs).holds(keys)))
-    dimension = inputs.settings["encoder"]["dimension"]
+    dimension = inputs.settings.dimension
     size = pack_size(
         {
             "entity_keys": (np.uint64, (len(keys),)),
@@ -59,14 +68,14 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
 
 
 def _known(inputs: Inputs[Any]) -> Vectors:
-    packs = [inputs.pack(digest) for digest in inputs.job.reuse]
-    return Vectors((pack["keys"], pack["vectors"]) for pack in packs)
+    return Vectors((pack["keys"], pack["vectors"]) for pack in inputs.reusable_packs())
 
 
 STAGE = Stage(
     "embed_names",
     version=1,
     compute=_compute,
+    settings=EncoderSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(Input("names", NAMES, output="named"),),

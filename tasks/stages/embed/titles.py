@@ -1,7 +1,5 @@
 """Stage `embed_titles`: the vectors of the titles of a shard's documents, and which of them each passage is under.
 
-    Want(<p>, {"documents", "passages"}, {"encoder": numbers}, {"opening"}, encoder=numbers)
-
 A row of the pack `titles` is a row of the table `documents`, in its order:
 
     text_keys         (n, 16) uint8, the row key of each title
@@ -23,13 +21,21 @@ from numpy.typing import NDArray
 
 from indexmill.store.packs import pack_size
 from schemas.tables import DOCUMENTS, PASSAGES
-from tasks.core.encoder import encoder_of
+from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
 from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
 from tasks.stages.split.split import title_prefix
 
-__all__ = ["STAGE", "embedded_title", "estimate", "passage_documents"]
+__all__ = ["STAGE", "drive", "embedded_title", "estimate", "passage_documents"]
+
+
+def drive(run: Run) -> None:
+    """Make the vectors of titles that no earlier part holds."""
+    settings = EncoderSettings(**run.opened_encoder.settings)
+    run.make(STAGE, [Want(label, run.inputs(STAGE, label), settings) for label in run.labels])
 
 
 def embedded_title(title: str) -> str:
@@ -39,15 +45,15 @@ def embedded_title(title: str) -> str:
 
 def passage_documents(inputs: Inputs[Any]) -> NDArray[np.int32]:
     """The row of each passage's document in the shard's table `documents`, `(n_passages,)`."""
-    ids = inputs.table("documents", DOCUMENTS, "document_id")["document_id"].combine_chunks()
-    owners = inputs.table("passages", PASSAGES, "document_id")["document_id"]
+    ids = inputs.table("documents", "document_id")["document_id"].combine_chunks()
+    owners = inputs.table("passages", "document_id")["document_id"]
     rows: NDArray[np.int32] = pc.index_in(owners, ids).to_numpy().astype(np.int32)
     return rows
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+def _compute(inputs: Inputs[EncoderSettings]) -> Outputs:
     titles = _titles(inputs)
-    dimension = inputs.settings["encoder"]["dimension"]
+    dimension = inputs.settings.dimension
     (titled,) = np.array([bool(title) for title in titles], dtype=np.bool_).nonzero()
     found, _, made = embed_texts(
         [titles[row] for row in titled.tolist()],
@@ -64,16 +70,16 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     )
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[EncoderSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many vectors of titles must be computed, to the vector."""
     titles = _titles(inputs)
     keys = [row_key(title) for title in titles if title]
     made = len(missing_texts(keys, _known(inputs).holds(keys)))
-    passages = inputs.table("passages", PASSAGES, "document_id").num_rows
+    passages = inputs.rows_of("passages")
     size = pack_size(
         {
             "text_keys": (np.uint8, (len(titles), KEY_BYTES)),
-            "vectors": (np.float32, (len(titles), inputs.settings["encoder"]["dimension"])),
+            "vectors": (np.float32, (len(titles), inputs.settings.dimension)),
             "passage_document": (np.int32, (passages,)),
         }
     )
@@ -85,19 +91,19 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
 
 
 def _titles(inputs: Inputs[Any]) -> list[str]:
-    titles = inputs.table("documents", DOCUMENTS, "title")["title"].to_pylist()
+    titles = inputs.table("documents", "title")["title"].to_pylist()
     return [embedded_title(title) for title in titles]
 
 
 def _known(inputs: Inputs[Any]) -> Vectors:
-    packs = [inputs.pack(digest) for digest in inputs.job.reuse]
-    return Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
+    return Vectors((pack["text_keys"], pack["vectors"]) for pack in inputs.reusable_packs())
 
 
 STAGE = Stage(
     "embed_titles",
     version=1,
     compute=_compute,
+    settings=EncoderSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,12 +19,12 @@ import pyarrow.compute as pc
 from indexmill.text.names import canonical_words
 from indexmill.text.terms import COMMON
 from schemas.tables import MENTIONS
-from tasks.core.stage import Input, Inputs, Outputs, Stage
+from tasks.core.stage import Input, Inputs, Outputs, Settings, Stage
 from tasks.stages.extract.tables import EXTRACTION_OUTPUTS, Entity, Extraction, Relation, Texts, Unit, extracted_of
 from tasks.stages.resolve.resolve import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS
 
-__all__ = ["FINGERPRINT", "STAGE", "Said", "extract", "extract_all", "one_line", "shortened"]
+__all__ = ["FINGERPRINT", "STAGE", "ExtractSettings", "Said", "extract", "extract_all", "one_line", "shortened"]
 
 FINGERPRINT: Mapping[str, Any] = {"backend": "extractive", "version": 1}
 """What determines the extraction beside its inputs: raise the version whenever it changes."""
@@ -182,7 +183,14 @@ def _grouped(table: pa.Table, ids: pa.Array[Any], *columns: str) -> list[list[tu
     return [rows[first:last] for first, last in pairwise(ends)]
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+@dataclass(frozen=True, kw_only=True)
+class ExtractSettings(Settings):
+    """What determines the extraction."""
+
+    extractor: Mapping[str, Any]
+
+
+def _compute(inputs: Inputs[ExtractSettings]) -> Outputs:
     tables, made = extracted_of(inputs, extract_all)
     return Outputs(tables=tables, counts={"documents_made": made})
 
@@ -191,6 +199,7 @@ STAGE = Stage(
     "extract",
     version=3,
     compute=_compute,
+    settings=ExtractSettings,
     inputs=(*TEXTS, Input("mentions", MENTIONS)),
     outputs=EXTRACTION_OUTPUTS,
     per_document=True,

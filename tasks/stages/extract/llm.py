@@ -20,17 +20,17 @@ from indexmill.models.recogniser import names_nothing
 from indexmill.store.canonical import canonical_json
 from indexmill.text.names import canonical_name, canonical_words
 from schemas.config import LlmSettings
-from schemas.tables import DOCUMENTS, MENTIONS, STAND_INS
+from schemas.tables import MENTIONS, STAND_INS
 from storage.ledger import key_of
 from storage.tables import put_table
 from tasks.core.estimate import Estimate, LlmUse, Range
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage, worker_arg
 from tasks.core.unchanged import unchanged
-from tasks.llm.ask import Answer, Asked, Refusal, ask, known
-from tasks.llm.prompts import Prompt, prompt
+from tasks.llm.ask import Answer, Asked, Asking, Refusal, ask, known
+from tasks.llm.prompts import Prompt
 from tasks.stages.extract.extractive import FINGERPRINT as FALLBACK
 from tasks.stages.extract.extractive import STAGE as WITHOUT
-from tasks.stages.extract.extractive import extract_all, one_line, shortened
+from tasks.stages.extract.extractive import ExtractSettings, extract_all, one_line, shortened
 from tasks.stages.extract.tables import (
     EXTRACTION_OUTPUTS,
     Entity,
@@ -46,6 +46,7 @@ from tasks.stages.split.plain import TEXTS
 __all__ = [
     "BY_SENTENCES",
     "STAGE",
+    "AskingSettings",
     "Draft",
     "Extractor",
     "Found",
@@ -134,9 +135,9 @@ class Extractor:
         )
 
 
-def extractor_of(settings: LlmSettings) -> Extractor:
-    """The prompts by which a model is asked, read once for a run. Raises ConfigurationError where one cannot be."""
-    return Extractor(prompt(_EXTRACT, settings.prompts), prompt(_RELATIONS, settings.prompts))
+def extractor_of(prompt: Callable[[str], Prompt]) -> Extractor:
+    """The two prompts by which a model is asked, of all prompts by task."""
+    return Extractor(prompt(_EXTRACT), prompt(_RELATIONS))
 
 
 def _title(title: str) -> list[str]:
@@ -338,11 +339,19 @@ def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
     return zip(ids, texts.titles(), bodies, strict=True)
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+@dataclass(frozen=True, kw_only=True)
+class AskingSettings(ExtractSettings):
+    """A model is asked. prompts: what. asking: how."""
+
+    prompts: Extractor = worker_arg()
+    asking: Asking = worker_arg()
+
+
+def _compute(inputs: Inputs[AskingSettings]) -> Outputs:
     settings = inputs.settings
 
     def ask_all(requests: Sequence[Request]) -> Asked:
-        return ask(inputs.store, settings["asking"], requests, run_id=inputs.job.run_id)
+        return ask(inputs.store, settings.asking, requests, run_id=inputs.job.run_id)
 
     tables, found, made = _found(inputs, ask_all)
     return Outputs(
@@ -354,47 +363,47 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
 
 
 def _found(
-    inputs: Inputs[Any], ask_all: Callable[[Sequence[Request]], Asked]
+    inputs: Inputs[AskingSettings], ask_all: Callable[[Sequence[Request]], Asked]
 ) -> tuple[dict[str, pa.Table], Found, int]:
     """The part's tables, what was found of the documents that were asked about, and how many these are."""
     told = Found([], [], Counter())
 
     def find(texts: Texts) -> list[Extraction]:
         nonlocal told
-        told = find_extractions(texts, inputs.settings["prompts"], ask_all)
+        told = find_extractions(texts, inputs.settings.prompts, ask_all)
         return told.extractions
 
     tables, made = extracted_of(inputs, find, again=BY_SENTENCES)
     return {**tables, BY_SENTENCES: pa.table({"document_id": told.stand_ins}, schema=STAND_INS)}, told, made
 
 
-def _requests(inputs: Inputs[Any]) -> Iterator[Request]:
+def _requests(inputs: Inputs[AskingSettings]) -> Iterator[Request]:
     """The first question about every passage; a second depends on its answer, and is asked directly."""
-    documents = inputs.table("documents", DOCUMENTS)
+    documents = inputs.table("documents")
     _, held = unchanged(inputs, documents, again=BY_SENTENCES)
-    extractor: Extractor = inputs.settings["prompts"]
+    extractor = inputs.settings.prompts
     for told in _rows(new_texts(inputs, documents.filter(pa.array(~held)))):
         request = extractor.request(*told)
         if request is not None:
             yield request
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[AskingSettings], expected: Mapping[str, Range]) -> Estimate:
     """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
 
     Where every question has an answer, or is refused, the part is made of them; else its size is between nothing and
     all that the answers may hold, and what extraction without a model finds stands in for the answers, so that what
     follows can be estimated. An answer may need a repair, then a second question, and that one a repair.
     """
-    settings = inputs.settings
-    llm: LlmSettings = settings["asking"].settings
+    asking = inputs.settings.asking
+    llm = asking.settings
     unknown: dict[str, Request] = {}
 
     def look_up(requests: Sequence[Request]) -> Asked:
         results: list[Answer | Refusal] = []
         for request in requests:
             key = key_of(llm.shaping(), request)
-            answer = known(inputs.store, key, request, retry_refused=settings["asking"].retry_refused)
+            answer = known(inputs.store, key, request, retry_refused=asking.retry_refused)
             if answer is None:
                 unknown[key] = request
             results.append(answer or Refusal(key, "not-asked"))
@@ -444,6 +453,7 @@ STAGE = Stage(
     "extract",
     version=WITHOUT.version,
     compute=_compute,
+    settings=AskingSettings,
     estimate=estimate,
     requests=_requests,
     inputs=(*TEXTS, Input("mentions", MENTIONS)),

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.text.names import entity_id
-from schemas.tables import DOCUMENTS, EXTRACTED, MENTIONS, PASSAGES, RELATIONS, SENTENCES, UNIT_ENTITIES, UNITS, conform
+from schemas.tables import EXTRACTED, RELATIONS, UNIT_ENTITIES, UNITS, conform
 from tasks.core.stage import Inputs, Output
 from tasks.core.unchanged import in_order, unchanged
 from tasks.stages.split.plain import Plain
@@ -148,27 +148,27 @@ def extracted_of(
 
     find: extracts from each passage of some documents. again: see `unchanged`.
     """
-    documents, passages = inputs.table("documents", DOCUMENTS), inputs.table("passages", PASSAGES)
+    documents, passages = inputs.table("documents"), inputs.table("passages")
     same, held = unchanged(inputs, documents, again=again)
     new = new_texts(inputs, documents.filter(pa.array(~held)))
     made = tables_of(new.passages["passage_id"].to_pylist(), find(new))
     found = {name: [table] for name, table in made.items()}
     for part in same:
         kept = passages.filter(pc.is_in(passages["document_id"], part.ids))["passage_id"]
-        for name, schema in EXTRACTION.items():
-            found[name].append(part.of_passages(name, schema, kept))
+        for name in EXTRACTION:
+            found[name].append(part.of_passages(name, kept))
     ordered = {name: in_order(tables, "passage_id", passages["passage_id"]) for name, tables in found.items()}
     return ordered, len(new.documents)
 
 
 def new_texts(inputs: Inputs[Any], documents: pa.Table) -> Texts:
     """What a part reads of some of its documents."""
-    passages = inputs.table("passages", PASSAGES)
+    passages = inputs.table("passages")
     mine = passages.filter(pc.is_in(passages["document_id"], documents["document_id"].combine_chunks()))
     ids = mine["passage_id"].combine_chunks()
     sentences, mentions = (
         table.filter(pc.is_in(table["passage_id"], ids))
-        for table in (inputs.table("sentences", SENTENCES), inputs.table("mentions", MENTIONS))
+        for table in (inputs.table("sentences"), inputs.table("mentions"))
     )
     plain = Plain.of(inputs, mine)
     return Texts(plain.documents(documents), plain.passages, plain.sentences(sentences), plain.mentions(mentions))

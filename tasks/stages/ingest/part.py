@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from schemas.tables import DOCUMENTS
-from tasks.core.stage import Inputs, Output, Outputs, Stage
+from tasks.core.stage import Inputs, Output, Outputs, Settings, Stage, worker_arg
 from tasks.stages.ingest.spill import Shard, documents_of
 
-__all__ = ["STAGE"]
+__all__ = ["STAGE", "IngestSettings"]
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    shard = Shard(**inputs.settings["shard"])
-    return Outputs(tables={"documents": documents_of(shard, inputs.settings["spill"])})
+@dataclass(frozen=True, kw_only=True)
+class IngestSettings(Settings):
+    """Where the documents of a shard lie: the folder of the spill, and what it holds of the shard."""
+
+    spill: str = worker_arg()
+    shard: Shard = worker_arg()
+
+
+def _compute(inputs: Inputs[IngestSettings]) -> Outputs:
+    return Outputs(tables={"documents": documents_of(inputs.settings.shard, inputs.settings.spill)})
 
 
 STAGE = Stage(
     "ingest",
     version=1,
     compute=_compute,
+    settings=IngestSettings,
     outputs=(Output("documents", DOCUMENTS, artifact="documents/{label}"),),
     priority=40,
 )

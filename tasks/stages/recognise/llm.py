@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,25 +19,33 @@ from indexmill.models.llm import Request
 from indexmill.models.llm_recogniser import TASK, LlmRecogniser, Piece
 from indexmill.models.recogniser import Mention, RulesRecogniser
 from indexmill.store.canonical import canonical_json
-from schemas.tables import DOCUMENTS, MENTIONS, PASSAGES, STAND_INS
+from schemas.tables import MENTIONS, STAND_INS
 from storage.ledger import key_of
 from storage.tables import put_table
 from tasks.core.estimate import Estimate, LlmUse, Range
-from tasks.core.stage import Inputs, Output, Outputs, Stage
+from tasks.core.stage import Inputs, Output, Outputs, Stage, worker_arg
 from tasks.core.unchanged import unchanged
-from tasks.llm.ask import Answer, Asked, Refusal, ask, known
+from tasks.llm.ask import Answer, Asked, Asking, Refusal, ask, known
 from tasks.stages.recognise.rules import STAGE as BY_ITS_RULES
-from tasks.stages.recognise.rules import mentions_of, place_mentions
+from tasks.stages.recognise.rules import RecogniseSettings, mentions_of, place_mentions
 from tasks.stages.resolve.resolve import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS, Plain
 
-__all__ = ["BY_RULES", "STAGE", "Found", "estimate", "find_mentions", "requests_of"]
+__all__ = ["BY_RULES", "STAGE", "AskingSettings", "Found", "estimate", "find_mentions", "requests_of"]
 
 BY_RULES = "by_rules"
 """The output that lists the documents whose mentions the rules found."""
 
 _PER_TOKEN = (2, 6)  # UTF-8 bytes of a prompt, at least and at most
 _EMPTY = 4  # tokens of an answer without entities
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskingSettings(RecogniseSettings):
+    """The recogniser asks; asking: how."""
+
+    recogniser: LlmRecogniser = worker_arg()
+    asking: Asking = worker_arg()
 
 
 class Found(NamedTuple):
@@ -81,16 +90,16 @@ def find_mentions(
     return Found(mentions, by_rules, counts)
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+def _compute(inputs: Inputs[AskingSettings]) -> Outputs:
     settings = inputs.settings
     counts: Counter[str] = Counter()
     by_rules: list[str] = []
 
     def ask_all(requests: Sequence[Request]) -> Asked:
-        return ask(inputs.store, settings["asking"], requests, run_id=inputs.job.run_id)
+        return ask(inputs.store, settings.asking, requests, run_id=inputs.job.run_id)
 
     def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
-        told = find_mentions(documents, settings["recogniser"], ask_all)
+        told = find_mentions(documents, settings.recogniser, ask_all)
         counts.update(told.counts)
         by_rules.extend(told.by_rules)
         return place_mentions(documents, passages, sentences, told.mentions)
@@ -104,21 +113,21 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     )
 
 
-def _requests(inputs: Inputs[Any]) -> Iterator[Request]:
-    documents = inputs.table("documents", DOCUMENTS)
+def _requests(inputs: Inputs[AskingSettings]) -> Iterator[Request]:
+    documents = inputs.table("documents")
     _, held = unchanged(inputs, documents, again=BY_RULES)
-    read = Plain.of(inputs, inputs.table("passages", PASSAGES)).documents(documents.filter(pa.array(~held)))
-    for of_one in requests_of(read, inputs.settings["recogniser"]):
+    read = Plain.of(inputs, inputs.table("passages")).documents(documents.filter(pa.array(~held)))
+    for of_one in requests_of(read, inputs.settings.recogniser):
         yield from (request for _, request in of_one)
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[AskingSettings], expected: Mapping[str, Range]) -> Estimate:
     """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
 
     Where a document has no answers yet, the names that the rules find stand in for its own, so that what follows can be
     estimated.
     """
-    recogniser: LlmRecogniser = inputs.settings["recogniser"]
+    recogniser = inputs.settings.recogniser
     unknown: dict[str, Request] = {}
     by_rules: list[str] = []
 
@@ -183,6 +192,7 @@ STAGE = Stage(
     "recognise",
     version=BY_ITS_RULES.version,
     compute=_compute,
+    settings=AskingSettings,
     estimate=estimate,
     requests=_requests,
     inputs=TEXTS,

@@ -10,6 +10,7 @@ it is, and again in the first sentence of every further passage.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -21,12 +22,12 @@ from numpy.typing import NDArray
 from indexmill.models.recogniser import Mention, Recogniser, open_recogniser
 from indexmill.models.subjects import Subject, subjects_of
 from indexmill.text.names import canonical_name, entity_id
-from schemas.tables import DOCUMENTS, MENTIONS, PASSAGES, SENTENCES, TITLE_SENTENCE, conform
-from tasks.core.stage import Inputs, Output, Outputs, Stage
+from schemas.tables import MENTIONS, TITLE_SENTENCE, conform
+from tasks.core.stage import Inputs, Output, Outputs, Settings, Stage, worker_arg
 from tasks.core.unchanged import in_order, unchanged
 from tasks.stages.split.plain import TEXTS, Plain
 
-__all__ = ["STAGE", "mentions_of", "place_mentions", "recognise", "recogniser_of"]
+__all__ = ["STAGE", "RecogniseSettings", "mentions_of", "place_mentions", "recognise", "recogniser_of"]
 
 _FAR = 1 << 32  # further than any offset in a document: separates documents in one sorted key
 
@@ -202,9 +203,7 @@ def mentions_of(
 
     find: makes them of the tables of some documents, their passages and their sentences. again: see `unchanged`.
     """
-    documents = inputs.table("documents", DOCUMENTS)
-    passages = inputs.table("passages", PASSAGES)
-    sentences = inputs.table("sentences", SENTENCES)
+    documents, passages, sentences = (inputs.table(name) for name in ("documents", "passages", "sentences"))
     same, held = unchanged(inputs, documents, again=again)
     new = documents.filter(pa.array(~held))
     of_new = passages.filter(pc.is_in(passages["document_id"], new["document_id"].combine_chunks()))
@@ -214,12 +213,20 @@ def mentions_of(
     found = [conform(plain.original(made), MENTIONS)]
     for part in same:
         kept = passages.filter(pc.is_in(passages["document_id"], part.ids))
-        found.append(part.of_passages("mentions", MENTIONS, kept["passage_id"]))
+        found.append(part.of_passages("mentions", kept["passage_id"]))
     return in_order(found, "passage_id", passages["passage_id"]), len(new)
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    recogniser = recogniser_of(inputs.settings["recogniser"])
+@dataclass(frozen=True, kw_only=True)
+class RecogniseSettings(Settings):
+    """What determines the mentions, and the recogniser's name or path, or, where a model is asked, itself."""
+
+    fingerprint: str
+    recogniser: Any = worker_arg()
+
+
+def _compute(inputs: Inputs[RecogniseSettings]) -> Outputs:
+    recogniser = recogniser_of(inputs.settings.recogniser)
     mentions, made = mentions_of(
         inputs, lambda new, passages, sentences: recognise(new, passages, sentences, recogniser)
     )
@@ -230,6 +237,7 @@ STAGE = Stage(
     "recognise",
     version=3,
     compute=_compute,
+    settings=RecogniseSettings,
     inputs=TEXTS,
     outputs=(Output("mentions", MENTIONS, artifact="mentions/{label}"),),
     per_document=True,

@@ -22,19 +22,43 @@ from indexmill.models.llm import Request
 from indexmill.store.packs import pack_size
 from schemas.tables import CONSOLIDATED, DESCRIBED, PIECES, RELATED, RELATION_PIECES, conform
 from storage.tables import read_table
-from tasks.core.encoder import encoder_of
+from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, LlmUse, Range, Rows
+from tasks.core.part_runner import Want
 from tasks.core.request_estimate import foreseen
+from tasks.core.run import Run
 from tasks.core.shards import id_hashes
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
-from tasks.llm.ask import Answer, ask
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage, worker_arg
+from tasks.llm.ask import Answer, Asking, ask
+from tasks.llm.prompts import Prompt
 from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
 from tasks.stages.resolve import description_writer as describe_llm
 from tasks.stages.resolve.consolidate import Many, Told, entities_of, entity_text, joined, relations_of
+from tasks.stages.resolve.description_writer import WRITER
 from tasks.stages.split.node_texts import is_table
 from tasks.stages.write.summarise import Extractive
 
-__all__ = ["STAGE", "entity_text", "estimate"]
+__all__ = ["STAGE", "DescribeSettings", "drive", "entity_text", "estimate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeSettings(EncoderSettings):
+    """How pieces become descriptions.
+
+    description: the settings of that name. describer: what determines the texts. names: whether names get vectors, too.
+    """
+
+    description: Mapping[str, Any]
+    describer: Mapping[str, Any]
+    names: bool
+    language: str = worker_arg()
+    prompt: Prompt | None = worker_arg()
+    asking: Asking = worker_arg()
+
+    @property
+    def tokens(self) -> int:
+        """Of a description, about."""
+        return int(self.description["tokens"])
 
 
 class _Known:
@@ -46,7 +70,7 @@ class _Known:
         packs = []
         for digest in inputs.job.reuse:
             if not is_table(inputs, digest):
-                packs.append(inputs.pack(digest))
+                packs.append(inputs.pack_at(digest))
                 continue
             names = pq.read_schema(inputs.path(digest)).names
             if names == CONSOLIDATED.names:
@@ -68,11 +92,11 @@ class _Shard:
     known: _Known
 
     @classmethod
-    def of(cls, inputs: Inputs[Any]) -> _Shard:
-        settings = inputs.settings
+    def of(cls, inputs: Inputs[DescribeSettings]) -> _Shard:
+        by = {"description": inputs.settings.description, "describer": inputs.settings.describer}
         return cls(
-            entities_of(inputs.table("pieces", PIECES), settings),
-            relations_of(inputs.table("relation_pieces", RELATION_PIECES), settings),
+            entities_of(inputs.table("pieces"), by),
+            relations_of(inputs.table("relation_pieces"), by),
             _Known(inputs),
         )
 
@@ -98,13 +122,30 @@ class _Shard:
         return kept
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+def drive(run: Run) -> None:
+    """Put together what passages say of entities and of related pairs."""
+    setting = run.configuration.resolve
+    writer = run.writer(WRITER)
+    settings = DescribeSettings(
+        **run.opened_encoder.settings,
+        description=setting.description.model_dump(include={"most_pieces", "tokens", "input_tokens"}),
+        describer=writer.fingerprint,
+        names=setting.same_as.enabled,
+        language=run.configuration.split.language,
+        prompt=writer.prompt,
+        asking=run.asking(STAGE.name),
+    )
+    labels = sorted(name.partition("/")[2] for name in run.outputs("pieces"))
+    run.make(STAGE, [Want(label, run.inputs(STAGE, label), settings) for label in labels])
+
+
+def _compute(inputs: Inputs[DescribeSettings]) -> Outputs:
     settings = inputs.settings
     shard = _Shard.of(inputs)
     missing = shard.missing()
     made, asked = _made(inputs, missing) if missing else ({}, {})
     kept = shard.fill(made)
-    dimension = settings["encoder"]["dimension"]
+    dimension = settings.dimension
     texts = _texts(shard.entities)
     vectors, keys, computed = embed_texts(
         texts, lambda some: encoder_of(inputs).encode(some), shard.known.vectors, dimension
@@ -112,7 +153,7 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     hashes = id_hashes(shard.entities.rows["entity_id"].to_list())
     packs: dict[str, dict[str, NDArray[Any]]] = {}
     packs["description_vectors"] = {"keys": hashes, "text_keys": keys_array(keys), "vectors": vectors}
-    if settings["names"]:
+    if settings.names:
         own, own_keys, more = embed_texts(
             shard.entities.rows["name"].to_list(),
             lambda some: encoder_of(inputs).encode(some),
@@ -136,7 +177,7 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
             "descriptions_reused": len({one.made_of for _, one in shard.all()}) - len(missing),
             "stand_ins": stand_ins,
             "vectors_made": computed,
-            "vectors_reused": len(texts) * (1 + settings["names"]) - computed,
+            "vectors_reused": len(texts) * (1 + settings.names) - computed,
             **asked,
         },
         failed=stand_ins,
@@ -178,34 +219,37 @@ def _consolidated(kept: Mapping[str, str]) -> pa.Table:
     return conform(pa.Table.from_pylist(rows, CONSOLIDATED), CONSOLIDATED)
 
 
-def _made(inputs: Inputs[Any], missing: Sequence[Many]) -> tuple[dict[str, tuple[str, bool]], Mapping[str, int]]:
+def _made(
+    inputs: Inputs[DescribeSettings], missing: Sequence[Many]
+) -> tuple[dict[str, tuple[str, bool]], Mapping[str, int]]:
     """By what it is made of, the text of each, and whether it is a stand-in; counts of what a model was asked."""
     settings = inputs.settings
-    tokens: int = settings["description"]["tokens"]
-    if settings["prompt"] is None:
-        extractive = Extractive(tokens, settings["language"])
+    tokens = settings.tokens
+    if settings.prompt is None:
+        extractive = Extractive(tokens, settings.language)
         return {one.made_of: (extractive.summary(one.texts), False) for one in missing}, {}
-    asked = ask(inputs.store, settings["asking"], _questions(settings, missing), run_id=inputs.job.run_id)
+    asked = ask(inputs.store, settings.asking, _questions(settings, missing), run_id=inputs.job.run_id)
     texts = [describe_llm.said(one.value, tokens) if isinstance(one, Answer) else "" for one in asked.results]
     return {
         one.made_of: (text or joined(one.all, tokens), not text) for one, text in zip(missing, texts, strict=True)
     }, asked.counts
 
 
-def _questions(settings: Mapping[str, Any], missing: Sequence[Many]) -> list[Request]:
-    tokens: int = settings["description"]["tokens"]
+def _questions(settings: DescribeSettings, missing: Sequence[Many]) -> list[Request]:
+    if settings.prompt is None:
+        return []
     return [
-        describe_llm.request(one.named, one.texts, tokens, settings["prompt"], about=one.about, makes=one.made_of)
+        describe_llm.request(one.named, one.texts, settings.tokens, settings.prompt, about=one.about, makes=one.made_of)
         for one in missing
     ]
 
 
-def _requests(inputs: Inputs[Any]) -> list[Request]:
+def _requests(inputs: Inputs[DescribeSettings]) -> list[Request]:
     """What the part will ask a model for: the descriptions that no earlier part holds."""
-    return [] if inputs.settings["prompt"] is None else _questions(inputs.settings, _Shard.of(inputs).missing())
+    return [] if inputs.settings.prompt is None else _questions(inputs.settings, _Shard.of(inputs).missing())
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[DescribeSettings], expected: Mapping[str, Range]) -> Estimate:
     """What has to be embedded, and asked where the ledger has no answer, from the pieces, which are known."""
     settings = inputs.settings
     shard = _Shard.of(inputs)
@@ -219,7 +263,7 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     fresh = len(unknown) + sum(key.hex() not in shard.known.tokens for key in keys)
     made = len(unknown) + len(missing_texts(keys, shard.known.vectors.holds(keys)))
     total = count
-    if settings["names"]:
+    if settings.names:
         names = [row_key(name) for name in entities.rows["name"].to_list()]
         made += len(missing_texts(names, shard.known.vectors.holds(names)))
         total += count
@@ -227,32 +271,33 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
         {
             "keys": (np.uint8, (count, 32)),
             "text_keys": (np.uint8, (count, KEY_BYTES)),
-            "vectors": (np.float32, (count, settings["encoder"]["dimension"])),
+            "vectors": (np.float32, (count, settings.dimension)),
         }
     )
-    most = 8 * settings["description"]["tokens"] * len([*shard.all()])
+    most = 8 * settings.tokens * len([*shard.all()])
     text_bytes = sum(len(text.encode("utf-8")) for text in [*texts, *shard.relations.texts])
     tables = Range(0, most + 2 * text_bytes + 512 * (count + len(shard.relations.texts)) + 16_384)
     sizes = dict.fromkeys(("described", "related", "consolidated"), tables)
-    sizes |= {name: Range.exactly(size) for name in ("description_vectors", "name_vectors")[: 1 + settings["names"]]}
+    sizes |= {name: Range.exactly(size) for name in ("description_vectors", "name_vectors")[: 1 + settings.names]}
     rows = Rows(count, count, Range(fresh - len(unknown), fresh))
     pairs = len(shard.relations.texts)
     return Estimate(
         bytes=sizes,
         rows={"described": rows, "description_vectors": rows, "related": Range.exactly(pairs)},
         counts={"vectors_made": made, "vectors_reused": total - made},
-        llm=() if settings["prompt"] is None else (_use(inputs, missing),),
+        llm=() if settings.prompt is None else (_use(inputs, missing),),
     )
 
 
-def _use(inputs: Inputs[Any], missing: Sequence[Many]) -> LlmUse:
-    return foreseen(inputs.store, inputs.settings["asking"], _questions(inputs.settings, missing))
+def _use(inputs: Inputs[DescribeSettings], missing: Sequence[Many]) -> LlmUse:
+    return foreseen(inputs.store, inputs.settings.asking, _questions(inputs.settings, missing))
 
 
 STAGE = Stage(
     "describe",
     version=2,
     compute=_compute,
+    settings=DescribeSettings,
     libraries=("PyStemmer", "numpy", "polars", "sentencex"),
     estimate=estimate,
     requests=_requests,

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from indexmill.models.llm import Request, data_block
-from schemas.config import LlmSettings
-from tasks.llm.prompts import Prompt, prompt
+from schemas.config import Configuration
+from tasks.core.writer import Writer
+from tasks.llm.prompts import Prompt
 from tasks.stages.write import summarise
 
-__all__ = ["fingerprint", "prompt_of", "request", "said"]
+__all__ = ["WRITER", "request", "said"]
 
 _VERSION = 1
 """Of what is made of an answer: raise it whenever that changes."""
@@ -24,16 +25,15 @@ _SCHEMA = {
 _WORDS_PER_TOKEN = 0.75
 
 
-def prompt_of(settings: LlmSettings) -> Prompt | None:
-    """The prompt by which a model is asked, read once for a run. None for no model."""
-    return None if settings.backend == "extractive" else prompt("description", settings.prompts)
-
-
-def fingerprint(settings: LlmSettings, asked: Prompt | None, tokens: int, language: str) -> dict[str, Any]:
-    """What determines descriptions beside their pieces, JSON-ready."""
+def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
+    llm, tokens = configuration.llm, configuration.resolve.description.tokens
     if asked is None:
-        return summarise.fingerprint(settings, None, tokens, language)
-    return {**settings.shaping(), "prompt": asked[1], "tokens": tokens, "version": _VERSION}
+        return summarise.fingerprint(llm, None, tokens, configuration.split.language)
+    return {**llm.shaping(), "prompt": asked[1], "tokens": tokens, "version": _VERSION}
+
+
+WRITER = Writer("description", "describer", _fingerprint, needed=lambda configuration: configuration.describes)
+"""Of descriptions, which are made of pieces."""
 
 
 def request(

@@ -8,8 +8,8 @@ made and kept shard by shard.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,11 +29,13 @@ from schemas.tables import (
     SURFACES,
     conform,
 )
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
 from tasks.core.shards import assign
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import WHOLE, Input, Inputs, Output, Outputs, Settings, Stage, left_out_at
 from tasks.stages.resolve.pieces import entity_pieces, relation_pieces
 
-__all__ = ["STAGE", "UNLINKED_KINDS", "entity_keys", "resolve"]
+__all__ = ["STAGE", "UNLINKED_KINDS", "ResolveStageSettings", "drive", "entity_keys", "resolve"]
 
 UNLINKED_KINDS = ("date", "number")
 """Kinds of mentions that link passages which have nothing else in common: they are entities outside the graph."""
@@ -157,10 +159,26 @@ def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
     return np.concatenate([np.empty(0, dtype=np.uint64), *keys])
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+@dataclass(frozen=True, kw_only=True)
+class ResolveStageSettings(Settings):
+    """pieces: whether what passages say of entities is collected for their descriptions."""
+
+    entities_per_shard: int
+    pieces: bool = left_out_at(False)
+
+
+def drive(run: Run) -> None:
+    """Make the entity table of the whole corpus."""
+    describes = run.configuration.describes
+    settings = ResolveStageSettings(entities_per_shard=run.configuration.shards.entities, pieces=describes)
+    inputs = run.outputs("mentions", "passages", "extracted", *(["relations"] if describes else []))
+    run.make(STAGE, [Want(WHOLE, inputs, settings)])
+
+
+def _compute(inputs: Inputs[ResolveStageSettings]) -> Outputs:
     *made, shown = resolve(inputs.paths("mentions"), inputs.paths("passages"), inputs.paths("extracted"))
     found = dict(zip(("entities", "surfaces", "named"), made, strict=True))
-    if inputs.settings.get("pieces"):
+    if inputs.settings.pieces:
         found["pieces"] = entity_pieces(inputs.paths("extracted"), shown)
         found["relation_pieces"] = relation_pieces(inputs.paths("relations"), shown)
     keys = {name: entity_keys(table.column(0)) for name, table in found.items()}
@@ -168,7 +186,7 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     hashes[:, :8] = keys["entities"].astype(">u8").view(np.uint8).reshape(-1, 8)
     weights = np.ones(len(hashes), dtype=np.int64)
     tables: dict[str, pa.Table] = {}
-    for label, rows in assign(hashes, weights, inputs.settings["entities_per_shard"], letter="e").items():
+    for label, rows in assign(hashes, weights, inputs.settings.entities_per_shard, letter="e").items():
         # An id is a hash in hexadecimal: the ids of a leaf of the trie stand together in each table.
         first, last = keys["entities"][[rows.min(), rows.max()]]
         for name, table in found.items():
@@ -181,12 +199,13 @@ STAGE = Stage(
     "resolve",
     version=3,
     compute=_compute,
+    settings=ResolveStageSettings,
     libraries=("polars", "numpy"),
     inputs=(
         Input("mentions", MENTIONS, each=True),
         Input("passages", PASSAGES, each=True),
         Input("extracted", EXTRACTED, each=True, optional=True),
-        Input("relations", RELATIONS, each=True, optional=True),
+        Input("relations", RELATIONS, each=True, stage="extract", optional=True),
     ),
     outputs=(
         Output("entities", ENTITIES, artifact="entities/{label}", each=True),

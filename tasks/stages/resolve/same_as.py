@@ -9,7 +9,7 @@ to `_EXACT` names each is compared with all others; beyond, with those in the ne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +19,12 @@ from indexmill.retrieve.grid import UNIT, on_grid
 from schemas.tables import DESCRIBED, SAME_AS, conform
 from tasks.core.estimate import Estimate, Range
 from tasks.core.neighbours import Lists, ListSettings
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
+from tasks.core.stage import ARRAYS, WHOLE, Input, Inputs, Output, Outputs, Settings, Stage
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 
-__all__ = ["STAGE", "estimate", "same_as"]
+__all__ = ["STAGE", "SameAsStageSettings", "drive", "estimate", "same_as"]
 
 _EXACT = 32_768  # names that are all compared with each other
 
@@ -67,31 +69,43 @@ def same_as(
     return conform(pa.table(columns), SAME_AS)
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    ids: list[str] = []
-    names: list[str] = []
-    packs = []
-    for name in sorted(inputs.job.inputs):
-        table, _, label = name.partition("/")
-        if table == "described":
-            rows = inputs.table(name, DESCRIBED, "entity_id", "name")
-            ids += rows.column("entity_id").to_pylist()
-            names += rows.column("name").to_pylist()
-            packs.append(on_grid(inputs.pack(inputs.job.inputs[f"name_vectors/{label}"])["vectors"]))
-    vectors = np.concatenate([np.empty((0, inputs.settings["dimension"]), dtype=np.float32), *packs])
-    bounds = {name: inputs.settings[name] for name in ("cosine", "likeness", "neighbours")}
-    found = same_as(ids, names, vectors, **bounds)
+@dataclass(frozen=True, kw_only=True)
+class SameAsStageSettings(Settings):
+    """See `same_as`. dimension: of the vectors."""
+
+    cosine: float
+    likeness: float
+    neighbours: int
+    dimension: int
+
+
+def drive(run: Run) -> None:
+    """Find the extracted entities whose names are nearly the same."""
+    bounds = run.configuration.resolve.same_as.model_dump(exclude={"enabled"})
+    settings = SameAsStageSettings(**bounds, dimension=run.opened_encoder.numbers["dimension"])
+    run.make(STAGE, [Want(WHOLE, run.inputs(STAGE, WHOLE), settings)])
+
+
+def _compute(inputs: Inputs[SameAsStageSettings]) -> Outputs:
+    settings = inputs.settings
+    rows = inputs.tables("described", "entity_id", "name")
+    packs = [on_grid(pack["vectors"]) for pack in inputs.packs("name_vectors")]
+    found = same_as(
+        rows.column("entity_id").to_pylist(),
+        rows.column("name").to_pylist(),
+        np.concatenate([np.empty((0, settings.dimension), dtype=np.float32), *packs]),
+        cosine=settings.cosine,
+        likeness=settings.likeness,
+        neighbours=settings.neighbours,
+    )
     return Outputs(tables={"same_as": found}, counts={"same_as": len(found)})
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[SameAsStageSettings], expected: Mapping[str, Range]) -> Estimate:
     """At most as many pairs as names have neighbours. No LLM."""
-    names = sum(
-        expected[name].high if name in expected else inputs.table(name, DESCRIBED, "entity_id").num_rows
-        for name in inputs.job.inputs
-        if name.startswith("described/")
-    )
-    most = names * inputs.settings["neighbours"]
+    tables = [f"described/{label}" for label in inputs.labels("described")]
+    names = sum(expected[name].high if name in expected else inputs.rows_of(name) for name in tables)
+    most = names * inputs.settings.neighbours
     return Estimate(bytes={"same_as": Range(0, 96 * most + 4096)}, rows={"same_as": Range(0, most)})
 
 
@@ -99,6 +113,7 @@ STAGE = Stage(
     "same_as",
     version=1,
     compute=_compute,
+    settings=SameAsStageSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(

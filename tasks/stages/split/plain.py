@@ -65,7 +65,7 @@ class Plain:
     @classmethod
     def of(cls, inputs: Inputs[Any], passages: pa.Table) -> Plain:
         """Those of a part's inputs."""
-        return cls(inputs.table("plain", PLAIN), passages)
+        return cls(inputs.table("plain"), passages)
 
     def documents(self, documents: pa.Table) -> pa.Table:
         """Some documents (schema DOCUMENTS) with their plain texts."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,7 +25,9 @@ from indexmill.store.canonical import content_id
 from schemas.config import SplitSettings
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, conform
 from tasks.core.encoder import tokeniser_of
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
 from tasks.core.unchanged import in_order, unchanged
 from tasks.text.markup import Visible, link_words, markup_of, visible
 from tasks.text.sentences import Segment, segments
@@ -33,7 +35,16 @@ from tasks.text.sentences import Segment, segments
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["STAGE", "Split", "TokenCounter", "embedded_text", "split", "title_prefix"]
+__all__ = [
+    "STAGE",
+    "Split",
+    "SplitStageSettings",
+    "TokenCounter",
+    "drive",
+    "embedded_text",
+    "split",
+    "title_prefix",
+]
 
 TITLE_BYTES = 120
 """The part of a title that is embedded, in UTF-8 bytes; no tokenizer makes more tokens than bytes."""
@@ -427,18 +438,35 @@ def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
     return conform(pa.table({name: [one[name] for one in rows] for name in PLAIN.names}, schema=PLAIN), PLAIN)
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    settings = SplitSettings.model_validate(inputs.settings["split"])
-    documents = inputs.table("documents", DOCUMENTS)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitStageSettings(Settings):
+    """The settings `split`, what determines the tokens, and what opens the tokenizer."""
+
+    split: Mapping[str, Any]
+    tokenizer: Mapping[str, Any]
+    opening: Mapping[str, Any] = worker_arg()
+
+
+def drive(run: Run) -> None:
+    """Cut documents into passages and sentences."""
+    settings = SplitStageSettings(
+        split=run.configuration.split.model_dump(),
+        tokenizer=run.choice.tokenizer,
+        opening=run.choice.tokenizer_opening(run.store),
+    )
+    run.make(STAGE, [Want(label, run.inputs(STAGE, label), settings) for label in run.labels])
+
+
+def _compute(inputs: Inputs[SplitStageSettings]) -> Outputs:
+    settings = SplitSettings.model_validate(inputs.settings.split)
+    documents = inputs.table("documents")
     same, held = unchanged(inputs, documents)
     made = split(documents.filter(pa.array(~held)), tokeniser_of(inputs), settings)
-    kept = [part.passages() for part in same]
+    kept = [part.of_documents("passages") for part in same]
     ids = documents.column("document_id")
     passages = in_order([made.passages, *kept], "document_id", ids)
-    sentences = [
-        part.of_passages("sentences", SENTENCES, of.column("passage_id")) for part, of in zip(same, kept, strict=True)
-    ]
-    plain = [part.of_documents("plain", PLAIN) for part in same]
+    sentences = [part.of_passages("sentences", of.column("passage_id")) for part, of in zip(same, kept, strict=True)]
+    plain = [part.of_documents("plain") for part in same]
     return Outputs(
         tables={
             "passages": passages,
@@ -453,6 +481,7 @@ STAGE = Stage(
     "split",
     version=2,
     compute=_compute,
+    settings=SplitStageSettings,
     libraries=("markdown-it-py", "sentencex", "tokenizers"),
     inputs=(Input("documents", DOCUMENTS),),
     outputs=(

@@ -16,13 +16,14 @@ from storage.arrays import put_pack
 from storage.folder import open_store
 from storage.tables import put_table, read_table
 from tasks.core.checks import CheckError
-from tasks.core.stage import Inputs, Job
+from tasks.core.stage import Job
+from tasks.families.bm25.check import check_postings
 from tasks.families.bm25.postings import postings
-from tasks.pipeline.check import STAGE, check_postings
 from tasks.stages.embed.embed import row_key
 from tests.corpora import documents, write_corpus
 from tests.flows import children
 from tests.storage.quick import quick_folder
+from tests.tasks.checking import MODULE, check
 
 WHOLE = postings(["", "", ""], ["a lamp", "lamp lamp", "river"], 0)
 
@@ -74,15 +75,11 @@ def jobs() -> Iterator[dict[str, Job]]:
         found = {}
         for label, outputs in of_shard.items():
             named = {name: whole[f"{name}/{label}"] for name in ("entities",) if f"{name}/{label}" in whole}
-            found[label] = Job("tasks.pipeline.check", "", label, store.url, "run", {**outputs, **named}, {})
+            found[label] = Job(MODULE, "", label, store.url, "run", {**outputs, **named}, {})
         inputs = {f"mentions/{label}": outputs["mentions"] for label, outputs in of_shard.items() if label[0] == "p"}
         inputs |= {f"checked/{label}": outputs["checked"] for label, outputs in of_shard.items()}
-        found["all"] = Job("tasks.pipeline.check", "", "all", store.url, "run", inputs, {})
+        found["all"] = Job(MODULE, "", "all", store.url, "run", inputs, {})
         yield found
-
-
-def check(job: Job) -> None:
-    STAGE.compute(Inputs(open_store(job.store_url), job))
 
 
 def test_a_sound_store_passes(jobs: dict[str, Job]) -> None:

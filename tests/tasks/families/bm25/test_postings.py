@@ -27,13 +27,13 @@ def test_the_arrays_of_two_passages() -> None:
     titles = {name.removeprefix("titles."): array.tolist() for name, array in made.items() if "titles" in name}
     assert [names[key] for key in titles.pop("keys")] == ["bridge"]
     assert titles == {"indptr": [0, 1], "passages": [0], "counts": [1], "lengths": [1, 0]}
-    assert counts([made, made]) == {"passages": 4, "words": 18, "postings": 8}
+    assert counts(made, made) == {"passages": 4, "words": 18, "postings": 8}
 
 
 def test_a_shard_without_passages_has_no_postings() -> None:
     made = postings([], [], title_weight=1)
     assert made["indptr"].tolist() == [0]
-    assert counts([made]) == {"passages": 0, "words": 0, "postings": 0}
+    assert counts(made) == {"passages": 0, "words": 0, "postings": 0}
 
 
 @given(

@@ -18,12 +18,12 @@ from storage.arrays import put_pack
 from storage.folder import FolderStore, open_store
 from storage.tables import put_table, read_table
 from tasks.core.checks import CheckError
-from tasks.core.stage import Inputs, Job
+from tasks.core.stage import Job
 from tasks.families.trees_check import check_communities
-from tasks.pipeline.check import STAGE
 from tests.corpora import documents, write_corpus
 from tests.flows import children
 from tests.storage.quick import quick_folder
+from tests.tasks.checking import MODULE, check
 
 Outputs = dict[tuple[str, str], Mapping[str, str]]
 Pack = dict[str, Any]
@@ -113,11 +113,7 @@ def group(built: Any) -> Job:
     label = next(shard for stage, shard in outputs if stage == "community_reports" and shard.startswith("s"))
     members = outputs["community_levels", "k1"][f"community_members/{label}"]
     inputs = {**outputs["community_reports", label], "members": members}
-    return Job("tasks.pipeline.check", "", label, store.url, "run", inputs, {})
-
-
-def check(job: Job) -> None:
-    STAGE.compute(Inputs(open_store(job.store_url), job))
+    return Job(MODULE, "", label, store.url, "run", inputs, {})
 
 
 def test_reports_that_do_not_fit_their_communities_are_refused(built: Any) -> None:

@@ -82,7 +82,7 @@ class Parts:
             store_url=self.store.url,
             run_id=self.run,
             inputs=want.inputs,
-            settings={**want.settings, **(want.extra or {})},
+            settings=want.job_settings,
             reuse=tuple(digest for part in reuse for digest in part.outputs.values()),
         )
 

@@ -22,10 +22,10 @@ from storage.tables import put_table, read_table
 from tasks.core.checks import CheckError
 from tasks.core.stage import Inputs, Job
 from tasks.families.heterograph.check import Made, check_graph, rows_of_kinds
-from tasks.pipeline.check import STAGE
 from tests.corpora import told_of, write_corpus
 from tests.flows import children
 from tests.storage.quick import quick_folder
+from tests.tasks.checking import MODULE, check
 
 Outputs = dict[tuple[str, str], Mapping[str, str]]
 Pack = dict[str, Any]
@@ -51,7 +51,7 @@ def ids(built: tuple[FolderStore, Outputs]) -> dict[str, pa.Array]:
     for (stage, label), made in outputs.items():
         if stage != "heterograph":
             inputs |= {name if "/" in name else f"{name}/{label}": digest for name, digest in made.items()}
-    return rows_of_kinds(Inputs(store, Job("tasks.pipeline.check", "", "all", store.url, "run", inputs, {})))
+    return rows_of_kinds(Inputs(store, Job(MODULE, "", "all", store.url, "run", inputs, {})))
 
 
 @pytest.fixture
@@ -186,11 +186,7 @@ def job_of(built: tuple[FolderStore, Outputs], stage: str) -> Job:
     if stage == "attributes":
         inputs["entities"] = outputs["resolve", "all"][f"entities/{label}"]
         inputs["names"] = outputs["embed_names", label]["names"]
-    return Job("tasks.pipeline.check", "", label, store.url, "run", inputs, {})
-
-
-def check(job: Job) -> None:
-    STAGE.compute(Inputs(open_store(job.store_url), job))
+    return Job(MODULE, "", label, store.url, "run", inputs, {})
 
 
 @pytest.mark.parametrize("stage", ["attributes", "elements"])
@@ -247,4 +243,4 @@ def _of_documents(store: FolderStore, outputs: Outputs) -> Job:
     inputs: dict[str, str] = {}
     for stage in ("ingest", "split", "embed", "extract", "hetero_units"):
         inputs |= outputs[stage, label]
-    return Job("tasks.pipeline.check", "", label, store.url, "run", inputs, {})
+    return Job(MODULE, "", label, store.url, "run", inputs, {})

@@ -18,12 +18,12 @@ from storage.arrays import put_pack
 from storage.folder import FolderStore, open_store
 from storage.tables import put_table, read_table
 from tasks.core.checks import CheckError
-from tasks.core.stage import Inputs, Job
+from tasks.core.stage import Job
 from tasks.families.trees_check import check_tree
-from tasks.pipeline.check import STAGE
 from tests.corpora import documents, write_corpus
 from tests.flows import children
 from tests.storage.quick import quick_folder
+from tests.tasks.checking import MODULE, check
 
 Outputs = dict[tuple[str, str], Mapping[str, str]]
 
@@ -101,11 +101,7 @@ def group(built: tuple[FolderStore, Outputs]) -> Job:
     store, outputs = built
     inputs = {**outputs["lsh_summaries", "a"], **outputs["lsh_vectors", "a"]}
     inputs["segments"] = outputs["lsh_segments", "l1"]["segments/a"]
-    return Job("tasks.pipeline.check", "", "a", store.url, "run", inputs, {})
-
-
-def check(job: Job) -> None:
-    STAGE.compute(Inputs(open_store(job.store_url), job))
+    return Job(MODULE, "", "a", store.url, "run", inputs, {})
 
 
 def test_summaries_that_fit_pass(built: tuple[FolderStore, Outputs]) -> None:

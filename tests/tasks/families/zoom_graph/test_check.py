@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tasks.core.checks import CheckError
-from tasks.pipeline.check import _check_zoom_graph
+from tasks.families.zoom_graph.check import check_matrices
 
 SOUND: dict[str, Any] = {
     "passage_document": np.array([0, 0, 1, 2]),
@@ -24,8 +23,7 @@ SOUND: dict[str, Any] = {
 
 def check(**changes: Any) -> None:
     pack = {**SOUND, **{name.replace("_", ".", 1): value for name, value in changes.items()}}
-    inputs: Any = SimpleNamespace(job=SimpleNamespace(inputs={"zoom_graph/matrices": ""}), pack=lambda _: pack)
-    _check_zoom_graph(inputs, documents=3, passages=4, entities=2)
+    check_matrices(pack, documents=3, passages=4, entities=2)
 
 
 def test_a_sound_graph_passes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,7 +13,7 @@ from indexmill.store.packs import open_pack
 from schemas.tables import DOCUMENTS, PASSAGES
 from storage.folder import FolderStore, init_store
 from storage.tables import put_table
-from tasks.core.encoder import encoder_of
+from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.part_runner import Want
 from tasks.stages.embed.embed import row_key
 from tasks.stages.embed.titles import STAGE, embedded_title, estimate
@@ -48,7 +49,7 @@ def tables(store: FolderStore, titles: list[str], passages: list[int]) -> dict[s
 def want(store: FolderStore, *titles: str, passages: list[int] | None = None) -> Want:
     numbers = numbers_of(store)
     inputs = tables(store, list(titles), passages or [1] * len(titles))
-    return Want("p", inputs, {"encoder": numbers}, {"opening": OPENING}, encoder=numbers)
+    return Want("p", inputs, EncoderSettings(encoder=numbers, opening=OPENING))
 
 
 def test_a_row_is_the_title_of_the_document_of_that_row(store: FolderStore) -> None:
@@ -95,9 +96,9 @@ def test_a_title_that_an_earlier_part_holds_is_copied_and_the_plan_says_so(store
 def test_no_encoder_is_opened_where_every_title_is_known_or_empty(store: FolderStore) -> None:
     parts = Parts(store)
     before = parts.make(STAGE, want(store, "Ada Venn")).receipt
-    closed = {"opening": {"backend": "none", "files": {}}}
     wanted = want(store, "", "Ada Venn")
-    made = parts.make(STAGE, Want(wanted.shard, wanted.inputs, wanted.settings, closed), [before])
+    closed = dataclasses.replace(wanted.settings, opening={"backend": "none", "files": {}})
+    made = parts.make(STAGE, Want(wanted.shard, wanted.inputs, closed), [before])
     assert made.counts == {"vectors_made": 0, "vectors_reused": 1}
 
 

@@ -12,7 +12,7 @@ from indexmill.models.recogniser import RulesRecogniser, WordListRecogniser
 from indexmill.text.names import entity_id
 from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
 from tasks.core.checks import CheckError
-from tasks.pipeline.check import check_extraction
+from tasks.stages.check.rows import check_extraction
 from tasks.stages.extract.extractive import extract_all
 from tasks.stages.extract.tables import EXTRACTION, Entity, Extraction, Relation, Texts, Unit, tables_of
 from tasks.stages.recognise.rules import recognise

@@ -17,14 +17,16 @@ from schemas.tables import DESCRIBED, RELATED, SAME_AS
 from storage import lineage
 from storage.folder import open_store
 from storage.tables import put_table, read_table
+from tasks.core.checks import CheckError
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Inputs, Job
-from tasks.pipeline.check import STAGE, CheckError, check_descriptions, check_same_as
+from tasks.core.stage import Job
+from tasks.stages.check.rows import check_descriptions, check_same_as
 from tasks.stages.embed.embed import keys_array, row_key
 from tasks.stages.resolve.describe import entity_text
 from tests.corpora import documents, write_corpus
 from tests.flows import children
 from tests.storage.quick import quick_folder
+from tests.tasks.checking import MODULE, check
 
 NAMES = sorted(("ada marl", "orrin bay", "vell"), key=entity_id)
 IDS = [entity_id(name) for name in NAMES]
@@ -153,11 +155,11 @@ def test_descriptions_are_held_against_what_was_extracted() -> None:
         }
 
         def refused(why: str, **changed: str) -> None:
-            job = Job("check", "", "all", str(folder / "store"), "run", {**inputs, **changed}, {})
+            job = Job(MODULE, "", "all", str(folder / "store"), "run", {**inputs, **changed}, {})
             with pytest.raises(CheckError, match=why):
-                STAGE.compute(Inputs(store, job))
+                check(job)
 
-        STAGE.compute(Inputs(store, Job("check", "", "all", str(folder / "store"), "run", inputs, {})))
+        check(Job(MODULE, "", "all", str(folder / "store"), "run", inputs, {}))
         label = next(name for name in inputs if name.startswith("extracted/"))
         rows = pl.DataFrame(pl.from_arrow(read_table(store, inputs[label])))
         more = pl.concat([rows, rows[:1].with_columns(entity_id=pl.lit("0" * 32))])

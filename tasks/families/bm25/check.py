@@ -1,0 +1,44 @@
+"""What `check` refuses of bm25: postings that do not fit each other or their passages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexmill.families.bm25.retriever import FIELD_ARRAYS, FIELDS
+from tasks.core.checks import Check, refuse_if
+from tasks.core.stage import ARRAYS, Input, Inputs
+
+__all__ = ["CHECKS", "check_postings"]
+
+
+def _check(inputs: Inputs[Any], counts: Mapping[str, int]) -> dict[str, int]:
+    check_postings(inputs.pack("bm25"), counts["passages"], f"bm25/{inputs.job.shard}")
+    return {}
+
+
+def check_postings(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> None:
+    """Raise CheckError where a shard's bm25 arrays do not fit each other or its passages."""
+    for field in FIELDS:
+        _check_field({name: pack[field + name] for name in FIELD_ARRAYS}, rows, f"{where} {field}".rstrip(" ."))
+
+
+def _check_field(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> None:
+    keys, ends, passages = pack["keys"], pack["indptr"].astype(np.int64), pack["passages"].astype(np.int64)
+    refuse_if(len(pack["lengths"]) != rows, f"{where}: {len(pack['lengths'])} lengths for {rows} passages")
+    refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"{where}: the terms are not in the order of their keys")
+    held = np.diff(ends)
+    fits = len(held) == len(keys) and ends[:1].tolist() == [0] and bool((held > 0).all())
+    fits = fits and held.sum() == len(passages) == len(pack["counts"])
+    refuse_if(not fits, f"{where}: the postings of the terms do not fit each other")
+    place = np.arange(len(keys)).repeat(held) * rows + passages
+    ordered = passages.max(initial=-1) < rows and bool((np.diff(place) > 0).all())
+    refuse_if(not ordered, f"{where}: a term's passages are not in the order of their rows")
+    words = np.bincount(passages, pack["counts"], rows)
+    refuse_if(bool((words != pack["lengths"]).any()), f"{where}: occurrences do not add up to the passages' lengths")
+
+
+CHECKS = (Check((Input("bm25", ARRAYS),), _check),)

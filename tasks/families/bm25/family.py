@@ -1,0 +1,18 @@
+"""The family bm25."""
+
+from __future__ import annotations
+
+from tasks.core.family import Family
+from tasks.core.step import Step
+from tasks.families.bm25 import postings
+from tasks.families.bm25.check import CHECKS
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    "bm25",
+    steps=(Step("bm25", postings.drive, (postings.STAGE,), of_shards=True),),
+    artifact="bm25",
+    counts=postings.counts,
+    checks=CHECKS,
+)

@@ -1,0 +1,26 @@
+"""What `check` refuses of tri_graph: matrices that do not fit the corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tasks.core.checks import Check, refuse_if
+from tasks.core.stage import ARRAYS, Input, Inputs
+
+__all__ = ["CHECKS"]
+
+
+def _check(inputs: Inputs[Any], counts: Mapping[str, int]) -> dict[str, int]:
+    pack = inputs.pack("tri_graph/matrices")
+    for name, array, more in (
+        ("passages", "contents.indptr", 1),
+        ("sentences", "sentence_passage", 0),
+        ("entities", "entity_keys", 0),
+    ):
+        rows = len(pack[array]) - more
+        refuse_if(rows != counts[name], f"tri_graph: {rows} rows for {counts[name]} {name}")
+    return {}
+
+
+CHECKS = (Check((Input("tri_graph/matrices", ARRAYS),), _check, whole=True),)

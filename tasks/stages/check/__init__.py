@@ -1,0 +1,1 @@
+"""What is held against what before anything is published."""

@@ -1,0 +1,134 @@
+"""Stage `check`: the artifacts held against each other before anything is published.
+
+A build that gets here has made every part; what could still be wrong is a bug, or bytes that changed on disk. Either
+way nothing is published: the check raises, and names the artifact. Each shard of documents or of entities, and each
+group of texts, has a check of its own, so that a refresh looks at those that changed; the check of the whole corpus
+(the label `all`) relies on them. No id can be in two shards, since each shard holds the ids that its label says.
+
+What is checked is what the stages (`tasks.stages.check.rows`) and the families declare.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from itertools import pairwise
+
+from tasks.core.checks import Check, refuse_if
+from tasks.core.estimate import Estimate, Range
+from tasks.core.family import Family
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
+from tasks.core.stage import WHOLE, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.stages.check.rows import CHECKS
+
+__all__ = ["STAGE", "CheckSettings", "checks_of", "drive", "estimate"]
+
+_STATED = ("documents", "entities", "passages", "sentences")
+"""What the check of the whole corpus counts."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckSettings(Settings):
+    """The checks of a part, in their order."""
+
+    checks: tuple[Check, ...] = worker_arg()
+
+
+def checks_of(families: Iterable[Family], inputs: Collection[str], *, whole: bool) -> tuple[Check, ...]:
+    """The checks of the stages and of some families that a part with inputs of these names has."""
+    return tuple(
+        check for check in _declared(families, whole=whole) if check.inputs[0].each or check.inputs[0].name in inputs
+    )
+
+
+def _declared(families: Iterable[Family], *, whole: bool) -> list[Check]:
+    checks = (*CHECKS, *(check for family in families for check in family.checks))
+    return [check for check in checks if check.whole == whole]
+
+
+def drive(run: Run) -> None:
+    """Check every shard and group, then what is made of all of them; raises CheckError where they disagree."""
+    found = _by_label(run)
+    checked = run.make(STAGE, [_part(run, label, found[label]) for label in sorted(found)])
+    counted = {f"checked/{label}": checked[label].outputs["checked"] for label in found}
+    whole = _part(run, WHOLE, _of_the_whole(run))
+    run.make(STAGE, [dataclasses.replace(whole, inputs={**whole.inputs, **counted})])
+
+
+def _part(run: Run, label: str, found: Mapping[str, str]) -> Want:
+    """The check of a label, made from what its checks read of what was found of it."""
+    checks = checks_of(run.families, found, whole=label == WHOLE)
+    inputs: dict[str, str] = {}
+    for one in (one for check in checks for one in check.inputs):
+        if one.each:
+            inputs |= {name: digest for name, digest in found.items() if name.startswith(f"{one.name}/")}
+        elif one.name in found or not one.optional:
+            inputs[one.name] = found[one.name]
+    return Want(label, inputs, CheckSettings(checks=checks))
+
+
+def _by_label(run: Run) -> dict[str, dict[str, str]]:
+    """By label, the digests of what checks of labels may read, under the names by which they call it."""
+    names = {one.source: one.name for check in _declared(run.families, whole=False) for one in check.inputs}
+    firsts = {check.inputs[0].name for check in _declared(run.families, whole=False)}
+    found: dict[str, dict[str, str]] = {}
+    for output, digest in run.outputs(*names).items():
+        source, _, label = output.partition("/")
+        found.setdefault(label, {})[names[source]] = digest
+    return {label: inputs for label, inputs in found.items() if not firsts.isdisjoint(inputs)}
+
+
+def _of_the_whole(run: Run) -> dict[str, str]:
+    """What checks of the whole corpus may read: `<stage>/<output>` of its parts, and what there is of every label."""
+    found: dict[str, str] = {}
+    for one in (one for check in _declared(run.families, whole=True) for one in check.inputs):
+        stage, _, output = one.name.partition("/")
+        if one.each:
+            found |= run.outputs(one.name)
+        elif WHOLE in (parts := run.parts.get(stage, {})):
+            found[one.name] = parts[WHOLE].outputs[output or stage]
+    return found
+
+
+def _compute(inputs: Inputs[CheckSettings]) -> Outputs:
+    whole = inputs.job.shard == WHOLE
+    counts = _summed(inputs) if whole else Counter[str]()
+    for check in inputs.settings.checks:
+        stage = dataclasses.replace(inputs.stage, inputs=check.inputs)
+        counted = check.check(Inputs(inputs.store, inputs.job, stage), counts)
+        if not whole:
+            counts.update(counted)
+    stated = {name: counts[name] for name in (_STATED if whole else counts)}
+    return Outputs(files={"checked": json.dumps(stated, sort_keys=True).encode()})
+
+
+def _summed(inputs: Inputs[CheckSettings]) -> Counter[str]:
+    """What the checks of all labels have counted."""
+    labels = inputs.labels("checked")
+    nested = [one for one, other in pairwise(labels) if other.startswith(one)]
+    refuse_if(bool(nested), f"the shard {nested[:1]} holds another: rows may be there twice")
+    counts = Counter[str]()
+    for label in labels:
+        counts.update(json.loads(inputs.path(inputs.digest(f"checked/{label}")).read_bytes()))
+    return counts
+
+
+def estimate(inputs: Inputs[CheckSettings], expected: Mapping[str, Range]) -> Estimate:
+    """A few words."""
+    return Estimate(bytes={"checked": Range(0, 200)})
+
+
+STAGE = Stage(
+    "check",
+    version=8,
+    compute=_compute,
+    libraries=("polars", "numpy"),
+    settings=CheckSettings,
+    estimate=estimate,
+    inputs=(Input("checked", each=True, optional=True),),
+    outputs=(Output("checked"),),
+)
+"""Each check declares what else it reads."""

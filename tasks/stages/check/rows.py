@@ -1,0 +1,261 @@
+"""What is checked of what the stages make, whatever the families: documents, passages, vectors, entities, relations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from indexmill.text.names import NameIndex
+from schemas.tables import (
+    DESCRIBED,
+    DOCUMENTS,
+    ENTITIES,
+    EXTRACTED,
+    MENTIONS,
+    PASSAGES,
+    PLAIN,
+    RELATED,
+    SAME_AS,
+    SENTENCES,
+)
+from tasks.core.checks import Check, check_lengths, columns, refuse_if
+from tasks.core.shards import id_hash, id_hashes
+from tasks.core.stage import ARRAYS, Input, Inputs
+from tasks.stages.embed.embed import keys_array, row_key
+from tasks.stages.embed.titles import embedded_title, passage_documents
+from tasks.stages.extract.tables import EXTRACTION
+from tasks.stages.resolve.consolidate import entity_text
+
+__all__ = ["CHECKS", "check_descriptions", "check_extraction", "check_same_as"]
+
+
+def _check_documents(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
+    """Hold what a shard's documents became against each other; returns how many rows there are."""
+    label = inputs.job.shard
+    documents = columns(inputs, "documents", "document_id")["document_id"]
+    passages = columns(inputs, "passages", "passage_id", "document_id")
+    counts = {"documents": documents.len(), "passages": passages.height}
+    counts["sentences"] = columns(inputs, "sentences", "passage_id").height
+    strange = [name for name in documents.to_list() if not _bits(id_hash(name)).startswith(label[1:])]
+    refuse_if(bool(strange), f"documents/{label}: {strange[:1]} belongs to another shard")
+    refuse_if(documents.n_unique() != documents.len(), f"documents/{label}: document ids are not unique")
+    unique = passages["passage_id"].n_unique()
+    refuse_if(unique != passages.height, f"passages/{label}: passage ids are not unique")
+    orphans = passages.filter(~pl.col("document_id").is_in(documents.implode())).height
+    refuse_if(orphans > 0, f"passages/{label}: {orphans} passages belong to no document")
+    vectors = inputs.pack("vectors")
+    for table in ("passages", "sentences"):
+        rows = counts[table]
+        refuse_if(len(vectors[table]) != rows, f"vectors/{label}: {len(vectors[table])} rows for {rows} {table}")
+        check_lengths(vectors[table], f"vectors/{label}, {table}")
+    return counts
+
+
+def _check_titles(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
+    """Hold the vectors of a shard's titles against its documents and passages."""
+    where, pack = f"titles/{inputs.job.shard}", inputs.pack("titles")
+    titles = [embedded_title(title) for title in columns(inputs, "documents", "title")["title"].to_list()]
+    vectors = pack["vectors"]
+    refuse_if(len(vectors) != len(titles), f"{where}: {len(vectors)} rows for {len(titles)} documents")
+    keys = keys_array([row_key(title) for title in titles])
+    refuse_if(not np.array_equal(pack["text_keys"], keys), f"{where}: vectors of other titles")
+    titled = np.array([bool(title) for title in titles], dtype=np.bool_)
+    check_lengths(vectors[titled], where)
+    refuse_if(bool(vectors[~titled].any()), f"{where}: a document without a title has a vector")
+    rows = passage_documents(inputs)
+    refuse_if(not np.array_equal(pack["passage_document"], rows), f"{where}: passages of other documents")
+    return {}
+
+
+def _check_extraction(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
+    tables = {name: columns(inputs, name, *schema.names) for name, schema in EXTRACTION.items()}
+    check_extraction(tables, columns(inputs, "passages", "passage_id")["passage_id"], inputs.job.shard)
+    return {"extracted_relations": tables["relations"].height}
+
+
+def check_extraction(tables: Mapping[str, pl.DataFrame], passages: pl.Series, label: str) -> None:
+    """Raise CheckError where a shard's extraction (schemas EXTRACTION) names what is not there."""
+    units, links, entities, relations = (tables[name] for name in EXTRACTION)
+    for name, key, table in (
+        ("units", ["unit_id"], units),
+        ("unit_entities", ["unit_id", "entity_id"], links),
+        ("extracted", ["passage_id", "entity_id"], entities),
+        ("relations", ["relation_id"], relations),
+    ):
+        where = f"{name}/{label}"
+        refuse_if(table.select(key).is_duplicated().any(), f"{where}: {' and '.join(key)} are not unique")
+        strange = table.filter(~pl.col("passage_id").is_in(passages.implode())).height
+        refuse_if(strange > 0, f"{where}: {strange} rows belong to no passage")
+    ends = [relations.rename({end: "entity_id"}).select(*links.columns) for end in ("source", "target")]
+    for name, rows, key, known in (
+        ("unit_entities", links, ["passage_id", "unit_id"], units),
+        ("unit_entities", links, ["passage_id", "entity_id"], entities),
+        ("relations", pl.concat(ends), ["passage_id", "unit_id", "entity_id"], links),
+    ):
+        dangling = rows.join(known, on=key, how="anti").height
+        refuse_if(dangling > 0, f"{name}/{label}: {dangling} rows name no {key[-1]} of their passage")
+    refuse_if(
+        bool((relations["source"] == relations["target"]).any()), f"relations/{label}: an entity is related to itself"
+    )
+
+
+def _check_entities(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
+    """Hold the vectors of an entity shard's names against its entities; returns how many those are."""
+    label, keys = inputs.job.shard, _entity_keys(inputs)
+    refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"entities/{label}: not in the order of their ids")
+    bits = label[1:]
+    strange = int(np.count_nonzero(keys >> np.uint64(64 - len(bits)) != int(bits, 2))) if bits else 0
+    refuse_if(strange > 0, f"entities/{label}: {strange} entities belong to another shard")
+    pack = inputs.pack("names")
+    unknown = np.setdiff1d(pack["entity_keys"], keys)
+    refuse_if(len(unknown) > 0, f"names/{label}: {len(unknown)} vectors of entities that are not there")
+    check_lengths(pack["vectors"], f"names/{label}")
+    return {"entities": len(keys)}
+
+
+def _entity_keys(inputs: Inputs[Any]) -> NDArray[np.uint64]:
+    return NameIndex.keys(columns(inputs, "entities", "entity_id")["entity_id"].to_list())
+
+
+def _check_described(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
+    described = columns(inputs, "described", *DESCRIBED.names)
+    related = columns(inputs, "related", *RELATED.names)
+    vectors = inputs.pack("description_vectors")
+    return check_descriptions(described, related, vectors, _entity_keys(inputs), inputs.job.shard)
+
+
+def check_descriptions(
+    described: pl.DataFrame,
+    related: pl.DataFrame,
+    vectors: Mapping[str, NDArray[Any]],
+    entities: NDArray[np.uint64],
+    label: str,
+) -> dict[str, int]:
+    """Raise CheckError where an entity shard's descriptions (schemas DESCRIBED, RELATED) and vectors do not agree.
+
+    entities: the keys of all entities of the shard. Returns how many are described, and how many relations.
+    """
+    where = f"described/{label}"
+    ids = described["entity_id"].to_list()
+    refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: not in the order of their ids")
+    unknown = np.setdiff1d(NameIndex.keys(ids), entities)
+    refuse_if(len(unknown) > 0, f"{where}: {len(unknown)} descriptions of entities that are not there")
+    texts = [entity_text(*row) for row in described.select("surface", "type", "description").iter_rows()]
+    digests = [row_key(text).hex() for text in texts]
+    refuse_if(digests != described["digest"].to_list(), f"{where}: a text is not that of its digest")
+    refuse_if(bool((described["passages"] < 1).any()), f"{where}: an entity that no passage tells of")
+    where = f"description_vectors/{label}"
+    refuse_if(len(vectors["vectors"]) != len(ids), f"{where}: {len(vectors['vectors'])} rows for {len(ids)} entities")
+    refuse_if(not np.array_equal(vectors["keys"], id_hashes(ids)), f"{where}: vectors of other entities")
+    own = [key.tobytes().hex() for key in vectors["text_keys"]]
+    refuse_if(own != digests, f"{where}: vectors of other texts")
+    check_lengths(vectors["vectors"], where)
+    where = f"related/{label}"
+    pairs = list(related.select("source", "target").iter_rows())
+    refuse_if(any(one >= other for one, other in pairwise(pairs)), f"{where}: not in the order of their ends")
+    refuse_if(any(one == other for one, other in pairs), f"{where}: an entity is related to itself")
+    strange = related.filter(~pl.col("source").is_in(described["entity_id"].implode())).height
+    refuse_if(strange > 0, f"{where}: {strange} relations of entities that are not described there")
+    digests = [row_key(text).hex() for text in related["description"].to_list()]
+    refuse_if(digests != related["digest"].to_list(), f"{where}: a text is not that of its digest")
+    return {"described": len(ids), "related": len(pairs), "relations": int(related["relations"].sum())}
+
+
+def _check_mentions(inputs: Inputs[Any], counts: Mapping[str, int]) -> dict[str, int]:
+    """Hold the entities of all shards against what is mentioned or extracted."""
+    mentioned = _distinct(inputs, "entity_id", "mentions", "extracted")
+    refuse_if(
+        mentioned != counts["entities"], f"{counts['entities']} entities for {mentioned} ids mentioned or extracted"
+    )
+    return {}
+
+
+def _distinct(inputs: Inputs[Any], column: str, *tables: str) -> int:
+    """How many different values a column has in all tables `<name>/<shard>` of some names."""
+    paths = [path for name in tables for path in inputs.paths(name)]
+    if not paths:
+        return 0
+    whole = pl.concat([pl.scan_parquet(path).select(column) for path in paths])
+    return int(whole.select(pl.col(column).n_unique()).collect(engine="streaming").item())
+
+
+def _check_all_described(inputs: Inputs[Any], counts: Mapping[str, int]) -> dict[str, int]:
+    """Hold what is described against what was extracted."""
+    if "described" not in counts:
+        return {}
+    extracted = _distinct(inputs, "entity_id", "extracted")
+    refuse_if(
+        counts["described"] != extracted, f"{counts['described']} described entities for {extracted} extracted ones"
+    )
+    told, there = counts["relations"], counts["extracted_relations"]
+    refuse_if(told != there, f"related pairs have {told} relations, of {there} extracted ones")
+    ids = inputs.tables("described", "entity_id").column("entity_id").combine_chunks()
+    related = inputs.tables("related", "target").column("target")
+    strange = len(related) - int(pc.sum(pc.is_in(related, ids)).as_py() or 0)
+    refuse_if(strange > 0, f"related: {strange} pairs lead to entities that are not described")
+    if inputs.has("same_as"):
+        check_same_as(inputs.table("same_as"), ids)
+    return {}
+
+
+def check_same_as(pairs: pa.Table, ids: pa.Array) -> None:
+    """Raise CheckError where the pairs (schema SAME_AS) are not each one of two described entities, once, in order."""
+    rows = list(zip(*(pairs.column(name).to_pylist() for name in ("entity_id", "other_id")), strict=True))
+    refuse_if(any(one >= other for one, other in pairwise(rows)), "same_as: not in the order of the ids")
+    refuse_if(any(one >= other for one, other in rows), "same_as: a pair is not in the order of its ids")
+    for name in ("entity_id", "other_id"):
+        known = pc.all(pc.is_in(pairs.column(name), ids)).as_py()
+        refuse_if(known is False, f"same_as: a pair names an entity that is not described ({name})")
+
+
+def _bits(hashed: bytes) -> str:
+    return f"{int.from_bytes(hashed):0256b}"
+
+
+_PASSAGES = Input("passages", PASSAGES)
+_ENTITIES = Input("entities", ENTITIES)
+_EXTRACTED = Input("extracted", EXTRACTED, each=True)
+
+CHECKS = (
+    Check(
+        (
+            Input("documents", DOCUMENTS),
+            _PASSAGES,
+            Input("sentences", SENTENCES),
+            Input("plain", PLAIN),
+            Input("vectors", ARRAYS),
+        ),
+        _check_documents,
+    ),
+    Check((Input("titles", ARRAYS), Input("documents", DOCUMENTS), _PASSAGES), _check_titles),
+    Check((*(Input(name, schema) for name, schema in EXTRACTION.items()), _PASSAGES), _check_extraction),
+    Check((_ENTITIES, Input("names", ARRAYS)), _check_entities),
+    Check(
+        (
+            Input("described", DESCRIBED),
+            Input("related", RELATED),
+            Input("description_vectors", ARRAYS),
+            _ENTITIES,
+        ),
+        _check_described,
+    ),
+    Check((Input("mentions", MENTIONS, each=True), _EXTRACTED), _check_mentions, whole=True),
+    Check(
+        (
+            Input("described", DESCRIBED, each=True),
+            Input("related", RELATED, each=True),
+            _EXTRACTED,
+            Input("same_as", SAME_AS, optional=True),
+        ),
+        _check_all_described,
+        whole=True,
+    ),
+)
+"""Of what the stages make."""

@@ -1,0 +1,23 @@
+"""The driver of `extract`: with a language model, or without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
+from tasks.core.stage import Stage
+from tasks.stages.extract import extractive, llm
+
+__all__ = ["drive"]
+
+
+def drive(run: Run) -> None:
+    """Take passages apart into units, entities and relations."""
+    stage: Stage[Any] = extractive.STAGE
+    fingerprint = run.extractor_fingerprint
+    settings = extractive.ExtractSettings(extractor=fingerprint)
+    if run.configuration.llm.backend != "extractive":
+        stage, prompts, asking = llm.STAGE, llm.extractor_of(run.prompt), run.asking(llm.STAGE.name)
+        settings = llm.AskingSettings(extractor=fingerprint, prompts=prompts, asking=asking)
+    run.make(stage, [Want(label, run.inputs(stage, label), settings) for label in run.labels])

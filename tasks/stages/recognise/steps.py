@@ -1,0 +1,25 @@
+"""The driver of `recognise`: by rules or another recogniser, or by a language model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from indexmill.models.llm_recogniser import TASK, LlmRecogniser
+from tasks.core.part_runner import Want
+from tasks.core.run import Run
+from tasks.core.stage import Stage
+from tasks.stages.recognise import llm, rules
+
+__all__ = ["drive"]
+
+
+def drive(run: Run) -> None:
+    """Find the entities that documents mention."""
+    stage: Stage[Any] = rules.STAGE
+    fingerprint, chosen = run.recogniser_fingerprint, run.configuration.recognise
+    settings = rules.RecogniseSettings(fingerprint=fingerprint, recogniser=chosen.recogniser)
+    if chosen.asks_llm:
+        stage, asking = llm.STAGE, run.asking(llm.STAGE.name)
+        recogniser = LlmRecogniser(*run.prompt(TASK), run.configuration.llm.shaping())
+        settings = llm.AskingSettings(fingerprint=fingerprint, recogniser=recogniser, asking=asking)
+    run.make(stage, [Want(label, run.inputs(stage, label), settings) for label in run.labels])
