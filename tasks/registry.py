@@ -12,7 +12,9 @@ from tasks.core.family import Family
 from tasks.core.order import in_order
 from tasks.core.step import Step
 from tasks.families.bm25.family import FAMILY as BM25
-from tasks.families.pending import COMMUNITY_TREE, HETEROGRAPH, LSH_TREE
+from tasks.families.community_tree.family import FAMILY as COMMUNITY_TREE
+from tasks.families.lsh_tree.family import FAMILY as LSH_TREE
+from tasks.families.pending import HETEROGRAPH
 from tasks.families.tri_graph.family import FAMILY as TRI_GRAPH
 from tasks.families.zoom_graph.family import FAMILY as ZOOM_GRAPH
 from tasks.stages.check import check
@@ -24,9 +26,10 @@ from tasks.stages.ingest import part
 from tasks.stages.recognise import llm, rules
 from tasks.stages.recognise import steps as recognise
 from tasks.stages.resolve import describe, resolve, same_as
+from tasks.stages.resolve.description_writer import WRITER as DESCRIPTIONS
 from tasks.stages.split import split
 
-__all__ = ["FAMILIES", "STEPS", "enabled_steps", "needs_among"]
+__all__ = ["FAMILIES", "STEPS", "WRITERS", "enabled_steps", "needs_among"]
 
 FAMILIES: tuple[Family, ...] = (
     BM25,
@@ -36,6 +39,9 @@ FAMILIES: tuple[Family, ...] = (
     COMMUNITY_TREE,
     HETEROGRAPH,
 )
+
+WRITERS = (DESCRIPTIONS, *(writer for family in FAMILIES for writer in family.writers))
+"""What writes texts, with a language model where the settings name one."""
 
 _SHARED = (
     Step("encoder", methodcaller("encoder"), (encoder.STAGE,)),

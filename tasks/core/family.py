@@ -13,10 +13,6 @@ from tasks.core.writer import Writer
 __all__ = ["Family"]
 
 
-def _never(_: Configuration) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Family:
     """One way of retrieval, as a build makes it; `tasks/families/<name>/family.py` declares it as `FAMILY`.
@@ -37,7 +33,7 @@ class Family:
     counts: Callable[..., Mapping[str, int]]
     checks: tuple[Check, ...] = ()
     writers: tuple[Writer, ...] = ()
-    history_dependent: Callable[[Configuration], bool] = _never
+    history_dependent: bool = False
 
     def enabled(self, configuration: Configuration) -> bool:
         """True if the settings ask for the family."""

@@ -41,13 +41,9 @@ from tasks.core.stage import Stage, part_key
 from tasks.core.step import Step
 from tasks.core.writer import BoundWriter, Writer
 from tasks.families.bm25 import postings as bm25
-from tasks.families.community_tree import report_writer as reports
 from tasks.families.heterograph import attribute_writer as attribute_text
 from tasks.families.heterograph import element_writer as element_text
 from tasks.families.heterograph import units as hetero_units
-from tasks.families.lsh_tree import axes as lsh_axes
-from tasks.families.lsh_tree import steps as lsh_build
-from tasks.families.lsh_tree import summaries as lsh_summaries
 from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
 from tasks.llm.prompts import Prompt, prompt
@@ -56,7 +52,7 @@ from tasks.pipeline import gates, quality
 from tasks.pipeline.corpus import Corpus
 from tasks.pipeline.manifest import manifest_of
 from tasks.pipeline.quality import Measured, Quality, compare
-from tasks.registry import FAMILIES, enabled_steps
+from tasks.registry import FAMILIES, WRITERS, enabled_steps
 from tasks.stages.embed import embed
 from tasks.stages.extract import extractive as extract
 from tasks.stages.extract import llm as extract_llm
@@ -64,9 +60,7 @@ from tasks.stages.extract.tables import EXTRACTION
 from tasks.stages.ingest import part as ingest_part
 from tasks.stages.ingest import spill
 from tasks.stages.recognise import rules as recognise
-from tasks.stages.resolve.description_writer import WRITER as DESCRIPTIONS
 from tasks.stages.split import split
-from tasks.stages.write import summarise
 
 __all__ = ["Build"]
 
@@ -116,17 +110,15 @@ class Build(Maker):
     def look(self) -> None:
         """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
         self.corpus.preflight()
-        self.summary_prompt  # noqa: B018 - raises
         self.questions  # noqa: B018 - raises
         self.choice  # noqa: B018 - raises
         self.recogniser_fingerprint  # noqa: B018 - raises
         if self.configuration.extracts:
             self.extractor_fingerprint  # noqa: B018 - raises
-        self.report_prompt  # noqa: B018 - raises
+        for writer in WRITERS:
+            self.writer(writer)
         self.attribute_prompt  # noqa: B018 - raises
         self.element_prompt  # noqa: B018 - raises
-        if self.configuration.describes:
-            self.writer(DESCRIPTIONS)
 
     def expects_work(self) -> bool:
         """Whether the corpus' files are others than the last run saw, as far as that can be told at a glance.
@@ -205,29 +197,6 @@ class Build(Maker):
         why = gates.refuse_stand_ins(found, self.configuration.run.max_stand_ins, whole=len(known) == len(receipts))
         if why is not None:
             raise GateRefused(why)
-
-    def lsh_axes(self) -> None:
-        """Find the directions in which the encoder tells texts apart (EraRAG; ours)."""
-        if self.configuration.families.lsh_tree.enabled:
-            shaping = {"encoder": self.opened_encoder.numbers, "texts": lsh_axes.TOPICS_DIGEST}
-            self.make(lsh_axes.STAGE, [Want(WHOLE, {}, shaping, {"opening": self.opened_encoder.opening})])
-
-    def lsh_tree(self) -> None:
-        """Cut the nodes of each layer into segments and summarise these, as long as there are many (EraRAG)."""
-        if self.configuration.families.lsh_tree.enabled:
-            lsh_build.make(self)
-
-    def lsh_vectors(self) -> None:
-        """Make the vectors of the summaries of all layers."""
-        if self.configuration.families.lsh_tree.enabled:
-            lsh_build.embed(self, self.parts.get(lsh_summaries.STAGE.name, {}))
-
-    def community_tree(self) -> None:
-        """Find communities of what the passages tell of, level by level, and report on them (ArchRAG)."""
-        if self.configuration.families.community_tree.enabled:
-            from tasks.families.community_tree import steps as community_build
-
-            community_build.make(self)
 
     def hetero_units(self) -> None:
         """Make the vectors of units that no earlier part holds, where the heterograph is made."""
@@ -438,35 +407,6 @@ class Build(Maker):
         return ("described", "related") if self.configuration.describes else ()
 
     @cached_property
-    def summariser_fingerprint(self) -> dict[str, Any]:
-        """What determines summaries, beside the texts that they are of."""
-        tokens = self.configuration.families.lsh_tree.summary_tokens
-        language = self.configuration.split.language
-        return summarise.fingerprint(self.configuration.llm, self.summary_prompt, tokens, language)
-
-    @cached_property
-    def summary_prompt(self) -> tuple[str, str] | None:
-        """The prompt for summaries; raises ConfigurationError where it cannot be read."""
-        return summarise.prompt_of(self.configuration.llm)
-
-    @cached_property
-    def report_fingerprint(self) -> dict[str, Any]:
-        """What determines the reports on communities, beside what they are made of."""
-        settings = self.configuration.families.community_tree
-        return reports.fingerprint(
-            self.configuration.llm,
-            self.report_prompt,
-            tokens=settings.report_tokens,
-            input_tokens=settings.input_tokens,
-            language=self.configuration.split.language,
-        )
-
-    @cached_property
-    def report_prompt(self) -> tuple[str, str] | None:
-        """The prompt for reports; raises ConfigurationError where it cannot be read."""
-        return reports.prompt_of(self.configuration.llm)
-
-    @cached_property
     def attribute_fingerprint(self) -> dict[str, Any]:
         """What determines the attributes of entities, beside what they are made of."""
         settings = self.configuration.families.heterograph
@@ -506,16 +446,12 @@ class Build(Maker):
         """The fingerprints of the models of this run, as a manifest states them."""
         named = {"name": self.configuration.recognise.published_name, "fingerprint": self.recogniser_fingerprint}
         models = {"encoder": dict(self.opened_encoder.fingerprint), "recogniser": named}
-        if self.configuration.families.lsh_tree.enabled:
-            models["llm"] = self.summariser_fingerprint
-        if self.configuration.families.community_tree.enabled:
-            models["reports"] = self.report_fingerprint
+        needed = (writer for writer in WRITERS if writer.needed(self.configuration))
+        models |= {writer.model: dict(self.writer(writer).fingerprint) for writer in needed}
         if self.configuration.families.heterograph.enabled:
             models |= {"attributes": self.attribute_fingerprint, "elements": self.element_fingerprint}
         if self.configuration.extracts:
             models["extractor"] = self.extractor_fingerprint
-        if self.configuration.describes:
-            models["describer"] = dict(self.writer(DESCRIPTIONS).fingerprint)
         return models
 
     @property

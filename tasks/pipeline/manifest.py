@@ -54,7 +54,7 @@ def _families(build: Build) -> dict[str, Published]:
             families[family.name] = Published(
                 parameters=dict(getattr(settings, family.name).parameters),
                 counts=dict(family.counts(*packs)),
-                history_dependent=family.history_dependent(build.configuration),
+                history_dependent=family.history_dependent,
             )
     return families
 

@@ -1,0 +1,22 @@
+"""community_tree (ArchRAG), declared: entities, and reports on communities of them, level by level."""
+
+from __future__ import annotations
+
+from tasks.core.family import Family
+from tasks.core.step import Step
+from tasks.families.community_tree import clusters, graph, levels, reports, tree
+from tasks.families.community_tree.check import CHECKS
+from tasks.families.community_tree.report_writer import WRITER
+from tasks.families.community_tree.steps import make_tree
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    "community_tree",
+    steps=(Step("community_tree", make_tree, (graph.STAGE, clusters.STAGE, levels.STAGE, reports.STAGE, tree.STAGE)),),
+    artifact="tree",
+    counts=tree.counts,
+    checks=CHECKS,
+    writers=(WRITER,),
+    history_dependent=True,
+)
