@@ -111,8 +111,8 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
 
 
 def tokeniser_of(inputs: Inputs[Any]) -> HashEmbedder | Tokeniser:
-    """The tokenizer of a job, opened once per process from `settings["opening"]`."""
-    opening = inputs.settings["opening"]
+    """The tokenizer of a job, opened once per process from the setting `opening`."""
+    opening = _setting(inputs, "opening")
     if opening.get("backend") == HASH_MODEL:
         return HashEmbedder()
     return _opened_tokeniser(inputs.path(opening["tokenizer"]), opening["max_tokens"])
@@ -134,22 +134,27 @@ def open_ahead(store_url: str, opening: Mapping[str, Any]) -> None:
 
 
 def encoder_of(inputs: Inputs[Any]) -> Embedder:
-    """The embedder of a job, opened once per process from `settings["opening"]`.
+    """The embedder of a job, opened once per process from the setting `opening`.
 
     Raises IndexmillError where it makes other numbers here than where the run was planned.
     """
-    opening = inputs.settings["opening"]
+    opening = _setting(inputs, "opening")
     embedder = _open(inputs.store, opening)
     tested = opening.get("tested")
     if tested is not None and tested["machine"] == _machine() and isinstance(embedder, TokenEncoder):
         embedder.reproducible = tested["reproducible"]
-    expected = inputs.settings.get("encoder")
+    expected = _setting(inputs, "encoder")
     if expected is not None and (found := _numbers(embedder.fingerprint.as_dict())) != expected:
         raise IndexmillError(
             f"this worker's encoder is {found}, but the run was planned with {expected}; all workers need "
             "the same libraries and processor features"
         )
     return embedder
+
+
+def _setting(inputs: Inputs[Any], name: str) -> Any:
+    settings = inputs.settings
+    return settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
 
 
 def _machine() -> list[str]:

@@ -44,9 +44,8 @@ from tasks.families.community_tree import report_writer as reports
 from tasks.families.heterograph import attribute_writer as attribute_text
 from tasks.families.heterograph import element_writer as element_text
 from tasks.families.heterograph import units as hetero_units
-from tasks.families.lsh_tree import axes as lsh_axes
 from tasks.families.lsh_tree import steps as lsh_build
-from tasks.families.lsh_tree import summaries as lsh_summaries
+from tasks.families.lsh_tree import summary_writer
 from tasks.families.tri_graph import matrices as tri_graph
 from tasks.families.zoom_graph import graph as zoom_graph
 from tasks.families.zoom_graph import links as zoom_links
@@ -70,10 +69,8 @@ from tasks.stages.ingest import part as ingest_part
 from tasks.stages.ingest import spill
 from tasks.stages.recognise import llm as recognise_llm
 from tasks.stages.recognise import rules as recognise
-from tasks.stages.resolve import describe, resolve, same_as
-from tasks.stages.resolve import description_writer as describe_llm
+from tasks.stages.resolve import describe, description_writer, resolve, same_as
 from tasks.stages.split import split
-from tasks.stages.write import summarise
 
 __all__ = ["Build"]
 
@@ -112,6 +109,7 @@ class Build(Maker):
         self._attempt = 0
         self._quota: RunQuota | None = None  # of what language models are asked, once they are
         self._manifest: Manifest | None = None
+        self._writers: dict[str, BoundWriter] = {}
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -121,7 +119,7 @@ class Build(Maker):
     def look(self) -> None:
         """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
         self.corpus.preflight()
-        self.summary_prompt  # noqa: B018 - raises
+        self.writer(summary_writer.WRITER)
         self.questions  # noqa: B018 - raises
         self.choice  # noqa: B018 - raises
         self.recogniser_fingerprint  # noqa: B018 - raises
@@ -322,7 +320,7 @@ class Build(Maker):
         extra = {
             "opening": self.opened_encoder.opening,
             "asking": self.asking(describe.STAGE.name),
-            "prompt": self.description_prompt,
+            "prompt": self.writer(description_writer.WRITER).prompt,
             "language": self.configuration.split.language,
         }
         labels = sorted(name.partition("/")[2] for name in pieces if name.startswith("pieces/"))
@@ -413,18 +411,17 @@ class Build(Maker):
     def lsh_axes(self) -> None:
         """Find the directions in which the encoder tells texts apart (EraRAG; ours)."""
         if self.configuration.families.lsh_tree.enabled:
-            shaping = {"encoder": self.opened_encoder.numbers, "texts": lsh_axes.TOPICS_DIGEST}
-            self.make(lsh_axes.STAGE, [Want(WHOLE, {}, shaping, {"opening": self.opened_encoder.opening})])
+            lsh_build.make_axes(self)
 
     def lsh_tree(self) -> None:
         """Cut the nodes of each layer into segments and summarise these, as long as there are many (EraRAG)."""
         if self.configuration.families.lsh_tree.enabled:
-            lsh_build.make(self)
+            lsh_build.make_tree(self)
 
     def lsh_vectors(self) -> None:
         """Make the vectors of the summaries of all layers."""
         if self.configuration.families.lsh_tree.enabled:
-            lsh_build.embed(self, self.parts.get(lsh_summaries.STAGE.name, {}))
+            lsh_build.make_vectors(self)
 
     def community_tree(self) -> None:
         """Find communities of what the passages tell of, level by level, and report on them (ArchRAG)."""
@@ -644,17 +641,10 @@ class Build(Maker):
         settings = self.configuration.llm
         return None if settings.backend == "extractive" else extract_llm.extractor_of(settings)
 
-    @cached_property
-    def describer_fingerprint(self) -> dict[str, Any]:
+    @property
+    def describer_fingerprint(self) -> Mapping[str, Any]:
         """What determines descriptions, beside the pieces that they are made of."""
-        tokens = self.configuration.resolve.description.tokens
-        language = self.configuration.split.language
-        return describe_llm.fingerprint(self.configuration.llm, self.description_prompt, tokens, language)
-
-    @cached_property
-    def description_prompt(self) -> tuple[str, str] | None:
-        """The prompt for descriptions; raises ConfigurationError where it cannot be read."""
-        return describe_llm.prompt_of(self.configuration.llm)
+        return self.writer(description_writer.WRITER).fingerprint
 
     @property
     def extraction(self) -> tuple[str, ...]:
@@ -665,18 +655,6 @@ class Build(Maker):
     def descriptions(self) -> tuple[str, ...]:
         """The tables that hold what was put together of that, if it was."""
         return ("described", "related") if self.configuration.describes else ()
-
-    @cached_property
-    def summariser_fingerprint(self) -> dict[str, Any]:
-        """What determines summaries, beside the texts that they are of."""
-        tokens = self.configuration.families.lsh_tree.summary_tokens
-        language = self.configuration.split.language
-        return summarise.fingerprint(self.configuration.llm, self.summary_prompt, tokens, language)
-
-    @cached_property
-    def summary_prompt(self) -> tuple[str, str] | None:
-        """The prompt for summaries; raises ConfigurationError where it cannot be read."""
-        return summarise.prompt_of(self.configuration.llm)
 
     @cached_property
     def report_fingerprint(self) -> dict[str, Any]:
@@ -736,7 +714,7 @@ class Build(Maker):
         named = {"name": self.configuration.recognise.published_name, "fingerprint": self.recogniser_fingerprint}
         models = {"encoder": dict(self.opened_encoder.fingerprint), "recogniser": named}
         if self.configuration.families.lsh_tree.enabled:
-            models["llm"] = self.summariser_fingerprint
+            models["llm"] = dict(self.writer(summary_writer.WRITER).fingerprint)
         if self.configuration.families.community_tree.enabled:
             models["reports"] = self.report_fingerprint
         if self.configuration.families.heterograph.enabled:
@@ -744,7 +722,7 @@ class Build(Maker):
         if self.configuration.extracts:
             models["extractor"] = self.extractor_fingerprint
         if self.configuration.describes:
-            models["describer"] = self.describer_fingerprint
+            models["describer"] = dict(self.describer_fingerprint)
         return models
 
     @property
@@ -762,9 +740,11 @@ class Build(Maker):
         return self.report.stage(stage).counts
 
     def writer(self, writer: Writer) -> BoundWriter:
-        """A writer as the settings bind it."""
-        prompt = writer.prompt(self.configuration.llm)
-        return BoundWriter(prompt, writer.fingerprint(self.configuration, prompt))
+        """A writer as the settings bind it, the prompt read once; raises ConfigurationError where it cannot be read."""
+        if writer.task not in self._writers:
+            prompt = writer.prompt(self.configuration.llm)
+            self._writers[writer.task] = BoundWriter(prompt, writer.fingerprint(self.configuration, prompt))
+        return self._writers[writer.task]
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
         """What a stage reads to make the part of one label, as it declares it: digests by input name."""

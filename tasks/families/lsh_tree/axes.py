@@ -8,6 +8,8 @@ that segments stay as local as with random ones, and hold passages about twice a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,11 @@ from numpy.typing import NDArray
 
 from indexmill.store.canonical import canonical_json, digest_of
 from tasks.core.encoder import encoder_of
-from tasks.core.stage import ARRAYS, Inputs, Output, Outputs, Stage
+from tasks.core.stage import ARRAYS, Inputs, Output, Outputs, Settings, Stage, worker_arg
 from tasks.families.lsh_tree.hyperplanes import LARGEST_NORMAL
 from tasks.families.lsh_tree.topics import TOPICS
 
-__all__ = ["AXES", "STAGE", "TOPICS_DIGEST", "principal_axes"]
+__all__ = ["AXES", "STAGE", "TOPICS_DIGEST", "AxesSettings", "principal_axes"]
 
 AXES = 32
 
@@ -40,7 +42,16 @@ def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:
     return whole
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+@dataclass(frozen=True, kw_only=True)
+class AxesSettings(Settings):
+    """texts: the digest of the subjects. encoder: what determines vectors; opening: what opens it."""
+
+    encoder: Mapping[str, Any]
+    texts: str = TOPICS_DIGEST
+    opening: Mapping[str, Any] = worker_arg()
+
+
+def _compute(inputs: Inputs[AxesSettings]) -> Outputs:
     return Outputs(packs={"axes": {"axes": principal_axes(encoder_of(inputs).encode(sorted(TOPICS)))}})
 
 
@@ -48,6 +59,7 @@ STAGE = Stage(
     "lsh_axes",
     version=1,
     compute=_compute,
+    settings=AxesSettings,
     libraries=("numpy",),
     outputs=(Output("axes", ARRAYS),),
     uses_encoder=True,

@@ -13,6 +13,7 @@ the order of their ids, which is that of their rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,14 @@ from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES, conform
 from storage.tables import read_table
 from tasks.core.estimate import ZERO, Estimate, Range, Rows
 from tasks.core.groups import assigned, expected_labels, shares
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
 from tasks.families.lsh_tree.hierarchy import Bounds, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.families.lsh_tree.segmentation import centres
 from tasks.stages.embed.embed import row_key
 from tasks.stages.split.node_texts import is_table, texts_of
 
-__all__ = ["LETTERS", "STAGE", "Gathered", "estimate", "layer_label", "planes_of", "rows_below"]
+__all__ = ["LETTERS", "STAGE", "Gathered", "SegmentSettings", "estimate", "layer_label", "planes_of", "rows_below"]
 
 _REDONE = 2
 """Segments that a change of the nodes below redoes at most, in the mean of many: 1.0 to 1.3 were measured."""
@@ -76,56 +77,74 @@ class Gathered:
         return np.concatenate([np.empty(0, dtype=np.uint64), *found])
 
 
-def _below(inputs: Inputs[Any]) -> tuple[Nodes, list[str], Gathered]:
+@dataclass(frozen=True, kw_only=True)
+class SegmentSettings(Settings):
+    """smallest, largest: nodes of a segment. group: segments of a group at most. summariser: what writes summaries.
+
+    texts: where the texts of the nodes lie (`tasks.stages.split.node_texts`).
+    """
+
+    smallest: int
+    largest: int
+    group: int
+    seed: int
+    layer: int
+    dimension: int
+    summariser: Mapping[str, Any]
+    encoder: Mapping[str, Any] = worker_arg()
+    texts: Mapping[str, Mapping[str, str]] = worker_arg()
+    title_in_passage: bool = worker_arg()
+
+    def row_space(self) -> Mapping[str, Any]:
+        """What determines segments, which may be in other groups."""
+        shaping = self.keyed()
+        del shaping["group"]
+        return {**shaping, "encoder": self.encoder}
+
+
+def _below(inputs: Inputs[SegmentSettings]) -> tuple[Nodes, list[str], Gathered]:
     """What is cut, row by row, the shards where its texts lie, and where it lies itself."""
     ids: list[str] = []
     digests: list[str] = []
     shards: list[str] = []
-    vectors = []
-    if "places" in inputs.job.inputs:
-        vectors.append(inputs.pack(inputs.job.inputs["places"])["places"])
-    for name in sorted(inputs.job.inputs):
-        table, _, label = name.partition("/")
-        if table == "passages":
-            found = inputs.table(name, PASSAGES, "passage_id").column("passage_id").to_pylist()
-            pack = inputs.pack(inputs.job.inputs[f"vectors/{label}"])
-            digests += [key.tobytes().hex() for key in pack["passage_keys"]]
-            vectors.append(pack["passages"])
-        elif table == "summaries":
-            rows = inputs.table(name, LSH_SUMMARIES, "node_id", "digest")
-            found = rows.column("node_id").to_pylist()
-            digests += rows.column("digest").to_pylist()
-        else:
-            continue
+    vectors = [inputs.pack("places")["places"]] if inputs.has("places") else []
+    for label in inputs.labels("passages"):
+        found = inputs.table(f"passages/{label}", "passage_id").column("passage_id").to_pylist()
+        pack = inputs.pack(f"vectors/{label}")
+        digests += [key.tobytes().hex() for key in pack["passage_keys"]]
+        vectors.append(pack["passages"])
         ids += found
         shards += [label] * len(found)
-    gathered = Gathered(vectors, inputs.settings["dimension"])
+    for label in inputs.labels("summaries"):
+        rows = inputs.table(f"summaries/{label}", "node_id", "digest")
+        ids += rows.column("node_id").to_pylist()
+        digests += rows.column("digest").to_pylist()
+        shards += [label] * len(rows)
+    gathered = Gathered(vectors, inputs.settings.dimension)
     return Nodes(ids, digests, gathered), shards, gathered
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+def _compute(inputs: Inputs[SegmentSettings]) -> Outputs:
     settings = inputs.settings
-    number: int = settings["layer"]
-    planes = planes_of(inputs)
-    bounds = Bounds(settings["smallest"], settings["largest"], number)
+    planes = planes_of(inputs, settings.seed, settings.dimension)
+    bounds = Bounds(settings.smallest, settings.largest, settings.layer)
     below, shards, vectors = _below(inputs)
     codes = vectors.codes(planes)
-    layer = layer_over(number, below, planes, bounds, digest_of(canonical_json(settings["summariser"])), codes)
+    layer = layer_over(settings.layer, below, planes, bounds, digest_of(canonical_json(settings.summariser)), codes)
     place = dict(zip(below.ids, shards, strict=True))
     made = sorted(layer.children())
-    groups = assigned([node for node, _ in made], settings["group"], LETTERS[number - 1])
+    groups = assigned([node for node, _ in made], settings.group, LETTERS[settings.layer - 1])
     tables = {
         f"segments/{label}": _table([made[row] for row in rows.tolist()], place) for label, rows in groups.items()
     }
-    places = centres(layer.segments, vectors, settings["dimension"])
+    places = centres(layer.segments, vectors, settings.dimension)
     in_order = np.argsort(np.array(layer.ids, dtype=np.bytes_))
     return Outputs(tables=tables, packs={"codes": {"codes": codes}, "places": {"places": places[in_order]}})
 
 
-def planes_of(inputs: Inputs[Any]) -> Hyperplanes:
-    """The hyperplanes of the settings and of the input `axes`."""
-    settings = inputs.settings
-    return Hyperplanes(settings["seed"], settings["dimension"], inputs.pack(inputs.job.inputs["axes"])["axes"])
+def planes_of(inputs: Inputs[Any], seed: int, dimension: int) -> Hyperplanes:
+    """The hyperplanes of a seed and of the input `axes`."""
+    return Hyperplanes(seed, dimension, inputs.pack("axes")["axes"])
 
 
 def _table(made: Sequence[tuple[str, list[tuple[str, str]]]], place: Mapping[str, str]) -> pa.Table:
@@ -135,21 +154,21 @@ def _table(made: Sequence[tuple[str, list[tuple[str, str]]]], place: Mapping[str
     return conform(pa.table(columns), LSH_SEGMENTS)
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[SegmentSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many segments there will be, and how many new ones: no vector is made, so that nobody knows which."""
     settings = inputs.settings
     below = rows_below(inputs, expected)
-    least = -(-below.low // settings["largest"]) if below.low > settings["largest"] else 0  # or there is no such layer
-    made = Range(least, max(1, below.high // settings["smallest"]))
+    least = -(-below.low // settings.largest) if below.low > settings.largest else 0  # or there is no such layer
+    made = Range(least, max(1, below.high // settings.smallest))
     fresh = made
     if inputs.job.reuse:
-        changes = _changes(inputs) if settings["layer"] == 1 else Range(below.fresh.low, 2 * below.fresh.high)
+        changes = _changes(inputs) if settings.layer == 1 else Range(below.fresh.low, 2 * below.fresh.high)
         most = min(made.high, _REDONE * changes.high + _REDONE_MORE) if changes.high else 0
-        fresh = Range(min(most, -(-changes.low // settings["largest"])), most)
+        fresh = Range(min(most, -(-changes.low // settings.largest)), most)
     labels = _expected_groups(inputs, made)
     sizes = {f"segments/{label}": Range(0, 256 * below.high + 4096) for label in labels}
     rows = shares(Rows(made.low, made.high, fresh), len(labels))
-    placed = (pack_size({"places": (np.float32, (count, settings["dimension"]))}) for count in (made.low, made.high))
+    placed = (pack_size({"places": (np.float32, (count, settings.dimension))}) for count in (made.low, made.high))
     return Estimate(
         bytes={**sizes, "codes": Range(0, pack_size({"codes": (np.uint64, (below.high,))})), "places": Range(*placed)},
         rows={f"segments/{label}": share for label, share in zip(labels, rows, strict=True)},
@@ -168,7 +187,7 @@ def rows_below(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Rows:
     return Rows(low, high, Range(fresh_low, fresh_high))
 
 
-def _changes(inputs: Inputs[Any]) -> Range:
+def _changes(inputs: Inputs[SegmentSettings]) -> Range:
     """Passages that are new, and at most so many that are new or gone."""
     before: set[tuple[str, str]] = set()
     for digest in inputs.job.reuse:
@@ -176,25 +195,26 @@ def _changes(inputs: Inputs[Any]) -> Range:
             table = read_table(inputs.store, digest, LSH_SEGMENTS, columns=("child_id", "child_digest"))
             before.update(zip(table["child_id"].to_pylist(), table["child_digest"].to_pylist(), strict=True))
     now: set[tuple[str, str]] = set()
-    for digests in inputs.settings["texts"].values():
+    for digests in inputs.settings.texts.values():
         now.update((identity, row_key(text).hex()) for identity, text in texts_of(inputs, digests))
     added = len(now - before)
     return Range(added, added + len(before - now))
 
 
-def _expected_groups(inputs: Inputs[Any], made: Range) -> list[str]:
+def _expected_groups(inputs: Inputs[SegmentSettings], made: Range) -> list[str]:
     """The labels of the groups as they were, or as they are for so many nodes."""
     nodes: set[str] = set()
     for digest in inputs.job.reuse:
         if is_table(inputs, digest):
             nodes.update(read_table(inputs.store, digest, LSH_SEGMENTS, columns=("node_id",))["node_id"].to_pylist())
-    return expected_labels(nodes, made, inputs.settings["group"], LETTERS[inputs.settings["layer"] - 1])
+    return expected_labels(nodes, made, inputs.settings.group, LETTERS[inputs.settings.layer - 1])
 
 
 STAGE = Stage(
     "lsh_segments",
     version=2,
     compute=_compute,
+    settings=SegmentSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(

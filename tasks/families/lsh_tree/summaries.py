@@ -1,8 +1,7 @@
 """Stage `lsh_summaries`: the summaries of a group of segments (EraRAG, Algorithm 1).
 
-Summaries are the dearest rows of a build. A node's id hashes all that its summary is made of, so a row that an earlier
-part holds under that id is copied, whatever has become of its neighbours; a stand-in is not. `lsh_vectors` makes their
-vectors.
+A node's id hashes all that its summary is made of: it is what summaries of earlier parts are found by. `lsh_vectors`
+makes their vectors.
 """
 
 from __future__ import annotations
@@ -14,22 +13,39 @@ from typing import Any
 import pyarrow as pa
 
 from indexmill.models.llm import Request
-from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES, conform
+from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES
 from storage.tables import read_table
 from tasks.core.encoder import tokeniser_of
-from tasks.core.estimate import Estimate, LlmUse, Range, Rows
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
-from tasks.llm.ask import Answer, ask
-from tasks.llm.prompts import Prompt
-from tasks.stages.embed.embed import row_key
-from tasks.stages.embed.known_rows import KnownRows
+from tasks.core.estimate import Estimate, Range, Rows
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage, worker_arg
+from tasks.families.lsh_tree.summary_writer import WRITER, parse, request
 from tasks.stages.split.node_texts import texts_of
-from tasks.stages.write.summarise import TASK, Extractive, most_output, request, said
+from tasks.stages.write.summarise import Extractive, most_output
+from tasks.stages.write.text_writer import WriterSettings
+from tasks.stages.write.written_rows import Row, WrittenRows
 
-__all__ = ["STAGE", "estimate"]
+__all__ = ["STAGE", "SummarySettings", "estimate"]
 
 _LONGEST = 32
 """Bytes of a summary for each token asked for: a model that does not keep to it is cut at less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarySettings(WriterSettings):
+    """texts: where the texts of the children lie (`tasks.stages.split.node_texts`). largest: nodes of a segment at
+    most. groups: of the layer, how many."""
+
+    layer: int
+    summariser: Mapping[str, Any]
+    tokenizer: Mapping[str, Any]
+    texts: Mapping[str, Mapping[str, str]] = worker_arg()
+    title_in_passage: bool = worker_arg()
+    largest: int = worker_arg()
+    groups: int = worker_arg()
+
+    def row_space(self) -> Mapping[str, Any]:
+        """What writes summaries, and what counts their tokens."""
+        return {"tokenizer": self.tokenizer, "summariser": self.summariser}
 
 
 @dataclass(frozen=True)
@@ -49,161 +65,118 @@ class _Segment:
             yield cls(nodes[low], tuple(children[low:high]), tuple(shards[low:high]))
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    settings = inputs.settings
-    segments = list(_Segment.all_of(inputs.table("segments", LSH_SEGMENTS)))
-    known = KnownRows(inputs, LSH_SUMMARIES, "node_id")
-    held = known.rows([one.node for one in segments])
-    missing = [one for one in segments if one.node not in held]
-    made, asked = _made(inputs, missing) if missing else ([], {})
-    counts = tokeniser_of(inputs).count_tokens([text for text, _ in made]).tolist() if made else []
-    for one, (text, stand_in), tokens in zip(missing, made, counts, strict=True):
-        held[one.node] = {
-            "node_id": one.node,
-            "layer": settings["layer"],
-            "text": text,
-            "tokens": tokens,
-            "digest": row_key(text).hex(),
-            "stand_in": stand_in,
-        }
-    rows = [held[one.node] for one in segments]
-    stand_ins = sum(row["stand_in"] for row in rows)
-    return Outputs(
-        tables={"summaries": conform(pa.Table.from_pylist(rows, LSH_SUMMARIES), LSH_SUMMARIES)},
-        counts={
-            "summaries_made": len(missing),
-            "summaries_reused": len(segments) - len(missing),
-            "stand_ins": stand_ins,
-            **asked,
-        },
-        failed=stand_ins,
-        texts=len(segments),
-    )
+class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
+    """The summaries of a group."""
+
+    table, schema, key = "summaries", LSH_SUMMARIES, "node_id"
+
+    def __init__(self, inputs: Inputs[SummarySettings]) -> None:
+        super().__init__(inputs)
+        self._tokens: int = self.settings.summariser["tokens"]
+        self._extractive = Extractive(self._tokens, self.settings.language)
+        self._texts: dict[str, str] = {}  # of children, by id
+
+    def read(self) -> Iterator[_Segment]:
+        """The segments, by id."""
+        return _Segment.all_of(self.inputs.table("segments"))
+
+    def key_of(self, item: _Segment) -> str:
+        """The id of the node."""
+        return item.node
+
+    def load(self, items: Sequence[_Segment]) -> None:
+        """Read the texts of all children."""
+        wanted: dict[str, list[str]] = {}
+        for one in items:
+            for child, shard in zip(one.children, one.shards, strict=True):
+                if child not in self._texts:
+                    wanted.setdefault(shard, []).append(child)
+        for shard, children in sorted(wanted.items()):
+            found = texts_of(self.inputs, self.settings.texts[shard], pa.array(children, pa.string()))
+            self._texts.update(found)
+
+    def request(self, item: _Segment) -> Request:
+        """The question for the summary of a segment."""
+        assert self.prompt is not None  # noqa: S101 - nothing is asked without one
+        return request(self._children(item), self._tokens, self.prompt, about=item.children, makes=item.node)
+
+    def parse(self, answer: Mapping[str, Any]) -> str | None:
+        """The summary."""
+        return parse(answer, self._tokens) or None
+
+    def fallback(self, item: _Segment) -> str:
+        """Sentences of the children."""
+        return self._extractive.summary(self._children(item))
+
+    def _children(self, item: _Segment) -> list[str]:
+        return [self._texts[child] for child in item.children]
+
+    def rows_of(self, item: _Segment, text: str) -> list[Row]:
+        """The row of a summary."""
+        return [{"layer": self.settings.layer, "text": text}]
+
+    def tokens(self, texts: list[str]) -> list[int]:
+        """Counted without the encoder, which no summary waits for."""
+        counted: list[int] = tokeniser_of(self.inputs).count_tokens(texts).tolist()
+        return counted
+
+    def expected_rows(self, rows: Range | None) -> Rows:
+        """How many summaries there are, and how many of them are new; rows: of the segments, where these are planned.
+
+        Where all are new, other bounds or other hyperplanes cut them: some may be what they were.
+        """
+        if not isinstance(rows, Rows):
+            return Rows(len(self.items), len(self.items), Range.exactly(len(self.missing)))
+        if not self.inputs.job.reuse:
+            return Rows(rows.low, rows.high, Range(rows.low, rows.high))
+        return Rows(rows.low, rows.high, Range(0, rows.high)) if rows.fresh == Range(rows.low, rows.high) else rows
 
 
-def _made(inputs: Inputs[Any], missing: Sequence[_Segment]) -> tuple[list[tuple[str, bool]], Mapping[str, int]]:
-    """The summary of each segment, and whether it is a stand-in; counts of what a model was asked."""
-    settings = inputs.settings
-    found = _texts(inputs, missing)
-    texts = [[found[child] for child in one.children] for one in missing]
-    tokens: int = settings["summariser"]["tokens"]
-    extractive = Extractive(tokens, settings["language"])
-    if settings["summariser"]["backend"] == "extractive":
-        return [(extractive.summary(own), False) for own in texts], {}
-    asked = ask(inputs.store, settings["asking"], _questions(inputs, missing, texts), run_id=inputs.job.run_id)
-    summaries = [said(one.value, tokens) if isinstance(one, Answer) else "" for one in asked.results]
-    return [
-        (summary or extractive.summary(own), not summary) for summary, own in zip(summaries, texts, strict=True)
-    ], asked.counts
+def estimate(inputs: Inputs[SummarySettings], expected: Mapping[str, Range]) -> Estimate:
+    """Bounds of what has to be summarised, exact where the segments are known, and what a model is asked for it."""
+    summaries, planned = _Summaries(inputs), expected.get("segments")
+    rows = summaries.expected_rows(planned)
+    tokens: int = inputs.settings.summariser["tokens"]
+    if not isinstance(planned, Rows):
+        use = summaries.use(inputs.store, summaries.missing)
+    else:
+        told, more = _tokens_of_texts(inputs, rows), 200 + 40 * inputs.settings.largest
+        use = summaries.planned_use(
+            inputs.store, rows.fresh, task=WRITER.task, told=told, more=more, answer=most_output(tokens)
+        )
+    most = rows.high * (_LONGEST * tokens + 128) + 8192
+    return Estimate(bytes={"summaries": Range(0, most)}, rows={"summaries": rows}, llm=use)
 
 
-def _questions(inputs: Inputs[Any], missing: Sequence[_Segment], texts: Sequence[Sequence[str]]) -> list[Request]:
-    """What a model is asked for some segments, whose children have these texts."""
-    asked: Prompt = inputs.settings["prompt"]
-    tokens: int = inputs.settings["summariser"]["tokens"]
-    return [
-        request(own, tokens, asked, about=one.children, makes=one.node) for one, own in zip(missing, texts, strict=True)
-    ]
-
-
-def _requests(inputs: Inputs[Any]) -> list[Request]:
-    """What the part will ask a model for: the summaries that no earlier part holds."""
-    if inputs.settings["summariser"]["backend"] == "extractive":
-        return []
-    _, missing = _counted(inputs)
-    found = _texts(inputs, missing)
-    return _questions(inputs, missing, [[found[child] for child in one.children] for one in missing])
-
-
-def _counted(inputs: Inputs[Any]) -> tuple[int, list[_Segment]]:
-    """How many segments there are, and those whose summaries no earlier part holds."""
-    segments = list(_Segment.all_of(inputs.table("segments", LSH_SEGMENTS)))
-    held = KnownRows(inputs, LSH_SUMMARIES, "node_id").rows([one.node for one in segments])
-    return len(segments), [one for one in segments if one.node not in held]
-
-
-def _texts(inputs: Inputs[Any], segments: Sequence[_Segment]) -> dict[str, str]:
-    """The texts of all children, by id."""
-    wanted: dict[str, list[str]] = {}
-    for one in segments:
-        for child, shard in zip(one.children, one.shards, strict=True):
-            wanted.setdefault(shard, []).append(child)
-    found: dict[str, str] = {}
-    for shard, children in sorted(wanted.items()):
-        found.update(texts_of(inputs, inputs.settings["texts"][shard], pa.array(children, pa.string())))
-    return found
-
-
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
-    """Bounds of what has to be summarised, exact where the segments are known, and what a model is asked for it.
-
-    A call that is repeated or repaired counts once.
-    """
-    settings = inputs.settings
-    rows = expected.get("segments")
-    missing: list[_Segment] | None = None
-    if not isinstance(rows, Rows):
-        count, missing = _counted(inputs)
-        rows = Rows(count, count, Range.exactly(len(missing)))
-    elif not inputs.job.reuse:
-        rows = Rows(rows.low, rows.high, Range(rows.low, rows.high))
-    elif rows.fresh == Range(rows.low, rows.high):  # other bounds, other hyperplanes: some may be what they were
-        rows = Rows(rows.low, rows.high, Range(0, rows.high))
-    most = rows.high * (_LONGEST * settings["summariser"]["tokens"] + 128) + 8192
-    return Estimate(
-        bytes={"summaries": Range(0, most)},
-        rows={"summaries": rows},
-        llm=_llm_use(inputs, rows, missing) if settings["summariser"]["backend"] != "extractive" else (),
-    )
-
-
-def _llm_use(inputs: Inputs[Any], rows: Rows, missing: Sequence[_Segment] | None) -> tuple[LlmUse, ...]:
-    """What a model is asked for the rows that no earlier part holds; the ledger may have answers to all of it."""
-    settings = inputs.settings
-    tokens: int = settings["summariser"]["tokens"]
-    texts = _tokens_of_texts(inputs, rows, missing)
-    instructions = len(request([], tokens, settings["prompt"], about=(), makes="").instructions)
-    more = instructions // 2 + 200 + 40 * settings["largest"]  # the schema, and what delimits each text
-    answered = bool(inputs.store.list("ledger/"))
-    calls = Range(0 if answered else rows.fresh.low, rows.fresh.high)
-    return (
-        LlmUse(
-            model=settings["summariser"]["model"],
-            calls=calls,
-            input_tokens=Range(
-                0 if answered else calls.low * (instructions // 8) + texts.low, calls.high * more + texts.high
-            ),
-            output_tokens=Range(calls.low, calls.high * most_output(tokens)),
-            tasks=(TASK,),
-            prompts=Range(rows.fresh.low, rows.fresh.high),
-        ),
-    )
-
-
-def _tokens_of_texts(inputs: Inputs[Any], rows: Rows, missing: Sequence[_Segment] | None) -> Range:
+def _tokens_of_texts(inputs: Inputs[SummarySettings], rows: Rows) -> Range:
     """Bounds of the tokens of all texts to be summarised: half and twice what the embedder counts in passages."""
     settings = inputs.settings
-    largest: int = settings["largest"]
-    if settings["layer"] > 1:
-        children = rows.fresh.high * largest if missing is None else sum(len(one.children) for one in missing)
-        return Range(0, 2 * children * most_output(settings["summariser"]["tokens"]))
-    tokens: dict[str, int] = {}
-    for digests in settings["texts"].values():
-        table = read_table(inputs.store, digests["passages"], PASSAGES, columns=("passage_id", "tokens"))
-        tokens.update(zip(table["passage_id"].to_pylist(), table["tokens"].to_pylist(), strict=True))
-    if missing is not None:
-        told = sum(tokens[child] for one in missing for child in one.children)
-        return Range(told // 2, 2 * told)
-    share = -(-sum(tokens.values()) // settings["groups"])
+    if settings.layer > 1:
+        return Range(0, 2 * rows.fresh.high * settings.largest * most_output(settings.summariser["tokens"]))
+    tokens: list[int] = []
+    for digests in settings.texts.values():
+        table = read_table(inputs.store, digests["passages"], PASSAGES, columns=("tokens",))
+        tokens += table["tokens"].to_pylist()
+    share = -(-sum(tokens) // settings.groups)
     anew = rows.fresh.high == rows.high and not inputs.job.reuse
-    most = 2 * min(share, rows.fresh.high * largest * max(tokens.values(), default=0))
+    most = 2 * min(share, rows.fresh.high * settings.largest * max(tokens, default=0))
     return Range(min(share // 2, most) if anew else 0, most)
+
+
+def _compute(inputs: Inputs[SummarySettings]) -> Outputs:
+    return _Summaries(inputs).compute()
+
+
+def _requests(inputs: Inputs[SummarySettings]) -> list[Request]:
+    summaries = _Summaries(inputs)
+    return summaries.requests(summaries.missing)
 
 
 STAGE = Stage(
     "lsh_summaries",
     version=3,
     compute=_compute,
+    settings=SummarySettings,
     libraries=("PyStemmer", "sentencex"),
     estimate=estimate,
     requests=_requests,

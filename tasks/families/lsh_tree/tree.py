@@ -17,6 +17,7 @@ order of their tables `summaries/<group>`. The arrays of the pack `tree` are the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,11 @@ from numpy.typing import NDArray
 from indexmill.store.packs import pack_size
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
 from tasks.families.lsh_tree.hyperplanes import BITS
 from tasks.families.lsh_tree.segments import LETTERS, Gathered, layer_label, planes_of, rows_below
 
-__all__ = ["STAGE", "counts", "estimate"]
+__all__ = ["STAGE", "TreeSettings", "counts", "estimate"]
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
@@ -46,21 +47,32 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     }
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+@dataclass(frozen=True, kw_only=True)
+class TreeSettings(Settings):
+    """smallest, largest: nodes of a segment. layers: at most."""
+
+    smallest: int
+    largest: int
+    layers: int
+    seed: int
+    dimension: int
+
+
+def _compute(inputs: Inputs[TreeSettings]) -> Outputs:
     settings = inputs.settings
-    planes = planes_of(inputs)
-    passages = inputs.tables("passages", PASSAGES, "passage_id").column("passage_id")
+    planes = planes_of(inputs, settings.seed, settings.dimension)
+    passages = inputs.tables("passages", "passage_id").column("passage_id")
     below, offsets = passages.combine_chunks(), [0, len(passages)]
     parents = [np.full(len(passages), -1, dtype=np.int32)]
     indices: list[NDArray[np.int32]] = []
     held: list[NDArray[np.int64]] = []
     stand_ins = []
     codes = []
-    layers = sum(f"codes/{layer_label(layer)}" in inputs.job.inputs for layer in range(1, len(LETTERS) + 1))
+    layers = len(inputs.labels("codes"))
     for layer in range(1, layers + 1):
         letter = LETTERS[layer - 1]
-        nodes = _of_layer(inputs, f"summaries/{letter}", LSH_SUMMARIES, "node_id", "stand_in")
-        segments = _of_layer(inputs, f"segments/{letter}", LSH_SEGMENTS, "node_id", "child_id")
+        nodes = _of_layer(inputs, "summaries", letter, "node_id", "stand_in")
+        segments = _of_layer(inputs, "segments", letter, "node_id", "child_id")
         ids = nodes.column("node_id").combine_chunks()
         owner = pc.index_in(segments.column("node_id"), ids).to_numpy()
         child = pc.index_in(segments.column("child_id"), below).to_numpy()
@@ -70,14 +82,14 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
         parents[-1][child] = owner + offsets[-1]
         parents.append(np.full(len(ids), -1, dtype=np.int32))
         stand_ins.append(nodes.column("stand_in").to_numpy().astype(np.uint8))
-        codes.append(inputs.pack(inputs.job.inputs[f"codes/{layer_label(layer)}"])["codes"])
+        codes.append(inputs.pack(f"codes/{layer_label(layer)}")["codes"])
         below = ids
         offsets.append(offsets[-1] + len(ids))
-    codes.append(_uppermost(inputs, layers).codes(planes))
+    codes.append(_uppermost(inputs).codes(planes))
     none = np.empty(0, dtype=np.int32)
     arrays: dict[str, NDArray[Any]] = {
         "hyperplanes": planes.normals(),
-        "bounds": np.array([settings[name] for name in ("smallest", "largest", "layers", "seed")], dtype=np.int64),
+        "bounds": np.array([settings.smallest, settings.largest, settings.layers, settings.seed], dtype=np.int64),
         "layer_offsets": np.array(offsets, dtype=np.int64),
         "children.indptr": np.cumsum(np.concatenate([[0], *held])).astype(np.int64),
         "children.indices": np.concatenate([none, *indices]),
@@ -88,31 +100,33 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     return Outputs(packs={"tree": arrays})
 
 
-def _of_layer(inputs: Inputs[Any], prefix: str, schema: pa.Schema, *columns: str) -> pa.Table:
+def _of_layer(inputs: Inputs[Any], name: str, letter: str, *columns: str) -> pa.Table:
     """Some columns of all tables of a layer's groups."""
-    names = sorted(name for name in inputs.job.inputs if name.startswith(prefix))
-    return pa.concat_tables([inputs.table(name, schema, *columns) for name in names])
+    labels = [label for label in inputs.labels(name) if label.startswith(letter)]
+    return pa.concat_tables([inputs.table(f"{name}/{label}", *columns) for label in labels])
 
 
-def _uppermost(inputs: Inputs[Any], layers: int) -> Gathered:
+def _uppermost(inputs: Inputs[TreeSettings]) -> Gathered:
     """Where the roots lie."""
-    prefix, array = ("places", "places") if layers else ("vectors/", "passages")
-    names = sorted(name for name in inputs.job.inputs if name.startswith(prefix))
-    return Gathered([inputs.pack(inputs.job.inputs[name])[array] for name in names], inputs.settings["dimension"])
+    if inputs.has("places"):
+        found = [inputs.pack("places")["places"]]
+    else:
+        found = [pack["passages"] for pack in inputs.packs("vectors")]
+    return Gathered(found, inputs.settings.dimension)
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[TreeSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the tree."""
     passages = inputs.rows("passages")
     nodes = rows_below(inputs, expected)  # passages, too
     summaries = Range(nodes.low - passages, nodes.high - passages)
-    layers = sum(name.startswith("codes/") for name in inputs.job.inputs)
+    layers = len(inputs.labels("codes"))
 
     def size(count: int, built: int) -> int:
         rows = passages + count
         return pack_size(
             {
-                "hyperplanes": (np.int16, (BITS, inputs.settings["dimension"])),
+                "hyperplanes": (np.int16, (BITS, inputs.settings.dimension)),
                 "bounds": (np.int64, (4,)),
                 "layer_offsets": (np.int64, (built + 2,)),
                 "children.indptr": (np.int64, (count + 1,)),
@@ -133,6 +147,7 @@ STAGE = Stage(
     "lsh_tree",
     version=2,
     compute=_compute,
+    settings=TreeSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(

@@ -6,46 +6,48 @@ No layer waits for them, so they are made of all layers at once. A vector is fou
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from indexmill.store.packs import pack_size
 from schemas.tables import LSH_SUMMARIES
-from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import id_hashes
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
-from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.stages.embed.embed import KEY_BYTES, Vectors
+from tasks.stages.write.written_rows import text_vectors
 
-__all__ = ["STAGE", "estimate"]
-
-
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    summaries = inputs.table("summaries", LSH_SUMMARIES, "node_id", "text")
-    known = Vectors((pack["text_keys"], pack["vectors"]) for pack in map(inputs.pack, inputs.job.reuse))
-    vectors, keys, _ = embed_texts(
-        summaries.column("text").to_pylist(),
-        lambda texts: encoder_of(inputs).encode(texts),  # not opened where all are known
-        known,
-        inputs.settings["encoder"]["dimension"],
-    )
-    arrays: dict[str, NDArray[Any]] = {
-        "keys": id_hashes(summaries.column("node_id").to_pylist()),
-        "text_keys": keys_array(keys),
-        "vectors": vectors,
-    }
-    return Outputs(packs={"summary_vectors": arrays})
+__all__ = ["STAGE", "SummaryVectorSettings", "estimate"]
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+@dataclass(frozen=True, kw_only=True)
+class SummaryVectorSettings(Settings):
+    """encoder: what determines vectors; opening: what opens it."""
+
+    encoder: Mapping[str, Any]
+    opening: Mapping[str, Any] = worker_arg()
+
+    def row_space(self) -> Mapping[str, Any]:
+        """The encoder: a vector is found by its text."""
+        return self.encoder
+
+
+def _compute(inputs: Inputs[SummaryVectorSettings]) -> Outputs:
+    summaries = inputs.table("summaries", "node_id", "text")
+    known = Vectors((pack["text_keys"], pack["vectors"]) for pack in map(inputs.pack_at, inputs.job.reuse))
+    texts = summaries.column("text").to_pylist()
+    arrays, _ = text_vectors(inputs, texts, known, inputs.settings.encoder["dimension"])
+    return Outputs(packs={"summary_vectors": {"keys": id_hashes(summaries.column("node_id").to_pylist()), **arrays}})
+
+
+def estimate(inputs: Inputs[SummaryVectorSettings], expected: Mapping[str, Range]) -> Estimate:
     """The size of the vectors: exact where the summaries are there."""
     rows = expected.get("summaries")
     if rows is None:
-        rows = Range.exactly(pq.read_metadata(inputs.path(inputs.job.inputs["summaries"])).num_rows)
-    dimension: int = inputs.settings["encoder"]["dimension"]
+        rows = Range.exactly(inputs.rows_of("summaries"))
+    dimension: int = inputs.settings.encoder["dimension"]
 
     def size(count: int) -> int:
         return pack_size(
@@ -63,6 +65,7 @@ STAGE = Stage(
     "lsh_vectors",
     version=1,
     compute=_compute,
+    settings=SummaryVectorSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(Input("summaries", LSH_SUMMARIES),),

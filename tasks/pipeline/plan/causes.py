@@ -122,11 +122,6 @@ class Former(Build):
         return _FormerChoice(self.opened_encoder.fingerprint)
 
     @cached_property
-    def summariser_fingerprint(self) -> dict[str, Any]:
-        """That of what wrote the parent's summaries."""
-        return dict(self._published.models["llm"])  # type: ignore[arg-type]
-
-    @cached_property
     def report_fingerprint(self) -> dict[str, Any]:
         """That of what wrote the parent's reports."""
         return dict(self._published.models["reports"])  # type: ignore[arg-type]
@@ -150,11 +145,6 @@ class Former(Build):
     def extractor_fingerprint(self) -> dict[str, Any]:
         """That of what took the parent's passages apart."""
         return dict(self._published.models["extractor"])  # type: ignore[arg-type]
-
-    @cached_property
-    def describer_fingerprint(self) -> dict[str, Any]:
-        """That of what described the parent's entities."""
-        return dict(self._published.models["describer"])  # type: ignore[arg-type]
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str

@@ -16,23 +16,20 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from indexmill.models.llm import Request
 from indexmill.store.packs import pack_size
 from schemas.tables import CONSOLIDATED, DESCRIBED, PIECES, RELATED, RELATION_PIECES, conform
 from storage.tables import read_table
 from tasks.core.encoder import encoder_of
-from tasks.core.estimate import Estimate, LlmUse, Range, Rows
-from tasks.core.request_estimate import foreseen
+from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.shards import id_hashes
 from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
-from tasks.llm.ask import Answer, ask
-from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
-from tasks.stages.resolve import description_writer as describe_llm
-from tasks.stages.resolve.consolidate import Many, Told, entities_of, entity_text, joined, relations_of
+from tasks.stages.embed.embed import KEY_BYTES, Vectors, missing_texts, row_key
+from tasks.stages.resolve.consolidate import Many, Told, entities_of, entity_text, relations_of
+from tasks.stages.resolve.description_writer import DescriptionWriter
 from tasks.stages.split.node_texts import is_table
-from tasks.stages.write.summarise import Extractive
+from tasks.stages.write.written_rows import text_vectors
 
 __all__ = ["STAGE", "entity_text", "estimate"]
 
@@ -102,29 +99,22 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     settings = inputs.settings
     shard = _Shard.of(inputs)
     missing = shard.missing()
-    made, asked = _made(inputs, missing) if missing else ({}, {})
-    kept = shard.fill(made)
+    written = _writer(settings).write(inputs, missing)
+    made_of = (one.made_of for one in missing)
+    kept = shard.fill(dict(zip(made_of, zip(written.texts, written.fallbacks, strict=True), strict=True)))
     dimension = settings["encoder"]["dimension"]
     texts = _texts(shard.entities)
-    vectors, keys, computed = embed_texts(
-        texts, lambda some: encoder_of(inputs).encode(some), shard.known.vectors, dimension
-    )
+    arrays, computed = text_vectors(inputs, texts, shard.known.vectors, dimension)
     hashes = id_hashes(shard.entities.rows["entity_id"].to_list())
-    packs: dict[str, dict[str, NDArray[Any]]] = {}
-    packs["description_vectors"] = {"keys": hashes, "text_keys": keys_array(keys), "vectors": vectors}
+    packs = {"description_vectors": {"keys": hashes, **arrays}}
     if settings["names"]:
-        own, own_keys, more = embed_texts(
-            shard.entities.rows["name"].to_list(),
-            lambda some: encoder_of(inputs).encode(some),
-            shard.known.vectors,
-            dimension,
-        )
-        packs["name_vectors"] = {"keys": hashes, "text_keys": keys_array(own_keys), "vectors": own}
+        own, more = text_vectors(inputs, shard.entities.rows["name"].to_list(), shard.known.vectors, dimension)
+        packs["name_vectors"] = {"keys": hashes, **own}
         computed += more
     stand_ins = sum(shard.entities.stand_ins) + sum(shard.relations.stand_ins)
     return Outputs(
         tables={
-            "described": _described(inputs, shard, texts, [key.hex() for key in keys]),
+            "described": _described(inputs, shard, texts),
             "related": _related(shard.relations),
             "consolidated": _consolidated(kept),
         },
@@ -137,7 +127,7 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
             "stand_ins": stand_ins,
             "vectors_made": computed,
             "vectors_reused": len(texts) * (1 + settings["names"]) - computed,
-            **asked,
+            **written.counts,
         },
         failed=stand_ins,
         texts=sum(1 for _ in shard.all()),
@@ -149,7 +139,8 @@ def _texts(entities: Told) -> list[str]:
     return [entity_text(*one) for one in zip(*columns, entities.texts, strict=True)]
 
 
-def _described(inputs: Inputs[Any], shard: _Shard, texts: Sequence[str], digests: Sequence[str]) -> pa.Table:
+def _described(inputs: Inputs[Any], shard: _Shard, texts: Sequence[str]) -> pa.Table:
+    digests = [row_key(text).hex() for text in texts]
     tokens = [shard.known.tokens.get(digest) for digest in digests]
     new = [row for row, count in enumerate(tokens) if count is None]
     counted = encoder_of(inputs).count_tokens([texts[row] for row in new]).tolist() if new else []
@@ -178,31 +169,14 @@ def _consolidated(kept: Mapping[str, str]) -> pa.Table:
     return conform(pa.Table.from_pylist(rows, CONSOLIDATED), CONSOLIDATED)
 
 
-def _made(inputs: Inputs[Any], missing: Sequence[Many]) -> tuple[dict[str, tuple[str, bool]], Mapping[str, int]]:
-    """By what it is made of, the text of each, and whether it is a stand-in; counts of what a model was asked."""
-    settings = inputs.settings
-    tokens: int = settings["description"]["tokens"]
-    if settings["prompt"] is None:
-        extractive = Extractive(tokens, settings["language"])
-        return {one.made_of: (extractive.summary(one.texts), False) for one in missing}, {}
-    asked = ask(inputs.store, settings["asking"], _questions(settings, missing), run_id=inputs.job.run_id)
-    texts = [describe_llm.said(one.value, tokens) if isinstance(one, Answer) else "" for one in asked.results]
-    return {
-        one.made_of: (text or joined(one.all, tokens), not text) for one, text in zip(missing, texts, strict=True)
-    }, asked.counts
-
-
-def _questions(settings: Mapping[str, Any], missing: Sequence[Many]) -> list[Request]:
-    tokens: int = settings["description"]["tokens"]
-    return [
-        describe_llm.request(one.named, one.texts, tokens, settings["prompt"], about=one.about, makes=one.made_of)
-        for one in missing
-    ]
+def _writer(settings: Mapping[str, Any]) -> DescriptionWriter:
+    tokens = settings["description"]["tokens"]
+    return DescriptionWriter(tokens, settings["language"], settings["prompt"], settings["asking"])
 
 
 def _requests(inputs: Inputs[Any]) -> list[Request]:
     """What the part will ask a model for: the descriptions that no earlier part holds."""
-    return [] if inputs.settings["prompt"] is None else _questions(inputs.settings, _Shard.of(inputs).missing())
+    return _writer(inputs.settings).requests(_Shard.of(inputs).missing())
 
 
 def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
@@ -241,12 +215,8 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
         bytes=sizes,
         rows={"described": rows, "description_vectors": rows, "related": Range.exactly(pairs)},
         counts={"vectors_made": made, "vectors_reused": total - made},
-        llm=() if settings["prompt"] is None else (_use(inputs, missing),),
+        llm=_writer(settings).use(inputs.store, missing),
     )
-
-
-def _use(inputs: Inputs[Any], missing: Sequence[Many]) -> LlmUse:
-    return foreseen(inputs.store, inputs.settings["asking"], _questions(inputs.settings, missing))
 
 
 STAGE = Stage(

@@ -1,62 +1,56 @@
-"""One description in the place of many pieces, by a language model: what it is asked, and what its answer says."""
+"""One description in the place of many pieces: what a language model is asked for it, and what stands in for one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from indexmill.models.llm import Request, data_block
-from schemas.config import LlmSettings
-from tasks.llm.prompts import Prompt, prompt
-from tasks.stages.write import summarise
+from indexmill.models.llm import Request
+from schemas.config import Configuration
+from tasks.core.writer import Writer
+from tasks.llm.ask import Asking
+from tasks.llm.prompts import Prompt
+from tasks.stages.resolve.consolidate import Many, joined
+from tasks.stages.write.summarise import Extractive, fingerprint, plain, text_request, text_schema
+from tasks.stages.write.text_writer import TextWriter
 
-__all__ = ["fingerprint", "prompt_of", "request", "said"]
+__all__ = ["WRITER", "DescriptionWriter"]
 
 _VERSION = 1
 """Of what is made of an answer: raise it whenever that changes."""
 
-_SCHEMA = {
-    "type": "object",
-    "properties": {"description": {"type": "string", "pattern": r"\S"}},
-    "required": ["description"],
-    "additionalProperties": False,
-}
-_WORDS_PER_TOKEN = 0.75
+
+def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
+    tokens = configuration.resolve.description.tokens
+    shaping = fingerprint(configuration.llm, asked, tokens, configuration.split.language)
+    return shaping if asked is None else {**shaping, "version": _VERSION}
 
 
-def prompt_of(settings: LlmSettings) -> Prompt | None:
-    """The prompt by which a model is asked, read once for a run. None for no model."""
-    return None if settings.backend == "extractive" else prompt("description", settings.prompts)
+WRITER = Writer("description", "describer", _fingerprint, lambda configuration: configuration.describes)
+
+_SCHEMA = text_schema("description")
 
 
-def fingerprint(settings: LlmSettings, asked: Prompt | None, tokens: int, language: str) -> dict[str, Any]:
-    """What determines descriptions beside their pieces, JSON-ready."""
-    if asked is None:
-        return summarise.fingerprint(settings, None, tokens, language)
-    return {**settings.shaping(), "prompt": asked[1], "tokens": tokens, "version": _VERSION}
+class DescriptionWriter(TextWriter[Many, str]):
+    """Writes descriptions of about so many tokens."""
 
+    def __init__(self, tokens: int, language: str, prompt: Prompt | None, asking: Asking) -> None:
+        self.prompt, self.asking = prompt, asking
+        self._tokens = tokens
+        self._extractive = Extractive(tokens, language)
 
-def request(
-    named: str, pieces: Sequence[str], tokens: int, asked: Prompt, *, about: Sequence[str], makes: str
-) -> Request:
-    """The question for a description of about so many tokens.
+    def request(self, item: Many) -> Request:
+        """The question for a description: the name, then the pieces that are read."""
+        assert self.prompt is not None  # noqa: S101 - nothing is asked without one
+        content = [item.named, *item.texts]
+        return text_request(
+            WRITER.task, self.prompt, content, _SCHEMA, tokens=self._tokens, about=item.about, makes=item.made_of
+        )
 
-    named: the entity, or the two that are related. about: the ids of the passages that the pieces are of; makes: an id
-    for what the pieces become.
-    """
-    instructions, version = asked
-    return Request(
-        task="description",
-        instructions=instructions.replace("{words}", str(round(tokens * _WORDS_PER_TOKEN))),
-        prompt_version=version,
-        content=data_block([named, *pieces]),
-        schema=_SCHEMA,
-        max_output_tokens=summarise.most_output(tokens),
-        about=tuple(about),
-        makes=makes,
-    )
+    def parse(self, answer: Mapping[str, Any]) -> str | None:
+        """The description as plain text on one line; None where it says nothing."""
+        return plain(str(answer["description"]), 2 * self._tokens) or None
 
-
-def said(value: Mapping[str, Any], tokens: int) -> str:
-    """The description in a valid answer as plain text on one line; empty where it says nothing."""
-    return summarise.plain(str(value["description"]), 2 * tokens)
+    def fallback(self, item: Many) -> str:
+        """The central sentences of the pieces without a model; the first pieces where its answer is of no use."""
+        return self._extractive.summary(item.texts) if self.prompt is None else joined(item.all, self._tokens)

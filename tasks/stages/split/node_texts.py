@@ -1,6 +1,6 @@
 """The texts of lsh_tree's nodes, and the tables that hold them.
 
-A job's setting `texts` says where they lie: by shard or group, the digests of the tables `documents`, `passages` and
+The setting `texts` says where they lie: by shard or group, the digests of the tables `documents`, `passages` and
 `plain`, or of `summaries`.
 """
 
@@ -51,7 +51,7 @@ def texts_of(
     plain = Plain(_columns(inputs.store.url, digests["plain"], PLAIN, *PLAIN.names), table)
     table = plain.passages
     titles = [""] * len(table)
-    if inputs.settings["title_in_passage"]:
+    if inputs.settings.title_in_passage:
         documents = _columns(inputs.store.url, digests["documents"], DOCUMENTS, "document_id", "title")
         at = pc.index_in(table["document_id"], documents["document_id"].combine_chunks())
         titles = documents["title"].take(at).to_pylist()

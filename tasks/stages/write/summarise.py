@@ -1,7 +1,7 @@
-"""One text in the place of several: the summaries of lsh_tree's segments (EraRAG, Algorithm 1, line 11).
+"""One text in the place of several: what all writers share.
 
-`extractive` needs no model: it takes the sentences whose terms stand in most of the texts. With a language model,
-`request` is what it is asked and `said` is the summary in its answer.
+`Extractive` needs no model: it takes the sentences whose terms stand in most of the texts. With a language model,
+`text_request` is what it is asked, and `plain` makes one line of what it answers.
 """
 
 from __future__ import annotations
@@ -16,23 +16,14 @@ from indexmill.models.llm import Request, data_block
 from indexmill.text.terms import COMMON, Analyser
 from schemas.config import LlmSettings
 from tasks.core.shards import estimate_tokens
-from tasks.llm.prompts import Prompt, prompt
+from tasks.llm.prompts import Prompt
 from tasks.text.sentences import sentence_spans
 
-__all__ = ["TASK", "Extractive", "fingerprint", "most_output", "plain", "prompt_of", "request", "said"]
-
-TASK = "summary"
-"""What prompts and answers are filed under."""
+__all__ = ["Extractive", "fingerprint", "most_output", "plain", "text_request", "text_schema"]
 
 _VERSION = 1
 """Of `Extractive`: raise it whenever a summary changes."""
 
-_SCHEMA = {
-    "type": "object",
-    "properties": {"summary": {"type": "string", "pattern": r"\S"}},
-    "required": ["summary"],
-    "additionalProperties": False,
-}
 _WORDS_PER_TOKEN = 0.75
 _LEAST_TERMS = 4
 """Of a sentence that says something: one with fewer is a heading, or the rest of one."""
@@ -107,13 +98,8 @@ class Extractive:
         return found
 
 
-def prompt_of(settings: LlmSettings) -> Prompt | None:
-    """The prompt by which a model is asked, read once for a run: workers need not have the file. None for no model."""
-    return None if settings.backend == "extractive" else prompt(TASK, settings.prompts)
-
-
 def fingerprint(settings: LlmSettings, asked: Prompt | None, tokens: int, language: str) -> dict[str, Any]:
-    """What shapes the summaries beside the texts, JSON-ready."""
+    """What shapes texts of about so many tokens beside what they are written of, JSON-ready."""
     if asked is None:
         return {**settings.shaping(), "version": _VERSION, "language": language, "tokens": tokens}
     return {**settings.shaping(), "prompt": asked[1], "tokens": tokens}
@@ -124,24 +110,47 @@ def most_output(tokens: int) -> int:
     return 2 * tokens + 64
 
 
-def request(texts: Sequence[str], tokens: int, asked: Prompt, *, about: Sequence[str], makes: str) -> Request:
-    """The question for a summary of about so many tokens; about: the ids of the texts, makes: that of the node."""
+def text_schema(name: str) -> dict[str, Any]:
+    """The JSON schema of an answer that is one text, not blank, of this name."""
+    return {
+        "type": "object",
+        "properties": {name: {"type": "string", "pattern": r"\S"}},
+        "required": [name],
+        "additionalProperties": False,
+    }
+
+
+def text_request(
+    task: str,
+    asked: Prompt,
+    content: Sequence[str],
+    schema: Mapping[str, Any],
+    *,
+    tokens: int,
+    about: Sequence[str],
+    makes: str,
+    output: int = 0,
+    **numbers: int,
+) -> Request:
+    """The question for a text of about so many tokens.
+
+    content: the texts that are told, as data. about: the ids that they come from; makes: the id of what the text
+    becomes. output: the tokens of an answer at most, where that is not `most_output`. numbers: what the prompt names
+    `{so}`, beside `{words}`.
+    """
     instructions, version = asked
+    for name, number in {"words": tokens * _WORDS_PER_TOKEN, **numbers}.items():
+        instructions = instructions.replace(f"{{{name}}}", str(round(number)))
     return Request(
-        task=TASK,
-        instructions=instructions.replace("{words}", str(round(tokens * _WORDS_PER_TOKEN))),
+        task=task,
+        instructions=instructions,
         prompt_version=version,
-        content=data_block(texts),
-        schema=_SCHEMA,
-        max_output_tokens=most_output(tokens),
+        content=data_block(content),
+        schema=schema,
+        max_output_tokens=output or most_output(tokens),
         about=tuple(about),
         makes=makes,
     )
-
-
-def said(value: Mapping[str, Any], tokens: int) -> str:
-    """The summary in a valid answer as plain text on one line; empty where it says nothing."""
-    return plain(str(value["summary"]), 4 * tokens)
 
 
 def plain(text: str, tokens: int) -> str:

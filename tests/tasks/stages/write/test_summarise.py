@@ -1,4 +1,4 @@
-"""Summaries of the texts' own sentences, and what a model is asked for one."""
+"""Summaries of the texts' own sentences, and the prompts that a folder replaces."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from indexmill.errors import ConfigurationError
-from schemas.config import LlmSettings
 from tasks.core.shards import estimate_tokens
 from tasks.llm.prompts import prompt
-from tasks.stages.write.summarise import Extractive, fingerprint, most_output, prompt_of, request, said
+from tasks.stages.write.summarise import Extractive
 from tests.corpora import documents
 from tests.paths import ROOT
 
@@ -94,14 +93,6 @@ def test_a_script_without_spaces_has_a_summary_too() -> None:
     assert "桥" in Extractive(30).summary(texts)
 
 
-def test_the_prompt_has_no_text_of_the_corpus_and_the_content_only_data() -> None:
-    asked = request(TEXTS, 100, prompt("summary"), about=["a", "b"], makes="n")
-    assert asked.instructions == prompt("summary")[0].replace("{words}", "75")
-    assert all(text in asked.content and text not in asked.instructions for text in TEXTS)
-    assert asked.max_output_tokens == most_output(100) > 100
-    assert (asked.task, asked.about, asked.makes) == ("summary", ("a", "b"), "n")
-
-
 def test_a_folder_replaces_a_prompt_and_its_version(tmp_path: Path) -> None:
     text, version = prompt("summary")
     assert prompt("summary", tmp_path) == (text, version)
@@ -113,22 +104,3 @@ def test_a_folder_replaces_a_prompt_and_its_version(tmp_path: Path) -> None:
         prompt("summary", tmp_path)
     with pytest.raises(ConfigurationError, match="not a folder"):
         prompt("summary", tmp_path / "nowhere")
-
-
-def test_what_shapes_summaries_is_in_the_fingerprint_and_nothing_else(tmp_path: Path) -> None:
-    def of(settings: LlmSettings, tokens: int = 100, language: str = "en") -> dict[str, object]:
-        return fingerprint(settings, prompt_of(settings), tokens, language)
-
-    plain = LlmSettings(backend="openai", model="m", base_url="http://one")
-    assert of(plain) == of(plain.model_copy(update={"base_url": "http://two"}), language="de")
-    (tmp_path / "summary.md").write_text("Summarise.")
-    changes: list[dict[str, object]] = [{"model": "n"}, {"temperature": 1.0}, {"prompts": tmp_path}]
-    others = [of(plain, 200), of(LlmSettings()), *(of(plain.model_copy(update=change)) for change in changes)]
-    assert all(other != of(plain) for other in others)
-    assert of(LlmSettings()) != of(LlmSettings(), language="de")
-
-
-def test_an_answer_becomes_plain_text() -> None:
-    assert said({"summary": " A\n\nb\0\tc\ud800 "}, 100) == "A b c"
-    assert said({"summary": "\n"}, 100) == ""
-    assert len(said({"summary": "word " * 10_000}, 100)) <= 32 * 100

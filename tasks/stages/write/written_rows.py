@@ -1,0 +1,180 @@
+"""A part of rows that are written: known ones are copied, the others are written once each, and all are embedded.
+
+Texts by a language model are the dearest rows of a build. A key hashes all that the text of an item is written of, so
+the rows that an earlier part holds under it are copied, whatever has become of their neighbours; a fallback is not.
+Vectors are found by their texts. A stage says in a subclass what differs: how items are read, what a row is, what is
+asked for, and how an answer is parsed. Its `compute`, `requests` and `estimate` are then a line or a few each.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from operator import itemgetter
+from typing import Any, ClassVar, Generic, TypeVar
+
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from schemas.tables import conform
+from tasks.core.encoder import encoder_of
+from tasks.core.shards import id_hashes
+from tasks.core.stage import Inputs, Outputs
+from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, row_key
+from tasks.stages.embed.known_rows import KnownRows
+from tasks.stages.write.text_writer import I, T, TextWriter, WriterSettings
+
+__all__ = ["Row", "WrittenRows", "text_vectors"]
+
+Row = dict[str, Any]
+S = TypeVar("S", bound=WriterSettings)
+
+
+def text_vectors(
+    inputs: Inputs[Any], texts: Sequence[str], known: Vectors, dimension: int
+) -> tuple[dict[str, NDArray[Any]], int]:
+    """The arrays `text_keys` (n, 16) uint8 and `vectors` (n, d) float32 of some texts, and how many were computed.
+
+    The encoder is not opened where all are known.
+    """
+    vectors, keys, computed = embed_texts(texts, lambda some: encoder_of(inputs).encode(some), known, dimension)
+    return {"text_keys": keys_array(keys), "vectors": vectors}, computed
+
+
+class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
+    """The rows of one part.
+
+    table: the output that holds them, of this schema, which has `text`, `tokens`, `digest` (of the embedded text),
+    `stand_in`, the column `key`, and the rows' ids as its first column, by which they are ordered. vectors: the output
+    that holds their vectors; "" where another stage makes them. with_ids: whether these have the hashes of ids, as
+    `keys`. several: an item may have several rows.
+    """
+
+    table: ClassVar[str]
+    schema: ClassVar[pa.Schema]
+    key: ClassVar[str] = "made_of"
+    vectors: ClassVar[str] = ""
+    with_ids: ClassVar[bool] = False
+    several: ClassVar[bool] = False
+
+    def __init__(self, inputs: Inputs[S]) -> None:
+        self.inputs: Inputs[Any] = inputs
+        self.settings: S = inputs.settings
+        self.prompt = self.settings.prompt
+        self.asking = self.settings.asking
+
+    # What a stage says, beside what its texts are.
+
+    @abstractmethod
+    def read(self) -> Iterable[I]:
+        """The items of the part."""
+
+    @abstractmethod
+    def key_of(self, item: I) -> str:
+        """What a text is known by: the hash of all that it is written of."""
+
+    @abstractmethod
+    def rows_of(self, item: I, text: T) -> list[Row]:
+        """The rows of a text, without `key`, `tokens`, `digest` and `stand_in`, which all have."""
+
+    def placed(self, item: I, row: Row) -> Row:
+        """A row, new or copied, with what it has of the item alone, which is no part of the key."""
+        return row
+
+    def embedded(self, row: Row) -> str:
+        """What is embedded of a row."""
+        return str(row["text"])
+
+    def tokens(self, texts: list[str]) -> list[int]:
+        """How many tokens each text has."""
+        counted: list[int] = encoder_of(self.inputs).count_tokens(texts).tolist()
+        return counted
+
+    def counts(self, rows: Sequence[Row]) -> dict[str, int]:
+        """What the run's report counts beside what was written and asked."""
+        return {}
+
+    @property
+    def counted_as(self) -> str:
+        """What the run's report calls the texts."""
+        return self.table
+
+    # What all have in common.
+
+    @cached_property
+    def items(self) -> list[I]:
+        """The items of the part, in their order."""
+        return list(self.read())
+
+    @cached_property
+    def written(self) -> list[I]:
+        """The items whose texts are written: by a model, where there is one."""
+        return [item for item in self.items if self.own(item) is None]
+
+    @cached_property
+    def known(self) -> KnownRows:
+        """What earlier parts hold."""
+        return KnownRows(self.inputs, self.schema, self.key)
+
+    @cached_property
+    def known_rows(self) -> dict[str, list[Row]]:
+        """The rows of the items that earlier parts hold, by key."""
+        found = self.known.groups([self.key_of(item) for item in self.items])
+        return found if self.several else {key: rows[:1] for key, rows in found.items()}
+
+    @cached_property
+    def missing(self) -> list[I]:
+        """The items whose rows no earlier part holds, one of each key."""
+        by_key = {self.key_of(item): item for item in self.items}
+        return [item for key, item in by_key.items() if key not in self.known_rows]
+
+    @cached_property
+    def unwritten(self) -> list[I]:
+        """Those among the missing that a model is asked for, where there is one."""
+        return [item for item in self.missing if self.own(item) is None]
+
+    def compute(self) -> Outputs:
+        """The part: its rows and their vectors, with fallbacks counted as failed."""
+        new, asked = self._new_rows()
+        held = self.known_rows | new
+        rows = [self.placed(item, row) for item in self.items for row in held[self.key_of(item)]]
+        rows.sort(key=itemgetter(self.schema.names[0]))
+        failed = sum(held[self.key_of(item)][0]["stand_in"] for item in self.items)
+        return Outputs(
+            tables={self.table: conform(pa.Table.from_pylist(rows, self.schema), self.schema)},
+            packs={self.vectors: self._vectors(rows)} if self.vectors else {},
+            counts={
+                f"{self.counted_as}_made": len(self.unwritten),
+                f"{self.counted_as}_reused": len(self.written) - len(self.unwritten),
+                "stand_ins": failed,
+                **self.counts(rows),
+                **asked,
+            },
+            failed=failed,
+            texts=len(self.written),
+        )
+
+    def _new_rows(self) -> tuple[dict[str, list[Row]], Mapping[str, int]]:
+        """The rows of the missing items by key, and counts of what a model was asked."""
+        written = self.write(self.inputs, self.missing)
+        new = {
+            self.key_of(item): [{**row, self.key: self.key_of(item), "stand_in": fallback} for row in rows]
+            for item, rows, fallback in zip(
+                self.missing, map(self.rows_of, self.missing, written.texts), written.fallbacks, strict=True
+            )
+        }
+        rows = list(chain.from_iterable(new.values()))
+        texts = [self.embedded(row) for row in rows]
+        for row, text, tokens in zip(rows, texts, self.tokens(texts) if texts else [], strict=True):
+            row.update(tokens=tokens, digest=row_key(text).hex())
+        return new, written.counts
+
+    def _vectors(self, rows: Sequence[Row]) -> dict[str, NDArray[Any]]:
+        texts = [self.embedded(row) for row in rows]
+        dimension: int = self.inputs.settings.encoder["dimension"]
+        arrays, _ = text_vectors(self.inputs, texts, self.known.vectors, dimension)
+        if self.with_ids:
+            arrays = {"keys": id_hashes(row[self.schema.names[0]] for row in rows), **arrays}
+        return arrays
