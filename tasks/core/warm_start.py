@@ -7,46 +7,30 @@ is the one that the version before had, so is the start, and the part is found: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from storage.arrays import put_pack
 from storage.lineage import LineageEntry
-from storage.protocol import Store
-from tasks.core.stage import Stage, part_key
+from tasks.core.run import Run
+from tasks.core.stage import Settings, Stage, part_key
 
-__all__ = ["Successor", "held_part", "start_inputs", "start_pack"]
-
-
-class Successor(Protocol):
-    """A run that may go on from a version before it: a Build."""
-
-    store: Store
-    run_id: str
-    cold: bool
-
-    def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
-        """The part that the version before has of a stage and shard; its blobs or receipt may be missing."""
-        ...
-
-    def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
-        """The arrays of a pack; None where it is not there: it is planned, or was lost."""
-        ...
+__all__ = ["earlier_part", "start_inputs", "start_pack"]
 
 
-def held_part(build: Successor, stage: Stage[Any], label: str) -> LineageEntry | None:
+def earlier_part(run: Run, stage: Stage[Any], label: str) -> LineageEntry | None:
     """The part that the version before clustered a graph into, for a run that goes on from it: not a cold one."""
-    return None if build.cold else build.earlier_part(stage.name, label)
+    return None if run.cold else run.earlier_part(stage.name, label)
 
 
 def start_inputs(
-    build: Successor,
+    run: Run,
     stage: Stage[Any],
     label: str,
     graph: str,
-    settings: Mapping[str, Any],
+    settings: Settings | Mapping[str, Any],
     start: Callable[[LineageEntry], NDArray[np.int64] | None],
 ) -> dict[str, str]:
     """What a graph (the digest) is clustered from: `graph` and, where there is one, `start`.
@@ -54,18 +38,18 @@ def start_inputs(
     settings: those that shape the part. start: of the part of the version before, where each node of the graph starts,
     as tasks.core.communities.graph.start_from numbers it; None where nothing is known of that, or the graph is planned.
     """
-    held = held_part(build, stage, label)
-    if held is None:
+    earlier = earlier_part(run, stage, label)
+    if earlier is None:
         return {"graph": graph}
-    kept = {name: digest for name, digest in held.outputs.items() if name == "start"}
+    kept = {name: digest for name, digest in earlier.outputs.items() if name == "start"}
     same = {"graph": graph, **kept}
-    lost = any(build.store.blob_size(digest) is None for digest in kept.values())
-    if not lost and part_key(stage, settings, same) == held.key:
+    lost = any(run.store.blob_size(digest) is None for digest in kept.values())
+    if not lost and part_key(stage, settings, same) == earlier.key:
         return same
-    labels = start(held)
+    labels = start(earlier)
     if labels is None:
         return {"graph": graph}
-    return {"graph": graph, "start": put_pack(build.store, build.run_id, start_pack(labels))[0]}
+    return {"graph": graph, "start": put_pack(run.store, run.run_id, start_pack(labels))[0]}
 
 
 def start_pack(labels: NDArray[np.integer]) -> dict[str, NDArray[np.int32]]:

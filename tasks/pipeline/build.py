@@ -40,7 +40,7 @@ from tasks.core.stage import Stage, part_key
 from tasks.core.step import Step
 from tasks.core.writer import BoundWriter, Writer
 from tasks.families.bm25 import postings as bm25
-from tasks.families.community_tree import report_writer as reports
+from tasks.families.community_tree import report_writer
 from tasks.families.heterograph import attribute_writer as attribute_text
 from tasks.families.heterograph import element_writer as element_text
 from tasks.families.heterograph import units as hetero_units
@@ -125,7 +125,7 @@ class Build(Maker):
         self.recogniser_fingerprint  # noqa: B018 - raises
         if self.configuration.extracts:
             self.extractor_fingerprint  # noqa: B018 - raises
-        self.report_prompt  # noqa: B018 - raises
+        self.writer(report_writer.WRITER)
         self.attribute_prompt  # noqa: B018 - raises
         self.element_prompt  # noqa: B018 - raises
         if self.configuration.describes:
@@ -428,7 +428,7 @@ class Build(Maker):
         if self.configuration.families.community_tree.enabled:
             from tasks.families.community_tree import steps as community_build
 
-            community_build.make(self)
+            community_build.make_tree(self)
 
     def hetero_units(self) -> None:
         """Make the vectors of units that no earlier part holds, where the heterograph is made."""
@@ -657,23 +657,6 @@ class Build(Maker):
         return ("described", "related") if self.configuration.describes else ()
 
     @cached_property
-    def report_fingerprint(self) -> dict[str, Any]:
-        """What determines the reports on communities, beside what they are made of."""
-        settings = self.configuration.families.community_tree
-        return reports.fingerprint(
-            self.configuration.llm,
-            self.report_prompt,
-            tokens=settings.report_tokens,
-            input_tokens=settings.input_tokens,
-            language=self.configuration.split.language,
-        )
-
-    @cached_property
-    def report_prompt(self) -> tuple[str, str] | None:
-        """The prompt for reports; raises ConfigurationError where it cannot be read."""
-        return reports.prompt_of(self.configuration.llm)
-
-    @cached_property
     def attribute_fingerprint(self) -> dict[str, Any]:
         """What determines the attributes of entities, beside what they are made of."""
         settings = self.configuration.families.heterograph
@@ -716,7 +699,7 @@ class Build(Maker):
         if self.configuration.families.lsh_tree.enabled:
             models["llm"] = dict(self.writer(summary_writer.WRITER).fingerprint)
         if self.configuration.families.community_tree.enabled:
-            models["reports"] = self.report_fingerprint
+            models["reports"] = dict(self.writer(report_writer.WRITER).fingerprint)
         if self.configuration.families.heterograph.enabled:
             models |= {"attributes": self.attribute_fingerprint, "elements": self.element_fingerprint}
         if self.configuration.extracts:

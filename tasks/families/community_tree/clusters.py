@@ -32,9 +32,9 @@ from tasks.core.communities.scan import scan
 from tasks.core.communities.spectral import spectral
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import hex_ids, id_bytes
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
 
-__all__ = ["STAGE", "Clusters", "clusters_of", "earlier_names", "estimate", "start_of"]
+__all__ = ["STAGE", "ClusterSettings", "Clusters", "clusters_of", "earlier_names", "estimate", "start_of"]
 
 Ids = NDArray[np.uint8]
 Pack = Mapping[str, NDArray[Any]]
@@ -113,14 +113,24 @@ def _words(ids: Ids) -> NDArray[np.bytes_]:
     return words
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings(Settings):
+    """grain, largest: see `tasks.core.communities.leiden.leiden`."""
+
+    clustering: str
+    grain: int
+    largest: int
+    seed: int
+    level: int
+
+
+def _compute(inputs: Inputs[ClusterSettings]) -> Outputs:
     settings = inputs.settings
-    pack = inputs.pack(inputs.job.inputs["graph"])
+    pack = inputs.pack("graph")
     graph = Weighted(len(pack["ids"]), pack["edges"].astype(np.int64), np.asarray(pack["weights"]))
-    digest = inputs.job.inputs.get("start")
-    start = None if digest is None else np.asarray(inputs.pack(digest)["labels"])
+    start = np.asarray(inputs.pack("start")["labels"]) if inputs.has("start") else None
     labels = _cluster(settings, graph.size)(graph, None if start is None else start.astype(np.int64))
-    found = clusters_of(settings["level"], pack["ids"], labels)
+    found = clusters_of(settings.level, pack["ids"], labels)
     packs: dict[str, Pack] = {
         "clusters": {
             "nodes": found.nodes,
@@ -134,24 +144,24 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     return Outputs(packs=packs)
 
 
-def _cluster(settings: Mapping[str, Any], nodes: int) -> Cluster:
-    seed: int = settings["seed"]
-    if settings["clustering"] == "leiden":
-        return partial(leiden, grain=settings["grain"], largest=settings["largest"], seed=seed)
-    clusters = max(1, round(nodes / (min(settings["largest"] / 2, _MEMBERS) if settings["largest"] else _MEMBERS)))
+def _cluster(settings: ClusterSettings, nodes: int) -> Cluster:
+    seed: int = settings.seed
+    if settings.clustering == "leiden":
+        return partial(leiden, grain=settings.grain, largest=settings.largest, seed=seed)
+    clusters = max(1, round(nodes / (min(settings.largest / 2, _MEMBERS) if settings.largest else _MEMBERS)))
     ways: dict[str, Cluster] = {
         "spectral": lambda graph, _: spectral(graph, clusters, seed=seed),
         "scan": lambda graph, _: scan(graph),
         "node2vec": lambda graph, _: node2vec(graph, clusters, seed=seed),
     }
-    return ways[settings["clustering"]]
+    return ways[settings.clustering]
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[ClusterSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the sizes of memberships."""
     rows = expected.get("graph")
     if rows is None:
-        rows = Range.exactly(len(inputs.pack(inputs.job.inputs["graph"])["ids"]))
+        rows = Range.exactly(len(inputs.pack("graph")["ids"]))
 
     def size(nodes: int, communities: int) -> int:
         return pack_size(
@@ -164,7 +174,7 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
         )
 
     sizes = {"clusters": Range(0, size(rows.high, rows.high))}
-    if "start" in inputs.job.inputs:
+    if inputs.has("start"):
         sizes["start"] = Range(0, pack_size({"labels": (np.int32, (rows.high,))}))
     return Estimate(bytes=sizes, rows=dict.fromkeys(sizes, rows))
 
@@ -173,6 +183,7 @@ STAGE = Stage(
     "community_clusters",
     version=2,
     compute=_compute,
+    settings=ClusterSettings,
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
     estimate=estimate,
     inputs=(

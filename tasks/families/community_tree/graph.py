@@ -15,6 +15,7 @@ The pack `graph` of n nodes, in the order of their ids, and m links:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,9 +32,9 @@ from tasks.core.communities.graph import Edges, Floats, coarser, graph_of
 from tasks.core.communities.levels import Augment
 from tasks.core.estimate import ZERO, Estimate, Range, Rows
 from tasks.core.groups import COMMUNITY_LETTERS, id_bytes
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
 
-__all__ = ["LETTERS", "STAGE", "estimate", "level_label", "nodes_below", "rows_below", "vectors_below"]
+__all__ = ["LETTERS", "STAGE", "GraphSettings", "estimate", "level_label", "nodes_below", "rows_below"]
 
 LETTERS = COMMUNITY_LETTERS
 """The letter of each level's groups, from level 1."""
@@ -44,30 +45,40 @@ def level_label(level: int) -> str:
     return f"k{level}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class GraphSettings(Settings):
+    """augmentation: which links by content are added, to so many neighbours (`tasks.core.communities.augment`)."""
+
+    augmentation: str
+    neighbours: int
+    threshold: float
+    alpha: float
+    level: int
+    dimension: int
+
+
 def nodes_below(inputs: Inputs[Any]) -> pa.Table:
     """`id`, `digest` and `shard` of the nodes of a level, in the order of ids."""
-    described = any(name.startswith("described/") for name in inputs.job.inputs)
-    prefix, schema, key = ("described", DESCRIBED, "entity_id") if described else ("communities", COMMUNITIES, "")
-    key = key or "community_id"
-    found = [pa.table({name: pa.array([], pa.string()) for name in ("id", "digest", "shard")})]
-    for name in sorted(one for one in inputs.job.inputs if one.startswith(prefix + "/")):
-        table = inputs.table(name, schema, key, "digest")
-        label = pa.array([name.partition("/")[2]] * len(table), pa.string())
-        found.append(pa.table({"id": table[key], "digest": table["digest"], "shard": label}))
+    name, key = ("described", "entity_id") if inputs.labels("described") else ("communities", "community_id")
+    found = [pa.table({column: pa.array([], pa.string()) for column in ("id", "digest", "shard")})]
+    for label in inputs.labels(name):
+        table = inputs.table(f"{name}/{label}", key, "digest")
+        shard = pa.array([label] * len(table), pa.string())
+        found.append(pa.table({"id": table[key], "digest": table["digest"], "shard": shard}))
     return pa.concat_tables(found).combine_chunks()
 
 
-def vectors_below(inputs: Inputs[Any], dimension: int) -> Floats:
+def _vectors_below(inputs: Inputs[GraphSettings]) -> Floats:
     """The vectors (n, d) of the nodes, row by row."""
-    names = sorted(name for name in inputs.job.inputs if name.partition("/")[0].endswith("_vectors"))
-    packs = [inputs.pack(inputs.job.inputs[name])["vectors"] for name in names]
-    return np.concatenate([np.empty((0, dimension), dtype=np.float32), *packs])
+    packs = [*inputs.packs("description_vectors"), *inputs.packs("community_vectors")]
+    none = np.empty((0, inputs.settings.dimension), dtype=np.float32)
+    return np.concatenate([none, *(pack["vectors"] for pack in packs)])
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+def _compute(inputs: Inputs[GraphSettings]) -> Outputs:
     settings = inputs.settings
     ids = nodes_below(inputs)["id"].combine_chunks()
-    graph = graph_of(ids.to_pylist(), vectors_below(inputs, settings["dimension"]), _links(inputs, ids))
+    graph = graph_of(ids.to_pylist(), _vectors_below(inputs), _links(inputs, ids))
     edges = _augment(settings)(graph)
     made = weighted(graph, edges)
     pack: dict[str, NDArray[Any]] = {
@@ -75,30 +86,30 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
         "edges": edges.astype(np.int32),
         "weights": made.weights,
     }
-    return Outputs(packs={"graph": pack}, counts={f"links_l{settings['level']}": len(edges)})
+    return Outputs(packs={"graph": pack}, counts={f"links_l{settings.level}": len(edges)})
 
 
-def _links(inputs: Inputs[Any], ids: pa.Array) -> Edges:
+def _links(inputs: Inputs[GraphSettings], ids: pa.Array) -> Edges:
     """The links that nodes have, as rows of the nodes."""
-    if "clusters" in inputs.job.inputs:
-        edges = inputs.pack(inputs.job.inputs["graph"])["edges"].astype(np.int64)
-        return coarser(edges, inputs.pack(inputs.job.inputs["clusters"])["labels"].astype(np.int64))
-    ends = inputs.tables("related", RELATED, "source", "target")
-    if "same_as" in inputs.job.inputs:
-        same = inputs.table("same_as", SAME_AS, "entity_id", "other_id")
+    if inputs.has("clusters"):
+        edges = inputs.pack("graph")["edges"].astype(np.int64)
+        return coarser(edges, inputs.pack("clusters")["labels"].astype(np.int64))
+    ends = inputs.tables("related", "source", "target")
+    if inputs.has("same_as"):
+        same = inputs.table("same_as", "entity_id", "other_id")
         ends = pa.concat_tables([ends, same.rename_columns(["source", "target"])])
     rows = [pc.index_in(ends[name], ids).fill_null(-1).to_numpy() for name in ("source", "target")]
     links = np.stack(rows, axis=1).astype(np.int64)
     return links[(links >= 0).all(axis=1)]
 
 
-def _augment(settings: Mapping[str, Any]) -> Augment:
+def _augment(settings: GraphSettings) -> Augment:
     ways: dict[str, Augment] = {
-        "knn": partial(knn, k=settings["neighbours"], threshold=settings["threshold"]),
-        "codicil": partial(codicil, k=settings["neighbours"], alpha=settings["alpha"]),
+        "knn": partial(knn, k=settings.neighbours, threshold=settings.threshold),
+        "codicil": partial(codicil, k=settings.neighbours, alpha=settings.alpha),
         "none": none,
     }
-    return ways[settings["augmentation"]]
+    return ways[settings.augmentation]
 
 
 def rows_below(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Rows:
@@ -113,11 +124,11 @@ def rows_below(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Rows:
     return Rows(low, high, Range(fresh_low, fresh_high))
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the graph: of links that there are, at most all are kept."""
     rows = rows_below(inputs, expected)
     pairs = rows.high * (rows.high - 1) // 2
-    links = rows.high * max(inputs.settings["neighbours"], 1)
+    links = rows.high * max(inputs.settings.neighbours, 1)
     for name, digest in inputs.job.inputs.items():
         if name.startswith(("related/", "same_as")):
             held = expected.get(name) or Range.exactly(pq.read_metadata(inputs.path(digest)).num_rows)
@@ -135,6 +146,7 @@ STAGE = Stage(
     "community_graph",
     version=1,
     compute=_compute,
+    settings=GraphSettings,
     libraries=("numpy", "scipy"),
     estimate=estimate,
     inputs=(

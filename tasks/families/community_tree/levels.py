@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import polars as pl
@@ -32,12 +33,12 @@ from schemas.tables import (
 from storage.tables import read_table
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.groups import assigned, expected_labels, hex_ids, shares
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
 from tasks.families.community_tree.clusters import Clusters
 from tasks.families.community_tree.graph import LETTERS, nodes_below, rows_below
 from tasks.stages.split.node_texts import is_table
 
-__all__ = ["STAGE", "estimate"]
+__all__ = ["STAGE", "LevelSettings", "estimate"]
 
 _TABLES = {
     "community_members": COMMUNITY_MEMBERS,
@@ -49,13 +50,28 @@ _TOGETHER = 8
 the budget is what holds; the mean is 16 to 25 of 50 in docs/families.md."""
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+@dataclass(frozen=True, kw_only=True)
+class LevelSettings(Settings):
+    """group: communities of a group at most. largest: members of a community. asks: whether a model writes reports."""
+
+    level: int
+    group: int
+    largest: int
+    asks: bool
+    summariser: Mapping[str, Any] = worker_arg()
+
+    def row_space(self) -> Mapping[str, Any]:
+        """What writes the reports."""
+        return {"level": self.level, "summariser": self.summariser}
+
+
+def _compute(inputs: Inputs[LevelSettings]) -> Outputs:
     settings = inputs.settings
-    clusters = Clusters.of(inputs.pack(inputs.job.inputs["clusters"]))
+    clusters = Clusters.of(inputs.pack("clusters"))
     nodes = nodes_below(inputs)
     if nodes["id"].to_pylist() != hex_ids(clusters.nodes):
         raise IndexmillError(
-            f"level {settings['level']}: the nodes are not those that were clustered; `indexmill build --cold` makes "
+            f"level {settings.level}: the nodes are not those that were clustered; `indexmill build --cold` makes "
             "both again"
         )
     communities = hex_ids(clusters.communities)
@@ -68,11 +84,11 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
         }
     ).sort("community_id", "member_id")
     tables = {"community_members": members}
-    if settings["level"] == 1:
+    if settings.level == 1:
         tables["community_relations"] = _relations(inputs, members)
-    if settings["asks"]:
+    if settings.asks:
         tables["community_sources"] = _sources(inputs, members)
-    groups = assigned(communities, settings["group"], LETTERS[settings["level"] - 1])
+    groups = assigned(communities, settings.group, LETTERS[settings.level - 1])
     made: dict[str, pa.Table] = {}
     for name, table in tables.items():
         arrow = conform(table.to_arrow(), _TABLES[name])
@@ -86,12 +102,12 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
 _ENDS: tuple[tuple[int, Literal["left", "right"]], ...] = ((0, "left"), (-1, "right"))
 
 
-def _relations(inputs: Inputs[Any], members: pl.DataFrame) -> pl.DataFrame:
+def _relations(inputs: Inputs[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
     """The relations whose ends are members of one community (columns of COMMUNITY_RELATIONS)."""
     found = [pl.DataFrame(schema=dict.fromkeys(("source", "target", "digest", "shard"), pl.String))]
-    for name in sorted(one for one in inputs.job.inputs if one.startswith("related/")):
-        table = pl.DataFrame(inputs.table(name, RELATED, "source", "target", "digest"))
-        found.append(table.with_columns(shard=pl.lit(name.partition("/")[2])))
+    for label in inputs.labels("related"):
+        table = pl.DataFrame(inputs.table(f"related/{label}", "source", "target", "digest"))
+        found.append(table.with_columns(shard=pl.lit(label)))
     of = members.select("member_id", "community_id")
     return (
         pl.concat(found)
@@ -103,22 +119,22 @@ def _relations(inputs: Inputs[Any], members: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _sources(inputs: Inputs[Any], members: pl.DataFrame) -> pl.DataFrame:
+def _sources(inputs: Inputs[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
     """What the text of each community comes from (columns of COMMUNITY_SOURCES).
 
     An entity's comes from its passages, and from one that writes it as it is shown, which need not tell of it. A report
     that a model was asked for stands for all that it was made of; a community of one member has its member's text and
     sources.
     """
-    level = inputs.settings["level"]
+    level = inputs.settings.level
     if level == 1:
-        found = inputs.tables("extracted", EXTRACTED, "entity_id", "passage_id")
+        found = inputs.tables("extracted", "entity_id", "passage_id")
         of = pl.concat([pl.DataFrame(found), *_showing(inputs)])
         of = of.rename({"entity_id": "member_id", "passage_id": "source_id"})
     else:
-        below = pl.DataFrame(inputs.tables("communities", COMMUNITIES, "community_id", "made_of", "members"))
+        below = pl.DataFrame(inputs.tables("communities", "community_id", "made_of", "members"))
         below = below.rename({"community_id": "member_id"})
-        sources = pl.DataFrame(inputs.tables("community_sources", COMMUNITY_SOURCES))
+        sources = pl.DataFrame(inputs.tables("community_sources"))
         alone = sources.rename({"community_id": "member_id"}).join(
             below.filter(pl.col("members") == 1), on="member_id", how="semi"
         )
@@ -140,22 +156,22 @@ def _showing(inputs: Inputs[Any]) -> Iterator[pl.DataFrame]:
         yield rows.select("entity_id", "passage_id").collect()
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[LevelSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many communities there may be, and of how many a report is made: without vectors nobody knows which.
 
     Of the rows, those of several members count as fresh: a community of one needs no report.
     """
     settings = inputs.settings
     below = rows_below(inputs, expected)
-    joined = below.high if settings["level"] == 1 else below.fresh.high
-    several = math.ceil(joined / max(2.0, settings["largest"] / _TOGETHER))
+    joined = below.high if settings.level == 1 else below.fresh.high
+    several = math.ceil(joined / max(2.0, settings.largest / _TOGETHER))
     known: set[str] = set()
     for digest in inputs.job.reuse:
         if is_table(inputs, digest):
             known.update(read_table(inputs.store, digest, columns=("community_id",))["community_id"].to_pylist())
     made = Range(0, below.high)
-    labels = expected_labels(known, made, settings["group"], LETTERS[settings["level"] - 1])
-    names = [name for name in _TABLES if _is_made(name, settings["level"], settings["asks"])]
+    labels = expected_labels(known, made, settings.group, LETTERS[settings.level - 1])
+    names = [name for name in _TABLES if _is_made(name, settings.level, settings.asks)]
     rows = shares(Rows(made.low, made.high, Range(0, min(several, made.high))), len(labels))
     most = 256 * below.high + 4096
     return Estimate(
@@ -172,6 +188,7 @@ STAGE = Stage(
     "community_levels",
     version=2,
     compute=_compute,
+    settings=LevelSettings,
     libraries=("polars", "numpy"),
     estimate=estimate,
     inputs=(

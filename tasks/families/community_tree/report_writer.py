@@ -2,7 +2,7 @@
 
 A report has a title, a summary, findings, and a rating with a reason. It is made of the texts of the community's
 members and of the relations between them, as far as `input_tokens` go; which of them, `chosen` says. `extractive`
-needs no model. With one, `request` is what it is asked, and `said` the report in its answer.
+needs no model. With one, `request` is what it is asked, and `parse` reads the report in its answer.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from indexmill.models.llm import Request, data_block
+from indexmill.models.llm import Request
 from indexmill.store.canonical import canonical_json, digest_of
-from schemas.config import LlmSettings
+from schemas.config import Configuration
 from tasks.core.shards import estimate_tokens
-from tasks.llm.prompts import Prompt, prompt
+from tasks.core.writer import Writer
+from tasks.llm.prompts import Prompt
 from tasks.stages.write import summarise
-from tasks.stages.write.summarise import Extractive, plain
+from tasks.stages.write.summarise import Extractive, fingerprint, plain, text_request
 
 __all__ = [
-    "TASK",
+    "WRITER",
     "Finding",
     "Made",
     "Member",
@@ -31,17 +32,14 @@ __all__ = [
     "chosen",
     "community_text",
     "extractive",
-    "fingerprint",
     "most_output",
-    "prompt_of",
+    "parse",
     "request",
-    "said",
 ]
 
 _VERSION = 1
 """Of `chosen` and `extractive`: raise it whenever a report changes."""
 
-TASK = "community_report"
 _MEMBERS_SHARE = 2 / 3
 """Of `input_tokens`, what members may take while there are relations to tell."""
 
@@ -49,7 +47,6 @@ _MOST_FINDINGS = 5
 _NAMED = 3  # members in the title of a report without a model
 _TITLE_TOKENS = 24
 _FINDING_TOKENS = 60
-_WORDS_PER_TOKEN = 0.75
 
 _TEXT = {"type": "string", "pattern": r"\S"}
 _FINDING = {
@@ -233,17 +230,15 @@ def extractive(made: Made, writer: Extractive) -> Report:
 # --- with a model ----------------------------------------------------------------------------------------------------
 
 
-def prompt_of(settings: LlmSettings) -> Prompt | None:
-    """The prompt by which a model is asked, read once for a run: workers need not have the file. None for no model."""
-    return None if settings.backend == "extractive" else prompt(TASK, settings.prompts)
+def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
+    settings = configuration.families.community_tree
+    shaping = fingerprint(configuration.llm, asked, settings.report_tokens, configuration.split.language)
+    return {**shaping, "input_tokens": settings.input_tokens, "report": _VERSION}
 
 
-def fingerprint(
-    settings: LlmSettings, asked: Prompt | None, *, tokens: int, input_tokens: int, language: str
-) -> dict[str, Any]:
-    """What shapes the reports beside what they are made of, JSON-ready."""
-    shaping = summarise.fingerprint(settings, asked, tokens, language)
-    return {**shaping, "input_tokens": input_tokens, "report": _VERSION}
+WRITER = Writer(
+    "community_report", "reports", _fingerprint, lambda configuration: configuration.families.community_tree.enabled
+)
 
 
 def most_output(tokens: int) -> int:
@@ -256,19 +251,16 @@ def request(made: Made, tokens: int, room: int, asked: Prompt, *, about: Sequenc
 
     about: the ids that the texts come from; makes: what the report is made of.
     """
-    instructions, version = asked
-    words = {"{words}": tokens * _WORDS_PER_TOKEN, "{findings}": _MOST_FINDINGS}
-    for name, number in words.items():
-        instructions = instructions.replace(name, str(round(number)))
-    return Request(
-        task=TASK,
-        instructions=instructions,
-        prompt_version=version,
-        content=data_block(_content(made, room)),
-        schema=_SCHEMA,
-        max_output_tokens=most_output(tokens),
-        about=tuple(about),
+    return text_request(
+        WRITER.task,
+        asked,
+        _content(made, room),
+        _SCHEMA,
+        tokens=tokens,
+        about=about,
         makes=makes,
+        output=most_output(tokens),
+        findings=_MOST_FINDINGS,
     )
 
 
@@ -284,19 +276,19 @@ def _content(made: Made, room: int) -> list[str]:
     return ["\n\n".join(texts), *(["\n".join(told)] if told else [])]
 
 
-def said(value: Mapping[str, Any], tokens: int) -> Report | None:
+def parse(answer: Mapping[str, Any], tokens: int) -> Report | None:
     """The report in a valid answer, as plain text in single lines; None where title or summary say nothing."""
-    title, text = plain(str(value["title"]), _TITLE_TOKENS), plain(str(value["summary"]), 4 * tokens)
+    title, text = plain(str(answer["title"]), _TITLE_TOKENS), plain(str(answer["summary"]), 4 * tokens)
     if not title or not text:
         return None
     findings = [
         Finding(plain(str(one["summary"]), _FINDING_TOKENS), plain(str(one["explanation"]), 2 * _FINDING_TOKENS))
-        for one in value["findings"]
+        for one in answer["findings"]
     ]
     return Report(
         title=title,
         text=text,
         findings=[one for one in findings if one.summary][: 2 * _MOST_FINDINGS],
-        rating=round(float(min(max(value["rating"], 0), 10)), 1),
-        rating_explanation=plain(str(value["rating_explanation"]), _FINDING_TOKENS),
+        rating=round(float(min(max(answer["rating"], 0), 10)), 1),
+        rating_explanation=plain(str(answer["rating_explanation"]), _FINDING_TOKENS),
     )

@@ -26,6 +26,7 @@ the tree each of its rows is.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,13 +40,13 @@ from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, EXTRACTED,
 from tasks.core.communities.graph import Floats, Labels
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
 from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
 from tasks.families.community_tree.graph import LETTERS
 from tasks.families.community_tree.level_links import LinkSettings
 from tasks.stages.resolve.resolve import entity_keys
 
-__all__ = ["STAGE", "SUBJECT_KINDS", "counts", "estimate"]
+__all__ = ["STAGE", "SUBJECT_KINDS", "TreeSettings", "counts", "estimate"]
 
 SUBJECT_KINDS = ("title", "subject")
 """Kinds of mentions that say what a passage is about."""
@@ -67,10 +68,20 @@ def counts(pack: Mapping[str, Array]) -> dict[str, int]:
     }
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+@dataclass(frozen=True, kw_only=True)
+class TreeSettings(Settings):
+    """levels: at most. fewest: nodes that a level is built over. m: links of a node of the index at least."""
+
+    levels: int
+    fewest: int
+    m: int
+    dimension: int
+
+
+def _compute(inputs: Inputs[TreeSettings]) -> Outputs:
     settings = inputs.settings
-    entities = inputs.tables("described", DESCRIBED, "entity_id")["entity_id"].combine_chunks()
-    levels = [Level(entities.to_pylist(), _vectors(inputs, "description_vectors/"))]
+    entities = inputs.tables("described", "entity_id")["entity_id"].combine_chunks()
+    levels = [Level(entities.to_pylist(), _vectors(inputs, "description_vectors"))]
     below, offsets = entities, [0, len(entities)]
     parents = [np.full(len(entities), -1, dtype=np.int32)]
     indices: list[NDArray[np.int32]] = []
@@ -78,8 +89,8 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     stand_ins = []
     quality = []
     for letter in LETTERS[: _built(inputs)]:
-        communities = _of_level(inputs, f"communities/{letter}", COMMUNITIES, "community_id", "stand_in")
-        members = _of_level(inputs, f"community_members/{letter}", COMMUNITY_MEMBERS, "community_id", "member_id")
+        communities = _of_level(inputs, "communities", letter, "community_id", "stand_in")
+        members = _of_level(inputs, "community_members", letter, "community_id", "member_id")
         ids = communities["community_id"].combine_chunks()
         owner = pc.index_in(members["community_id"], ids).to_numpy().astype(np.int64)
         child = pc.index_in(members["member_id"], below).to_numpy()
@@ -92,7 +103,7 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
         labels = np.empty(len(below), dtype=np.int64)
         labels[child] = owner
         quality.append(_quality(levels[-1].vectors, labels))
-        levels.append(Level(ids.to_pylist(), _vectors(inputs, f"community_vectors/{letter}")))
+        levels.append(Level(ids.to_pylist(), _vectors(inputs, "community_vectors", letter)))
         below = ids
         offsets.append(offsets[-1] + len(ids))
     none = np.empty(0, dtype=np.int32)
@@ -106,9 +117,9 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
         **_relations(inputs, entities),
         "stand_ins": np.concatenate([np.empty(0, dtype=np.uint8), *stand_ins]),
         "quality": np.array(quality, dtype=np.float64).reshape(-1, 2),
-        "bounds": np.array([settings[name] for name in ("levels", "fewest", "m")], dtype=np.int64),
+        "bounds": np.array([settings.levels, settings.fewest, settings.m], dtype=np.int64),
     }
-    made = build_chnsw(levels, _chnsw_settings(settings["m"]))
+    made = build_chnsw(levels, _chnsw_settings(settings.m))
     rows = np.repeat(np.array(offsets[:-1], dtype=np.int64), np.diff(offsets)) + made.sources
     return Outputs(packs={"tree": tree, "index": {**made.index.arrays(), "rows": rows}})
 
@@ -119,21 +130,22 @@ def _chnsw_settings(least: int) -> ChnswSettings:
     return ChnswSettings(links=LinkSettings(least=least, candidates=candidates, far=far))
 
 
-def _built(inputs: Inputs[Any]) -> int:
+def _built(inputs: Inputs[TreeSettings]) -> int:
     """How many levels of communities there are."""
-    return len({name.partition("/")[2][0] for name in inputs.job.inputs if name.startswith("communities/")})
+    return len({label[0] for label in inputs.labels("communities")})
 
 
-def _of_level(inputs: Inputs[Any], prefix: str, schema: pa.Schema, *columns: str) -> pa.Table:
+def _of_level(inputs: Inputs[TreeSettings], name: str, letter: str, *columns: str) -> pa.Table:
     """Some columns of all tables of a level's groups."""
-    names = sorted(name for name in inputs.job.inputs if name.startswith(prefix))
-    return pa.concat_tables([inputs.table(name, schema, *columns) for name in names])
+    labels = [label for label in inputs.labels(name) if label.startswith(letter)]
+    return pa.concat_tables([inputs.table(f"{name}/{label}", *columns) for label in labels])
 
 
-def _vectors(inputs: Inputs[Any], prefix: str) -> Floats:
-    names = sorted(name for name in inputs.job.inputs if name.startswith(prefix))
-    found = [inputs.pack(inputs.job.inputs[name])["vectors"] for name in names]
-    return np.concatenate([np.empty((0, inputs.settings["dimension"]), dtype=np.float32), *found])
+def _vectors(inputs: Inputs[TreeSettings], name: str, letter: str = "") -> Floats:
+    """The vectors of a level."""
+    labels = [label for label in inputs.labels(name) if label.startswith(letter)]
+    found = [inputs.pack(f"{name}/{label}")["vectors"] for label in labels]
+    return np.concatenate([np.empty((0, inputs.settings.dimension), dtype=np.float32), *found])
 
 
 def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
@@ -143,10 +155,10 @@ def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
     return chi, sim
 
 
-def _passages(inputs: Inputs[Any], entities: pa.Array) -> dict[str, Array]:
+def _passages(inputs: Inputs[TreeSettings], entities: pa.Array) -> dict[str, Array]:
     """The passages that each entity was extracted from, and which of these are about it."""
-    passages = inputs.tables("passages", PASSAGES, "passage_id")["passage_id"].combine_chunks()
-    found = inputs.tables("extracted", EXTRACTED, "entity_id", "passage_id")
+    passages = inputs.tables("passages", "passage_id")["passage_id"].combine_chunks()
+    found = inputs.tables("extracted", "entity_id", "passage_id")
     owner = pc.index_in(found["entity_id"], entities).to_numpy()
     passage = pc.index_in(found["passage_id"], passages).to_numpy()
     order = np.lexsort((passage, owner))
@@ -160,13 +172,13 @@ def _passages(inputs: Inputs[Any], entities: pa.Array) -> dict[str, Array]:
     }
 
 
-def _subjects(inputs: Inputs[Any], entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
+def _subjects(inputs: Inputs[TreeSettings], entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
     """Pairs of an entity and a passage that is about it, as rows.
 
     That is what a mention of one of SUBJECT_KINDS says, and the first name in the passage's first sentence: where
     titles tell nothing, texts still begin with what they are about.
     """
-    found = inputs.tables("mentions", MENTIONS, "entity_id", "passage_id", "kind", "sentence", "start", "end")
+    found = inputs.tables("mentions", "entity_id", "passage_id", "kind", "sentence", "start", "end")
     entity, passage = (
         pc.index_in(found[name], ids).fill_null(-1).to_numpy().astype(np.int64)
         for name, ids in (("entity_id", entities), ("passage_id", passages))
@@ -180,9 +192,9 @@ def _subjects(inputs: Inputs[Any], entities: pa.Array, passages: pa.Array) -> tu
     return entity[chosen], passage[chosen]
 
 
-def _relations(inputs: Inputs[Any], entities: pa.Array) -> dict[str, Array]:
+def _relations(inputs: Inputs[TreeSettings], entities: pa.Array) -> dict[str, Array]:
     """The entities that each is related to, in both directions, and which rows say so."""
-    related = inputs.tables("related", RELATED, "source", "target")
+    related = inputs.tables("related", "source", "target")
     ends = [pc.index_in(related[name], entities).to_numpy() for name in ("source", "target")]
     owner, other = np.concatenate(ends), np.concatenate(ends[::-1])
     row = np.tile(np.arange(len(related)), 2)
@@ -198,7 +210,7 @@ def _ends(owner: Array, count: int) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))]).astype(np.int64)
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[TreeSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the sizes of tree and index."""
 
     def rows(*prefixes: str) -> int:
@@ -210,7 +222,7 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
 
     entities, communities = rows("described/"), rows("communities/")
     extracted, related, n = rows("extracted/"), rows("related/"), entities + communities
-    built, most = _built(inputs), min(2 * inputs.settings["m"], n)
+    built, most = _built(inputs), min(2 * inputs.settings.m, n)
     tree = pack_size(
         {
             "level_offsets": (np.int64, (built + 2,)),
@@ -231,7 +243,7 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     )
     index = pack_size(
         {
-            "vectors": (np.int16, (n, inputs.settings["dimension"])),
+            "vectors": (np.int16, (n, inputs.settings.dimension)),
             "level_offsets": (np.int64, (built + 2,)),
             "indptr": (np.int64, (n + 1,)),
             "indices": (np.int32, (n * most,)),
@@ -250,6 +262,7 @@ STAGE = Stage(
     "community_tree",
     version=3,
     compute=_compute,
+    settings=TreeSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(

@@ -29,8 +29,9 @@ from storage.tables import read_table
 from tasks.core.communities.graph import Labels
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import id_bytes
+from tasks.core.run import Run
 from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
-from tasks.core.warm_start import Successor, start_inputs, start_pack
+from tasks.core.warm_start import start_inputs, start_pack
 from tasks.families.community_tree.clusters import Clusters, start_of
 from tasks.families.heterograph.community_graph import graph_of_pack
 from tasks.families.heterograph.groups import communities_of, community_rows, grouped, quality
@@ -38,7 +39,7 @@ from tasks.families.heterograph.groups import communities_of, community_rows, gr
 __all__ = ["STAGE", "clusters_before", "estimate", "inputs_of"]
 
 
-def inputs_of(build: Successor, label: str, graph: str, settings: Mapping[str, Any]) -> dict[str, str]:
+def inputs_of(build: Run, label: str, graph: str, settings: Mapping[str, Any]) -> dict[str, str]:
     """What the graph (the digest of its pack) is clustered from: `graph` and, where there is one, `start`.
 
     label, settings: those of the Want.

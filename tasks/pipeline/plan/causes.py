@@ -122,11 +122,6 @@ class Former(Build):
         return _FormerChoice(self.opened_encoder.fingerprint)
 
     @cached_property
-    def report_fingerprint(self) -> dict[str, Any]:
-        """That of what wrote the parent's reports."""
-        return dict(self._published.models["reports"])  # type: ignore[arg-type]
-
-    @cached_property
     def attribute_fingerprint(self) -> dict[str, Any]:
         """That of what wrote the parent's attributes."""
         return dict(self._published.models["attributes"])  # type: ignore[arg-type]

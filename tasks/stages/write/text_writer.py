@@ -99,24 +99,25 @@ class TextWriter(ABC, Generic[I, T]):
         return () if self.prompt is None else (foreseen(store, self.asking, self.requests(items)),)
 
     def planned_use(
-        self, store: Store, items: Range, *, task: str, told: Range, more: int, answer: int
+        self, store: Store, items: Range, *, task: str, told: Range, more: int, answer: int, times: int = 1
     ) -> tuple[LlmUse, ...]:
         """Bounds of what the model will be asked for so many items of which none is known yet.
 
-        The ledger may have answers to all of it, and an answer may need a repair. told: the tokens of all texts that
-        are told in the questions; more: those that delimit them in one, and its schema; answer: of one, at most.
+        The ledger may have answers to all of it. told: the tokens of all texts that are told in the questions; more:
+        those that delimit them in one, and of the schema; answer: of one, at most. times: how often one item may be
+        asked about: twice, where the repair of an answer counts.
         """
         if self.prompt is None:
             return ()
         instructions = len(self.prompt[0])
         low, least = (0, 0) if store.list("ledger/") else (items.low, told.low)
-        each = instructions + more + answer
+        each = instructions // 2 + more + (times - 1) * answer
         return (
             LlmUse(
                 model=str(self.asking.settings.model),
-                calls=Range(low, 2 * items.high),
-                input_tokens=Range(low * (instructions // 8) + least, 2 * (items.high * each + told.high)),
-                output_tokens=Range(low, 2 * items.high * answer),
+                calls=Range(low, times * items.high),
+                input_tokens=Range(low * (instructions // 8) + least, times * (items.high * each + told.high)),
+                output_tokens=Range(low, times * items.high * answer),
                 tasks=(task,),
                 prompts=Range(items.low, items.high),
             ),

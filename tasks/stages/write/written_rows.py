@@ -46,13 +46,14 @@ def text_vectors(
 class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
     """The rows of one part.
 
-    table: the output that holds them, of this schema, which has `text`, `tokens`, `digest` (of the embedded text),
-    `stand_in`, the column `key`, and the rows' ids as its first column, by which they are ordered. vectors: the output
-    that holds their vectors; "" where another stage makes them. with_ids: whether these have the hashes of ids, as
-    `keys`. several: an item may have several rows.
+    table: the output that holds them. counted_as: what the run's report calls the texts, if not so. schema: of the
+    rows: it has `text`, `tokens`, `digest` (of the embedded text), `stand_in`, the column `key`, and first of all the
+    ids by which rows are ordered. vectors: the output that holds their vectors; "" where another stage makes them.
+    with_ids: whether these have the hashes of ids, as `keys`. several: an item may have several rows.
     """
 
     table: ClassVar[str]
+    counted_as: ClassVar[str] = ""
     schema: ClassVar[pa.Schema]
     key: ClassVar[str] = "made_of"
     vectors: ClassVar[str] = ""
@@ -96,11 +97,6 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
         """What the run's report counts beside what was written and asked."""
         return {}
 
-    @property
-    def counted_as(self) -> str:
-        """What the run's report calls the texts."""
-        return self.table
-
     # What all have in common.
 
     @cached_property
@@ -141,13 +137,14 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
         held = self.known_rows | new
         rows = [self.placed(item, row) for item in self.items for row in held[self.key_of(item)]]
         rows.sort(key=itemgetter(self.schema.names[0]))
+        name = self.counted_as or self.table
         failed = sum(held[self.key_of(item)][0]["stand_in"] for item in self.items)
         return Outputs(
             tables={self.table: conform(pa.Table.from_pylist(rows, self.schema), self.schema)},
             packs={self.vectors: self._vectors(rows)} if self.vectors else {},
             counts={
-                f"{self.counted_as}_made": len(self.unwritten),
-                f"{self.counted_as}_reused": len(self.written) - len(self.unwritten),
+                f"{name}_made": len(self.unwritten),
+                f"{name}_reused": len(self.written) - len(self.unwritten),
                 "stand_ins": failed,
                 **self.counts(rows),
                 **asked,

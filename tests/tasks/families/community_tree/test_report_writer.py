@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.store.canonical import canonical_json
-from schemas.config import LlmSettings
+from schemas.config import Configuration
 from tasks.core.shards import estimate_tokens
 from tasks.families.community_tree.report_writer import (
+    WRITER,
     Made,
     Member,
     Relation,
@@ -20,9 +21,8 @@ from tasks.families.community_tree.report_writer import (
     chosen,
     community_text,
     extractive,
-    fingerprint,
+    parse,
     request,
-    said,
 )
 from tasks.llm.answers import BadAnswer, checked
 from tasks.llm.prompts import prompt
@@ -179,18 +179,18 @@ def test_entities_and_relations_are_two_texts_and_reports_one_each() -> None:
 
 
 def test_an_answer_becomes_plain_lines_within_bounds() -> None:
-    report = said(ANSWER, 60)
+    report = parse(ANSWER, 60)
     assert report is not None
     assert (report.title, report.text) == ("Vell and its bridges", "Ada Marl built the bridge.")
     assert [(one.summary, one.explanation) for one in report.findings] == [("A bridge", "It is old.")]
     assert report.rating == 7.3
     for rating, kept in ((11, 10.0), (-3, 0.0), (10**400, 10.0)):
-        bounded = said({**ANSWER, "rating": rating}, 60)
+        bounded = parse({**ANSWER, "rating": rating}, 60)
         assert bounded is not None
         assert bounded.rating == kept
-    assert said({**ANSWER, "title": "\0"}, 60) is None
-    assert said({**ANSWER, "summary": " \n"}, 60) is None
-    long = said({**ANSWER, "summary": "word " * 10_000, "findings": ANSWER["findings"] * 50}, 60)
+    assert parse({**ANSWER, "title": "\0"}, 60) is None
+    assert parse({**ANSWER, "summary": " \n"}, 60) is None
+    long = parse({**ANSWER, "summary": "word " * 10_000, "findings": ANSWER["findings"] * 50}, 60)
     assert long is not None
     assert len(long.text) <= 8 * 4 * 60
     assert len(long.findings) == 10
@@ -205,10 +205,14 @@ def test_the_schema_refuses_other_answers(wrong: dict[str, Any]) -> None:
 
 
 def test_the_fingerprint_names_all_that_shapes_a_report() -> None:
-    plain, asked = LlmSettings(), LlmSettings(backend="openai", model="m")
+    def of(llm: dict[str, str], tokens: int, room: int) -> Configuration:
+        family = {"report_tokens": tokens, "input_tokens": room}
+        return Configuration.model_validate({"store": "s", "llm": llm, "families": {"community_tree": family}})
+
+    asked = {"backend": "openai", "model": "m"}
     known = {
-        canonical_json(fingerprint(llm, text, tokens=tokens, input_tokens=room, language="en"))
-        for llm, text in ((plain, None), (asked, ("a", "1")), (asked, ("b", "2")))
+        canonical_json(WRITER.fingerprint(of(llm, tokens, room), text))
+        for llm, text in (({}, None), (asked, ("a", "1")), (asked, ("b", "2")))
         for tokens in (60, 100)
         for room in (500, 1000)
     }
