@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,15 +11,32 @@ import polars as pl
 from numpy.typing import NDArray
 
 from indexmill.errors import IndexmillError
-from tasks.core.stage import Inputs
+from tasks.core.stage import Input, Inputs
 
-__all__ = ["CheckError", "check_lengths", "columns", "refuse_if"]
+__all__ = ["Check", "CheckError", "check_lengths", "columns", "refuse_if"]
 
 _UNIT = 1e-3  # how far from 1 the length of a published vector may be
 
 
 class CheckError(IndexmillError):
     """An invariant of the snapshot does not hold; nothing was published."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What is held against what before anything is published.
+
+    inputs: what it reads, declared as a stage declares it. whole: False for a check of each shard or group, which is
+    run for every label that has the first of the inputs; True for the check of what is made of the whole corpus, which
+    is run where its first input is there. Among its inputs, `<stage>/<output>` is an output of the part of the whole
+    corpus of a stage, and an input with `each` is of all labels. check: raises CheckError; it gets the inputs, and what
+    was counted before it: by the checks of the same label, or of all labels for that of the whole. It returns what it
+    has counted itself; only what checks of labels count is kept. It is a module's function, since it goes to workers.
+    """
+
+    inputs: tuple[Input, ...]
+    check: Callable[[Inputs[Any], Mapping[str, int]], Mapping[str, int]]
+    whole: bool = False
 
 
 def refuse_if(broken: bool, message: str) -> None:
