@@ -7,6 +7,8 @@ from operator import methodcaller
 
 from schemas.config import Configuration
 from tasks.core.step import Step
+from tasks.families.community_tree import family as community_tree
+from tasks.families.lsh_tree import family as lsh_tree
 
 __all__ = ["STEPS", "enabled_steps", "needs_among"]
 
@@ -44,10 +46,8 @@ STEPS: tuple[Step, ...] = (
         ("embed_names", "zoom_links", "zoom_entity_links"),
         lambda settings: settings.families.zoom_graph.enabled,
     ),
-    _step("lsh_axes", ("encoder",), lambda settings: settings.families.lsh_tree.enabled),
-    _step("lsh_tree", ("embed", "lsh_axes"), lambda settings: settings.families.lsh_tree.enabled),
-    _step("lsh_vectors", ("lsh_tree",), lambda settings: settings.families.lsh_tree.enabled),
-    _step("community_tree", ("describe", "same_as"), lambda settings: settings.families.community_tree.enabled),
+    *lsh_tree.FAMILY.guarded_steps(),
+    *community_tree.FAMILY.guarded_steps(),
     _step("hetero_units", ("encoder", "extract"), lambda settings: settings.families.heterograph.enabled, shards=True),
     _step(
         "heterograph",

@@ -40,11 +40,11 @@ from tasks.core.stage import Stage, part_key
 from tasks.core.step import Step
 from tasks.core.writer import BoundWriter, Writer
 from tasks.families.bm25 import postings as bm25
+from tasks.families.community_tree import family as community_tree
 from tasks.families.community_tree import report_writer
 from tasks.families.heterograph import attribute_writer as attribute_text
 from tasks.families.heterograph import element_writer as element_text
 from tasks.families.heterograph import units as hetero_units
-from tasks.families.lsh_tree import steps as lsh_build
 from tasks.families.lsh_tree import summary_writer
 from tasks.families.tri_graph import matrices as tri_graph
 from tasks.families.zoom_graph import graph as zoom_graph
@@ -408,28 +408,6 @@ class Build(Maker):
             inputs[f"candidates/{kind}"] = receipt.outputs["zoom_candidates"]
         self.make(zoom_graph.STAGE, [Want(WHOLE, inputs, {"cap": settings.cap})])
 
-    def lsh_axes(self) -> None:
-        """Find the directions in which the encoder tells texts apart (EraRAG; ours)."""
-        if self.configuration.families.lsh_tree.enabled:
-            lsh_build.make_axes(self)
-
-    def lsh_tree(self) -> None:
-        """Cut the nodes of each layer into segments and summarise these, as long as there are many (EraRAG)."""
-        if self.configuration.families.lsh_tree.enabled:
-            lsh_build.make_tree(self)
-
-    def lsh_vectors(self) -> None:
-        """Make the vectors of the summaries of all layers."""
-        if self.configuration.families.lsh_tree.enabled:
-            lsh_build.make_vectors(self)
-
-    def community_tree(self) -> None:
-        """Find communities of what the passages tell of, level by level, and report on them (ArchRAG)."""
-        if self.configuration.families.community_tree.enabled:
-            from tasks.families.community_tree import steps as community_build
-
-            community_build.make_tree(self)
-
     def hetero_units(self) -> None:
         """Make the vectors of units that no earlier part holds, where the heterograph is made."""
         if self.configuration.families.heterograph.enabled:
@@ -606,8 +584,9 @@ class Build(Maker):
 
     def goes_on_from_before(self, family: str) -> bool:
         """Whether the communities of a family are found from those of the version before."""
-        leiden = self.configuration.families.community_tree.clustering == "leiden"
-        return family == "heterograph" or (family == "community_tree" and leiden)
+        return family == "heterograph" or (
+            family == "community_tree" and community_tree.FAMILY.history_dependent(self.configuration)
+        )
 
     @property
     def opened_encoder(self) -> OpenedEncoder:

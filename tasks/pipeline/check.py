@@ -30,6 +30,7 @@ from tasks.core.checks import refuse_if as _refuse_if
 from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import id_hash, id_hashes
 from tasks.core.stage import Inputs, Output, Outputs, Stage
+from tasks.families.community_tree import check as community_tree
 from tasks.families.heterograph.check import (
     Made,
     check_attributes,
@@ -38,7 +39,7 @@ from tasks.families.heterograph.check import (
     check_units,
     rows_of_kinds,
 )
-from tasks.families.trees_check import REPORTS, SUMMARIES, check_communities, check_group, check_tree
+from tasks.families.lsh_tree import check as lsh_tree
 from tasks.stages.embed.embed import keys_array, row_key
 from tasks.stages.embed.titles import embedded_title, passage_documents
 from tasks.stages.extract.tables import EXTRACTION
@@ -61,9 +62,9 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     elif "entities" in inputs.job.inputs:
         counts = _check_entities(inputs)
     elif "summaries" in inputs.job.inputs:
-        counts = check_group(inputs, SUMMARIES)
+        counts = lsh_tree.check_summaries(inputs, {})
     elif "communities" in inputs.job.inputs:
-        counts = check_group(inputs, REPORTS)
+        counts = community_tree.check_reports(inputs, {})
     elif "elements" in inputs.job.inputs:
         counts = check_elements(inputs)
     else:
@@ -222,11 +223,9 @@ def _check_whole(inputs: Inputs[Any]) -> dict[str, int]:
     if "zoom_graph/matrices" in inputs.job.inputs:
         _check_zoom_graph(inputs, counts["documents"], counts["passages"], counts["entities"])
     if "lsh_tree/tree" in inputs.job.inputs:
-        check_tree(inputs.pack(inputs.job.inputs["lsh_tree/tree"]), counts["passages"], summed["summaries"])
+        lsh_tree.check_whole(inputs, summed)
     if "community_tree/tree" in inputs.job.inputs:
-        tree, index = (inputs.pack(inputs.job.inputs[f"community_tree/{name}"]) for name in ("tree", "index"))
-        sizes = {name: summed[name] for name in ("passages", "communities", "related")}
-        check_communities(tree, index, entities=summed["described"], **sizes)
+        community_tree.check_whole(inputs, summed)
     if "heterograph/graph" in inputs.job.inputs:
         check_graph(Made.of(inputs), rows_of_kinds(inputs))
     return counts

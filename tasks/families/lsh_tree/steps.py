@@ -71,7 +71,7 @@ def make_tree(run: Run) -> None:
                 total=sum(part.rows["summaries"] for part in parts.values()),
             )
         else:
-            _embed(run, parts)  # a plan tells layer by layer whether it will be
+            _embed(run, parts)  # whether there will be such a layer is told here
         texts = {group: {"summaries": part.outputs["summaries"]} for group, part in parts.items()}
         below = {f"summaries/{group}": part.outputs["summaries"] for group, part in parts.items()}
         tree |= {**below, **segments, f"codes/{label}": made["codes"]}
@@ -88,8 +88,9 @@ def make_tree(run: Run) -> None:
 
 
 def make_vectors(run: Run) -> None:
-    """Make the vectors of the summaries of all layers."""
-    _embed(run, run.parts.get(lsh_summaries.STAGE.name, {}))
+    """Make the vectors of the summaries of all layers; a plan has told of them layer by layer."""
+    if run.makes_parts:
+        _embed(run, run.parts.get(lsh_summaries.STAGE.name, {}))
 
 
 def _embed(run: Run, summaries: Mapping[str, Receipt]) -> None:

@@ -143,9 +143,6 @@ class Planner(Build):
     def quality(self) -> None:
         """Not planned: the snapshot that would be measured is not made."""
 
-    def lsh_vectors(self) -> None:
-        """Planned with their layers: `tasks.families.lsh_tree.steps`."""
-
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:

@@ -19,7 +19,7 @@ from storage.folder import FolderStore, open_store
 from storage.tables import put_table, read_table
 from tasks.core.checks import CheckError
 from tasks.core.stage import Inputs, Job
-from tasks.families.trees_check import check_communities
+from tasks.families.community_tree.check import check_communities
 from tasks.pipeline.check import STAGE
 from tests.corpora import documents, write_corpus
 from tests.flows import children
@@ -117,7 +117,7 @@ def group(built: Any) -> Job:
 
 
 def check(job: Job) -> None:
-    STAGE.compute(Inputs(open_store(job.store_url), job))
+    STAGE.compute(Inputs(open_store(job.store_url), job, STAGE))
 
 
 def test_reports_that_do_not_fit_their_communities_are_refused(built: Any) -> None:

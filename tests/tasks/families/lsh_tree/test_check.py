@@ -19,7 +19,7 @@ from storage.folder import FolderStore, open_store
 from storage.tables import put_table, read_table
 from tasks.core.checks import CheckError
 from tasks.core.stage import Inputs, Job
-from tasks.families.trees_check import check_tree
+from tasks.families.lsh_tree.check import check_tree
 from tasks.pipeline.check import STAGE
 from tests.corpora import documents, write_corpus
 from tests.flows import children
@@ -105,7 +105,7 @@ def group(built: tuple[FolderStore, Outputs]) -> Job:
 
 
 def check(job: Job) -> None:
-    STAGE.compute(Inputs(open_store(job.store_url), job))
+    STAGE.compute(Inputs(open_store(job.store_url), job, STAGE))
 
 
 def test_summaries_that_fit_pass(built: tuple[FolderStore, Outputs]) -> None:
