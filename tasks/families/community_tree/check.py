@@ -38,8 +38,8 @@ def check_reports(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
 def check_whole(inputs: Inputs[Any], counted: Mapping[str, int]) -> dict[str, int]:
     """Hold the tree and the index against the numbers of passages, entities, communities and related pairs."""
     tree, index = (inputs.pack(f"community_tree/{name}") for name in ("tree", "index"))
-    sizes = {name: counted[name] for name in ("passages", "communities", "related")}
-    check_communities(tree, index, entities=counted["described"], **sizes)
+    sizes = {name: counted.get(name, 0) for name in ("passages", "communities", "related")}
+    check_communities(tree, index, entities=counted.get("described", 0), **sizes)
     return {}
 
 

@@ -24,12 +24,8 @@ from numpy.typing import NDArray
 
 from indexmill.store.packs import pack_size
 from tasks.core.communities.graph import ALONE, Labels, Weighted, in_order
-from tasks.core.communities.leiden import leiden
 from tasks.core.communities.levels import Cluster, community_id
 from tasks.core.communities.measures import modularity
-from tasks.core.communities.node2vec import node2vec
-from tasks.core.communities.scan import scan
-from tasks.core.communities.spectral import spectral
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import hex_ids, id_bytes
 from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
@@ -145,6 +141,12 @@ def _compute(inputs: Inputs[ClusterSettings]) -> Outputs:
 
 
 def _cluster(settings: ClusterSettings, nodes: int) -> Cluster:
+    # Slow to import, and the registry imports every stage.
+    from tasks.core.communities.leiden import leiden
+    from tasks.core.communities.node2vec import node2vec
+    from tasks.core.communities.scan import scan
+    from tasks.core.communities.spectral import spectral
+
     seed: int = settings.seed
     if settings.clustering == "leiden":
         return partial(leiden, grain=settings.grain, largest=settings.largest, seed=seed)

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from schemas.config import Configuration
 from tasks.core.family import Family
-from tasks.core.run import Run
 from tasks.core.step import Step
+from tasks.families.community_tree import clusters, graph, levels, reports, tree
 from tasks.families.community_tree.check import CHECKS
 from tasks.families.community_tree.report_writer import WRITER
-from tasks.families.community_tree.tree import counts
+from tasks.families.community_tree.steps import make_tree
 
 __all__ = ["FAMILY"]
-
-
-def _make_tree(run: Run) -> None:
-    """Find communities, level by level, and report on them."""
-    from tasks.families.community_tree.steps import make_tree  # igraph and leidenalg are slow to import
-
-    make_tree(run)
 
 
 def _uses_leiden(configuration: Configuration) -> bool:
@@ -27,9 +20,16 @@ def _uses_leiden(configuration: Configuration) -> bool:
 
 FAMILY = Family(
     "community_tree",
-    steps=(Step("community_tree", ("describe", "same_as"), _make_tree),),
+    steps=(
+        Step(
+            "community_tree",
+            make_tree,
+            stages=(graph.STAGE, clusters.STAGE, levels.STAGE, reports.STAGE, tree.STAGE),
+            needs=("describe", "same_as"),
+        ),
+    ),
     artifact="tree",
-    counts=counts,
+    counts=tree.counts,
     checks=CHECKS,
     writers=(WRITER,),
     history_dependent=_uses_leiden,

@@ -32,7 +32,7 @@ def check_summaries(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]
 
 def check_whole(inputs: Inputs[Any], counted: Mapping[str, int]) -> dict[str, int]:
     """Hold the tree against the numbers of passages and summaries."""
-    check_tree(inputs.pack("lsh_tree/tree"), counted["passages"], counted["summaries"])
+    check_tree(inputs.pack("lsh_tree/tree"), counted.get("passages", 0), counted.get("summaries", 0))
     return {}
 
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from tasks.core.family import Family
 from tasks.core.step import Step
+from tasks.families.lsh_tree import axes, segments, summaries, tree, vectors
 from tasks.families.lsh_tree.check import CHECKS
 from tasks.families.lsh_tree.steps import make_axes, make_tree, make_vectors
 from tasks.families.lsh_tree.summary_writer import WRITER
-from tasks.families.lsh_tree.tree import counts
 
 __all__ = ["FAMILY"]
 
 FAMILY = Family(
     "lsh_tree",
     steps=(
-        Step("lsh_axes", ("encoder",), make_axes),
-        Step("lsh_tree", ("embed", "lsh_axes"), make_tree),
-        Step("lsh_vectors", ("lsh_tree",), make_vectors),
+        Step("lsh_axes", make_axes, stages=(axes.STAGE,), needs=("encoder",)),
+        Step("lsh_tree", make_tree, (segments.STAGE, summaries.STAGE, tree.STAGE), needs=("embed", "lsh_axes")),
+        Step("lsh_vectors", make_vectors, stages=(vectors.STAGE,), needs=("lsh_tree",)),
     ),
     artifact="tree",
-    counts=counts,
+    counts=tree.counts,
     checks=CHECKS,
     writers=(WRITER,),
 )
