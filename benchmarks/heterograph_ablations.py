@@ -23,10 +23,11 @@ import pyarrow.compute as pc
 
 from benchmarks.budgets import BY_TEXTS, BY_UNITS, Shown, batches, of_hits, ranked_texts, recalled
 from indexmill.evaluate.recall import Question
-from indexmill.families.heterograph.nodes import SHOWN
+from indexmill.families.heterograph.nodes import SHOWN, heterograph_of
 from indexmill.families.heterograph.retriever import HeterographReader
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.retrieve.base import Asked, PassageRetriever
+from indexmill.retrieve.passage_vectors import passage_vectors_of
 from indexmill.snapshot import Snapshot
 from tasks.families.heterograph.graph import graph_of_tables
 
@@ -69,8 +70,8 @@ class Asking:
 
     def nearest(self, k: int, texts: bool) -> list[list[Shown]]:
         """The k nodes nearest to each question of all that have a vector; texts: whether these are among them."""
-        nodes = self.snapshot.heterograph
-        passages = self.snapshot.passage_vectors.untitled
+        nodes = heterograph_of(self.snapshot)
+        passages = passage_vectors_of(self.snapshot).untitled
         found = []
         for asked in self.asked():
             near = nodes.nearest(asked.vectors, k)

@@ -23,10 +23,13 @@ import numpy.typing as npt
 import indexmill
 from benchmarks.machine import describe_machine
 from indexmill.evaluate.recall import Question, read_questions
-from indexmill.families.lsh_tree.search import Tree, fitting
+from indexmill.families.lsh_tree.search import Tree
+from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
+from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.fused import FusedParameters, combine
+from indexmill.retrieve.passages import passages_of
 from indexmill.snapshot import Snapshot
 
 Floats = npt.NDArray[np.floating]
@@ -105,7 +108,7 @@ def print_ranks(snapshot: Snapshot, questions: Sequence[Question], vectors: Vect
     passages = vectors @ np.concatenate(snapshot.vectors("vectors", "passages")).T
     summaries = vectors @ np.concatenate(snapshot.vectors("summary_vectors", "vectors")).T
     print(f"\n{'passages by cosine':40} {recalls(questions, [one.rows for one in ranked(passages)], documents)}")
-    for name, added in from_above(snapshot.summaries.tree, passages, summaries).items():
+    for name, added in from_above(summaries_of(snapshot).tree, passages, summaries).items():
         for weight in (-0.05, 0.05, 0.1, 0.2, 0.5):
             rows = [one.rows for one in ranked(passages + weight * added)]
             print(f"{f'{weight:+} x {name}':40} {recalls(questions, rows, documents)}")
@@ -179,7 +182,7 @@ def main() -> None:
         counts = snapshot.manifest.families["lsh_tree"].counts
         print(f"{snapshot.manifest.corpus.passages} passages, {counts}, {len(questions)} questions")
         vectors = snapshot.encode([one.question for one in questions])
-        documents = snapshot.passages.document_ids()
+        documents = passages_of(snapshot).document_ids()
         print_rounds(snapshot, questions, vectors, documents)
         print_ranks(snapshot, questions, vectors, documents)
         print_fused(snapshot, questions, vectors, documents)

@@ -32,17 +32,17 @@ from pydantic import (
 
 from indexmill.command.options import DEFAULT_STORE, anchored, store_folder
 from indexmill.errors import ConfigurationError
-from indexmill.families.bm25.retriever import Bm25Parameters
-from indexmill.families.community_tree.search import CommunityTreeParameters
-from indexmill.families.heterograph.search import HeterographParameters
-from indexmill.families.lsh_tree.search import LshTreeParameters
-from indexmill.families.tri_graph.search import TriGraphParameters
-from indexmill.families.zoom_graph.search import ZoomGraphParameters
+from indexmill.families.community_tree.parameters import CommunityTreeParameters
+from indexmill.families.heterograph.parameters import HeterographParameters
+from indexmill.families.lsh_tree.parameters import LshTreeParameters
+from indexmill.families.tri_graph.parameters import TriGraphParameters
+from indexmill.families.zoom_graph.parameters import ZoomGraphParameters
 from indexmill.mistakes import WrongSettings, found, mistakes, unknown
 from indexmill.models.secrets import redacted
-from indexmill.retrieve.dense import DenseParameters
 from indexmill.retrieve.fused import FusedParameters
+from indexmill.retrieve.passage_vectors import DenseParameters
 from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.term_index import Bm25Parameters
 from schemas.corpus import CorpusSettings, as_tuple
 
 __all__ = [
@@ -625,9 +625,8 @@ class Configuration(_Settings):
     @model_validator(mode="after")
     def _gates_ask_what_is_built(self) -> Configuration:
         for name in self.gates.methods if self.gates.questions is not None else ():
-            family = METHODS[name].family
-            if family is not None and not getattr(self.families, family).enabled:
-                raise ValueError(f"gates.methods names {name!r}, and families.{family} is not enabled")
+            if not METHODS[name].always and not getattr(self.families, name).enabled:
+                raise ValueError(f"gates.methods names {name!r}, and families.{name} is not enabled")
         return self
 
     @model_validator(mode="after")

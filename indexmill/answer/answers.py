@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy.typing as npt
 
@@ -15,19 +15,18 @@ from indexmill.answer.base import Answer, Answering, Said, context_tokens
 from indexmill.answer.quotation import Quotation
 from indexmill.answer.turns import Turns, all_of
 from indexmill.errors import BadInput
-from indexmill.families.lsh_tree.search import fitting
 from indexmill.hits import Hit
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.retrieve.base import check_k
+from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.registry import answering
 
 if TYPE_CHECKING:
     from indexmill.models.reranker import Reranker
     from indexmill.retrieve.filters import Where
-    from indexmill.snapshot import Snapshot
 
-__all__ = ["NOTHING_FOUND", "answers", "contexts_of", "run_to_its_end", "within"]
+__all__ = ["NOTHING_FOUND", "Searched", "answers", "contexts_of", "run_to_its_end", "within"]
 
 NOTHING_FOUND = "Nothing was found."
 """The answer to a question that no hit was found for."""
@@ -35,8 +34,38 @@ NOTHING_FOUND = "Nothing was found."
 _T = TypeVar("_T")
 
 
+class Searched(Protocol):
+    """What questions are answered from: a snapshot."""
+
+    @property
+    def version(self) -> int | None:
+        """The version that answers name."""
+        ...
+
+    @property
+    def default_method(self) -> str:
+        """The method of a retrieval that names none."""
+        ...
+
+    def retrieve_batch(
+        self,
+        questions: Sequence[str],
+        method: str | None = None,
+        k: int = 5,
+        vectors: npt.ArrayLike | None = None,
+        explain: bool = True,
+        where: Where | None = None,
+        parameters: Mapping[str, object] | None = None,
+        names: Sequence[Sequence[str]] | None = None,
+        rerank: Reranker | None = None,
+        rerank_depth: int = 50,
+    ) -> list[list[Hit]]:
+        """The hits of many questions at once."""
+        ...
+
+
 def answers(
-    snapshot: Snapshot,
+    snapshot: Searched,
     questions: Sequence[str],
     *,
     method: str | None,
@@ -125,7 +154,7 @@ def answers(
 
 
 def contexts_of(
-    snapshot: Snapshot,
+    snapshot: Searched,
     questions: Sequence[str],
     way: Answering | None,
     method: str,

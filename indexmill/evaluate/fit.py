@@ -18,6 +18,7 @@ from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
 from indexmill.retrieve.base import Asked, PassageRetriever, Vectors, check_k, parameters_of
 from indexmill.retrieve.fused import FusedParameters, covered, strength, with_second
+from indexmill.retrieve.passages import passages_of
 from indexmill.text.counted import counted
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class _Pools:
 def _pools(
     snapshot: Snapshot, questions: Sequence[Question], methods: list[str], vectors: Vectors, setting: FusedParameters
 ) -> _Pools:
-    document_of = snapshot.passages.document_ids()
+    document_of = passages_of(snapshot).document_ids()
     strengths: list[Scores] = []
     starts: list[int] = []
     owners: list[int] = []

@@ -28,8 +28,7 @@ from indexmill.forks import Lock, renew_in_children
 from indexmill.models.http_failures import Failure, SettingNames, lost_connection
 from indexmill.models.http_logs import silence
 from indexmill.models.llm_errors import LlmError, LlmUnreachable, LlmUnusable
-from indexmill.models.reranker import KEY_ENV
-from indexmill.models.secrets import KeySource
+from indexmill.models.secrets import RERANK_KEY_ENV, KeySource
 
 if TYPE_CHECKING:
     import httpx2
@@ -51,7 +50,7 @@ class RerankEndpoint:
         self,
         url: str,
         model: str | None = None,
-        api_key_env: str = KEY_ENV,
+        api_key_env: str = RERANK_KEY_ENV,
         timeout_seconds: float = 60.0,
         deadline_seconds: float = 60.0,
         sleep: Callable[[float], None] = time.sleep,

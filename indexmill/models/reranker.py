@@ -19,14 +19,12 @@ import numpy.typing as npt
 from indexmill.errors import BadInput, ModelUnavailable
 from indexmill.extras import not_installed
 from indexmill.forks import TorchTurn
+from indexmill.models.secrets import RERANK_KEY_ENV
 from indexmill.text.terms import COMMON, Analyser
 
-__all__ = ["KEY_ENV", "CrossEncoderReranker", "Reranker", "WordOverlap", "open_reranker"]
+__all__ = ["CrossEncoderReranker", "Reranker", "WordOverlap", "open_reranker"]
 
 Scores = npt.NDArray[np.float64]
-
-KEY_ENV = "INDEXMILL_RERANK_API_KEY"
-"""The environment variable that holds the key of an endpoint, if it wants one."""
 
 BATCH = 32
 """Most texts of one pass."""
@@ -133,7 +131,7 @@ def open_reranker(
     place: str | os.PathLike[str],
     model: str | None = None,
     *,
-    api_key_env: str = KEY_ENV,
+    api_key_env: str = RERANK_KEY_ENV,
     timeout_seconds: float = 60.0,
 ) -> Reranker:
     """The reranker at a place: see ``indexmill.open_reranker``."""

@@ -23,7 +23,10 @@ from indexmill.errors import ConfigurationError
 from indexmill.forks import Lock
 from indexmill.models.llm_errors import LlmForbidden
 
-__all__ = ["KeySource", "redacted"]
+__all__ = ["RERANK_KEY_ENV", "KeySource", "redacted"]
+
+RERANK_KEY_ENV = "INDEXMILL_RERANK_API_KEY"
+"""The environment variable that holds the key of a reranker's endpoint, if it wants one."""
 
 HIDDEN = "***"
 

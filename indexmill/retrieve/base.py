@@ -19,15 +19,17 @@ from pydantic import Field
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.hits import Hit
 from indexmill.mistakes import allowed
+from indexmill.retrieve.passages import passages_of
 from indexmill.text.names import canonical_name
 from indexmill.text.normalise import parted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = [
+    "EXPLAINED",
     "EXPLAINED_TOGETHER",
     "MOST_CHARACTERS",
     "READ",
@@ -70,6 +72,9 @@ Allowed = npt.NDArray[np.bool_]
 
 Explanations = list[dict[str, Any]] | None
 """One for each of some passages; None where a method has nothing to say."""
+
+EXPLAINED = 5
+"""Most entities that a hit's explanation names: those of the highest score."""
 
 READ = "read"
 """In ``Asked.shared``: how many passages of a list that several methods read the one that reads most wants."""
@@ -152,8 +157,8 @@ class PassageRetriever(ABC):
     uses_vectors = True
     _setting: Any = NoParameters()
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.passages = snapshot.passages
+    def __init__(self, artifacts: Artifacts) -> None:
+        self.passages = passages_of(artifacts)
 
     def having(self, parameters: Mapping[str, object]) -> Self:
         """The same with other settings, sharing all that was read: see ``Retriever``."""
@@ -204,18 +209,18 @@ class PassageRetriever(ABC):
         return hits
 
 
-def parameters_of(snapshot: Snapshot, family: str, known: type[P]) -> P:
+def parameters_of(artifacts: Artifacts, family: str, known: type[P]) -> P:
     """The parameters of a family as the snapshot was published with, a dataclass; defaults where it names none.
 
     Raises ConfigurationError for one that is not known here, or has a value that it cannot have.
     """
-    entry = snapshot.manifest.families.get(family)
+    entry = artifacts.manifest.families.get(family)
     given: dict[str, Any] = {} if entry is None else dict(entry.parameters)
     unknown = sorted(set(given) - set(signature(known).parameters))
     if unknown:
-        raise ConfigurationError(f"{snapshot.path}: {family} has no parameters {unknown}; install a newer indexmill")
+        raise ConfigurationError(f"{artifacts.path}: {family} has no parameters {unknown}; install a newer indexmill")
     try:
-        return settled(known(), given, f"{snapshot.path}: the manifest's parameters of {family}")
+        return settled(known(), given, f"{artifacts.path}: the manifest's parameters of {family}")
     except BadInput as error:
         raise ConfigurationError(f"{error}; open a snapshot that a build published") from error
 

@@ -28,16 +28,13 @@ from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.spawn import get_executable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from indexmill.errors import BadInput, StoreError
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Asked, Retriever, Vectors
 
-if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
-
-__all__ = ["Helpers", "serve"]
+__all__ = ["Helpers", "Opened", "serve"]
 
 FEWEST = 8
 """Fewer questions are answered by the process that is asked: what helpers would save, telling them costs."""
@@ -68,6 +65,14 @@ _ENVIRONMENT = {
 """What a helper's environment has, unless it is set here."""
 
 
+class Opened(Protocol):
+    """What a helper opens: a snapshot."""
+
+    def retriever(self, method: str | None = None) -> Retriever:
+        """The retriever of a method."""
+        ...
+
+
 class _Part(NamedTuple):
     """Some questions of a batch, for a helper. encodes: whether it may have further texts encoded."""
 
@@ -90,7 +95,7 @@ class Helpers:
     are none.
     """
 
-    def __init__(self, opening: Callable[[], Snapshot], count: int) -> None:
+    def __init__(self, opening: Callable[[], Opened], count: int) -> None:
         """Start so many. opening: what opens the snapshot; can be pickled. Raises BadInput for less than one."""
         if not isinstance(count, int) or count < 1:
             raise BadInput(f"processes is {count!r}; expected a whole number of at least 1")
@@ -213,7 +218,7 @@ class _Helper:
     asked: whether it was asked something that it has not answered. answered: the methods with which it has.
     """
 
-    def __init__(self, opening: Callable[[], Snapshot]) -> None:
+    def __init__(self, opening: Callable[[], Opened]) -> None:
         executable = get_executable()
         if not executable:
             raise StoreError("Python does not say which program it is, so it starts no helpers: open with processes=1")
@@ -320,7 +325,7 @@ def serve() -> None:
         connection.send((state, snapshot))  # and another one is started, which may find it
 
 
-def _rows(snapshot: Snapshot, part: _Part, connection: Connection) -> list[list[tuple[_Row, dict[str, Any] | None]]]:
+def _rows(snapshot: Opened, part: _Part, connection: Connection) -> list[list[tuple[_Row, dict[str, Any] | None]]]:
     """The hits of each question, as what they are made of, which takes a third of the time to send."""
 
     def encode(texts: list[str]) -> Vectors:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.families.bm25.retriever import FIELD_ARRAYS, FIELDS
+from indexmill.retrieve.term_index import FIELD_ARRAYS, FIELDS
 from indexmill.text.names import NameIndex
 from schemas.tables import DESCRIBED, RELATED, SAME_AS
 from tasks.core.checks import CheckError

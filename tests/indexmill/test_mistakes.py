@@ -8,10 +8,10 @@ import pytest
 from pydantic import Field, TypeAdapter
 
 from indexmill.errors import BadInput, ConfigurationError
-from indexmill.families.bm25.retriever import Bm25Parameters
 from indexmill.mistakes import allowed, found, unknown
 from indexmill.models.endpoint import Endpoint
 from indexmill.retrieve.base import settled
+from indexmill.retrieve.term_index import Bm25Parameters
 from tests.llm_server import CANARY
 
 

@@ -19,6 +19,7 @@ import indexmill
 from indexmill import BadInput, CorruptBlob, FamilyNotFound, NotFound, SnapshotNotFound, StoreError
 from indexmill.command import cli
 from indexmill.retrieve.base import MOST_CHARACTERS, check_question
+from indexmill.retrieve.passages import passages_of
 from indexmill.snapshot import Snapshot, open_candidate, open_manifest
 from indexmill.store.canonical import digest_of
 from indexmill.store.exported import exported_name
@@ -56,8 +57,8 @@ def test_a_question_is_answered_with_the_passage_that_holds_the_evidence(store: 
 def test_rows_run_through_the_shards_in_the_order_of_their_labels(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         everything = snapshot.retrieve("the", k=100)
-        assert len(everything) == len(snapshot.passages) == 5
-        assert [snapshot.passages.text(row)[:12] for row in range(5)] == [
+        assert len(everything) == len(passages_of(snapshot)) == 5
+        assert [passages_of(snapshot).text(row)[:12] for row in range(5)] == [
             "The Marrow B",
             "Ada Venn pai",
             "Ada Venn was",
@@ -355,7 +356,7 @@ def test_what_many_threads_want_first_is_made_once_and_whole(store: Path) -> Non
 
         def want(_: int) -> list[str]:
             barrier.wait()
-            return snapshot._once("a thing", make)
+            return snapshot.once("a thing", make)
 
         found = list(pool.map(want, range(threads)))
         assert len(made) == 1
@@ -364,7 +365,7 @@ def test_what_many_threads_want_first_is_made_once_and_whole(store: Path) -> Non
 
 def test_what_was_made_is_had_without_waiting_for_what_is_being_made(store: Path) -> None:
     with indexmill.open(store) as snapshot, ThreadPoolExecutor(1) as pool:
-        assert snapshot._once("quick", lambda: "made") == "made"
+        assert snapshot.once("quick", lambda: "made") == "made"
         making, may_end = threading.Event(), threading.Event()
 
         def slow() -> str:
@@ -372,26 +373,26 @@ def test_what_was_made_is_had_without_waiting_for_what_is_being_made(store: Path
             assert may_end.wait(timeout=60)
             return "at last"
 
-        waiting = pool.submit(snapshot._once, "slow", slow)
+        waiting = pool.submit(snapshot.once, "slow", slow)
         making.wait()
         with ThreadPoolExecutor(1) as other:
-            assert other.submit(snapshot._once, "quick", lambda: "again").result(timeout=30) == "made"
+            assert other.submit(snapshot.once, "quick", lambda: "again").result(timeout=30) == "made"
             may_end.set()
         assert waiting.result() == "at last"
 
 
 def test_a_lack_of_memory_is_not_the_fault_of_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(name: str, snapshot: object) -> None:
+    def fails(artifacts: object) -> None:
         raise error
 
     writer = SnapshotWriter(tmp_path)
     writer.shard("p0", WORLD["p0"])
     writer.publish()
-    monkeypatch.setattr("indexmill.retrieve.registry.make", fails)
+    monkeypatch.setattr("indexmill.retrieve.passage_vectors.Dense", fails)
     with indexmill.open(tmp_path) as snapshot:
         error: Exception = MemoryError("no memory")
         with pytest.raises(MemoryError, match="no memory"):
-            snapshot.retriever()
+            snapshot.retriever("dense")
         error = ValueError("shapes differ")
         with pytest.raises(CorruptBlob, match="shapes differ"):
-            snapshot.retriever()
+            snapshot.retriever("dense")

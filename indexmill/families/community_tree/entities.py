@@ -25,7 +25,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.families.community_tree.search import CommunityTree, CommunityTreeParameters, LevelNodes
+from indexmill.families.community_tree.parameters import CommunityTreeParameters
+from indexmill.families.community_tree.search import CommunityTree, LevelNodes
 from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import Pairs, best_of_each, first_of_each, paired, parts, positions
 from indexmill.retrieve.grid import UNIT, on_grid

@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from indexmill.families.community_tree.entities import Gains, entities_of
-from indexmill.families.community_tree.search import CommunityTree, CommunityTreeParameters, LevelNodes
+from indexmill.families.community_tree.parameters import CommunityTreeParameters
+from indexmill.families.community_tree.search import CommunityTree, LevelNodes
 from indexmill.retrieve.base import Allowed, Asked
 from indexmill.retrieve.columns import Pairs, changes, distinct, first_of_each, paired, parts, sums
 from indexmill.retrieve.matrices import Rows, Scores, Sparse

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from indexmill.families.community_tree.entities import Gains, gains, with_gains
+from indexmill.families.community_tree.nodes import communities_of
+from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.community_tree.ranking import Evidence, RankedPassages, ranked
-from indexmill.families.community_tree.search import CommunityTreeParameters, flat, nodes_of
-from indexmill.families.lsh_tree.search import fitting
+from indexmill.families.community_tree.search import flat, nodes_of
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Allowed, Asked, Explanations, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.linking import Links
 from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.passage_vectors import passage_vectors_of
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["CommunityTreeReader"]
 
@@ -33,11 +36,11 @@ class CommunityTreeReader(PassageRetriever):
     "communities"}``: those found that it is under, each with what it ``added`` to the score, the most first.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot)
-        self._near = snapshot.passage_vectors
-        self._use(parameters_of(snapshot, "community_tree", CommunityTreeParameters))
-        self._communities = snapshot.communities
+    def __init__(self, artifacts: Artifacts) -> None:
+        super().__init__(artifacts)
+        self._near = passage_vectors_of(artifacts)
+        self._use(parameters_of(artifacts, "community_tree", CommunityTreeParameters))
+        self._communities = communities_of(artifacts)
         self._tree = self._communities.tree
 
     def _use(self, setting: Any) -> None:

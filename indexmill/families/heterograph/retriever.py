@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.families.bm25.retriever import by_words
 from indexmill.families.heterograph.entries import Weighted, named_by, rescored, weighted
 from indexmill.families.heterograph.explanations import Through, through
-from indexmill.families.heterograph.nodes import SHOWN
-from indexmill.families.heterograph.search import Entries, HeterographParameters, Walked, spent
+from indexmill.families.heterograph.nodes import SHOWN, heterograph_of
+from indexmill.families.heterograph.parameters import HeterographParameters
+from indexmill.families.heterograph.search import Entries, Walked, spent
 from indexmill.hits import Hit
 from indexmill.retrieve.base import (
     EXPLAINED_TOGETHER,
@@ -28,10 +28,12 @@ from indexmill.retrieve.base import (
 from indexmill.retrieve.columns import paired, positions, reciprocal_ranks
 from indexmill.retrieve.linking import mentioned
 from indexmill.retrieve.matrices import Rows, Scores
-from indexmill.retrieve.passage_vectors import PassageVectors
+from indexmill.retrieve.passage_vectors import PassageVectors, passage_vectors_of
+from indexmill.retrieve.registry import words_of
+from indexmill.retrieve.term_index import by_words
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["HeterographReader"]
 
@@ -92,13 +94,13 @@ class HeterographReader(PassageRetriever):
     ``"stand_in"``, true, where the language model would not write the text.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot)
-        self._setting = parameters_of(snapshot, "heterograph", HeterographParameters)
-        self._nodes = snapshot.heterograph
+    def __init__(self, artifacts: Artifacts) -> None:
+        super().__init__(artifacts)
+        self._setting = parameters_of(artifacts, "heterograph", HeterographParameters)
+        self._nodes = heterograph_of(artifacts)
         self._graph = self._nodes.graph
-        self._vectors = snapshot.passage_vectors
-        self._index = snapshot.term_index if "bm25" in snapshot.manifest.families else None
+        self._vectors = passage_vectors_of(artifacts)
+        self._index = words_of(artifacts)
 
     def reads(self, k: int) -> int:
         """Those that begin at texts, too: see ``PassageRetriever``."""

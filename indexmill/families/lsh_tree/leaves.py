@@ -24,11 +24,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.families.bm25.retriever import TermIndex, by_words, question_terms
-from indexmill.families.lsh_tree.search import LshTreeParameters
+from indexmill.families.lsh_tree.parameters import LshTreeParameters
 from indexmill.retrieve.base import Asked, Vectors
 from indexmill.retrieve.columns import first_of_each, paired, parts, products, reciprocal_ranks
 from indexmill.retrieve.passage_vectors import PassageVectors
+from indexmill.retrieve.term_index import TermIndex, by_words, question_terms
 from indexmill.text.terms import COMMON, Analyser
 
 __all__ = ["Leaves", "Ordered"]

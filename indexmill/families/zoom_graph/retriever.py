@@ -11,21 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
-from indexmill.families.tri_graph.explanations import EXPLAINED
-from indexmill.families.tri_graph.retriever import names_of
+from indexmill.families.zoom_graph.graph import ZoomBlocks
+from indexmill.families.zoom_graph.parameters import ZoomGraphParameters
 from indexmill.families.zoom_graph.passages import Sentence
 from indexmill.families.zoom_graph.question import QuestionNames
-from indexmill.families.zoom_graph.search import ZoomBlocks, Zoomed, ZoomGraph, ZoomGraphParameters
+from indexmill.families.zoom_graph.search import Zoomed, ZoomGraph
 from indexmill.families.zoom_graph.walk import Block
-from indexmill.retrieve.base import Asked, Explanations, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.base import EXPLAINED, Asked, Explanations, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
 from indexmill.retrieve.coverage import coverage
+from indexmill.retrieve.entity_names import name_index, names_of
 from indexmill.retrieve.matrices import Sparse, rarity
 from indexmill.retrieve.rows import Rows
-from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["MATRICES", "VECTORS", "ZoomGraphReader", "open_zoom_graph"]
 
@@ -38,25 +38,25 @@ VECTORS = "zoom_graph/vectors"
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
-def open_zoom_graph(snapshot: Snapshot) -> ZoomGraph:
+def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
     """The snapshot's graph over mapped arrays, with the parameters of its family.
 
     Raises CorruptBlob where arrays do not fit each other, ConfigurationError for a parameter that is not known here.
     """
-    arrays = snapshot.arrays(MATRICES)
-    vectors = _array(snapshot, snapshot.arrays(VECTORS), "vectors")
-    passages, sentences = snapshot.vectors("vectors", "passages"), snapshot.vectors("vectors", "sentences")
-    keys = _array(snapshot, arrays, "entity_keys")
-    contents, titles = _block(snapshot, arrays, "contents", "titles"), _array(snapshot, arrays, "contents.titles")
-    mentions, mentioned_in = (_sparse(snapshot, arrays, name) for name in ("mentions", "mentioned_in"))
+    arrays = artifacts.arrays(MATRICES)
+    vectors = _array(artifacts, artifacts.arrays(VECTORS), "vectors")
+    passages, sentences = artifacts.vectors("vectors", "passages"), artifacts.vectors("vectors", "sentences")
+    keys = _array(artifacts, arrays, "entity_keys")
+    contents, titles = _block(artifacts, arrays, "contents", "titles"), _array(artifacts, arrays, "contents.titles")
+    mentions, mentioned_in = (_sparse(artifacts, arrays, name) for name in ("mentions", "mentioned_in"))
     blocks = ZoomBlocks(
-        _block(snapshot, arrays, "documents", "weights"),
+        _block(artifacts, arrays, "documents", "weights"),
         contents,
         titles,
-        _block(snapshot, arrays, "entities", "weights"),
+        _block(artifacts, arrays, "entities", "weights"),
     )
-    sentence_passage = _array(snapshot, arrays, "sentence_passage")
-    passage_document = _array(snapshot, arrays, "passage_document")
+    sentence_passage = _array(artifacts, arrays, "sentence_passage")
+    passage_document = _array(artifacts, arrays, "passage_document")
     for what, held, expected in (
         ("documents", len(vectors), len(contents.indptr) - 1),
         ("documents", len(blocks.documents.indptr) - 1, len(contents.indptr) - 1),
@@ -67,11 +67,11 @@ def open_zoom_graph(snapshot: Snapshot) -> ZoomGraph:
         ("entities", len(blocks.entities.indptr) - 1, len(keys)),
     ):
         if held != expected:
-            raise CorruptBlob(f"{snapshot.path}: {MATRICES!r} has {held} {what}; the snapshot has {expected}")
-    parameters = parameters_of(snapshot, "zoom_graph", ZoomGraphParameters)
-    name_vectors, name_rows = names_of(snapshot, keys)
+            raise CorruptBlob(f"{artifacts.path}: {MATRICES!r} has {held} {what}; the snapshot has {expected}")
+    parameters = parameters_of(artifacts, "zoom_graph", ZoomGraphParameters)
+    name_vectors, name_rows = names_of(artifacts, keys)
     names = QuestionNames(
-        NameIndex(keys, snapshot.name_filter),
+        name_index(artifacts, keys),
         _transposed(contents, len(keys)),
         name_vectors,
         name_rows,
@@ -96,26 +96,26 @@ def _transposed(block: Block, width: int) -> Sparse:
     return Sparse(indptr, block.owners()[order].astype(np.int32))
 
 
-def _sparse(snapshot: Snapshot, arrays: Arrays, name: str) -> Sparse:
-    indptr, indices = _array(snapshot, arrays, f"{name}.indptr"), _array(snapshot, arrays, f"{name}.indices")
+def _sparse(artifacts: Artifacts, arrays: Arrays, name: str) -> Sparse:
+    indptr, indices = _array(artifacts, arrays, f"{name}.indptr"), _array(artifacts, arrays, f"{name}.indices")
     if not len(indptr) or indptr[-1] != len(indices):
-        raise CorruptBlob(f"{snapshot.path}: {MATRICES!r} holds a matrix {name!r} whose arrays do not fit each other")
+        raise CorruptBlob(f"{artifacts.path}: {MATRICES!r} holds a matrix {name!r} whose arrays do not fit each other")
     return Sparse(indptr, indices)
 
 
-def _block(snapshot: Snapshot, arrays: Arrays, name: str, values: str) -> Block:
-    matrix = _sparse(snapshot, arrays, name)
-    weights = _array(snapshot, arrays, f"{name}.{values}")
+def _block(artifacts: Artifacts, arrays: Arrays, name: str, values: str) -> Block:
+    matrix = _sparse(artifacts, arrays, name)
+    weights = _array(artifacts, arrays, f"{name}.{values}")
     if len(weights) != len(matrix.indices):
-        raise CorruptBlob(f"{snapshot.path}: {MATRICES!r} holds a matrix {name!r} whose arrays do not fit each other")
+        raise CorruptBlob(f"{artifacts.path}: {MATRICES!r} holds a matrix {name!r} whose arrays do not fit each other")
     return Block(matrix.indptr, matrix.indices, weights)
 
 
-def _array(snapshot: Snapshot, arrays: Arrays, name: str) -> npt.NDArray[Any]:
+def _array(artifacts: Artifacts, arrays: Arrays, name: str) -> npt.NDArray[Any]:
     try:
         return arrays[name]
     except KeyError:
-        raise CorruptBlob(f"{snapshot.path}: zoom_graph has no array {name!r}; it has {', '.join(arrays)}") from None
+        raise CorruptBlob(f"{artifacts.path}: zoom_graph has no array {name!r}; it has {', '.join(arrays)}") from None
 
 
 class ZoomGraphReader(PassageRetriever):
@@ -126,14 +126,14 @@ class ZoomGraphReader(PassageRetriever):
     link its document to the question, each ``entity_id``, ``surface`` and ``score``.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot)
-        self._graph = open_zoom_graph(snapshot)
+    def __init__(self, artifacts: Artifacts) -> None:
+        super().__init__(artifacts)
+        self._graph = open_zoom_graph(artifacts)
         self._setting = self._graph.parameters
         contents = self._graph.blocks.contents
         self._contents = Sparse(contents.indptr, contents.indices)
-        self._sentences = Rows(snapshot, "sentences", ["start", "end"])
-        self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
+        self._sentences = Rows(artifacts, "sentences", ["start", "end"])
+        self._entities = Rows(artifacts, "entities", ["entity_id", "surface"])
 
     def _use(self, setting: Any) -> None:
         """The graph is asked with other settings: see ``PassageRetriever``."""

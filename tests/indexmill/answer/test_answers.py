@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +179,7 @@ def test_any_object_of_the_protocol_will_do_also_in_a_running_loop(snapshot: Sna
 
 
 def test_a_method_may_bring_its_own_way_of_answering(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = registry.Method("indexmill.retrieve.dense:Dense", answering="tests.indexmill.answer.test_answers:TwoCalls")
+    named = replace(registry.METHODS["dense"], answering="tests.indexmill.answer.test_answers:TwoCalls")
     monkeypatch.setitem(registry.METHODS, "dense", named)
     with saying() as server:
         answer = snapshot.answer(QUESTION, method="dense", llm=llm_of(server))

@@ -25,7 +25,8 @@ from indexmill.evaluate.recall import Question, evaluate
 from indexmill.hits import Hit
 from indexmill.models.llm_errors import LlmBusy, LlmForbidden, LlmUnreachable, LlmUnusable
 from indexmill.models.rerank_endpoint import RerankEndpoint
-from indexmill.models.reranker import KEY_ENV, CrossEncoderReranker, Reranker, WordOverlap, open_reranker
+from indexmill.models.reranker import CrossEncoderReranker, Reranker, WordOverlap, open_reranker
+from indexmill.models.secrets import RERANK_KEY_ENV as KEY_ENV
 from indexmill.retrieve.rerank import reranked
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, publish
 from tests.llm_server import CANARY

@@ -17,7 +17,8 @@ from indexmill.errors import BadInput
 from indexmill.evaluate.fit import fit
 from indexmill.evaluate.recall import Question
 from indexmill.retrieve.base import Found
-from indexmill.retrieve.fused import FLOORS, FusedParameters, agreement, combine, strength, with_second
+from indexmill.retrieve.fused import FusedParameters, agreement, combine, strength, with_second
+from indexmill.retrieve.passages import passages_of
 from indexmill.store.manifest import Family
 from schemas.config import load_configuration
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
@@ -43,7 +44,7 @@ def listed(*pairs: tuple[int, float]) -> Found:
 
 def test_a_walk_is_strong_by_ratio_and_words_by_difference_and_both_by_rank() -> None:
     # By hand: 0.4 by rank (3 / 3, 3 / 4, 3 / 5) and 0.6 by ratio; of words 0.6 and 0.4.
-    relative = 1 - math.log(0.25) / math.log(FLOORS["tri_graph"])
+    relative = 1 - math.log(0.25) / math.log(1e-3)
     walked = strength("tri_graph", np.array([4.0, 1.0, -0.5]))
     assert walked.tolist() == pytest.approx([1.0, 0.4 * 0.75 + 0.6 * relative, 0.4 * 0.6])
     assert strength("bm25", np.array([9.0, 5.0, 1.0])).tolist() == pytest.approx([1.0, 0.6 * 0.75 + 0.2, 0.6 * 0.6])
@@ -245,5 +246,5 @@ def test_each_document_gains_once_and_in_its_best_passage(passages: list[tuple[i
 
 def test_passages_of_one_document_have_one_number(store: Path) -> None:
     with indexmill.open(store) as snapshot:
-        ids, numbers = snapshot.passages.document_ids(), snapshot.passages.documents.tolist()
+        ids, numbers = passages_of(snapshot).document_ids(), passages_of(snapshot).documents.tolist()
         assert len(set(zip(ids, numbers, strict=True))) == len(set(ids)) == len(set(numbers)) > 1

@@ -14,6 +14,7 @@ from indexmill.retrieve import dense
 from indexmill.retrieve.base import Asked, Vectors
 from indexmill.retrieve.columns import paired, products
 from indexmill.retrieve.dense import Beside, nearest, similarities
+from indexmill.retrieve.passage_vectors import passage_vectors_of
 from tests.indexmill.retrieve.test_dense import some_vectors
 from tests.indexmill.small_snapshot import EMBEDDER, WORLD, SnapshotWriter
 from tests.storage.quick import quick_folder
@@ -147,7 +148,7 @@ def test_a_snapshot_without_titles_answers_by_its_passages(store: Path) -> None:
     publish(store, titles=False)
     vector = EMBEDDER.encode([QUESTION])[0]
     with indexmill.open(store) as snapshot:
-        assert snapshot.passage_vectors.weight == 0
+        assert passage_vectors_of(snapshot).weight == 0
         for given in ({}, {"title": 2.0}):
             for hit in snapshot.retrieve(QUESTION, method="dense", k=EVERY, parameters=given):
                 assert hit.score == pytest.approx(EMBEDDER.encode([hit.text])[0] @ vector, abs=1e-6)
@@ -198,7 +199,7 @@ def test_the_settings_of_the_papers_leave_titles_out(method: str) -> None:
 def test_methods_that_weigh_titles_alike_share_one_list(store: Path) -> None:
     publish(store)
     with indexmill.open(store) as snapshot:
-        near, asked = snapshot.passage_vectors, Asked(QUESTIONS, snapshot.encode(QUESTIONS))
+        near, asked = passage_vectors_of(snapshot), Asked(QUESTIONS, snapshot.encode(QUESTIONS))
         found = near.nearest_to(asked, 3)
         assert near.weighed(near.weight).nearest_to(asked, 3) is found
         plain = near.untitled.nearest_to(asked, 3)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import indexmill
 from indexmill import ConfigurationError, CorruptBlob
-from indexmill.families.bm25 import retriever as bm25
-from indexmill.families.bm25.retriever import Bm25Parameters, Ranked, TermIndex, question_terms
+from indexmill.retrieve import term_index as bm25
+from indexmill.retrieve.term_index import Bm25Parameters, Ranked, TermIndex, question_terms
 from indexmill.store.manifest import Family
 from tasks.families.bm25.postings import postings
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter

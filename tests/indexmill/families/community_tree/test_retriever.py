@@ -18,10 +18,11 @@ from indexmill.command import main
 from indexmill.diff import compare
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, FamilyNotFound
 from indexmill.evaluate.recall import Question, evaluate
-from indexmill.families.community_tree.nodes import quality
-from indexmill.families.community_tree.show import outline
+from indexmill.families.community_tree.nodes import communities_of
+from indexmill.families.community_tree.show import outline, statistics
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Asked, PassageRetriever
+from indexmill.retrieve.passages import passages_of
 from indexmill.snapshot import Snapshot
 from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path
@@ -393,7 +394,7 @@ def test_fused_ranks_and_explains_its_passages(tmp_path: Path) -> None:
         retriever = snapshot.retriever("community_tree")
         assert isinstance(retriever, PassageRetriever)
         (ranked,) = retriever.rank(Asked(QUESTIONS[1:2], snapshot.encode(QUESTIONS[1:2])), EVERY)
-        assert snapshot.passages.ids(ranked.rows) == [hit.id for hit in of_kind(found, "passage")]
+        assert passages_of(snapshot).ids(ranked.rows) == [hit.id for hit in of_kind(found, "passage")]
         hit = snapshot.retrieve("Ada Venn and her bridge", k=1, parameters={"community_tree": 0.5})[0]
         told = hit.explanation or {}
         assert [one["name"] for one in told["methods"]] == ["dense", "community_tree"]
@@ -414,7 +415,7 @@ def test_a_snapshot_without_communities_still_has_its_entities(tmp_path: Path) -
     with indexmill.open(tmp_path / "s") as snapshot:
         hits = ask(snapshot, "Ada Venn", EVERY)
         assert [len(of_kind(hits, kind)) for kind in ("entity", "community", "passage")] == [5, 0, 9]
-        assert len(snapshot.communities) == 0
+        assert len(communities_of(snapshot)) == 0
 
 
 def test_where_nothing_was_extracted_passages_are_found(tmp_path: Path) -> None:
@@ -447,7 +448,7 @@ def test_a_snapshot_without_the_family_says_so(tmp_path: Path, capsys: pytest.Ca
         with pytest.raises(FamilyNotFound, match="does not hold 'community_tree'"):
             ask(snapshot, "stone")
         with pytest.raises(FamilyNotFound, match="no communities"):
-            _ = snapshot.communities
+            _ = communities_of(snapshot)
         assert "communities" not in evaluate(snapshot, [Question("1", "bridge", ("bridge",))]).to_dict()
     assert main(["show", "--communities", "--store", str(tmp_path / "s")]) == 2
     assert "no communities" in capsys.readouterr().err
@@ -535,7 +536,7 @@ def test_levels_whose_quality_is_not_told_are_damage(tmp_path: Path, rows: Calla
     changed(TREE, "quality", rows)(writer)
     writer.publish(2)
     with indexmill.open(tmp_path / "s") as snapshot, pytest.raises(CorruptBlob, match="how good each level is"):
-        quality(snapshot)
+        statistics(snapshot)
 
 
 # Evaluation

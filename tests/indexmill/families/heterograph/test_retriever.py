@@ -20,8 +20,10 @@ from indexmill.command import main
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, FamilyNotFound
 from indexmill.evaluate.fit import fit
 from indexmill.evaluate.recall import Question, evaluate
+from indexmill.families.heterograph.nodes import heterograph_of
 from indexmill.hits import Hit
 from indexmill.retrieve.base import Asked, PassageRetriever
+from indexmill.retrieve.passages import passages_of
 from indexmill.snapshot import Snapshot
 from indexmill.store.folder import FolderReader
 from indexmill.store.layout import blob_path
@@ -467,7 +469,7 @@ def test_the_rank_of_passages_is_that_of_the_texts_among_the_hits(store: Path) -
             ranked = retriever.rank(Asked(asked, snapshot.encode(asked), snapshot.encode, allowed), 5)
             for question, found in zip(asked, ranked, strict=True):
                 hits = of_kind(ask(snapshot, question, EVERY, where=where, preset="ours"), "text")[:5]
-                assert snapshot.passages.ids(found.rows) == [hit.id for hit in hits]
+                assert passages_of(snapshot).ids(found.rows) == [hit.id for hit in hits]
                 assert found.scores.tolist() == [hit.score for hit in hits]
 
 
@@ -624,7 +626,7 @@ def test_a_snapshot_without_the_family_says_so(tmp_path: Path) -> None:
         with pytest.raises(FamilyNotFound, match="does not hold 'heterograph'"):
             ask(snapshot, "stone")
         with pytest.raises(FamilyNotFound, match="does not hold 'heterograph'"):
-            _ = snapshot.heterograph
+            _ = heterograph_of(snapshot)
 
 
 Change = Callable[[SnapshotWriter], None]

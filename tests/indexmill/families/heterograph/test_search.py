@@ -14,15 +14,8 @@ from hypothesis import strategies as st
 from indexmill.errors import BadInput
 from indexmill.families.heterograph import search as heterograph
 from indexmill.families.heterograph.explanations import through
-from indexmill.families.heterograph.search import (
-    EDGES,
-    KINDS,
-    Entries,
-    Heterograph,
-    HeterographParameters,
-    Walked,
-    spent,
-)
+from indexmill.families.heterograph.parameters import HeterographParameters
+from indexmill.families.heterograph.search import EDGES, KINDS, Entries, Heterograph, Walked, spent
 from indexmill.retrieve.base import settled
 from indexmill.retrieve.matrices import Sparse
 from indexmill.store.packs import open_pack, write_pack

@@ -20,10 +20,13 @@ from indexmill.command import main
 from indexmill.diff import compare
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, FamilyNotFound
 from indexmill.evaluate.recall import Question, evaluate
-from indexmill.families.lsh_tree.search import LshTreeParameters, Nodes, Tree, candidates, fitting
+from indexmill.families.lsh_tree.parameters import LshTreeParameters
+from indexmill.families.lsh_tree.search import Nodes, Tree, candidates
 from indexmill.families.lsh_tree.show import outline
+from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.hits import Hit
 from indexmill.retrieve.base import settled
+from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.matrices import Sparse
 from indexmill.snapshot import Snapshot
 from indexmill.store.folder import FolderReader
@@ -370,7 +373,7 @@ def test_it_is_part_of_fused_with_a_weight(tmp_path: Path) -> None:
 def test_few_passages_have_no_summaries(tmp_path: Path) -> None:
     written(tmp_path / "s", layers=[])
     with indexmill.open(tmp_path / "s") as snapshot:
-        assert len(snapshot.summaries) == 0
+        assert len(summaries_of(snapshot)) == 0
         for pattern in ("collapsed", "detailed", "summarised"):
             assert kinds(ask(snapshot, "stone", 5, pattern=pattern)) == (5, 0)
         assert ask(snapshot, "stone", 1, preset="paper")[0].explanation == {"layer": 0, "above": []}
@@ -393,7 +396,7 @@ def test_a_snapshot_without_the_family_says_so(tmp_path: Path, capsys: pytest.Ca
         with pytest.raises(FamilyNotFound, match="does not hold 'lsh_tree'"):
             ask(snapshot, "stone")
         with pytest.raises(FamilyNotFound, match="no summaries"):
-            _ = snapshot.summaries
+            _ = summaries_of(snapshot)
         assert snapshot.retrieve("bridge", k=1)
     assert main(["show", "--tree", "--store", str(tmp_path / "s")]) == 2
     assert "no summaries" in capsys.readouterr().err
@@ -562,6 +565,6 @@ def test_diff_counts_the_summaries_that_came_and_went(store: Path, tmp_path: Pat
     written(tmp_path / "s", layers=[[*SUMMARIES[0][:3], ("another", [7, 8])], SUMMARIES[1]])
     with indexmill.open(store) as a, indexmill.open(tmp_path / "s") as b:
         found = compare(a, b)
-        assert (found.summaries_added, found.summaries_removed) == (1, 1)
+        assert found.rows["summaries"] == (1, 1)
         assert found.to_json()["summaries"] == {"added": 1, "removed": 1}
-        assert (compare(a, a).summaries_added, compare(a, a).summaries_removed) == (0, 0)
+        assert compare(a, a).rows["summaries"] == (0, 0)

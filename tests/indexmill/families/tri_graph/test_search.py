@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.families.tri_graph import search as tri_graph
-from indexmill.families.tri_graph.search import PAPER, Retrieved, TriGraph, TriGraphParameters
+from indexmill.families.tri_graph.parameters import PAPER, TriGraphParameters
+from indexmill.families.tri_graph.search import Retrieved, TriGraph
 from indexmill.retrieve.base import Asked
 from indexmill.retrieve.matrices import Matrices, Sparse, build_matrices
 from indexmill.text.names import NameIndex, canonical_name, entity_id

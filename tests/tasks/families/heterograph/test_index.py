@@ -253,7 +253,7 @@ def test_a_night_redoes_what_changed_and_a_night_without_a_change_nothing(quick:
         assert counts[f"{name}_redone"] <= count / 2 <= counts[f"{name}_kept"]
         assert counts[f"{name}_made"] == counts[f"{name}_redone"]
     assert counts_of(plain, second, "elements")["elements_redone"] > 0
-    changed = diff(quick / "store").extracted
+    changed = diff(quick / "store").rows
     assert changed["elements"][0] >= counts_of(plain, second, "elements")["elements_redone"]
     came, went = changed["units"]
     assert came == went + 1 > 1

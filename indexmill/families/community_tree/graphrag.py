@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob
 from indexmill.export.entity_graph import EntityGraph, check_extraction, paired, pieces
-from indexmill.export.hierarchy import Hierarchy, check_communities
+from indexmill.families.community_tree.hierarchy import Hierarchy, check_communities
 from indexmill.retrieve.matrices import Integers, Rows, Sparse, both_ways
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Manifest
 
 __all__ = ["SCHEMAS", "TableOf", "check", "tables"]
@@ -138,19 +138,19 @@ def check(manifest: Manifest, where: object) -> None:
     check_communities(manifest, where)
 
 
-def tables(snapshot: Snapshot) -> Iterator[TableOf]:
+def tables(artifacts: Artifacts) -> Iterator[TableOf]:
     """The tables `SCHEMAS` of a snapshot. Raises FamilyNotFound without extraction or communities, CorruptBlob.
 
     The same snapshot gives the same rows in the same pieces. Take the pieces of each table before the next table.
     """
-    check(snapshot.manifest, snapshot.path)
-    graph = EntityGraph(snapshot)
-    hierarchy = Hierarchy(snapshot, graph)
+    check(artifacts.manifest, artifacts.path)
+    graph = EntityGraph(artifacts)
+    hierarchy = Hierarchy(artifacts)
     made = {
-        "documents": _documents(snapshot),
-        "text_units": _text_units(snapshot, graph),
-        "entities": _entities(snapshot, graph),
-        "relationships": _relationships(snapshot, graph),
+        "documents": _documents(artifacts),
+        "text_units": _text_units(artifacts, graph),
+        "entities": _entities(artifacts, graph),
+        "relationships": _relationships(artifacts, graph),
         "communities": _communities(graph, hierarchy),
         "community_reports": _reports(hierarchy),
     }
@@ -158,14 +158,14 @@ def tables(snapshot: Snapshot) -> Iterator[TableOf]:
         yield TableOf(name, schema, made[name])
 
 
-def _documents(snapshot: Snapshot) -> Iterator[pa.Table]:
+def _documents(artifacts: Artifacts) -> Iterator[pa.Table]:
     """A document without a title is shown by its id; raw_data is its metadata as JSON."""
     columns = ["document_id", "title", "text", "metadata"]
-    for first, table, passages in paired(snapshot, "documents", columns, "passages", ["passage_id", "document_id"]):
+    for first, table, passages in paired(artifacts, "documents", columns, "passages", ["passage_id", "document_id"]):
         ids, titles = table["document_id"], table["title"]
         owner = pc.index_in(passages["document_id"], ids.combine_chunks())
         if owner.null_count:
-            raise CorruptBlob(f"{snapshot.path}: 'passages' has passages of unknown documents; build again")
+            raise CorruptBlob(f"{artifacts.path}: 'passages' has passages of unknown documents; build again")
         held, _ = both_ways(owner.to_numpy().astype(np.int64), np.arange(len(passages)), None, len(ids), len(passages))
         yield _table(
             "documents",
@@ -179,8 +179,8 @@ def _documents(snapshot: Snapshot) -> Iterator[pa.Table]:
         )
 
 
-def _text_units(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
-    for first, table in pieces(snapshot, "passages", ["passage_id", "text", "tokens", "document_id"]):
+def _text_units(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
+    for first, table in pieces(artifacts, "passages", ["passage_id", "text", "tokens", "document_id"]):
         last = first + len(table)
         yield _table(
             "text_units",
@@ -195,9 +195,9 @@ def _text_units(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
         )
 
 
-def _entities(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
+def _entities(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
     links = graph.entity_passages
-    for start, table in pieces(snapshot, "described", ["type", "description"]):
+    for start, table in pieces(artifacts, "described", ["type", "description"]):
         for first, last in _spans(start, start + len(table), links):
             part = table.slice(first - start, last - first)
             yield _table(
@@ -213,10 +213,10 @@ def _entities(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
             )
 
 
-def _relationships(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
+def _relationships(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
     """The weight is how many relations were extracted from the one to the other."""
     links = graph.relation_passages
-    for start, table in pieces(snapshot, "related", ["description", "relations"]):
+    for start, table in pieces(artifacts, "related", ["description", "relations"]):
         for first, last in _spans(start, start + len(table), links):
             part = table.slice(first - start, last - first)
             source, target = graph.sources[first:last], graph.targets[first:last]
