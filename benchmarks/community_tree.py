@@ -40,7 +40,7 @@ from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.community_tree.ranking import ranked
 from indexmill.families.community_tree.search import CommunityTree, nodes_of
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
+from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, Vectors
 from indexmill.retrieve.fused import FusedParameters, combine
 from indexmill.retrieve.grid import SCALE
 from indexmill.retrieve.matrices import Sparse
@@ -172,12 +172,12 @@ class Asking:
         self.passages = passage_vectors_of(snapshot)
         self.documents = passages_of(snapshot).document_ids()
         names = communities_of(snapshot).names
-        self.linked = names.links(Asked(self.texts, vectors, explain=False))
+        self.linked = names.links(QueryBatch(self.texts, vectors, explain=False))
         self.residual = names.residual(vectors, self.linked)
 
     def rows(self, tree: CommunityTree, setting: CommunityTreeParameters) -> Rows:
         """The POOL passages that a tree ranks first for each question."""
-        asked = Asked(self.texts, self.vectors, explain=False)
+        asked = QueryBatch(self.texts, self.vectors, explain=False)
         setting = setting.applied()
         levels = nodes_of(tree, self.vectors, setting.reach, setting, ~tree.single)
         gained = gains(tree, self.linked, self.residual, setting)
@@ -226,11 +226,11 @@ def print_settings(asking: Asking, tree: CommunityTree) -> None:
         asking.show(", ".join(f"{name} {value}" for name, value in given.items()), rows)
 
 
-def ranks(snapshot: Snapshot, name: str, asking: Asking) -> list[Found]:
+def ranks(snapshot: Snapshot, name: str, asking: Asking) -> list[Ranking]:
     retriever = snapshot.retriever(name)
     if not isinstance(retriever, PassageRetriever):
         raise TypeError(f"{name} ranks no passages")
-    asked = Asked(asking.texts, asking.vectors, snapshot.encode, explain=False)
+    asked = QueryBatch(asking.texts, asking.vectors, snapshot.encode, explain=False)
     return list(retriever.rank(asked, POOL))
 
 

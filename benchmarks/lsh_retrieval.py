@@ -26,7 +26,7 @@ from indexmill.evaluate.recall import Question, read_questions
 from indexmill.families.lsh_tree.search import Tree
 from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
+from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, Vectors
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.fused import FusedParameters, combine
 from indexmill.retrieve.passages import passages_of
@@ -66,10 +66,10 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def ranked(scores: Floats) -> list[Found]:
+def ranked(scores: Floats) -> list[Ranking]:
     """The POOL best columns of every row, ties by column."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :POOL]
-    return [Found(rows, values[rows]) for rows, values in zip(order, scores, strict=True)]
+    return [Ranking(rows, values[rows]) for rows, values in zip(order, scores, strict=True)]
 
 
 def recalls(questions: Sequence[Question], rows: Sequence[npt.NDArray[np.int64]], documents: Sequence[str]) -> str:
@@ -115,10 +115,10 @@ def print_ranks(snapshot: Snapshot, questions: Sequence[Question], vectors: Vect
 
 
 def print_rounds(snapshot: Snapshot, questions: Sequence[Question], vectors: Vectors, documents: Sequence[str]) -> None:
-    asked = Asked([one.question for one in questions], vectors, explain=False)
+    asked = QueryBatch([one.question for one in questions], vectors, explain=False)
     print()
     for name, given in ROUNDS.items():
-        retriever = snapshot.retriever("lsh_tree").having(given)
+        retriever = snapshot.retriever("lsh_tree").with_parameters(given)
         assert isinstance(retriever, PassageRetriever)
         rows = [one.rows for one in retriever.rank(asked, POOL)]
         halves = [recalls(questions[half::2], rows[half::2], documents) for half in (0, 1)]
@@ -127,8 +127,8 @@ def print_rounds(snapshot: Snapshot, questions: Sequence[Question], vectors: Vec
 
 def print_fused(snapshot: Snapshot, questions: Sequence[Question], vectors: Vectors, documents: Sequence[str]) -> None:
     weights = {name: weight for name, weight in FusedParameters().weights(snapshot.methods).items() if weight}
-    asked = Asked([one.question for one in questions], vectors, explain=False)
-    lists: dict[str, list[Found]] = {}
+    asked = QueryBatch([one.question for one in questions], vectors, explain=False)
+    lists: dict[str, list[Ranking]] = {}
     for name in (*weights, "lsh_tree"):
         retriever = snapshot.retriever(name)
         if isinstance(retriever, PassageRetriever):

@@ -22,7 +22,7 @@ from indexmill.forks import LOADING, Lock
 from indexmill.hits import Hit
 from indexmill.retrieve.base import (
     Allowed,
-    Asked,
+    QueryBatch,
     Retriever,
     Vectors,
     check_k,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from indexmill.models.llm import LLM
     from indexmill.models.reranker import Reranker
     from indexmill.retrieve.filters import Where
-    from indexmill.retrieve.worker_pool import Helpers
+    from indexmill.retrieve.worker_pool import ReaderPool
     from indexmill.store.folder import FolderReader
     from indexmill.store.packs import Pack
 
@@ -79,14 +79,14 @@ class Snapshot:
     """One version of an index. Open it with ``indexmill.open``; a context manager."""
 
     def __init__(
-        self, path: Path, blobs: Blobs, manifest: Manifest, ref: Ref | None, helpers: Helpers | None = None
+        self, path: Path, blobs: Blobs, manifest: Manifest, ref: Ref | None, pool: ReaderPool | None = None
     ) -> None:
         self.path = path
         self.manifest = manifest
         self.ref = ref
         """The record that published it; None in an exported folder, and of a candidate."""
         self._blobs = blobs
-        self.helpers = helpers
+        self.pool = pool
         self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
         self._lock = Lock()
         self._made: dict[str | tuple[str, ...], Any] = {}
@@ -138,16 +138,8 @@ class Snapshot:
         for a method that the snapshot does not hold, ModelUnavailable where the encoder cannot be opened here,
         CorruptBlob where artifacts are damaged or do not fit together.
         """
-        return self.retrieve_batch(
-            [question],
-            method=method,
-            k=k,
-            explain=explain,
-            where=where,
-            parameters=parameters,
-            rerank=rerank,
-            rerank_depth=rerank_depth,
-        )[0]
+        how = (method, k, None, explain, where, parameters, None, rerank, rerank_depth)
+        return self.retrieve_batch([question], *how)[0]
 
     def retrieve_batch(
         self,
@@ -172,9 +164,8 @@ class Snapshot:
         """
         way = (method, explain, where is None, vectors is None, rerank is None)
         with nullcontext() if way in self._taken else LOADING:
-            found = self._retrieve(
-                questions, method, k, vectors, explain, where, parameters, names, rerank, rerank_depth
-            )
+            how = (method, k, vectors, explain, where, parameters, names, rerank, rerank_depth)
+            found = self._retrieve(questions, *how)
         self._taken.add(way)
         return found
 
@@ -191,12 +182,11 @@ class Snapshot:
         rerank: Reranker | None,
         rerank_depth: int,
     ) -> list[list[Hit]]:
-        """See ``retrieve_batch``."""
         if isinstance(questions, str):
             raise BadInput("questions is one text; expected a sequence of questions")
         k, depth = check_k(k), check_depth(rerank_depth)
         asked = [check_question(question) for question in questions]
-        retriever = self.retriever(method).having(parameters or {})
+        retriever = self.retriever(method).with_parameters(parameters or {})
         chosen = [i for i, question in enumerate(asked) if question]
         given = None if vectors is None else check_vectors(vectors, len(asked), self.dimensions)
         named = () if names is None else check_names(names, len(asked))
@@ -212,14 +202,14 @@ class Snapshot:
         else:
             used = given[chosen]
         encode = self.encode if given is None else None
-        asking = Asked(texts, used, encode, allowed, explain, [named[i] for i in chosen] if named else ())
+        asking = QueryBatch(texts, used, encode, allowed, explain, [named[i] for i in chosen] if named else ())
         wanted = k if rerank is None else max(k, depth)
         name = method or self.default_method
         with _sound(self.path, f"method {name}"):
-            if self.helpers is None:
+            if self.pool is None:
                 answers = retriever.search(asking, wanted)
             else:
-                answers = self.helpers.search(retriever, name, parameters or {}, asking, wanted, self.version)
+                answers = self.pool.search(retriever, name, parameters or {}, asking, wanted, self.version)
         if rerank is not None:
             answers = [found[:k] for found in reranked(rerank, texts, answers, depth, explain)]
         for i, found in zip(chosen, answers, strict=True):
@@ -443,8 +433,8 @@ class Snapshot:
         with self._lock:
             self._closed = True
             self._made.clear()
-        if self.helpers is not None:
-            self.helpers.close()
+        if self.pool is not None:
+            self.pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -495,7 +485,7 @@ def open_snapshot(
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
         exported = ExportedFolder(where, manifest)
-        return Snapshot(where, exported, exported.manifest, None, _helpers(processes, opening, where))
+        return Snapshot(where, exported, exported.manifest, None, _pool(processes, opening, where))
     store = FolderReader(where)
     ref = store.resolve(version=version, alias=alias)
     if manifest not in (None, ref.manifest):
@@ -507,8 +497,8 @@ def open_snapshot(
     except CorruptBlob:
         store.check_there(ref.version)  # it may have been removed at this moment
         raise
-    helpers = _helpers(processes, opening, where, ref.version)
-    return Snapshot(where, _StoreBlobs(store, ref.version), found, ref, helpers)
+    pool = _pool(processes, opening, where, ref.version)
+    return Snapshot(where, _StoreBlobs(store, ref.version), found, ref, pool)
 
 
 def open_candidate(path: str | os.PathLike[str], run: str, processes: int = 1) -> Snapshot:
@@ -524,16 +514,16 @@ def open_manifest(path: str | os.PathLike[str], manifest: str, processes: int = 
 
     store, where = FolderReader(path), Path(path)
     found = store.manifest(manifest)
-    return Snapshot(where, _StoreBlobs(store), found, None, _helpers(processes, open_manifest, where, manifest))
+    return Snapshot(where, _StoreBlobs(store), found, None, _pool(processes, open_manifest, where, manifest))
 
 
-def _helpers(processes: int, opening: Callable[..., Snapshot], where: Path, *which: object) -> Helpers | None:
+def _pool(processes: int, opening: Callable[..., Snapshot], where: Path, *which: object) -> ReaderPool | None:
     """What answers batches in place of this process; None for one process, which is this one."""
     if processes == 1:
         return None
-    from indexmill.retrieve.worker_pool import Helpers
+    from indexmill.retrieve.worker_pool import ReaderPool
 
-    return Helpers(partial(opening, where.absolute(), *which), processes)
+    return ReaderPool(partial(opening, where.absolute(), *which), processes)
 
 
 class _StoreBlobs:

@@ -8,14 +8,13 @@ as its answer came; one that was cut off when a run was ended counts for none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from indexmill.answer.asking import read_answer
 from indexmill.errors import BadInput, DiskFull, IndexmillError
 from indexmill.forks import Lock
-from indexmill.models.llm import LLM, Completion, Request, key_of
+from indexmill.models.llm import LLM, Completion, LlmWrapper, Request, key_of
 from indexmill.models.readable import BadAnswer
 from indexmill.store.canonical import canonical_json, strict_json
 
@@ -98,7 +97,7 @@ class KeptAnswers:
         return DiskFull.of(error, self.path) or bad
 
 
-class KeptLlm:
+class KeptLlm(LlmWrapper[LLM]):
     """A model that is asked only what is not kept; see ``LLM``.
 
     The same request twice at a time is sent once. An answer that cannot be used is not kept; one that was repaired is
@@ -106,22 +105,9 @@ class KeptLlm:
     """
 
     def __init__(self, llm: LLM, kept: KeptAnswers) -> None:
-        self._llm = llm
+        super().__init__(llm)
         self._kept = kept
         self._asked: dict[tuple[int, str], asyncio.Event] = {}
-
-    @property
-    def fingerprint(self) -> Mapping[str, Any]:
-        """See ``LLM``."""
-        return self._llm.fingerprint
-
-    def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
-        """See ``LLM``."""
-        return self._llm.input_tokens(request, correction)
-
-    async def ready(self) -> None:
-        """See ``LLM``."""
-        await self._llm.ready()
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
         """See ``LLM``; tokens of an answer that is kept are those that were billed for it then."""

@@ -6,9 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-import numpy.typing as npt
+from typing import Any, Protocol, TypeVar
 
 from indexmill.answer.asking import Ask, Patience
 from indexmill.answer.base import Answer, Answering, Said, context_tokens
@@ -21,10 +19,6 @@ from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.retrieve.base import check_k
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.registry import answering
-
-if TYPE_CHECKING:
-    from indexmill.models.reranker import Reranker
-    from indexmill.retrieve.filters import Where
 
 __all__ = ["NOTHING_FOUND", "Searched", "answers", "contexts_of", "run_to_its_end", "within"]
 
@@ -47,20 +41,9 @@ class Searched(Protocol):
         """The method of a retrieval that names none."""
         ...
 
-    def retrieve_batch(
-        self,
-        questions: Sequence[str],
-        method: str | None = None,
-        k: int = 5,
-        vectors: npt.ArrayLike | None = None,
-        explain: bool = True,
-        where: Where | None = None,
-        parameters: Mapping[str, object] | None = None,
-        names: Sequence[Sequence[str]] | None = None,
-        rerank: Reranker | None = None,
-        rerank_depth: int = 50,
-    ) -> list[list[Hit]]:
-        """The hits of many questions at once."""
+    @property
+    def retrieve_batch(self) -> Callable[..., list[list[Hit]]]:
+        """As ``Snapshot.retrieve_batch``."""
         ...
 
 
@@ -72,19 +55,15 @@ def answers(
     k: int,
     llm: LLM | None,
     token_budget: int | None,
-    where: Where | None,
     parameters: Mapping[str, object] | None,
-    vectors: npt.ArrayLike | None,
-    names: Sequence[Sequence[str]] | None,
     concurrency: int,
     max_output_tokens: int,
     deadline_seconds: float,
     settings: Mapping[str, object] | None = None,
     prompts: str | Path | None = None,
-    rerank: Reranker | None = None,
-    rerank_depth: int = 50,
+    **retrieval: object,
 ) -> list[Answer]:
-    """See ``Snapshot.answer_batch``; settings is its ``answering``."""
+    """See ``Snapshot.answer_batch``; settings is its ``answering``, retrieval what ``retrieve_batch`` takes, too."""
     for name, number in (("concurrency", concurrency), ("max_output_tokens", max_output_tokens)):
         _check(name, number)
     if token_budget is not None:
@@ -97,20 +76,7 @@ def answers(
     way: Answering | None = None
     if llm is not None:
         way = answering(method, settings, None if prompts is None else Path(prompts))
-    contexts = contexts_of(
-        snapshot,
-        questions,
-        way,
-        method,
-        k,
-        token_budget,
-        where,
-        parameters,
-        vectors,
-        names,
-        rerank=rerank,
-        rerank_depth=rerank_depth,
-    )
+    contexts = contexts_of(snapshot, questions, way, method, k, token_budget, parameters, **retrieval)
     model = None if llm is None else str(llm.fingerprint.get("model", ""))
     patience = Patience(deadline_seconds=deadline_seconds)
 
@@ -160,31 +126,18 @@ def contexts_of(
     method: str,
     k: int,
     token_budget: int | None = None,
-    where: Where | None = None,
     parameters: Mapping[str, object] | None = None,
-    vectors: npt.ArrayLike | None = None,
-    names: Sequence[Sequence[str]] | None = None,
-    rerank: Reranker | None = None,
-    rerank_depth: int = 50,
+    **retrieval: object,
 ) -> list[list[Hit]]:
-    """The hits that each question is answered from, best first; way: of answering, None for a quotation.
+    """The hits that each question is answered from, best first.
 
-    Raises as ``Snapshot.retrieve_batch`` does, and BadInput for a budget into which no hit fits.
+    way: of answering, None for a quotation. retrieval: what else ``Snapshot.retrieve_batch`` takes. Raises as that
+    does, and BadInput for a budget into which no hit fits.
     """
     if way is not None:
         k, parameters = way.retrieval(check_k(k), parameters or {})
-    found = snapshot.retrieve_batch(
-        questions,
-        method=method,
-        k=k,
-        vectors=vectors,
-        explain=way is not None and way.uses_explanations,
-        where=where,
-        parameters=parameters,
-        names=names,
-        rerank=rerank,
-        rerank_depth=rerank_depth,
-    )
+    explain = way is not None and way.uses_explanations
+    found = snapshot.retrieve_batch(questions, method=method, k=k, explain=explain, parameters=parameters, **retrieval)
     tokens = context_tokens if way is None else way.tokens
     return [within(hits, token_budget, tokens) for hits in found]
 

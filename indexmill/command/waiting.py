@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import click
 
-from indexmill.models.llm import Completion, Request
+from indexmill.models.llm import Completion, LlmWrapper, Request
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.openai_llm import OpenAiLlm
 from indexmill.models.secrets import redacted
@@ -73,25 +72,12 @@ class Waiting:
             click.echo(text, err=True)
 
 
-class WatchedLlm:
+class WatchedLlm(LlmWrapper[OpenAiLlm]):
     """A model that says when it is asked, and when an answer is waited for again; see ``LLM``."""
 
     def __init__(self, llm: OpenAiLlm, waiting: Waiting) -> None:
-        self._llm = llm
+        super().__init__(llm)
         self._waiting = waiting
-
-    @property
-    def fingerprint(self) -> Mapping[str, Any]:
-        """See ``LLM``."""
-        return self._llm.fingerprint
-
-    def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
-        """See ``LLM``."""
-        return self._llm.input_tokens(request, correction)
-
-    async def ready(self) -> None:
-        """See ``LLM``."""
-        await self._llm.ready()
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
         """See ``LLM``."""

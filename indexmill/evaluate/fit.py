@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
-from indexmill.retrieve.base import Asked, PassageRetriever, Vectors, check_k, parameters_of
+from indexmill.retrieve.base import PassageRetriever, QueryBatch, Vectors, check_k, parameters_of
 from indexmill.retrieve.fused import FusedParameters, covered, strength, with_second
 from indexmill.retrieve.passages import passages_of
 from indexmill.text.counted import counted
@@ -157,7 +157,7 @@ def _pools(
     gold: list[bool] = []
     candidates = 0
     retrievers = [snapshot.retriever(name) for name in methods]
-    asked = Asked([question.question for question in questions], vectors, snapshot.encode, explain=False)
+    asked = QueryBatch([question.question for question in questions], vectors, snapshot.encode, explain=False)
     ranking = [one for one in retrievers if isinstance(one, PassageRetriever)]
     ranked = [one.rank(asked, setting.pool) for one in ranking]
     known = covered(ranking, asked)

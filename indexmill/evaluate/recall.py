@@ -214,7 +214,7 @@ def evaluate(
             f"{', '.join(names)}"
         )
     encoded_in = 0.0
-    uses = {name: snapshot.retriever(name).having(given.get(name, {})).uses_vectors for name in names}
+    uses = {name: snapshot.retriever(name).with_parameters(given.get(name, {})).uses_vectors for name in names}
     if vectors is None and any(uses.values()):
         snapshot.encode([questions[0].question])  # loads the encoder, which is not the questions' cost
         started = clock()

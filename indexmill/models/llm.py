@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from indexmill.store.canonical import canonical_json, digest_of
 
-__all__ = ["LLM", "Completion", "Request", "data_block", "key_of"]
+__all__ = ["LLM", "Completion", "LlmWrapper", "Request", "data_block", "key_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,29 @@ class LLM(Protocol):
         work may have been billed.
         """
         ...
+
+
+L = TypeVar("L", bound=LLM)
+
+
+class LlmWrapper(Generic[L]):
+    """A model that is asked in its own way: the rest is that of the model it wraps; see ``LLM``."""
+
+    def __init__(self, llm: L) -> None:
+        self._llm = llm
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """See ``LLM``."""
+        return self._llm.fingerprint
+
+    def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
+        """See ``LLM``."""
+        return self._llm.input_tokens(request, correction)
+
+    async def ready(self) -> None:
+        """See ``LLM``."""
+        await self._llm.ready()
 
 
 def key_of(fingerprint: Any, request: Request) -> str:

@@ -51,10 +51,10 @@ from indexmill.errors import BadInput, ConfigurationError
 from indexmill.families.base import Fusion
 from indexmill.retrieve.base import (
     READ,
-    Asked,
     Explanations,
-    Found,
     PassageRetriever,
+    QueryBatch,
+    Ranking,
     by_method,
     did_you_mean,
     parameters_of,
@@ -138,7 +138,7 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the meth
             return _NOTHING_KNOWN
         return math.exp(self.known * coverage + self.agreed * agreement - self.doubt)
 
-    def counted(self, lists: Mapping[str, Found], coverage: float | None) -> dict[str, float]:
+    def counted(self, lists: Mapping[str, Ranking], coverage: float | None) -> dict[str, float]:
         """How much each method counts beside its weight for one question, by its passages and what its walks know.
 
         coverage: None where no method walks from what the question names.
@@ -197,7 +197,7 @@ def strength(method: str, scores: npt.NDArray[np.floating]) -> Scores:
 
 
 def combine(
-    lists: Mapping[str, Found],
+    lists: Mapping[str, Ranking],
     weights: Mapping[str, float],
     pool: int,
     k: int,
@@ -264,10 +264,10 @@ class Fused(PassageRetriever):
         self._methods: dict[str, PassageRetriever] = {}
         self._use(parameters_of(artifacts, "fused", FusedParameters))
 
-    def having(self, parameters: Mapping[str, object]) -> Self:
+    def with_parameters(self, parameters: Mapping[str, object]) -> Self:
         """Its own settings, and by ``dense.title`` those of a method that it combines: see ``Retriever``."""
         own, of_methods = by_method(parameters)
-        other = super().having(own)
+        other = super().with_parameters(own)
         if of_methods:
             other = copy.copy(other)
             other._methods = dict(other._methods)
@@ -278,7 +278,7 @@ class Fused(PassageRetriever):
                     f"parameters= names {f'{name}.{next(iter(given))}'!r}; fused combines {', '.join(other._methods)}"
                     f" here, each by its weight{meant}"
                 )
-            other._methods[name] = other._methods[name].having(given)
+            other._methods[name] = other._methods[name].with_parameters(given)
         return other
 
     def _use(self, setting: Any) -> None:
@@ -291,7 +291,7 @@ class Fused(PassageRetriever):
         self._methods = {name: self._methods.get(name) or _ranking(self._artifacts, name) for name in self._weights}
         self.uses_vectors = any(method.uses_vectors for method in self._methods.values())
 
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
         setting = self._setting
         depth = max(k, setting.pool)
@@ -304,9 +304,9 @@ class Fused(PassageRetriever):
             counted = setting.counted(lists, coverage)
             weights = {name: weight * counted[name] for name, weight in self._weights.items()}
             found = combine(lists, weights, setting.pool, k, documents, setting.second)
-            yield Found(found.rows, found.scores, answer=(of_question, found.places))
+            yield Ranking(found.rows, found.scores, answer=(of_question, found.places))
 
-    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Of several questions at once: see ``PassageRetriever``."""
         told: list[list[dict[str, Any]]] = [[{"methods": []} for _ in its] for its in places]
         for number, (name, method) in enumerate(self._methods.items()):
@@ -326,7 +326,7 @@ class Fused(PassageRetriever):
         return list(told)
 
 
-def covered(methods: Iterable[PassageRetriever], asked: Asked) -> list[float | None]:
+def covered(methods: Iterable[PassageRetriever], asked: QueryBatch) -> list[float | None]:
     """How much of each question the graphs of some methods know; None of all where none of them is linked to.
 
     Methods of one snapshot link alike (``links_of``), so the first that is linked to says it.

@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from indexmill.errors import CorruptBlob
-from indexmill.retrieve.base import READ, Allowed, Asked, Found, PassageRetriever, Vectors, parameters_of
+from indexmill.retrieve.base import READ, Allowed, PassageRetriever, QueryBatch, Ranking, Vectors, parameters_of
 from indexmill.retrieve.columns import Pairs, products
 from indexmill.retrieve.dense import Beside, Rows, Scores, nearest, similarities
 
@@ -98,7 +98,7 @@ class PassageVectors:
         other.weight = weight if self._titles is not None else 0.0
         return other
 
-    def nearest_to(self, asked: Asked, k: int) -> list[tuple[Rows, Scores]]:
+    def nearest_to(self, asked: QueryBatch, k: int) -> list[tuple[Rows, Scores]]:
         """``nearest`` of what is asked: found once, for all methods that weigh titles alike."""
         key = f"nearest, titles {self.weight!r}"
         held, found = asked.shared.get(key, (0, []))
@@ -153,6 +153,6 @@ class Dense(PassageRetriever):
         super()._use(setting)
         self._near = self._near.weighed(setting.title)
 
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
-        return (Found(rows, scores) for rows, scores in self._near.nearest_to(asked, k))
+        return (Ranking(rows, scores) for rows, scores in self._near.nearest_to(asked, k))

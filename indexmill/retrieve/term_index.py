@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from indexmill.retrieve.base import READ, Allowed, Asked
+from indexmill.retrieve.base import READ, Allowed, QueryBatch
 from indexmill.retrieve.dense import at_least_top
 from indexmill.text.terms import COMMON, Analyser, term_keys
 
@@ -280,7 +280,7 @@ def ranking_terms(terms: Iterable[str], common_words: bool) -> list[str]:
     return found if common_words else [term for term in found if term not in COMMON] or found
 
 
-def by_words(index: TermIndex, asked: Asked, k: int) -> list[Ranked]:
+def by_words(index: TermIndex, asked: QueryBatch, k: int) -> list[Ranked]:
     """The k best passages by the words of each question: found once, for all methods that want them."""
     name = f"words {index.setting}"
     held, found = asked.shared.get(name, (0, []))

@@ -32,9 +32,9 @@ from typing import Any, NamedTuple, Protocol
 
 from indexmill.errors import BadInput, StoreError
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Asked, Retriever, Vectors
+from indexmill.retrieve.base import QueryBatch, Retriever, Vectors
 
-__all__ = ["Helpers", "Opened", "serve"]
+__all__ = ["Opened", "ReaderPool", "serve"]
 
 FEWEST = 8
 """Fewer questions are answered by the process that is asked: what helpers would save, telling them costs."""
@@ -78,7 +78,7 @@ class _Part(NamedTuple):
 
     method: str
     parameters: dict[str, object]
-    asked: Asked
+    asked: QueryBatch
     k: int
     encodes: bool
 
@@ -87,7 +87,7 @@ _Row = tuple[str, str, float, str, str, tuple[str, ...], int | None]
 """What a hit is made of, but for the version and the explanation."""
 
 
-class Helpers:
+class ReaderPool:
     """Processes that have the same snapshot open as this one, and answer batches for it.
 
     One batch at a time, whichever thread asks. Where a helper ends, or does not answer in time, another takes over its
@@ -102,21 +102,21 @@ class Helpers:
         self._opening = opening
         self._lock = threading.RLock()  # so that a signal's handler may close what its thread is in
         self._owner = os.getpid()
-        self._helpers = [_Helper(self._opening) for _ in range(count)]
-        self._finalizer = weakref.finalize(self, _end, self._helpers, self._owner)
+        self._readers = [_Reader(self._opening) for _ in range(count)]
+        self._finalizer = weakref.finalize(self, _end, self._readers, self._owner)
         _EVERY.add(self)
 
     @property
     def processes(self) -> list[int]:
         """The ids of the helpers."""
-        return [helper.process.pid for helper in self._helpers]
+        return [helper.process.pid for helper in self._readers]
 
     def search(
         self,
         retriever: Retriever,
         method: str,
         parameters: Mapping[str, object],
-        asked: Asked,
+        asked: QueryBatch,
         k: int,
         version: int | None,
     ) -> list[list[Hit]]:
@@ -126,18 +126,18 @@ class Helpers:
         with self._lock:
             if self._owner < 0:  # closed in the meantime
                 return retriever.search(asked, k)
-            for i, helper in enumerate(self._helpers):
+            for i, helper in enumerate(self._readers):
                 if not helper.waits():
                     helper.end()
-                    self._helpers[i] = _Helper(self._opening)
+                    self._readers[i] = _Reader(self._opening)
             part = _Part(method, dict(parameters), replace(asked, encode=None, shared={}), k, asked.encode is not None)
             return self._shared(retriever, part, asked, version)
 
-    def _shared(self, retriever: Retriever, whole: _Part, asked: Asked, version: int | None) -> list[list[Hit]]:
-        size = min(PART, -(-len(asked.questions) // len(self._helpers)))
+    def _shared(self, retriever: Retriever, whole: _Part, asked: QueryBatch, version: int | None) -> list[list[Hit]]:
+        size = min(PART, -(-len(asked.questions) // len(self._readers)))
         left = deque(slice(first, first + size) for first in range(0, len(asked.questions), size))
-        idle = list(self._helpers)
-        busy: dict[Any, tuple[_Helper, slice]] = {}  # by connection
+        idle = list(self._readers)
+        busy: dict[Any, tuple[_Reader, slice]] = {}  # by connection
         found: dict[int, list[list[Hit]]] = {}
         error: Exception | None = None
         try:
@@ -188,20 +188,20 @@ class Helpers:
                 self._finalizer()
 
 
-_EVERY: weakref.WeakSet[Helpers] = weakref.WeakSet()
+_EVERY: weakref.WeakSet[ReaderPool] = weakref.WeakSet()
 
 
 def _forked() -> None:
     """In a process that is forked: close the sockets of helpers, so that they end with the one that started them."""
     for helpers in _EVERY:
-        for helper in helpers._helpers:
+        for helper in helpers._readers:
             helper.connection.close()
 
 
 os.register_at_fork(after_in_child=_forked)
 
 
-def _some(asked: Asked, part: slice) -> Asked:
+def _some(asked: QueryBatch, part: slice) -> QueryBatch:
     """Some of the questions, by themselves."""
     return replace(
         asked, questions=asked.questions[part], vectors=asked.vectors[part], names=asked.names[part], shared={}
@@ -212,7 +212,7 @@ def _hits(rows: list[tuple[_Row, dict[str, Any] | None]], version: int | None) -
     return [Hit(*row, version=version, explanation=why) for row, why in rows]
 
 
-class _Helper:
+class _Reader:
     """A process, and what it is told and says.
 
     asked: whether it was asked something that it has not answered. answered: the methods with which it has.
@@ -285,7 +285,7 @@ class _Helper:
         return self.process.wait()
 
 
-def _end(helpers: list[_Helper], owner: int) -> None:
+def _end(helpers: list[_Reader], owner: int) -> None:
     """Let helpers end, which they do when nothing more can come."""
     if os.getpid() != owner:
         return
@@ -336,7 +336,7 @@ def _rows(snapshot: Opened, part: _Part, connection: Connection) -> list[list[tu
         vectors: Vectors = told
         return vectors
 
-    retriever = snapshot.retriever(part.method).having(part.parameters)
+    retriever = snapshot.retriever(part.method).with_parameters(part.parameters)
     found = retriever.search(replace(part.asked, encode=encode if part.encodes else None), part.k)
     return [
         [

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["MOST", "TEXT", "fitted", "largest", "under"]
+__all__ = ["MOST", "TEXT", "drawn", "largest", "outlined"]
 
 MOST = 1000
 """Nodes of one outline at most, the upper layers first."""
@@ -31,7 +31,47 @@ def largest(rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], count: in
     return found
 
 
-def under(node: dict[str, Any], indent: str, line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
+def outlined(
+    roots: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    depth: int,
+    width: int,
+    node: Callable[[int], dict[str, Any]],
+    members: Callable[[int], npt.NDArray[np.int64] | None],
+) -> list[dict[str, Any]]:
+    """The upper part of a hierarchy: of each node what ``node`` says, and of those with members ``below`` and children.
+
+    sizes: ``(n_nodes,)``, what is under each node. depth: layers from the roots down. width: roots, and members of a
+    node, the largest first. members: the rows right below a node; None for a leaf.
+    """
+    told: list[dict[str, Any]] = []
+    tier = [(told, row) for row in largest(roots, sizes, width)]
+    left = MOST
+    for level in range(depth, 0, -1):
+        tier = tier[:left]
+        left -= len(tier)
+        below = []
+        for siblings, row in tier:
+            one = node(row)
+            siblings.append(one)
+            if (inside := members(row)) is not None:
+                one |= {"below": len(inside), "children": []}
+                if level > 1:
+                    below += [(one["children"], member) for member in largest(inside, sizes, width)]
+        tier = below
+    return told
+
+
+def drawn(told: dict[str, Any], line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
+    """The lines of ``told["tree"]``, and how many more of ``told["roots"]`` there are."""
+    lines = []
+    for node in told["tree"]:
+        lines += [_fitted(line(node), ""), *_under(node, "", line, unit)]
+    more = told["roots"] - len(told["tree"])
+    return [*lines, f"{more:,} more"] if more else lines
+
+
+def _under(node: dict[str, Any], indent: str, line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
     """The lines of all that is told under a node, one for each; ``unit`` is what nodes count."""
     children = node.get("children")
     if not children:
@@ -40,15 +80,15 @@ def under(node: dict[str, Any], indent: str, line: Callable[[dict[str, Any]], st
     lines = []
     for number, child in enumerate(children, start=1):
         last = number == len(children) and not more
-        lines.append(fitted(line(child), indent + ("└─ " if last else "├─ ")))
-        lines += under(child, indent + ("   " if last else "│  "), line, unit)
+        lines.append(_fitted(line(child), indent + ("└─ " if last else "├─ ")))
+        lines += _under(child, indent + ("   " if last else "│  "), line, unit)
     if more:
         hidden = node[unit] - sum(child[unit] for child in children)
         lines.append(f"{indent}└─ {more:,} more, {hidden:,} {unit}")
     return lines
 
 
-def fitted(line: str, indent: str) -> str:
+def _fitted(line: str, indent: str) -> str:
     """A text as one line of the drawing."""
     text = " ".join(one_line(line).split())
     room = max(WIDTH - len(indent), 40)

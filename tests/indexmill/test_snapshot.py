@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 import timeit
 import unicodedata
@@ -29,19 +28,6 @@ from storage.runs import RunEnd
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, point, publish
 
 QUESTIONS = ["Who paid for the bridge?", "Where does the Ilse rise?", "a town of lamps", "clockmaker"]
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("published") / "store"
-    publish(path)
-    return path
-
-
-@pytest.fixture
-def store(published: Path, tmp_path: Path) -> Path:
-    """A store of one's own, to be damaged at will."""
-    return Path(shutil.copytree(published, tmp_path / "store"))
 
 
 def test_a_question_is_answered_with_the_passage_that_holds_the_evidence(store: Path) -> None:

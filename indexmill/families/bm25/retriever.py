@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
-
 from indexmill.errors import CorruptBlob
-from indexmill.retrieve.base import Asked, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, parameters_of
+from indexmill.retrieve.opened import Arrays, arrays_of
 from indexmill.retrieve.term_index import (
     FIELD_ARRAYS,
     Bm25Parameters,
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["Bm25", "term_index_of"]
-
-Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class Bm25(PassageRetriever):
@@ -48,11 +45,11 @@ class Bm25(PassageRetriever):
         super()._use(setting)
         self._index = self._index.with_parameters(setting)
 
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
         common_words = self._setting.common_words
         for question, ranked in zip(asked.questions, by_words(self._index, asked, k), strict=True):
-            yield Found(ranked.rows, ranked.scores, partial(_explanations, ranked, question, common_words))
+            yield Ranking(ranked.rows, ranked.scores, partial(_explanations, ranked, question, common_words))
 
 
 def term_index_of(artifacts: Artifacts) -> TermIndex:
@@ -85,12 +82,7 @@ def _shards(artifacts: Artifacts) -> list[Arrays]:
     if [one.name.partition("/")[2] for one in held] != [label for label, _ in expected]:
         raise CorruptBlob(f"{artifacts.path}: passages and bm25 are not in the same shards")
     for artifact, (_, rows) in zip(held, expected, strict=True):
-        arrays = artifacts.arrays(artifact.name)
-        missing = sorted(set(FIELD_ARRAYS) - set(arrays))
-        if missing:
-            raise CorruptBlob(
-                f"{artifacts.path}: {artifact.name!r} has no arrays {missing}; it has {', '.join(arrays)}"
-            )
+        arrays = arrays_of(artifacts, artifact.name, FIELD_ARRAYS)
         for prefix in fields_of([arrays]):
             keys, ends, passages, counts, lengths = (arrays[prefix + name] for name in FIELD_ARRAYS)
             postings = int(ends[-1]) if len(ends) else -1

@@ -9,7 +9,7 @@ mothers and directors, not to the one who directed that film. *Ours*, therefore,
 
       g(e) = hop_weight * max over f, p of (g(f) a(f, p)) * max(cos(q', e), 0) / max over e' of cos(q', e')
 
-  where q' is the question's vector without the span of its names' (``open_question``), and a(f, p) is 1 where p is
+  where q' is the question's vector without the span of its names' (``residual_query``), and a(f, p) is 1 where p is
   about f, and ``mention_weight`` elsewhere. The ``hops`` entities that gain most are kept.
 
 With b the cosine of the least near of the nearest entities, one that gains g counts as if its cosine were

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
-from indexmill.retrieve.base import Asked, Vectors
+from indexmill.retrieve.base import QueryBatch, Vectors
 from indexmill.retrieve.columns import positions
 from indexmill.retrieve.entity_names import name_index
 from indexmill.retrieve.linking import Links, link_known, link_named
@@ -48,7 +48,7 @@ class EntityNames:
             raise CorruptBlob(f"{artifacts.path}: the vectors of names are not those of {len(owners)} entities")
         return cls(keys, name_index(artifacts, keys), vectors, owners)
 
-    def links(self, asked: Asked) -> list[Links]:
+    def links(self, asked: QueryBatch) -> list[Links]:
         """The entities that each question names exactly, or is known to mention: found once for all that ask."""
         if "links of entities" not in asked.shared:
             linked = link_known(asked.questions, self.index, _every)

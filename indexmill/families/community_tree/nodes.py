@@ -18,6 +18,7 @@ from indexmill.families.community_tree.names import EntityNames
 from indexmill.families.community_tree.search import CommunityTree
 from indexmill.hits import Hit
 from indexmill.retrieve.matrices import Integers, Sparse
+from indexmill.retrieve.opened import arrays_of, check_sizes
 from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.rows import Rows
 from indexmill.text.names import NameIndex
@@ -82,13 +83,13 @@ class Communities:
         self.names = EntityNames.of(artifacts, self._keys(artifacts))
         if _above(self.tree.relation_rows, len(self._related)):
             raise CorruptBlob(f"{artifacts.path}: {TREE!r} names relations that the tables do not have")
-        for what, held, expected in (
+        check_sizes(
+            artifacts,
+            TREE,
             ("entities", self.tree.entities, len(self._entities)),
             ("communities", len(self.tree.parents) - self.tree.entities, len(self._communities)),
             ("ends of relations", len(self.tree.relation_rows), 2 * len(self._related)),
-        ):
-            if held != expected:
-                raise CorruptBlob(f"{artifacts.path}: {TREE!r} has {held} {what}; the tables have {expected}")
+        )
 
     def __len__(self) -> int:
         return len(self._communities)
@@ -198,10 +199,7 @@ def communities_of(artifacts: Artifacts) -> Communities:
 
 def open_tree(artifacts: Artifacts) -> CommunityTree:
     """The snapshot's tree over mapped arrays; raises CorruptBlob where arrays are missing or do not fit each other."""
-    arrays, index = artifacts.arrays(TREE), artifacts.arrays(INDEX)
-    for name, held, needed in ((TREE, arrays, _OF_TREE), (INDEX, index, _OF_INDEX)):
-        if missing := sorted(set(needed) - set(held)):
-            raise CorruptBlob(f"{artifacts.path}: {name!r} has no arrays {missing}; it has {', '.join(held)}")
+    arrays, index = arrays_of(artifacts, TREE, _OF_TREE), arrays_of(artifacts, INDEX, _OF_INDEX)
     tree = CommunityTree(
         offsets=arrays["level_offsets"],
         children=Sparse(arrays["children.indptr"], arrays["children.indices"]),

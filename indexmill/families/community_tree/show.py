@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from indexmill.errors import CorruptBlob
 from indexmill.families.community_tree.nodes import TREE, communities_of
+from indexmill.retrieve.matrices import Rows
 from indexmill.text.counted import counted
-from indexmill.text.outline import MOST, TEXT, fitted, largest, under
+from indexmill.text.outline import TEXT, drawn, outlined
 from indexmill.text.table import table
 
 if TYPE_CHECKING:
@@ -30,34 +32,23 @@ def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
     """
     tree = communities_of(artifacts).tree
     roots = tree.roots()
-    told: list[dict[str, Any]] = []
-    tier = [(told, row) for row in largest(roots, tree.sizes, width)]
-    left = MOST
-    for level in range(depth, 0, -1):
-        tier = tier[:left]
-        left -= len(tier)
-        below = []
-        for siblings, row in tier:
-            node = _node(artifacts, row)
-            siblings.append(node)
-            if row >= tree.entities:
-                members = tree.members(row)
-                node |= {"rating": communities_of(artifacts).rating(row), "below": len(members), "children": []}
-                if level > 1:
-                    below += [(node["children"], member) for member in largest(members, tree.sizes, width)]
-        tier = below
+
+    def members(row: int) -> Rows | None:
+        return tree.members(row) if row >= tree.entities else None
+
     return {
         "version": artifacts.version,
         "entities": tree.entities,
         "levels": statistics(artifacts),
         "roots": len(roots),
-        "tree": told,
+        "tree": outlined(roots, tree.sizes, depth, width, partial(_node, artifacts), members),
     }
 
 
 def _node(artifacts: Artifacts, row: int) -> dict[str, Any]:
     communities = communities_of(artifacts)
     named, level = communities.told(row), communities.tree.level(row)
+    rating = {"rating": communities.rating(row)} if level else {}
     return {
         "id": named.id,
         "kind": "community" if level else "entity",
@@ -65,6 +56,7 @@ def _node(artifacts: Artifacts, row: int) -> dict[str, Any]:
         "entities": int(communities.tree.sizes[row]),
         "title": named.title,
         "text": named.text[:TEXT],
+        **rating,
     }
 
 
@@ -80,11 +72,7 @@ def drawing(told: dict[str, Any], unnumbered: str) -> str:
     if not counts:
         lines.append("  no communities: nothing was extracted, or too few entities")
     lines.append("")
-    for node in told["tree"]:
-        lines += [fitted(_line(node), ""), *under(node, "", _line, "entities")]
-    if more := told["roots"] - len(told["tree"]):
-        lines.append(f"{more:,} more")
-    return "\n".join(lines)
+    return "\n".join([*lines, *drawn(told, _line, "entities")])
 
 
 def _line(node: dict[str, Any]) -> str:

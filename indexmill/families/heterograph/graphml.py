@@ -18,6 +18,7 @@ from indexmill.export.entity_graph import paired, pieces
 from indexmill.export.graphml import Elements
 from indexmill.families.heterograph.nodes import GRAPH, SHOWN
 from indexmill.families.heterograph.search import KINDS
+from indexmill.retrieve.opened import arrays_of
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -57,9 +58,7 @@ def heterograph(artifacts: Artifacts) -> tuple[Elements, Elements]:
     relation stands between its entities, and edges lead from its source to it and from it to its target.
     """
     check_heterograph(artifacts.manifest, artifacts.path)
-    arrays = artifacts.arrays(GRAPH)
-    if missing := sorted({"offsets", "rows"} - set(arrays)):
-        raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} has no arrays {missing}; check it with `indexmill verify`")
+    arrays = arrays_of(artifacts, GRAPH, ["offsets", "rows"])
     return Elements(_NODES, _nodes(artifacts, arrays)), Elements(_EDGES, _edges(artifacts))
 
 

@@ -7,9 +7,9 @@ entities, and elements again for their overviews.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice, pairwise, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from indexmill.retrieve.columns import Pairs, paired, parts, products
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.entity_names import name_index
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
+from indexmill.retrieve.opened import arrays_of
 from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.rows import Rows as TableRows
 
@@ -91,7 +92,7 @@ class HeterographNodes:
             "R": TableRows(artifacts, "heterograph/relations", ["node_id", "said"]),
             "N": TableRows(artifacts, "entities", ["entity_id", "surface"]),
         }
-        arrays, names = (_arrays(artifacts, *one) for one in ((GRAPH, _OF_GRAPH), (NAMES, _OF_NAMES)))
+        arrays, names = (arrays_of(artifacts, *one) for one in ((GRAPH, _OF_GRAPH), (NAMES, _OF_NAMES)))
         try:
             self.graph = Heterograph.of(arrays)
         except (ValueError, IndexError) as error:
@@ -343,13 +344,6 @@ def heterograph_of(artifacts: Artifacts) -> HeterographNodes:
     Raises FamilyNotFound where there is none, CorruptBlob where its arrays and tables do not fit each other.
     """
     return artifacts.once("heterograph", lambda: HeterographNodes(artifacts))
-
-
-def _arrays(artifacts: Artifacts, name: str, needed: Sequence[str]) -> Mapping[str, npt.NDArray[Any]]:
-    arrays = artifacts.arrays(name)
-    if missing := sorted(set(needed) - set(arrays)):
-        raise CorruptBlob(f"{artifacts.path}: {name!r} has no arrays {missing}; it has {', '.join(arrays)}")
-    return arrays
 
 
 def _vectors(artifacts: Artifacts, name: str, table: TableRows) -> list[Vectors]:

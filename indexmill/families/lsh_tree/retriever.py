@@ -15,7 +15,7 @@ from indexmill.families.lsh_tree.parameters import LshTreeParameters
 from indexmill.families.lsh_tree.search import Nodes, candidates
 from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.hits import Hit
-from indexmill.retrieve.base import EXPLAINED_TOGETHER, Allowed, Asked, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.base import EXPLAINED_TOGETHER, Allowed, PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.passage_vectors import passage_vectors_of
@@ -62,14 +62,14 @@ class LshTreeReader(PassageRetriever):
         pool: int = self._setting.pool
         return max(k, pool)
 
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages in the order of two rounds: see ``Leaves``, and ``PassageRetriever``.
 
         What the tree adds to the rank of a passage (the nearness of the summaries above it) was measured to do harm.
         """
-        return (Found(one.rows, one.scores) for one in self._leaves.rank(asked, k, self._setting))
+        return (Ranking(one.rows, one.scores) for one in self._leaves.rank(asked, k, self._setting))
 
-    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
+    def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
         """Passages and summaries of each question: see ``Retriever``. A token budget may leave fewer than k."""
         allowed = None if asked.allowed is None else self._tree.allowed(asked.allowed)
         first = self._tree.passages

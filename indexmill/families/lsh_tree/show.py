@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.retrieve.passages import passages_of
 from indexmill.text.counted import counted
-from indexmill.text.outline import MOST, TEXT, fitted, largest, under
+from indexmill.text.outline import TEXT, drawn, outlined
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
@@ -27,27 +28,15 @@ def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
     tree = summaries_of(artifacts).tree
     sizes = tree.sizes()
     roots = tree.roots()
-    told: list[dict[str, Any]] = []
-    tier = [(told, row) for row in largest(roots, sizes, width)]
-    left = MOST
-    for level in range(depth, 0, -1):
-        tier = tier[:left]
-        left -= len(tier)
-        below = []
-        for siblings, row in tier:
-            node = _node(artifacts, row, int(sizes[row]))
-            siblings.append(node)
-            if row >= tree.passages:
-                children = tree.children(np.array([row]))
-                node |= {"below": len(children), "children": []}
-                if level > 1:
-                    below += [(node["children"], child) for child in largest(children, sizes, width)]
-        tier = below
+
+    def members(row: int) -> npt.NDArray[np.int64] | None:
+        return tree.children(np.array([row])) if row >= tree.passages else None
+
     return {
         "version": artifacts.version,
         "layers": [{"layer": layer, "nodes": len(tree.rows(layer))} for layer in range(tree.layers + 1)],
         "roots": len(roots),
-        "tree": told,
+        "tree": outlined(roots, sizes, depth, width, lambda row: _node(artifacts, row, int(sizes[row])), members),
     }
 
 
@@ -76,11 +65,7 @@ def drawing(told: dict[str, Any], unnumbered: str) -> str:
     else:
         lines.append("  no summaries: there are not more passages than one segment holds")
     lines.append("")
-    for node in told["tree"]:
-        lines += [fitted(_line(node), ""), *under(node, "", _line, "passages")]
-    if more := told["roots"] - len(told["tree"]):
-        lines.append(f"{more:,} more")
-    return "\n".join(lines)
+    return "\n".join([*lines, *drawn(told, _line, "passages")])
 
 
 def _line(node: dict[str, Any]) -> str:

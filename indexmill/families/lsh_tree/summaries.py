@@ -13,7 +13,7 @@ import numpy.typing as npt
 from indexmill.errors import CorruptBlob, FamilyNotFound
 from indexmill.families.lsh_tree.search import Tree
 from indexmill.hits import Hit
-from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.opened import arrays_of, check_sizes, sparse
 from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.rows import Rows
 
@@ -33,22 +33,17 @@ def summaries_of(artifacts: Artifacts) -> Summaries:
 
 def open_tree(artifacts: Artifacts) -> Tree:
     """The snapshot's tree over mapped arrays; raises CorruptBlob where arrays are missing or do not fit each other."""
-    arrays = artifacts.arrays(TREE)
-    missing = {"layer_offsets", "children.indptr", "children.indices", "parents"} - set(arrays)
-    if missing:
-        raise CorruptBlob(f"{artifacts.path}: {TREE!r} has no arrays {sorted(missing)}; it has {', '.join(arrays)}")
-    tree = Tree(
-        arrays["layer_offsets"], Sparse(arrays["children.indptr"], arrays["children.indices"]), arrays["parents"]
-    )
+    arrays = arrays_of(artifacts, TREE, ["layer_offsets", "children.indptr", "children.indices", "parents"])
+    tree = Tree(arrays["layer_offsets"], sparse(arrays, "children"), arrays["parents"])
     nodes = len(tree.parents)
     if len(tree.offsets) < 2 or tree.offsets[-1] != nodes or len(tree.links) != nodes - tree.passages:
         raise CorruptBlob(f"{artifacts.path}: {TREE!r} holds arrays that do not fit each other")
-    for what, held, expected in (
+    check_sizes(
+        artifacts,
+        TREE,
         ("passages", tree.passages, len(passages_of(artifacts))),
         ("summaries", nodes - tree.passages, sum(one.rows or 0 for one in artifacts.shards("summaries"))),
-    ):
-        if held != expected:
-            raise CorruptBlob(f"{artifacts.path}: {TREE!r} has {held} {what}; the snapshot has {expected}")
+    )
     return tree
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import CorruptBlob
 from indexmill.families.tri_graph.explanations import Explanations
 from indexmill.families.tri_graph.parameters import TriGraphParameters
 from indexmill.families.tri_graph.search import TriGraph
-from indexmill.retrieve.base import Asked, Found, PassageRetriever, parameters_of
 from indexmill.retrieve.base import Explanations as Told
+from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_names import name_index, names_of
-from indexmill.retrieve.matrices import Matrices, Sparse
+from indexmill.retrieve.matrices import Matrices
+from indexmill.retrieve.opened import arrays_of, check_sizes, sparse
 from indexmill.retrieve.passage_vectors import passage_vectors_of
 
 if TYPE_CHECKING:
@@ -28,33 +28,39 @@ __all__ = ["MATRICES", "TriGraphReader", "open_tri_graph"]
 MATRICES = "tri_graph/matrices"
 """The artifact that holds the graph."""
 
+_PARTS = ("indptr", "indices")
+_ARRAYS = (
+    *(f"{name}.{part}" for name in ("mentions", "mentioned_in", "contents", "contained_in") for part in _PARTS),
+    *("strengths", "documents", "entity_keys", "sentence_passage"),
+)
+
 
 def open_tri_graph(artifacts: Artifacts) -> TriGraph:
     """The snapshot's graph over mapped arrays, with the parameters of its family.
 
     Raises CorruptBlob where arrays do not fit each other, ConfigurationError for a parameter that is not known here.
     """
-    arrays = artifacts.arrays(MATRICES)
+    arrays = arrays_of(artifacts, MATRICES, _ARRAYS)
     passages, sentences = artifacts.vectors("vectors", "passages"), artifacts.vectors("vectors", "sentences")
     matrices = Matrices(
-        mentions=_sparse(artifacts, arrays, "mentions"),
-        mentioned_in=_sparse(artifacts, arrays, "mentioned_in"),
-        contents=_sparse(artifacts, arrays, "contents"),
-        contained_in=_sparse(artifacts, arrays, "contained_in"),
-        strengths=_array(artifacts, arrays, "strengths"),
-        documents=_array(artifacts, arrays, "documents"),
+        mentions=sparse(arrays, "mentions"),
+        mentioned_in=sparse(arrays, "mentioned_in"),
+        contents=sparse(arrays, "contents"),
+        contained_in=sparse(arrays, "contained_in"),
+        strengths=arrays["strengths"],
+        documents=arrays["documents"],
     )
-    keys = _array(artifacts, arrays, "entity_keys")
+    keys = arrays["entity_keys"]
     name_vectors, name_rows = names_of(artifacts, keys)
-    for what, held, expected in (
+    check_sizes(
+        artifacts,
+        MATRICES,
         ("passages", len(matrices.contents), sum(map(len, passages))),
         ("sentences", len(matrices.mentions), sum(map(len, sentences))),
         ("entities", len(matrices.contained_in), len(keys)),
         ("entities", len(matrices.mentioned_in), len(keys)),
         ("entities", len(matrices.strengths), len(keys)),
-    ):
-        if held != expected:
-            raise CorruptBlob(f"{artifacts.path}: {MATRICES!r} has {held} {what}; the snapshot has {expected}")
+    )
     return TriGraph(
         passages,
         sentences,
@@ -62,25 +68,10 @@ def open_tri_graph(artifacts: Artifacts) -> TriGraph:
         name_index(artifacts, keys),
         name_vectors=name_vectors,
         name_rows=name_rows,
-        sentence_passage=_array(artifacts, arrays, "sentence_passage"),
+        sentence_passage=arrays["sentence_passage"],
         parameters=parameters_of(artifacts, "tri_graph", TriGraphParameters),
         near=passage_vectors_of(artifacts),
     )
-
-
-def _sparse(artifacts: Artifacts, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> Sparse:
-    indptr, indices = _array(artifacts, arrays, f"{name}.indptr"), _array(artifacts, arrays, f"{name}.indices")
-    counts = arrays.get(f"{name}.counts")
-    if not len(indptr) or indptr[-1] != len(indices) or (counts is not None and len(counts) != len(indices)):
-        raise CorruptBlob(f"{artifacts.path}: {MATRICES!r} holds a matrix {name!r} whose arrays do not fit each other")
-    return Sparse(indptr, indices, counts)
-
-
-def _array(artifacts: Artifacts, arrays: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
-    try:
-        return arrays[name]
-    except KeyError:
-        raise CorruptBlob(f"{artifacts.path}: {MATRICES!r} has no array {name!r}; it has {', '.join(arrays)}") from None
 
 
 class TriGraphReader(PassageRetriever):
@@ -95,7 +86,7 @@ class TriGraphReader(PassageRetriever):
         super().__init__(artifacts)
         self._graph = open_tri_graph(artifacts)
         self._setting = self._graph.parameters
-        sentence_passage = _array(artifacts, artifacts.arrays(MATRICES), "sentence_passage")
+        sentence_passage = artifacts.arrays(MATRICES)["sentence_passage"]
         self._explanations = Explanations(artifacts, self._graph.matrices.contents, sentence_passage)
 
     def _use(self, setting: Any) -> None:
@@ -103,17 +94,17 @@ class TriGraphReader(PassageRetriever):
         super()._use(setting)
         self._graph = replace(self._graph, parameters=setting)
 
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
         for tile in self._graph.tiles(asked, k):
             for found in tile:
-                yield Found(found.passages, found.scores, answer=found)
+                yield Ranking(found.passages, found.scores, answer=found)
 
-    def coverage(self, asked: Asked) -> npt.NDArray[np.float64]:
+    def coverage(self, asked: QueryBatch) -> npt.NDArray[np.float64]:
         """By the entities that the questions name: see ``PassageRetriever``."""
         return coverage(asked.questions, self._graph.links(asked), self._graph.matrices.rarity)
 
-    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Told]:
+    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Told]:
         """Of several questions at once: see ``PassageRetriever``."""
         some = [
             replace(one.answer, passages=one.rows[np.array(its, dtype=np.int64)])

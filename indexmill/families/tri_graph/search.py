@@ -42,7 +42,7 @@ import numpy.typing as npt
 from indexmill.families.tri_graph.activation import NOTHING, Activated, Activation, activate
 from indexmill.families.tri_graph.graph import Graph
 from indexmill.families.tri_graph.ranking import rank
-from indexmill.retrieve.base import Allowed, Asked, Encode, Vectors
+from indexmill.retrieve.base import Allowed, Encode, QueryBatch, Vectors
 from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, positions, products
 from indexmill.retrieve.linking import Links, link_known, links_of
 from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks
@@ -102,10 +102,10 @@ class TriGraph(Graph):
         names, for those in the questions that no entity has; without it they count for nothing. allowed: which
         passages ``(n_passages,)`` take part, None for all: no other is found, bridges, or is walked on.
         """
-        asked = Asked(questions, vectors, encode, allowed)
+        asked = QueryBatch(questions, vectors, encode, allowed)
         return [found for tile in self.tiles(asked, k) for found in tile]
 
-    def tiles(self, asked: Asked, k: int) -> Iterator[list[Retrieved]]:
+    def tiles(self, asked: QueryBatch, k: int) -> Iterator[list[Retrieved]]:
         """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
         vectors, allowed = asked.vectors, asked.allowed
         close = self._near.nearest_to(asked, max(k, self.parameters.dense_passages))
@@ -117,7 +117,7 @@ class TriGraph(Graph):
         near = self.near or PassageVectors(self.passages)
         return near.untitled if self.parameters.preset == "paper" else near
 
-    def links(self, asked: Asked) -> list[Links]:
+    def links(self, asked: QueryBatch) -> list[Links]:
         """The entities that each question names (eq. 3), also by its nearest name."""
         return links_of(
             asked, self.names, self._is_linked, self.name_vectors, self.name_rows, self.parameters.nearest_name

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import CorruptBlob
 from indexmill.families.zoom_graph.graph import ZoomBlocks
 from indexmill.families.zoom_graph.parameters import ZoomGraphParameters
 from indexmill.families.zoom_graph.passages import Sentence
 from indexmill.families.zoom_graph.question import QuestionNames
 from indexmill.families.zoom_graph.search import Zoomed, ZoomGraph
 from indexmill.families.zoom_graph.walk import Block
-from indexmill.retrieve.base import EXPLAINED, Asked, Explanations, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.base import EXPLAINED, Explanations, PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_names import name_index, names_of
 from indexmill.retrieve.matrices import Sparse, rarity
+from indexmill.retrieve.opened import Arrays, arrays_of, check_sizes, sparse
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
@@ -35,7 +35,12 @@ MATRICES = "zoom_graph/matrices"
 VECTORS = "zoom_graph/vectors"
 """The artifact that holds the vectors of documents."""
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+_ARRAYS = (
+    *(f"{block}.{part}" for block in ("documents", "entities") for part in ("indptr", "indices", "weights")),
+    *(f"contents.{part}" for part in ("indptr", "indices", "titles")),
+    *(f"{matrix}.{part}" for matrix in ("mentions", "mentioned_in") for part in ("indptr", "indices")),
+    *("entity_keys", "sentence_passage", "passage_document"),
+)
 
 
 def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
@@ -43,21 +48,23 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
 
     Raises CorruptBlob where arrays do not fit each other, ConfigurationError for a parameter that is not known here.
     """
-    arrays = artifacts.arrays(MATRICES)
-    vectors = _array(artifacts, artifacts.arrays(VECTORS), "vectors")
+    arrays = arrays_of(artifacts, MATRICES, _ARRAYS)
+    vectors = arrays_of(artifacts, VECTORS, ["vectors"])["vectors"]
     passages, sentences = artifacts.vectors("vectors", "passages"), artifacts.vectors("vectors", "sentences")
-    keys = _array(artifacts, arrays, "entity_keys")
-    contents, titles = _block(artifacts, arrays, "contents", "titles"), _array(artifacts, arrays, "contents.titles")
-    mentions, mentioned_in = (_sparse(artifacts, arrays, name) for name in ("mentions", "mentioned_in"))
+    keys = arrays["entity_keys"]
+    contents, titles = _block(arrays, "contents", "titles"), arrays["contents.titles"]
+    mentions, mentioned_in = (sparse(arrays, name) for name in ("mentions", "mentioned_in"))
     blocks = ZoomBlocks(
-        _block(artifacts, arrays, "documents", "weights"),
+        _block(arrays, "documents", "weights"),
         contents,
         titles,
-        _block(artifacts, arrays, "entities", "weights"),
+        _block(arrays, "entities", "weights"),
     )
-    sentence_passage = _array(artifacts, arrays, "sentence_passage")
-    passage_document = _array(artifacts, arrays, "passage_document")
-    for what, held, expected in (
+    sentence_passage = arrays["sentence_passage"]
+    passage_document = arrays["passage_document"]
+    check_sizes(
+        artifacts,
+        MATRICES,
         ("documents", len(vectors), len(contents.indptr) - 1),
         ("documents", len(blocks.documents.indptr) - 1, len(contents.indptr) - 1),
         ("passages", len(passage_document), sum(map(len, passages))),
@@ -65,9 +72,7 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
         ("sentences", len(mentions), sum(map(len, sentences))),
         ("entities", len(mentioned_in), len(keys)),
         ("entities", len(blocks.entities.indptr) - 1, len(keys)),
-    ):
-        if held != expected:
-            raise CorruptBlob(f"{artifacts.path}: {MATRICES!r} has {held} {what}; the snapshot has {expected}")
+    )
     parameters = parameters_of(artifacts, "zoom_graph", ZoomGraphParameters)
     name_vectors, name_rows = names_of(artifacts, keys)
     names = QuestionNames(
@@ -96,26 +101,11 @@ def _transposed(block: Block, width: int) -> Sparse:
     return Sparse(indptr, block.owners()[order].astype(np.int32))
 
 
-def _sparse(artifacts: Artifacts, arrays: Arrays, name: str) -> Sparse:
-    indptr, indices = _array(artifacts, arrays, f"{name}.indptr"), _array(artifacts, arrays, f"{name}.indices")
-    if not len(indptr) or indptr[-1] != len(indices):
-        raise CorruptBlob(f"{artifacts.path}: {MATRICES!r} holds a matrix {name!r} whose arrays do not fit each other")
-    return Sparse(indptr, indices)
-
-
-def _block(artifacts: Artifacts, arrays: Arrays, name: str, values: str) -> Block:
-    matrix = _sparse(artifacts, arrays, name)
-    weights = _array(artifacts, arrays, f"{name}.{values}")
+def _block(arrays: Arrays, name: str, values: str) -> Block:
+    matrix, weights = sparse(arrays, name), arrays[f"{name}.{values}"]
     if len(weights) != len(matrix.indices):
-        raise CorruptBlob(f"{artifacts.path}: {MATRICES!r} holds a matrix {name!r} whose arrays do not fit each other")
+        raise ValueError(f"the arrays of the matrix {name!r} do not fit each other")
     return Block(matrix.indptr, matrix.indices, weights)
-
-
-def _array(artifacts: Artifacts, arrays: Arrays, name: str) -> npt.NDArray[Any]:
-    try:
-        return arrays[name]
-    except KeyError:
-        raise CorruptBlob(f"{artifacts.path}: zoom_graph has no array {name!r}; it has {', '.join(arrays)}") from None
 
 
 class ZoomGraphReader(PassageRetriever):
@@ -138,15 +128,15 @@ class ZoomGraphReader(PassageRetriever):
     def _use(self, setting: Any) -> None:
         """The graph is asked with other settings: see ``PassageRetriever``."""
         super()._use(setting)
-        self._graph = self._graph.having(setting)
+        self._graph = self._graph.with_parameters(**asdict(setting))
 
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
         for tile in self._graph.tiles(asked, k, explain=asked.explain):
             for found in tile:
-                yield Found(found.passages, found.scores, answer=found)
+                yield Ranking(found.passages, found.scores, answer=found)
 
-    def coverage(self, asked: Asked) -> npt.NDArray[np.float64]:
+    def coverage(self, asked: QueryBatch) -> npt.NDArray[np.float64]:
         """By the entities that the questions name: see ``PassageRetriever``."""
         graph = self._graph
         return coverage(
@@ -155,7 +145,7 @@ class ZoomGraphReader(PassageRetriever):
             lambda rows: rarity(graph.spread[rows]),
         )
 
-    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Of several questions at once: see ``PassageRetriever``."""
         answers = [
             one.answer if its == range(len(one.rows)) else _some(one.answer, one.rows, its)

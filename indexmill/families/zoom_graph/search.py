@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from indexmill.families.zoom_graph.graph import Graph, Scope
-from indexmill.families.zoom_graph.parameters import PAPER, ZoomGraphParameters
+from indexmill.families.zoom_graph.parameters import PAPER
 from indexmill.families.zoom_graph.passages import (
     Documents,
     Local,
@@ -41,7 +41,7 @@ from indexmill.families.zoom_graph.passages import (
 )
 from indexmill.families.zoom_graph.start import Similarities, question_links, similarities
 from indexmill.families.zoom_graph.walk import QuestionLinks, Walk
-from indexmill.retrieve.base import Allowed, Asked, Encode, Vectors, preset
+from indexmill.retrieve.base import Allowed, Encode, QueryBatch, Vectors, preset
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks, rarity
@@ -85,10 +85,7 @@ class ZoomGraph(Graph):
 
     def with_parameters(self, **changes: object) -> ZoomGraph:
         """The same graph, asked with other parameters; it shares all arrays, and the matrices made from them."""
-        return self.having(replace(self.parameters, **changes))  # type: ignore[arg-type]
-
-    def having(self, parameters: ZoomGraphParameters) -> ZoomGraph:
-        """The same graph with all these parameters: see ``with_parameters``."""
+        parameters = replace(self.parameters, **changes)  # type: ignore[arg-type]
         other = copy.copy(self)  # and not `replace`, which would count the links again
         object.__setattr__(other, "parameters", preset(parameters, PAPER))
         return other
@@ -108,10 +105,10 @@ class ZoomGraph(Graph):
         names that no entity has; without it they count for nothing. allowed: ``(n_passages,)``, the passages that may
         be found; a document without any takes no part. explain: False leaves out sentences and entities.
         """
-        asked = Asked(questions, vectors, encode, allowed)
+        asked = QueryBatch(questions, vectors, encode, allowed)
         return [found for tile in self.tiles(asked, k, explain) for found in tile]
 
-    def tiles(self, asked: Asked, k: int, explain: bool = True) -> Iterator[list[Zoomed]]:
+    def tiles(self, asked: QueryBatch, k: int, explain: bool = True) -> Iterator[list[Zoomed]]:
         """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
         if not len(self.vectors):
             nothing = np.empty(0, dtype=np.int64)

@@ -47,7 +47,7 @@ class Similarities:
 def similarities(graph: Graph, scope: Scope, named: Named) -> Similarities:
     """The products of the documents with the questions of a tile: exact, and found in whichever way is fast."""
     questions = len(named.vectors)
-    both = on_grid(np.concatenate([named.vectors, named.open_questions(1.0)]))
+    both = on_grid(np.concatenate([named.vectors, named.residual_queries(1.0)]))
     if questions > 2:
         found = np.asarray(both @ graph.vectors.T)
     else:
@@ -128,7 +128,7 @@ def _look_ahead(graph: Graph, scope: Scope, named: Named, similar: Similarities)
     if not len(touched):
         return touched, np.empty(0)
     asking, sentences = parts(touched)
-    ahead = named.open_questions(setting.open_share)
+    ahead = named.residual_queries(setting.open_share)
     similarity = np.maximum(products(graph.sentences, ahead, touched).astype(np.float64), 0.0)
     (first,) = changes(asking).nonzero()
     strongest = np.zeros(len(ahead))

@@ -22,7 +22,6 @@ from indexmill.answer.base import Said, context_tokens
 from indexmill.answer.one_prompt import SCHEMA, OnePrompt
 from indexmill.answer.quotation import Quotation
 from indexmill.hits import Hit
-from indexmill.models import openai_llm
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmUnreachable, LlmUnusable
 from indexmill.models.openai_llm import OpenAiLlm
@@ -31,26 +30,15 @@ from tests.indexmill.small_snapshot import Text, publish
 from tests.llm_rules import texts_of
 from tests.llm_server import CANARY, Faults, LlmServer
 
+pytestmark = pytest.mark.usefixtures("endpoint")
+
 QUESTION = "Who paid for the Marrow Bridge?"
 SAID = {"reasoning": "Text 1 says who paid.", "found": True, "answer": "Ada Venn"}
 
 
-@pytest.fixture(autouse=True)
-def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key in the environment, no proxy, nothing remembered of other tests' endpoints, and short waits."""
-    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.setattr("indexmill.answer.asking._FIRST_WAIT", 0.01)
-    openai_llm._taken.clear()
-
-
 @pytest.fixture(scope="module")
-def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
-    path = tmp_path_factory.mktemp("published") / "store"
-    publish(path)
-    with indexmill.open(path) as opened:
+def snapshot(published: Path) -> Iterator[Snapshot]:
+    with indexmill.open(published) as opened:
         yield opened
 
 

@@ -16,7 +16,7 @@ import indexmill
 from indexmill.diff import compare
 from indexmill.errors import FamilyNotFound
 from indexmill.families.base import ReaderFamily, load
-from indexmill.retrieve.base import Asked, Found, PassageRetriever
+from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking
 from indexmill.retrieve.registry import METHODS, families_of, provided
 from indexmill.store.manifest import Family
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
@@ -88,9 +88,9 @@ class FirstPassages(PassageRetriever):
 
     uses_vectors = False
 
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         rows = np.arange(min(k, len(self.passages)))
-        return (Found(rows, np.ones(len(rows))) for _ in asked.questions)
+        return (Ranking(rows, np.ones(len(rows))) for _ in asked.questions)
 
 
 def labels(artifacts: Artifacts) -> list[str]:

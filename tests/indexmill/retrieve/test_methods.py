@@ -245,8 +245,8 @@ def test_other_settings_read_nothing_again(snapshot: Snapshot, method: str, monk
     opened = list[str]()
     for name in ("arrays", "table", "vectors", "file"):
         monkeypatch.setattr(Snapshot, name, lambda self, *given: opened.append(str(given)))
-    before.having(given)
-    before.having(given)
+    before.with_parameters(given)
+    before.with_parameters(given)
     assert opened == []
 
 
