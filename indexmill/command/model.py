@@ -40,16 +40,14 @@ def asking(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-_ANSWERING = [(family.name, option) for family in METHODS.values() for option in family.answering_options]
-
-
 def filtering(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that methods declare for their ways of answering, which ``filtering_of`` takes."""
-    for method, option in reversed(_ANSWERING):
-        settings: dict[str, Any] = {"is_flag": True}
-        if option.metavar is not None:
-            settings = {"metavar": option.metavar, "type": click.IntRange(min=1)}
-        function = click.option(option.name, help=f"Of {method}: {option.help}", **settings)(function)
+    for family in METHODS.values():
+        for option in reversed(family.answering_options):
+            settings: dict[str, Any] = {"is_flag": True}
+            if option.metavar is not None:
+                settings = {"metavar": option.metavar, "type": click.IntRange(min=1)}
+            function = click.option(option.name, help=f"Of {family.name}: {option.help}", **settings)(function)
     return function
 
 
@@ -59,16 +57,14 @@ def filtering_of(methods: Sequence[str], given: Mapping[str, object]) -> dict[st
     Raises BadInput where none of the methods takes those that are given.
     """
     found: dict[str, dict[str, object]] = {}
-    named: dict[str, list[str]] = {}
-    for method, option in _ANSWERING:
-        value = given[option.name.removeprefix("--").replace("-", "_")]
-        if value:
-            found.setdefault(method, {})[option.setting] = value if option.metavar is not None else option.value
-            named.setdefault(method, []).append(option.name)
-    for method, names in named.items():
-        if method not in methods:
-            refused = f"{' and '.join(names)}: {', '.join(methods)} does not take that"
-            raise BadInput(f"{refused}; add --method {method}")
+    for family in METHODS.values():
+        values = {one: given[one.name.removeprefix("--").replace("-", "_")] for one in family.answering_options}
+        chosen = {option: value for option, value in values.items() if value}
+        if chosen and family.name not in methods:
+            named = " and ".join(option.name for option in chosen)
+            raise BadInput(f"{named}: {', '.join(methods)} does not take that; add --method {family.name}")
+        if chosen:
+            found[family.name] = {one.setting: one.value if one.metavar is None else its for one, its in chosen.items()}
     return found
 
 

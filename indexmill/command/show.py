@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "summary"]
 
-
 _FAMILIES = METHODS.values()
 _VIEWS = {one.view.option.removeprefix("--").replace("-", "_"): one.view for one in _FAMILIES if one.view is not None}
 """What families draw, by the parameter of their option."""
@@ -33,8 +32,8 @@ VERSION is a number, an alias or `newest`.
 
 {" ".join(one.statistics.said for one in _FAMILIES if one.statistics is not None).strip()}
 
-{" ".join(view.said for view in _VIEWS.values())} With --same-as, the pairs of entities whose names are nearly the same,
-the most alike first.
+{" ".join(word for view in _VIEWS.values() for word in view.said.split())} With --same-as, the pairs of entities whose
+names are nearly the same, the most alike first.
 """
 
 
