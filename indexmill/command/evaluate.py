@@ -181,19 +181,8 @@ def command(
         from indexmill.command.evaluate_answers import evaluate_answers_of
 
         snapshot = opened(options, version, alias, run)
-        evaluate_answers_of(
-            options,
-            snapshot,
-            run,
-            questions,
-            method,
-            judge,
-            "5" if ks is None else ks,
-            where,
-            settings,
-            by,
-            **answering,
-        )
+        depth = "5" if ks is None else ks
+        evaluate_answers_of(options, snapshot, run, questions, method, judge, depth, where, settings, by, **answering)
         return
     if named := sorted(f"--{name.replace('_', '-')}" for name, value in answering.items() if value):
         raise BadInput(f"{', '.join(named)}: without --answer or --judge no question is answered")

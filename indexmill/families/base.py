@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["AnsweringOption", "Fusion", "Option", "ReaderFamily", "Statistics", "View", "load"]
+__all__ = ["TOKEN_BUDGET", "AnsweringOption", "Fusion", "Option", "ReaderFamily", "Statistics", "View", "load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,10 @@ class Option:
     least: int | None = None
     most: int | None = None
     whole: bool = True
+
+
+TOKEN_BUDGET = Option("token_budget", "Hits of T tokens at most; what does not fit is left out.", metavar="T", least=1)
+"""Of several families."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.families.base import AnsweringOption, Fusion, Option, ReaderFamily, Statistics, View
-from indexmill.families.options import TOKEN_BUDGET
+from indexmill.families.base import TOKEN_BUDGET, AnsweringOption, Fusion, Option, ReaderFamily, Statistics, View
 
 __all__ = ["FAMILY"]
 

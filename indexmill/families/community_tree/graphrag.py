@@ -27,92 +27,42 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMAS", "TableOf", "check", "tables"]
 
-_TEXT, _WHOLE, _REAL = pa.string(), pa.int64(), pa.float64()
-_TEXTS, _WHOLES = pa.list_(pa.string()), pa.list_(pa.int64())
-_FINDINGS = pa.list_(pa.struct([pa.field("summary", pa.string()), pa.field("explanation", pa.string())]))
+_KINDS = {
+    "": pa.string(),
+    "whole": pa.int64(),
+    "real": pa.float64(),
+    "texts": pa.list_(pa.string()),
+    "wholes": pa.list_(pa.int64()),
+    "findings": pa.list_(pa.struct([pa.field("summary", pa.string()), pa.field("explanation", pa.string())])),
+}
+"""The types of columns, as ``_schema`` names them."""
+
+
+def _schema(columns: str) -> pa.Schema:
+    """The schema of ``name:kind name:kind ...``; a text where no kind is named."""
+    pairs = (one.partition(":") for one in columns.split())
+    return pa.schema({name: _KINDS[kind] for name, _, kind in pairs})
+
 
 SCHEMAS: dict[str, pa.Schema] = {
-    "documents": pa.schema(
-        {
-            "id": _TEXT,
-            "human_readable_id": _WHOLE,
-            "title": _TEXT,
-            "text": _TEXT,
-            "text_unit_ids": _TEXTS,
-            "creation_date": _TEXT,
-            "raw_data": _TEXT,
-        }
+    "documents": _schema("id human_readable_id:whole title text text_unit_ids:texts creation_date raw_data"),
+    "text_units": _schema(
+        "id human_readable_id:whole text n_tokens:whole document_id entity_ids:texts relationship_ids:texts "
+        "covariate_ids:texts"
     ),
-    "text_units": pa.schema(
-        {
-            "id": _TEXT,
-            "human_readable_id": _WHOLE,
-            "text": _TEXT,
-            "n_tokens": _WHOLE,
-            "document_id": _TEXT,
-            "entity_ids": _TEXTS,
-            "relationship_ids": _TEXTS,
-            "covariate_ids": _TEXTS,
-        }
+    "entities": _schema(
+        "id human_readable_id:whole title type description text_unit_ids:texts frequency:whole degree:whole"
     ),
-    "entities": pa.schema(
-        {
-            "id": _TEXT,
-            "human_readable_id": _WHOLE,
-            "title": _TEXT,
-            "type": _TEXT,
-            "description": _TEXT,
-            "text_unit_ids": _TEXTS,
-            "frequency": _WHOLE,
-            "degree": _WHOLE,
-        }
+    "relationships": _schema(
+        "id human_readable_id:whole source target description weight:real combined_degree:whole text_unit_ids:texts"
     ),
-    "relationships": pa.schema(
-        {
-            "id": _TEXT,
-            "human_readable_id": _WHOLE,
-            "source": _TEXT,
-            "target": _TEXT,
-            "description": _TEXT,
-            "weight": _REAL,
-            "combined_degree": _WHOLE,
-            "text_unit_ids": _TEXTS,
-        }
+    "communities": _schema(
+        "id human_readable_id:whole community:whole level:whole parent:whole children:wholes title "
+        "entity_ids:texts relationship_ids:texts text_unit_ids:texts period size:whole"
     ),
-    "communities": pa.schema(
-        {
-            "id": _TEXT,
-            "human_readable_id": _WHOLE,
-            "community": _WHOLE,
-            "level": _WHOLE,
-            "parent": _WHOLE,
-            "children": _WHOLES,
-            "title": _TEXT,
-            "entity_ids": _TEXTS,
-            "relationship_ids": _TEXTS,
-            "text_unit_ids": _TEXTS,
-            "period": _TEXT,
-            "size": _WHOLE,
-        }
-    ),
-    "community_reports": pa.schema(
-        {
-            "id": _TEXT,
-            "human_readable_id": _WHOLE,
-            "community": _WHOLE,
-            "level": _WHOLE,
-            "parent": _WHOLE,
-            "children": _WHOLES,
-            "title": _TEXT,
-            "summary": _TEXT,
-            "full_content": _TEXT,
-            "rank": _REAL,
-            "rating_explanation": _TEXT,
-            "findings": _FINDINGS,
-            "full_content_json": _TEXT,
-            "period": _TEXT,
-            "size": _WHOLE,
-        }
+    "community_reports": _schema(
+        "id human_readable_id:whole community:whole level:whole parent:whole children:wholes title summary "
+        "full_content rank:real rating_explanation findings:findings full_content_json period size:whole"
     ),
 }
 """The schema of each table, in the order in which they are made."""
@@ -191,7 +141,9 @@ def _text_units(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
             document_id=table["document_id"],
             entity_ids=_lists(graph.entity_ids, graph.passage_entities, first, last),
             relationship_ids=_relation_lists(graph, graph.passage_relations, first, last),
-            covariate_ids=pa.ListArray.from_arrays(pa.array(np.zeros(len(table) + 1, np.int32)), pa.array([], _TEXT)),
+            covariate_ids=pa.ListArray.from_arrays(
+                pa.array(np.zeros(len(table) + 1, np.int32)), pa.array([], pa.string())
+            ),
         )
 
 
@@ -248,7 +200,7 @@ def _communities(graph: EntityGraph, hierarchy: Hierarchy) -> Iterator[pa.Table]
                 "communities",
                 id=hierarchy.ids.slice(begin + first, last - first),
                 **_place(hierarchy, numbers),
-                title=pc.binary_join_element_wise("Community", pa.array(numbers).cast(_TEXT), " "),
+                title=pc.binary_join_element_wise("Community", pa.array(numbers).cast(pa.string()), " "),
                 entity_ids=_lists(graph.entity_ids, entities, first, last),
                 relationship_ids=_relation_lists(graph, relations, first, last),
                 text_unit_ids=_lists(graph.passage_ids, units, first, last),
@@ -359,7 +311,7 @@ def _from(first: int, count: int) -> Rows:
 
 
 def _all(text: str, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(text, _TEXT), count)
+    return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
 def _table(name: str, **columns: Any) -> pa.Table:

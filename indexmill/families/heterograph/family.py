@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from indexmill.families.base import Fusion, Option, ReaderFamily, Statistics
-from indexmill.families.options import TOKEN_BUDGET
+from indexmill.families.base import TOKEN_BUDGET, Fusion, Option, ReaderFamily, Statistics
 
 __all__ = ["FAMILY"]
 

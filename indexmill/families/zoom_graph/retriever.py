@@ -54,14 +54,8 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
     keys = arrays["entity_keys"]
     contents, titles = _block(arrays, "contents", "titles"), arrays["contents.titles"]
     mentions, mentioned_in = (sparse(arrays, name) for name in ("mentions", "mentioned_in"))
-    blocks = ZoomBlocks(
-        _block(arrays, "documents", "weights"),
-        contents,
-        titles,
-        _block(arrays, "entities", "weights"),
-    )
-    sentence_passage = arrays["sentence_passage"]
-    passage_document = arrays["passage_document"]
+    blocks = ZoomBlocks(_block(arrays, "documents", "weights"), contents, titles, _block(arrays, "entities", "weights"))
+    sentence_passage, passage_document = arrays["sentence_passage"], arrays["passage_document"]
     check_sizes(
         artifacts,
         MATRICES,
@@ -73,14 +67,7 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
         ("entities", len(mentioned_in), len(keys)),
         ("entities", len(blocks.entities.indptr) - 1, len(keys)),
     )
-    parameters = parameters_of(artifacts, "zoom_graph", ZoomGraphParameters)
-    name_vectors, name_rows = names_of(artifacts, keys)
-    names = QuestionNames(
-        name_index(artifacts, keys),
-        _transposed(contents, len(keys)),
-        name_vectors,
-        name_rows,
-    )
+    names = QuestionNames(name_index(artifacts, keys), _transposed(contents, len(keys)), *names_of(artifacts, keys))
     return ZoomGraph(
         passages,
         sentences,
@@ -91,7 +78,7 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
         names,
         sentence_passage,
         passage_document,
-        parameters,
+        parameters_of(artifacts, "zoom_graph", ZoomGraphParameters),
     )
 
 
