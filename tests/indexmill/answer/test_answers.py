@@ -287,11 +287,8 @@ def test_retries_end_by_number_and_by_the_deadline(snapshot: Snapshot) -> None:
         assert time.monotonic() - began < 10
         assert len(server.chats) == 1
     with saying(SAID, Faults(rule=lambda received: "hang")) as server:
-        with pytest.raises(LlmUnreachable, match=r"no answer within 0.2 s"):
-            snapshot.answer(QUESTION, llm=llm_of(server, timeout_seconds=0.2), deadline_seconds=0.1)
-        until = time.monotonic() + 30
-        while not server.chats and time.monotonic() < until:  # a busy server reads the call after the client gave up
-            time.sleep(0.01)
+        with pytest.raises(LlmUnreachable, match=r"no answer within 5 s"):
+            snapshot.answer(QUESTION, llm=llm_of(server, timeout_seconds=5.0), deadline_seconds=0.1)
         assert len(server.chats) == 1
 
 

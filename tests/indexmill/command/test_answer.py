@@ -114,6 +114,7 @@ def test_nothing_found_and_an_answer_that_would_command_the_terminal(run: Run, h
 
 def test_what_takes_long_is_said_on_standard_error(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = Faults(by_number={1: "429-seconds", 2: "slow"}, retry_after=3.0, slow_seconds=0.5)
+    monkeypatch.setattr(waiting, "MOMENT", 1.0)
     with LlmServer(lambda chat: SAID, faults) as server:
         asked = ("answer", QUESTION, "-m", "dense", "--model", "small", "--base-url", server.base_url)
         assert run(*asked, "--json") == 0

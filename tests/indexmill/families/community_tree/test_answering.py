@@ -611,7 +611,6 @@ def test_the_command_tells_calls_and_cautions(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("indexmill.command.waiting.MOMENT", 600.0)  # nothing is said of the waiting
     run = Run(capsys)
     fails = Faults(
         rule=lambda received: "refusal" if b"The valley" in received.body and is_filter(received.json()) else None
