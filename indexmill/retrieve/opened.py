@@ -26,15 +26,16 @@ def arrays_of(artifacts: Artifacts, name: str, needed: Iterable[str]) -> Arrays:
     return arrays
 
 
-def sparse(arrays: Arrays, name: str) -> Sparse:
-    """The matrix ``name.indptr``, ``name.indices`` and, where there are some, ``name.counts``.
+def sparse(artifacts: Artifacts, artifact: str, name: str) -> Sparse:
+    """The matrix ``name.indptr``, ``name.indices`` and, where there are some, ``name.counts`` of an artifact.
 
-    Raises ValueError where they do not fit each other.
+    Raises CorruptBlob where they do not fit each other.
     """
+    arrays = artifacts.arrays(artifact)
     indptr, indices = arrays[f"{name}.indptr"], arrays[f"{name}.indices"]
     counts = arrays.get(f"{name}.counts")
     if not len(indptr) or indptr[-1] != len(indices) or (counts is not None and len(counts) != len(indices)):
-        raise ValueError(f"the arrays of the matrix {name!r} do not fit each other")
+        raise CorruptBlob(f"{artifacts.path}: {artifact!r} holds a matrix {name!r} whose arrays do not fit each other")
     return Sparse(indptr, indices, counts)
 
 

@@ -34,7 +34,7 @@ def summaries_of(artifacts: Artifacts) -> Summaries:
 def open_tree(artifacts: Artifacts) -> Tree:
     """The snapshot's tree over mapped arrays; raises CorruptBlob where arrays are missing or do not fit each other."""
     arrays = arrays_of(artifacts, TREE, ["layer_offsets", "children.indptr", "children.indices", "parents"])
-    tree = Tree(arrays["layer_offsets"], sparse(arrays, "children"), arrays["parents"])
+    tree = Tree(arrays["layer_offsets"], sparse(artifacts, TREE, "children"), arrays["parents"])
     nodes = len(tree.parents)
     if len(tree.offsets) < 2 or tree.offsets[-1] != nodes or len(tree.links) != nodes - tree.passages:
         raise CorruptBlob(f"{artifacts.path}: {TREE!r} holds arrays that do not fit each other")

@@ -43,10 +43,10 @@ def open_tri_graph(artifacts: Artifacts) -> TriGraph:
     arrays = arrays_of(artifacts, MATRICES, _ARRAYS)
     passages, sentences = artifacts.vectors("vectors", "passages"), artifacts.vectors("vectors", "sentences")
     matrices = Matrices(
-        mentions=sparse(arrays, "mentions"),
-        mentioned_in=sparse(arrays, "mentioned_in"),
-        contents=sparse(arrays, "contents"),
-        contained_in=sparse(arrays, "contained_in"),
+        mentions=sparse(artifacts, MATRICES, "mentions"),
+        mentioned_in=sparse(artifacts, MATRICES, "mentioned_in"),
+        contents=sparse(artifacts, MATRICES, "contents"),
+        contained_in=sparse(artifacts, MATRICES, "contained_in"),
         strengths=arrays["strengths"],
         documents=arrays["documents"],
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from indexmill.errors import CorruptBlob
 from indexmill.families.zoom_graph.graph import ZoomBlocks
 from indexmill.families.zoom_graph.parameters import ZoomGraphParameters
 from indexmill.families.zoom_graph.passages import Sentence
@@ -21,7 +22,7 @@ from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_names import name_index, names_of
 from indexmill.retrieve.matrices import Sparse, rarity
-from indexmill.retrieve.opened import Arrays, arrays_of, check_sizes, sparse
+from indexmill.retrieve.opened import arrays_of, check_sizes, sparse
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
@@ -52,9 +53,11 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
     vectors = arrays_of(artifacts, VECTORS, ["vectors"])["vectors"]
     passages, sentences = artifacts.vectors("vectors", "passages"), artifacts.vectors("vectors", "sentences")
     keys = arrays["entity_keys"]
-    contents, titles = _block(arrays, "contents", "titles"), arrays["contents.titles"]
-    mentions, mentioned_in = (sparse(arrays, name) for name in ("mentions", "mentioned_in"))
-    blocks = ZoomBlocks(_block(arrays, "documents", "weights"), contents, titles, _block(arrays, "entities", "weights"))
+    contents, titles = _block(artifacts, "contents", "titles"), arrays["contents.titles"]
+    mentions, mentioned_in = (sparse(artifacts, MATRICES, name) for name in ("mentions", "mentioned_in"))
+    blocks = ZoomBlocks(
+        _block(artifacts, "documents", "weights"), contents, titles, _block(artifacts, "entities", "weights")
+    )
     sentence_passage, passage_document = arrays["sentence_passage"], arrays["passage_document"]
     check_sizes(
         artifacts,
@@ -88,10 +91,10 @@ def _transposed(block: Block, width: int) -> Sparse:
     return Sparse(indptr, block.owners()[order].astype(np.int32))
 
 
-def _block(arrays: Arrays, name: str, values: str) -> Block:
-    matrix, weights = sparse(arrays, name), arrays[f"{name}.{values}"]
+def _block(artifacts: Artifacts, name: str, values: str) -> Block:
+    matrix, weights = sparse(artifacts, MATRICES, name), artifacts.arrays(MATRICES)[f"{name}.{values}"]
     if len(weights) != len(matrix.indices):
-        raise ValueError(f"the arrays of the matrix {name!r} do not fit each other")
+        raise CorruptBlob(f"{artifacts.path}: {MATRICES!r} holds links {name!r} that do not fit their {values}")
     return Block(matrix.indptr, matrix.indices, weights)
 
 
