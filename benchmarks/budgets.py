@@ -27,10 +27,11 @@ import numpy as np
 import indexmill
 from benchmarks.machine import describe_machine
 from indexmill.evaluate.recall import BATCH, Question, read_questions
-from indexmill.families.lsh_tree.search import fitting
 from indexmill.hits import Hit
 from indexmill.results import FoundHit, QuestionResult
-from indexmill.retrieve.base import Asked, PassageRetriever, Vectors
+from indexmill.retrieve.base import PassageRetriever, QueryBatch, Vectors
+from indexmill.retrieve.budget import fitting
+from indexmill.retrieve.passages import passages_of
 from indexmill.snapshot import Snapshot
 
 __all__ = ["BY_TEXTS", "BY_UNITS", "Shown", "batches", "cut", "of_hits", "print_curve", "ranked_texts", "recalled"]
@@ -73,9 +74,9 @@ def ranked_texts(
     snapshot: Snapshot, retriever: PassageRetriever, questions: Sequence[Question], vectors: Vectors, k: int
 ) -> list[list[Shown]]:
     """The k passages that a method ranks first."""
-    passages, found = snapshot.passages, []
+    passages, found = passages_of(snapshot), []
     for texts, some in batches(questions, vectors):
-        for one in retriever.rank(Asked(texts, some, snapshot.encode, explain=False), k):
+        for one in retriever.rank(QueryBatch(texts, some, snapshot.encode, explain=False), k):
             documents = passages.documents_of(one.rows)
             tokens = map(passages.tokens, one.rows.tolist())
             pairs = zip(documents, tokens, strict=True)
@@ -134,7 +135,7 @@ def print_curve(
             line(method, [[cut(shown, budget) for shown in found] for budget in budgets], BY_TEXTS)
             continue
         settings = dict(given or {})
-        retriever = snapshot.retriever(method).having(settings)
+        retriever = snapshot.retriever(method).with_parameters(settings)
         if not isinstance(retriever, PassageRetriever):
             raise TypeError(f"{method} ranks no passages")
         found = ranked_texts(snapshot, retriever, questions, vectors, most)

@@ -37,13 +37,17 @@ from benchmarks.lsh_retrieval import POOL, recalls
 from benchmarks.machine import describe_machine
 from indexmill.evaluate.recall import Question, read_questions
 from indexmill.families.community_tree.entities import gains
+from indexmill.families.community_tree.nodes import communities_of
+from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.community_tree.ranking import ranked
-from indexmill.families.community_tree.search import CommunityTree, CommunityTreeParameters, nodes_of
+from indexmill.families.community_tree.search import CommunityTree, nodes_of
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
+from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, Vectors
 from indexmill.retrieve.fused import FusedParameters, combine
 from indexmill.retrieve.grid import SCALE
 from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.passage_vectors import passage_vectors_of
+from indexmill.retrieve.passages import passages_of
 from indexmill.snapshot import Snapshot
 from tasks.core.communities.graph import Graph, Labels, Weighted, graph_of
 from tasks.core.communities.leiden import leiden
@@ -63,7 +67,7 @@ MEMBERS = 16  # of a community, where a clustering has to be told how many to fi
 
 def entity_graph(snapshot: Snapshot) -> Graph:
     """The entities, linked where they are related, with the vectors of their texts, in the order of the tree's rows."""
-    tree = snapshot.communities.tree
+    tree = communities_of(snapshot).tree
     ids = snapshot.table("described", ["entity_id"]).column("entity_id").to_pylist()
     vectors = np.empty((tree.entities, tree.index.vectors.shape[1]), np.float32)
     own = tree.index.level(0)
@@ -119,7 +123,7 @@ def at_random(graph: Graph, tree: CommunityTree, seed: int = 0) -> CommunityTree
 
 
 def print_controls(snapshot: Snapshot, asking: Asking) -> None:
-    tree, graph = snapshot.communities.tree, entity_graph(snapshot)
+    tree, graph = communities_of(snapshot).tree, entity_graph(snapshot)
     for label, given in (("with names", {}), ("without names", {"name_weight": 0.0, "mention_weight": 1.0})):
         setting = replace(CommunityTreeParameters(), **given)  # type: ignore[arg-type]
         asking.show(f"{label}, entities only", asking.rows(tree, replace(setting, levels=0)))
@@ -166,15 +170,15 @@ class Asking:
     def __init__(self, snapshot: Snapshot, questions: Sequence[Question], vectors: Vectors) -> None:
         self.questions, self.vectors = questions, vectors
         self.texts = [one.question for one in questions]
-        self.passages = snapshot.passage_vectors
-        self.documents = snapshot.passages.document_ids()
-        names = snapshot.communities.names
-        self.linked = names.links(Asked(self.texts, vectors, explain=False))
+        self.passages = passage_vectors_of(snapshot)
+        self.documents = passages_of(snapshot).document_ids()
+        names = communities_of(snapshot).names
+        self.linked = names.links(QueryBatch(self.texts, vectors, explain=False))
         self.residual = names.residual(vectors, self.linked)
 
     def rows(self, tree: CommunityTree, setting: CommunityTreeParameters) -> Rows:
         """The POOL passages that a tree ranks first for each question."""
-        asked = Asked(self.texts, self.vectors, explain=False)
+        asked = QueryBatch(self.texts, self.vectors, explain=False)
         setting = setting.applied()
         levels = nodes_of(tree, self.vectors, setting.reach, setting, ~tree.single)
         gained = gains(tree, self.linked, self.residual, setting)
@@ -187,12 +191,12 @@ class Asking:
 
 
 def print_variants(snapshot: Snapshot, asking: Asking, others: Mapping[str, str], sized: Mapping[str, int]) -> None:
-    own = snapshot.communities.tree
+    own = communities_of(snapshot).tree
     asking.show("entities only", asking.rows(own, CommunityTreeParameters(levels=0)))
     print_variant(asking, "as built", own)
     for name, place in others.items():
         with opened(place) as other:
-            print_variant(asking, name, other.communities.tree)
+            print_variant(asking, name, communities_of(other).tree)
     for name, levels in variants(entity_graph(snapshot), sized):
         print_variant(asking, name, tree_over(own, levels))
 
@@ -223,11 +227,11 @@ def print_settings(asking: Asking, tree: CommunityTree) -> None:
         asking.show(", ".join(f"{name} {value}" for name, value in given.items()), rows)
 
 
-def ranks(snapshot: Snapshot, name: str, asking: Asking) -> list[Found]:
+def ranks(snapshot: Snapshot, name: str, asking: Asking) -> list[Ranking]:
     retriever = snapshot.retriever(name)
     if not isinstance(retriever, PassageRetriever):
         raise TypeError(f"{name} ranks no passages")
-    asked = Asked(asking.texts, asking.vectors, snapshot.encode, explain=False)
+    asked = QueryBatch(asking.texts, asking.vectors, snapshot.encode, explain=False)
     return list(retriever.rank(asked, POOL))
 
 
@@ -318,7 +322,7 @@ def main() -> None:
             asking.show(method, [one.rows for one in ranks(snapshot, method, asking)])
         sized = {"grain": chosen.grain, "largest": chosen.largest}
         sections: dict[str, Callable[[], None]] = {
-            "settings": lambda: print_settings(asking, snapshot.communities.tree),
+            "settings": lambda: print_settings(asking, communities_of(snapshot).tree),
             "hits": lambda: print_hits(snapshot, asking, others),
             "fused": lambda: print_fused(snapshot, asking),
             "controls": lambda: print_controls(snapshot, asking),

@@ -111,7 +111,7 @@ def measure(
 ) -> None:
     """In a process of its own: what batches of one size take, a round at each of its ``turns``; at last it tells."""
     with indexmill.open(chosen.store, processes=chosen.processes) as snapshot:
-        helpers = [] if snapshot.helpers is None else snapshot.helpers.processes
+        helpers = [] if snapshot.pool is None else snapshot.pool.processes
         asked = list(itertools.islice(itertools.cycle(range(len(questions))), max(chosen.least, size)))
         batches = [asked[first : first + size] for first in range(0, len(asked) - size + 1, size)]
 

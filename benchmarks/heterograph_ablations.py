@@ -23,10 +23,11 @@ import pyarrow.compute as pc
 
 from benchmarks.budgets import BY_TEXTS, BY_UNITS, Shown, batches, of_hits, ranked_texts, recalled
 from indexmill.evaluate.recall import Question
-from indexmill.families.heterograph.nodes import SHOWN
+from indexmill.families.heterograph.nodes import SHOWN, heterograph_of
 from indexmill.families.heterograph.retriever import HeterographReader
 from indexmill.families.heterograph.search import KINDS, Heterograph
-from indexmill.retrieve.base import Asked, PassageRetriever
+from indexmill.retrieve.base import PassageRetriever, QueryBatch
+from indexmill.retrieve.passage_vectors import passage_vectors_of
 from indexmill.snapshot import Snapshot
 from tasks.families.heterograph.graph import graph_of_tables
 
@@ -56,21 +57,21 @@ class Asking:
         retriever = snapshot.retriever("heterograph")
         if not isinstance(retriever, HeterographReader):
             raise TypeError("the method 'heterograph' is not read by HeterographReader")
-        self.reader = retriever.having({"texts": EACH, **given})
+        self.reader = retriever.with_parameters({"texts": EACH, **given})
 
-    def asked(self) -> Iterator[Asked]:
+    def asked(self) -> Iterator[QueryBatch]:
         for texts, vectors in batches(self.questions, self.vectors):
-            yield Asked(texts, vectors, self.snapshot.encode, explain=False)
+            yield QueryBatch(texts, vectors, self.snapshot.encode, explain=False)
 
     def given(self, reader: HeterographReader | None = None, **changed: object) -> list[list[Shown]]:
         """All that each question is given with some settings changed."""
-        used = (reader or self.reader).having(changed)
+        used = (reader or self.reader).with_parameters(changed)
         return [of_hits(hits) for asked in self.asked() for hits in used.search(asked, ALL)]
 
     def nearest(self, k: int, texts: bool) -> list[list[Shown]]:
         """The k nodes nearest to each question of all that have a vector; texts: whether these are among them."""
-        nodes = self.snapshot.heterograph
-        passages = self.snapshot.passage_vectors.untitled
+        nodes = heterograph_of(self.snapshot)
+        passages = passage_vectors_of(self.snapshot).untitled
         found = []
         for asked in self.asked():
             near = nodes.nearest(asked.vectors, k)
@@ -128,7 +129,7 @@ def print_ablations(asking: Asking) -> None:
 
 def texts_alone(asking: Asking, **changed: object) -> list[list[Shown]]:
     """The texts that are ranked first."""
-    used = asking.reader.having(changed)
+    used = asking.reader.with_parameters(changed)
     return ranked_texts(asking.snapshot, used, asking.questions, asking.vectors, 2 * EACH)
 
 

@@ -19,10 +19,10 @@ import indexmill
 from benchmarks.budgets import print_curve
 from benchmarks.heterograph_ablations import Asking, print_ablations, print_depth, print_settings
 from benchmarks.query import print_times
-from indexmill.command.show import size
 from indexmill.evaluate.recall import read_questions
 from indexmill.families.heterograph.show import statistics
 from indexmill.snapshot import Snapshot
+from indexmill.text.counted import byte_size as size
 from storage.folder import open_store
 from storage.runs import read_run
 

@@ -23,10 +23,13 @@ import numpy.typing as npt
 import indexmill
 from benchmarks.machine import describe_machine
 from indexmill.evaluate.recall import Question, read_questions
-from indexmill.families.lsh_tree.search import Tree, fitting
+from indexmill.families.lsh_tree.search import Tree
+from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Asked, Found, PassageRetriever, Vectors
+from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking, Vectors
+from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.fused import FusedParameters, combine
+from indexmill.retrieve.passages import passages_of
 from indexmill.snapshot import Snapshot
 
 Floats = npt.NDArray[np.floating]
@@ -63,10 +66,10 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def ranked(scores: Floats) -> list[Found]:
+def ranked(scores: Floats) -> list[Ranking]:
     """The POOL best columns of every row, ties by column."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :POOL]
-    return [Found(rows, values[rows]) for rows, values in zip(order, scores, strict=True)]
+    return [Ranking(rows, values[rows]) for rows, values in zip(order, scores, strict=True)]
 
 
 def recalls(questions: Sequence[Question], rows: Sequence[npt.NDArray[np.int64]], documents: Sequence[str]) -> str:
@@ -105,17 +108,17 @@ def print_ranks(snapshot: Snapshot, questions: Sequence[Question], vectors: Vect
     passages = vectors @ np.concatenate(snapshot.vectors("vectors", "passages")).T
     summaries = vectors @ np.concatenate(snapshot.vectors("summary_vectors", "vectors")).T
     print(f"\n{'passages by cosine':40} {recalls(questions, [one.rows for one in ranked(passages)], documents)}")
-    for name, added in from_above(snapshot.summaries.tree, passages, summaries).items():
+    for name, added in from_above(summaries_of(snapshot).tree, passages, summaries).items():
         for weight in (-0.05, 0.05, 0.1, 0.2, 0.5):
             rows = [one.rows for one in ranked(passages + weight * added)]
             print(f"{f'{weight:+} x {name}':40} {recalls(questions, rows, documents)}")
 
 
 def print_rounds(snapshot: Snapshot, questions: Sequence[Question], vectors: Vectors, documents: Sequence[str]) -> None:
-    asked = Asked([one.question for one in questions], vectors, explain=False)
+    asked = QueryBatch([one.question for one in questions], vectors, explain=False)
     print()
     for name, given in ROUNDS.items():
-        retriever = snapshot.retriever("lsh_tree").having(given)
+        retriever = snapshot.retriever("lsh_tree").with_parameters(given)
         assert isinstance(retriever, PassageRetriever)
         rows = [one.rows for one in retriever.rank(asked, POOL)]
         halves = [recalls(questions[half::2], rows[half::2], documents) for half in (0, 1)]
@@ -124,8 +127,8 @@ def print_rounds(snapshot: Snapshot, questions: Sequence[Question], vectors: Vec
 
 def print_fused(snapshot: Snapshot, questions: Sequence[Question], vectors: Vectors, documents: Sequence[str]) -> None:
     weights = {name: weight for name, weight in FusedParameters().weights(snapshot.methods).items() if weight}
-    asked = Asked([one.question for one in questions], vectors, explain=False)
-    lists: dict[str, list[Found]] = {}
+    asked = QueryBatch([one.question for one in questions], vectors, explain=False)
+    lists: dict[str, list[Ranking]] = {}
     for name in (*weights, "lsh_tree"):
         retriever = snapshot.retriever(name)
         if isinstance(retriever, PassageRetriever):
@@ -179,7 +182,7 @@ def main() -> None:
         counts = snapshot.manifest.families["lsh_tree"].counts
         print(f"{snapshot.manifest.corpus.passages} passages, {counts}, {len(questions)} questions")
         vectors = snapshot.encode([one.question for one in questions])
-        documents = snapshot.passages.document_ids()
+        documents = passages_of(snapshot).document_ids()
         print_rounds(snapshot, questions, vectors, documents)
         print_ranks(snapshot, questions, vectors, documents)
         print_fused(snapshot, questions, vectors, documents)

@@ -111,7 +111,7 @@ def settings_of(snapshot: Snapshot, settings: Sequence[str]) -> dict[str, dict[s
     for method, given in list(found.items()):
         handed = {f"{method}.{name}": value for name, value in given.items() if method != DEFAULT}
         try:
-            snapshot.retriever(DEFAULT).having(handed)
+            snapshot.retriever(DEFAULT).with_parameters(handed)
         except BadInput:
             continue  # it does not combine that method
         found[DEFAULT] = {**handed, **found.get(DEFAULT, {})}

@@ -33,8 +33,8 @@ import numpy as np
 import indexmill
 from benchmarks.machine import describe_machine
 from indexmill.evaluate.recall import read_questions
-from indexmill.families.lsh_tree.search import fitting
 from indexmill.hits import Hit
+from indexmill.retrieve.budget import fitting
 from indexmill.snapshot import Snapshot
 
 BUDGETS = (500, 1000, 2000)

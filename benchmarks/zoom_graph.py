@@ -79,7 +79,7 @@ CURVES: dict[str, tuple[object, ...]] = {
 }
 
 
-class Asked:
+class QueryBatch:
     """A snapshot with its questions, encoded once."""
 
     def __init__(self, snapshot: Snapshot, questions: list[Question], answers: list[str]) -> None:
@@ -114,14 +114,14 @@ class Asked:
         return recall[5], recall[10], kept / max(held, 1), 1000 * spent / len(found)
 
 
-def variants(asked: Asked, graph: ZoomGraph, chosen: dict[str, dict[str, object]]) -> None:
+def variants(asked: QueryBatch, graph: ZoomGraph, chosen: dict[str, dict[str, object]]) -> None:
     print(f"\n{'variant':40}{'recall@5':>10}{'recall@10':>11}{'answers kept':>14}{'CPU ms':>9}")
     for name, changes in chosen.items():
         five, ten, kept, spent = asked.measure(graph.with_parameters(**changes))
         print(f"{name:40}{five:10.3f}{ten:11.3f}{kept:14.3f}{spent:9.2f}", flush=True)
 
 
-def readings(asked: Asked, snapshot: Snapshot) -> None:
+def readings(asked: QueryBatch, snapshot: Snapshot) -> None:
     """What is read of the first five hits, by way of the hits themselves."""
     print(f"\n{'what the model reads of 5 hits':40}{'tokens':>10}{'answers in it':>15}{'of those in hits':>18}")
     found = snapshot.retrieve_batch(asked.texts, method="zoom_graph", k=5, vectors=asked.vectors)
@@ -136,7 +136,7 @@ def readings(asked: Asked, snapshot: Snapshot) -> None:
         print(f"{read:40}{tokens:10.0f}{np.mean(told):15.3f}{sum(told) / max(sum(held), 1):18.3f}", flush=True)
 
 
-def times(asked: Asked, graph: ZoomGraph) -> None:
+def times(asked: QueryBatch, graph: ZoomGraph) -> None:
     print(f"\n{'questions at once':20}{'CPU ms':>9}{'without explanations':>23}   per question")
     for size in (1, 64, 256):
         spent = []
@@ -243,7 +243,7 @@ def main() -> None:
         counts = snapshot.manifest.families["zoom_graph"].counts
         print(", ".join(f"{count:,} {name}" for name, count in counts.items()) + f"; {len(questions)} questions")
         graph = open_zoom_graph(snapshot)
-        asked = Asked(snapshot, questions, answers)
+        asked = QueryBatch(snapshot, questions, answers)
         readings(asked, snapshot)
         variants(asked, graph, ABLATIONS)
         if not chosen.quick:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
 import indexmill
 from flows.operation import recorded
 from indexmill.errors import BadInput, DiskFull, FamilyNotFound, SnapshotNotFound, StoreNotWritable
-from indexmill.export import graphml, graphrag
+from indexmill.export import graphml
 from indexmill.export.entity_graph import check_extraction
-from indexmill.families.heterograph.graphml import heterograph
+from indexmill.families.base import load
+from indexmill.retrieve.registry import METHODS, families_of
 from indexmill.snapshot import Snapshot
 from indexmill.store.layout import blob_path
 from indexmill.store.manifest import Manifest, Ref
@@ -112,10 +115,10 @@ def _as_it_is(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, pr
     return size
 
 
-def _as_graphrag(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
-    progress.begin("export", len(graphrag.SCHEMAS))
+def _as_tables(form: Any, store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, progress: Progress) -> int:
+    progress.begin("export", len(form.SCHEMAS))
     with indexmill.open(store.root, ref.version) as snapshot:
-        for table in graphrag.tables(snapshot):
+        for table in form.tables(snapshot):
             exports.write_table(folder / f"{table.name}.parquet", table.schema, table.pieces)
             progress.advance("export")
     return _ended(folder, progress)
@@ -133,10 +136,12 @@ def _as_graphml(store: FolderStore, ref: Ref, manifest: Manifest, folder: Path, 
 
 def _graphs(manifest: Manifest, where: object) -> dict[str, _Graph]:
     """The graphs that a snapshot holds, by the name of the file; raises FamilyNotFound where it holds none."""
-    if "heterograph" not in manifest.families:
+    graphs: dict[str, _Graph] = {
+        name: load(place) for family in families_of(manifest) for name, place in family.graphs.items()
+    }
+    if not graphs:
         check_extraction(manifest, where)
         return {"graph": graphml.graph}
-    graphs: dict[str, _Graph] = {"heterograph": heterograph}
     with contextlib.suppress(FamilyNotFound):  # it needs no descriptions
         check_extraction(manifest, where)
         graphs = {"graph": graphml.graph, **graphs}
@@ -160,9 +165,11 @@ _Graph = Callable[[Snapshot], tuple[graphml.Elements, graphml.Elements]]
 _Check = Callable[[Manifest, object], None]
 _Write = Callable[[FolderStore, Ref, Manifest, Path, Progress], int]
 
+_TABLES = {form: module for family in METHODS.values() for form, module in family.forms.items()}
+
 FORMS: Mapping[str, tuple[_Check, _Write]] = {
     "snapshot": (lambda manifest, where: None, _as_it_is),
-    "graphrag": (graphrag.check, _as_graphrag),
+    **{form: (load(module).check, functools.partial(_as_tables, load(module))) for form, module in _TABLES.items()},
     "graphml": (_check_graphs, _as_graphml),
 }
 """What a snapshot can be exported as: what has to be there, and what writes it and returns the bytes."""

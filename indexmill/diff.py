@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import indexmill
 from indexmill.errors import SnapshotNotFound
-from indexmill.snapshot import Snapshot
+from indexmill.retrieve.registry import METHODS
+from indexmill.snapshot import Snapshot, open_snapshot
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.folder import FolderReader
 from indexmill.store.manifest import Artifact, Manifest, Ref
@@ -32,15 +32,6 @@ from indexmill.store.tables import read_table
 __all__ = ["Difference", "Documents", "Entities", "Sizes", "compare", "diff"]
 
 Groups = Iterator[tuple[list[Artifact], list[Artifact]]]
-
-_EXTRACTED = {
-    "units": "unit_id",
-    "relations": "relation_id",
-    "communities": "community_id",
-    "attributes": "attribute_id",
-    "elements": "element_id",
-}
-"""The tables of what was extracted, and of what was written of that, with what identifies a row."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +83,12 @@ class Difference:
     documents: Documents
     passages_added: int
     passages_removed: int
-    summaries_added: int
-    summaries_removed: int
-    extracted: Mapping[str, tuple[int, int]]
-    """Units, relations, communities, attributes and high-level elements that came and went, by their table's name."""
+    rows: Mapping[str, tuple[int, int]]
+    """Summaries, communities and other rows of the families' tables that came and went, by their table's name."""
     entities: Entities
     bytes: Sizes
     bytes_of: Mapping[str, Sizes]
-    """By the first word of the artifacts' names: `documents`, `vectors`, `tri_graph`."""
+    """By the first word of the artifacts' names: `documents`, `vectors`, `names`."""
     cost: Mapping[str, float]
     """What the runs spent that published the versions after the older one, up to the newer one."""
 
@@ -151,8 +140,7 @@ class Difference:
                 "moved": [{"from": before, "to": after} for before, after in moved],
             },
             "passages": {"added": self.passages_added, "removed": self.passages_removed},
-            "summaries": {"added": self.summaries_added, "removed": self.summaries_removed},
-            **{name: {"added": came, "removed": went} for name, (came, went) in self.extracted.items()},
+            **{name: {"added": came, "removed": went} for name, (came, went) in self.rows.items()},
             "entities": {"added": self.entities.added, "removed": self.entities.removed},
             "entity_names": {
                 "added": list(self.entities.added_names[:limit]),
@@ -184,8 +172,8 @@ def diff(path: str | os.PathLike[str], a: int | None = None, b: int | None = Non
     if older is None:
         raise SnapshotNotFound(f"{store.root}: version {newer.version} has no version before it: name one to compare")
     with (
-        indexmill.open(store.root, version=older) as one,
-        indexmill.open(store.root, version=newer.version) as other,
+        open_snapshot(store.root, version=older) as one,
+        open_snapshot(store.root, version=newer.version) as other,
     ):
         low, high = sorted((older, newer.version))
         between = [store.ref(version) for version in store.versions() if low < version <= high]
@@ -198,7 +186,6 @@ def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref]
     between: the refs whose costs count.
     """
     added, removed = _counted(a, b, "passages", "passage_id")
-    summaries_added, summaries_removed = _counted(a, b, "summaries", "node_id")
     return Difference(
         a=a,
         b=b,
@@ -206,9 +193,7 @@ def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref]
         documents=_documents(a, b),
         passages_added=added,
         passages_removed=removed,
-        summaries_added=summaries_added,
-        summaries_removed=summaries_removed,
-        extracted={name: _counted(a, b, name, key) for name, key in _EXTRACTED.items()},
+        rows={name: _counted(a, b, name, key) for family in METHODS.values() for name, key in family.tables.items()},
         entities=_entities(a, b, names),
         bytes=_sizes(a.manifest.artifacts, b.manifest.artifacts),
         bytes_of=_sizes_of(a.manifest, b.manifest),
@@ -436,7 +421,7 @@ def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[An
 
 
 def _flat(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested mappings by their path, `families.bm25.title_weight`."""
+    """The leaves of nested mappings by their path, `split.passage_tokens`."""
     for name, item in value.items():
         if isinstance(item, Mapping) and item:
             yield from _flat(item, f"{path}{name}.")

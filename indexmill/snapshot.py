@@ -22,7 +22,7 @@ from indexmill.forks import LOADING, Lock
 from indexmill.hits import Hit
 from indexmill.retrieve.base import (
     Allowed,
-    Asked,
+    QueryBatch,
     Retriever,
     Vectors,
     check_k,
@@ -37,20 +37,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from indexmill.answer.base import Answer
-    from indexmill.families.bm25.retriever import TermIndex
-    from indexmill.families.community_tree.nodes import Communities
-    from indexmill.families.heterograph.nodes import HeterographNodes
-    from indexmill.families.lsh_tree.summaries import Summaries
     from indexmill.models.embedder import Embedder
     from indexmill.models.llm import LLM
     from indexmill.models.reranker import Reranker
     from indexmill.retrieve.filters import Where
-    from indexmill.retrieve.passage_vectors import PassageVectors
-    from indexmill.retrieve.passages import Passages
-    from indexmill.retrieve.worker_pool import Helpers
+    from indexmill.retrieve.worker_pool import ReaderPool
     from indexmill.store.folder import FolderReader
     from indexmill.store.packs import Pack
-    from indexmill.text.name_filter import NameFilter
 
 __all__ = ["Blobs", "Snapshot", "open_candidate", "open_manifest", "open_snapshot"]
 
@@ -86,14 +79,14 @@ class Snapshot:
     """One version of an index. Open it with ``indexmill.open``; a context manager."""
 
     def __init__(
-        self, path: Path, blobs: Blobs, manifest: Manifest, ref: Ref | None, helpers: Helpers | None = None
+        self, path: Path, blobs: Blobs, manifest: Manifest, ref: Ref | None, pool: ReaderPool | None = None
     ) -> None:
         self.path = path
         self.manifest = manifest
         self.ref = ref
         """The record that published it; None in an exported folder, and of a candidate."""
         self._blobs = blobs
-        self.helpers = helpers
+        self.pool = pool
         self._artifacts = {artifact.name: artifact for artifact in manifest.artifacts}
         self._lock = Lock()
         self._made: dict[str | tuple[str, ...], Any] = {}
@@ -137,24 +130,16 @@ class Snapshot:
         method: the best that the snapshot holds by default. explain: False saves the time of making explanations.
         where: which documents take part, by their metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``:
         see ``indexmill.retrieve.filters``. It changes neither the scores nor the order of those that do. parameters:
-        settings of the method in place of the snapshot's, such as ``{"damping": 0.85}`` of tri_graph; of a method that
-        fused combines, ``{"tri_graph.damping": 0.85}``. rerank: what orders the passages among the first
+        settings of the method in place of the snapshot's, such as ``{"title": 0.1}`` of dense; of a method that fused
+        combines, ``{"dense.title": 0.1}``. rerank: what orders the passages among the first
         ``rerank_depth`` hits anew, such as ``indexmill.open_reranker`` returns: see ``indexmill.retrieve.rerank``.
         Raises BadInput for a k below 1, a question that is no text or has more than 16,384 characters, a filter that is
         malformed or names a field that no document has, or a parameter that the method does not take, FamilyNotFound
         for a method that the snapshot does not hold, ModelUnavailable where the encoder cannot be opened here,
         CorruptBlob where artifacts are damaged or do not fit together.
         """
-        return self.retrieve_batch(
-            [question],
-            method=method,
-            k=k,
-            explain=explain,
-            where=where,
-            parameters=parameters,
-            rerank=rerank,
-            rerank_depth=rerank_depth,
-        )[0]
+        how = (method, k, None, explain, where, parameters, None, rerank, rerank_depth)
+        return self.retrieve_batch([question], *how)[0]
 
     def retrieve_batch(
         self,
@@ -179,9 +164,8 @@ class Snapshot:
         """
         way = (method, explain, where is None, vectors is None, rerank is None)
         with nullcontext() if way in self._taken else LOADING:
-            found = self._retrieve(
-                questions, method, k, vectors, explain, where, parameters, names, rerank, rerank_depth
-            )
+            how = (method, k, vectors, explain, where, parameters, names, rerank, rerank_depth)
+            found = self._retrieve(questions, *how)
         self._taken.add(way)
         return found
 
@@ -198,12 +182,11 @@ class Snapshot:
         rerank: Reranker | None,
         rerank_depth: int,
     ) -> list[list[Hit]]:
-        """See ``retrieve_batch``."""
         if isinstance(questions, str):
             raise BadInput("questions is one text; expected a sequence of questions")
         k, depth = check_k(k), check_depth(rerank_depth)
         asked = [check_question(question) for question in questions]
-        retriever = self.retriever(method).having(parameters or {})
+        retriever = self.retriever(method).with_parameters(parameters or {})
         chosen = [i for i, question in enumerate(asked) if question]
         given = None if vectors is None else check_vectors(vectors, len(asked), self.dimensions)
         named = () if names is None else check_names(names, len(asked))
@@ -219,14 +202,14 @@ class Snapshot:
         else:
             used = given[chosen]
         encode = self.encode if given is None else None
-        asking = Asked(texts, used, encode, allowed, explain, [named[i] for i in chosen] if named else ())
+        asking = QueryBatch(texts, used, encode, allowed, explain, [named[i] for i in chosen] if named else ())
         wanted = k if rerank is None else max(k, depth)
         name = method or self.default_method
         with _sound(self.path, f"method {name}"):
-            if self.helpers is None:
+            if self.pool is None:
                 answers = retriever.search(asking, wanted)
             else:
-                answers = self.helpers.search(retriever, name, parameters or {}, asking, wanted, self.version)
+                answers = self.pool.search(retriever, name, parameters or {}, asking, wanted, self.version)
         if rerank is not None:
             answers = [found[:k] for found in reranked(rerank, texts, answers, depth, explain)]
         for i, found in zip(chosen, answers, strict=True):
@@ -256,7 +239,7 @@ class Snapshot:
         nobody: the answer is a quotation, one sentence of the hits. token_budget: of the hits, the best first, those
         that fit into so many tokens, whole. where, method, parameters, rerank, rerank_depth: as ``retrieve`` takes
         them. max_output_tokens: of one answer, its reasoning included. deadline_seconds: after which no call is tried
-        again. answering: settings of the method's way of answering, such as ``FilterSettings`` of community_tree.
+        again. answering: settings of the method's way of answering, which the method's page names.
         prompts: a folder whose files replace the prompts, such as ``answer.md``.
 
         Without a hit nobody is asked, and the answer says so. Raises as ``retrieve`` does, BadInput for a budget into
@@ -341,7 +324,7 @@ class Snapshot:
         if not texts:
             return np.empty((0, self.dimensions or 0), dtype=np.float32)
         encoder = self.encoder()
-        (carried,) = self._once("carried encoder", lambda: (bool(self.manifest.under("encoder")),))
+        (carried,) = self.once("carried encoder", lambda: (bool(self.manifest.under("encoder")),))
         with encoder_errors(self.path) if carried else nullcontext():
             vectors = encoder.encode(texts)
         return check_vectors(vectors, len(texts), self.dimensions)
@@ -350,22 +333,21 @@ class Snapshot:
         """The encoder of questions; raises ModelUnavailable where it cannot be opened here."""
         from indexmill.retrieve.encoder import open_encoder
 
-        return self._once("encoder", lambda: open_encoder(self))
+        return self.once("encoder", lambda: open_encoder(self))
 
     def retriever(self, method: str | None = None) -> Retriever:
         """The retriever of a method; raises FamilyNotFound where the snapshot does not hold what it needs."""
         with LOADING:
-            from indexmill.retrieve.registry import make
+            from indexmill.retrieve.registry import retriever_of
 
-        name = method or self.default_method
-        return self._once(("retriever", name), lambda: make(name, self))
+        return retriever_of(self, method or self.default_method)
 
     def _allowed(self, where: Where) -> Allowed | None:
         """The passages of the documents that a filter holds for; None for all."""
         from indexmill.retrieve.filters import Filter
         from indexmill.retrieve.masks import Masks
 
-        masks, chosen = self._once("masks", lambda: Masks(self)), Filter.of(where)
+        masks, chosen = self.once("masks", lambda: Masks(self)), Filter.of(where)
         with _sound(self.path, "metadata of documents"):
             mask = masks.mask(chosen)
         return None if mask.all() else mask
@@ -404,7 +386,7 @@ class Snapshot:
         artifact = self.artifact(name)
         if artifact.kind != "arrays":
             raise NotFound(f"{self.path}: the artifact {name!r} is of the kind {artifact.kind!r}; expected arrays")
-        return self._once(("arrays", name), lambda: self._open_arrays(artifact))
+        return self.once(("arrays", name), lambda: self._open_arrays(artifact))
 
     def _open_arrays(self, artifact: Artifact) -> Pack:
         """The arrays of an artifact; raises CorruptBlob where they are not what its name and the manifest say."""
@@ -413,7 +395,7 @@ class Snapshot:
 
         path = self.file(artifact.name)
         pack = open_pack(path)
-        sizes = self._once("sizes", lambda: Sizes(self.manifest))
+        sizes = self.once("sizes", lambda: Sizes(self.manifest))
         if artifact.schema_ is not None and pack.schema != artifact.schema_:
             raise CorruptBlob(f"{path}: {artifact.name!r} does not have the arrays that the manifest declares")
         if problem := check_arrays(artifact.name, pack, sizes.of(artifact.name)):
@@ -437,63 +419,8 @@ class Snapshot:
     @property
     def dimensions(self) -> int | None:
         """The length of a passage's vector; None where the snapshot holds no vectors."""
-        (length,) = self._once("dimensions", self._find_dimensions)
+        (length,) = self.once("dimensions", self._find_dimensions)
         return length
-
-    @property
-    def passages(self) -> Passages:
-        """The passages by their row in the whole corpus."""
-        from indexmill.retrieve.passages import Passages
-
-        return self._once("passages", lambda: Passages(self))
-
-    @property
-    def passage_vectors(self) -> PassageVectors:
-        """What finds the passages nearest to a question."""
-        from indexmill.retrieve.passage_vectors import open_passage_vectors
-
-        return self._once("passage vectors", lambda: open_passage_vectors(self))
-
-    @property
-    def term_index(self) -> TermIndex:
-        """What finds the passages by their words; raises CorruptBlob where the arrays of bm25 do not fit them."""
-        from indexmill.families.bm25.retriever import open_term_index
-
-        return self._once("term index", lambda: open_term_index(self))
-
-    @property
-    def summaries(self) -> Summaries:
-        """The summaries of lsh_tree by their row in all tables of them; raises FamilyNotFound where there are none."""
-        from indexmill.families.lsh_tree.summaries import Summaries
-
-        return self._once("summaries", lambda: Summaries(self))
-
-    @property
-    def communities(self) -> Communities:
-        """The entities and communities of community_tree by their row in its tree.
-
-        Raises FamilyNotFound where there are none, CorruptBlob where tree, index and tables do not fit each other.
-        """
-        from indexmill.families.community_tree.nodes import Communities
-
-        return self._once("communities", lambda: Communities(self))
-
-    @property
-    def heterograph(self) -> HeterographNodes:
-        """The heterograph and its nodes by row.
-
-        Raises FamilyNotFound where there is none, CorruptBlob where its arrays and tables do not fit each other.
-        """
-        from indexmill.families.heterograph.nodes import HeterographNodes
-
-        return self._once("heterograph", lambda: HeterographNodes(self))
-
-    def name_filter(self) -> NameFilter | None:
-        """What tells most texts that name no entity from names; None where it would take long to make."""
-        from indexmill.text.name_filter import open_name_filter
-
-        (found,) = self._once("name filter", lambda: (open_name_filter(self),))
-        return found
 
     def _find_dimensions(self) -> tuple[int | None]:
         shards = self.vectors("vectors", "passages")
@@ -506,8 +433,8 @@ class Snapshot:
         with self._lock:
             self._closed = True
             self._made.clear()
-        if self.helpers is not None:
-            self.helpers.close()
+        if self.pool is not None:
+            self.pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -520,7 +447,7 @@ class Snapshot:
     def __repr__(self) -> str:
         return f"<Snapshot version {self.version} of {str(self.path)!r}>"
 
-    def _once(self, key: str | tuple[str, ...], make: Callable[[], T]) -> T:
+    def once(self, key: str | tuple[str, ...], make: Callable[[], T]) -> T:
         """What ``make`` returned the first time it was called for this key."""
         made = self._made.get(key)
         if made is None:
@@ -558,7 +485,7 @@ def open_snapshot(
         if version is not None or alias is not None:
             raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
         exported = ExportedFolder(where, manifest)
-        return Snapshot(where, exported, exported.manifest, None, _helpers(processes, opening, where))
+        return Snapshot(where, exported, exported.manifest, None, _pool(processes, opening, where))
     store = FolderReader(where)
     ref = store.resolve(version=version, alias=alias)
     if manifest not in (None, ref.manifest):
@@ -570,8 +497,8 @@ def open_snapshot(
     except CorruptBlob:
         store.check_there(ref.version)  # it may have been removed at this moment
         raise
-    helpers = _helpers(processes, opening, where, ref.version)
-    return Snapshot(where, _StoreBlobs(store, ref.version), found, ref, helpers)
+    pool = _pool(processes, opening, where, ref.version)
+    return Snapshot(where, _StoreBlobs(store, ref.version), found, ref, pool)
 
 
 def open_candidate(path: str | os.PathLike[str], run: str, processes: int = 1) -> Snapshot:
@@ -587,16 +514,16 @@ def open_manifest(path: str | os.PathLike[str], manifest: str, processes: int = 
 
     store, where = FolderReader(path), Path(path)
     found = store.manifest(manifest)
-    return Snapshot(where, _StoreBlobs(store), found, None, _helpers(processes, open_manifest, where, manifest))
+    return Snapshot(where, _StoreBlobs(store), found, None, _pool(processes, open_manifest, where, manifest))
 
 
-def _helpers(processes: int, opening: Callable[..., Snapshot], where: Path, *which: object) -> Helpers | None:
+def _pool(processes: int, opening: Callable[..., Snapshot], where: Path, *which: object) -> ReaderPool | None:
     """What answers batches in place of this process; None for one process, which is this one."""
     if processes == 1:
         return None
-    from indexmill.retrieve.worker_pool import Helpers
+    from indexmill.retrieve.worker_pool import ReaderPool
 
-    return Helpers(partial(opening, where.absolute(), *which), processes)
+    return ReaderPool(partial(opening, where.absolute(), *which), processes)
 
 
 class _StoreBlobs:

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from flows.command.shared import blank, configured
-from indexmill.command.options import Options, common, table
+from indexmill.command.options import Options, common
 from indexmill.text.printable import one_line
+from indexmill.text.table import table
 
 __all__ = ["command"]
 

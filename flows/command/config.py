@@ -11,11 +11,12 @@ import click
 import yaml
 
 from flows.command.shared import configured
-from indexmill.command.options import DEFAULT_STORE, Options, anchored, common, table
+from indexmill.command.options import DEFAULT_STORE, Options, anchored, common
 from indexmill.errors import IndexmillError
 from indexmill.models.openai_llm import open_llm
 from indexmill.models.secrets import redacted
 from indexmill.text.printable import printable
+from indexmill.text.table import table
 from schemas.config import Configuration, LlmSettings
 from schemas.corpus import CorpusSettings
 

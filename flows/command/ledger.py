@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from flows.command.shared import progress_of
-from indexmill.command.options import Options, common, shared_options, table
+from indexmill.command.options import Options, common, shared_options
 from indexmill.text.counted import counted
+from indexmill.text.table import table
 
 __all__ = ["command"]
 

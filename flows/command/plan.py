@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.command.shared import configured, progress_of
-from indexmill.command.options import Options, common, table
+from indexmill.command.options import Options, common
 from indexmill.text.printable import one_line
+from indexmill.text.table import table
 
 if TYPE_CHECKING:
     from tasks.core.estimate import Range

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from flows.command.shared import blank
-from indexmill.command.options import Options, common, table
+from indexmill.command.options import Options, common
+from indexmill.text.table import table
 
 __all__ = ["command"]
 

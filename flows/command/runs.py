@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from flows.command.shared import blank, quality_lines
-from indexmill.command.options import Options, common, table
+from indexmill.command.options import Options, common
 from indexmill.text.printable import printable
+from indexmill.text.table import table
 from storage.runs import Run
 
 __all__ = ["command"]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from indexmill.answer.asking import read_answer
 from indexmill.errors import BadInput, DiskFull, IndexmillError
 from indexmill.forks import Lock
-from indexmill.models.llm import LLM, Completion, Request, WrappedLlm, key_of
+from indexmill.models.llm import LLM, Completion, LlmWrapper, Request, key_of
 from indexmill.models.readable import BadAnswer
 from indexmill.store.canonical import canonical_json, strict_json
 
@@ -97,7 +97,7 @@ class KeptAnswers:
         return DiskFull.of(error, self.path) or bad
 
 
-class KeptLlm(WrappedLlm):
+class KeptLlm(LlmWrapper[LLM]):
     """A model that is asked only what is not kept; see ``LLM``.
 
     The same request twice at a time is sent once. An answer that cannot be used is not kept; one that was repaired is
@@ -120,7 +120,7 @@ class KeptLlm(WrappedLlm):
             return found
         self._asked[place] = asyncio.Event()
         try:
-            completion = await super().complete(request, correction)
+            completion = await self._llm.complete(request, correction)
             try:
                 read_answer(completion, request.schema)
             except BadAnswer:

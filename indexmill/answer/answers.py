@@ -6,28 +6,21 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import numpy.typing as npt
+from typing import Any, Protocol, TypeVar
 
 from indexmill.answer.asking import Ask, Patience
 from indexmill.answer.base import Answer, Answering, Said, context_tokens
 from indexmill.answer.quotation import Quotation
 from indexmill.answer.turns import Turns, all_of
 from indexmill.errors import BadInput
-from indexmill.families.lsh_tree.search import fitting
 from indexmill.hits import Hit
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.retrieve.base import check_k
+from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.registry import answering
 
-if TYPE_CHECKING:
-    from indexmill.models.reranker import Reranker
-    from indexmill.retrieve.filters import Where
-    from indexmill.snapshot import Snapshot
-
-__all__ = ["NOTHING_FOUND", "answers", "contexts_of", "run_to_its_end", "within"]
+__all__ = ["NOTHING_FOUND", "Searched", "answers", "contexts_of", "run_to_its_end", "within"]
 
 NOTHING_FOUND = "Nothing was found."
 """The answer to a question that no hit was found for."""
@@ -35,27 +28,42 @@ NOTHING_FOUND = "Nothing was found."
 _T = TypeVar("_T")
 
 
+class Searched(Protocol):
+    """What questions are answered from: a snapshot."""
+
+    @property
+    def version(self) -> int | None:
+        """The version that answers name."""
+        ...
+
+    @property
+    def default_method(self) -> str:
+        """The method of a retrieval that names none."""
+        ...
+
+    @property
+    def retrieve_batch(self) -> Callable[..., list[list[Hit]]]:
+        """As ``Snapshot.retrieve_batch``."""
+        ...
+
+
 def answers(
-    snapshot: Snapshot,
+    snapshot: Searched,
     questions: Sequence[str],
     *,
     method: str | None,
     k: int,
     llm: LLM | None,
     token_budget: int | None,
-    where: Where | None,
     parameters: Mapping[str, object] | None,
-    vectors: npt.ArrayLike | None,
-    names: Sequence[Sequence[str]] | None,
     concurrency: int,
     max_output_tokens: int,
     deadline_seconds: float,
     settings: Mapping[str, object] | None = None,
     prompts: str | Path | None = None,
-    rerank: Reranker | None = None,
-    rerank_depth: int = 50,
+    **retrieval: object,
 ) -> list[Answer]:
-    """See ``Snapshot.answer_batch``; settings is its ``answering``."""
+    """See ``Snapshot.answer_batch``; settings is its ``answering``, retrieval what ``retrieve_batch`` takes, too."""
     for name, number in (("concurrency", concurrency), ("max_output_tokens", max_output_tokens)):
         _check(name, number)
     if token_budget is not None:
@@ -68,20 +76,7 @@ def answers(
     way: Answering | None = None
     if llm is not None:
         way = answering(method, settings, None if prompts is None else Path(prompts))
-    contexts = contexts_of(
-        snapshot,
-        questions,
-        way,
-        method,
-        k,
-        token_budget,
-        where,
-        parameters,
-        vectors,
-        names,
-        rerank=rerank,
-        rerank_depth=rerank_depth,
-    )
+    contexts = contexts_of(snapshot, questions, way, method, k, token_budget, parameters, **retrieval)
     model = None if llm is None else str(llm.fingerprint.get("model", ""))
     patience = Patience(deadline_seconds=deadline_seconds)
 
@@ -125,37 +120,24 @@ def answers(
 
 
 def contexts_of(
-    snapshot: Snapshot,
+    snapshot: Searched,
     questions: Sequence[str],
     way: Answering | None,
     method: str,
     k: int,
     token_budget: int | None = None,
-    where: Where | None = None,
     parameters: Mapping[str, object] | None = None,
-    vectors: npt.ArrayLike | None = None,
-    names: Sequence[Sequence[str]] | None = None,
-    rerank: Reranker | None = None,
-    rerank_depth: int = 50,
+    **retrieval: object,
 ) -> list[list[Hit]]:
-    """The hits that each question is answered from, best first; way: of answering, None for a quotation.
+    """The hits that each question is answered from, best first.
 
-    Raises as ``Snapshot.retrieve_batch`` does, and BadInput for a budget into which no hit fits.
+    way: of answering, None for a quotation. retrieval: what else ``Snapshot.retrieve_batch`` takes. Raises as that
+    does, and BadInput for a budget into which no hit fits.
     """
     if way is not None:
         k, parameters = way.retrieval(check_k(k), parameters or {})
-    found = snapshot.retrieve_batch(
-        questions,
-        method=method,
-        k=k,
-        vectors=vectors,
-        explain=way is not None and way.uses_explanations,
-        where=where,
-        parameters=parameters,
-        names=names,
-        rerank=rerank,
-        rerank_depth=rerank_depth,
-    )
+    explain = way is not None and way.uses_explanations
+    found = snapshot.retrieve_batch(questions, method=method, k=k, explain=explain, parameters=parameters, **retrieval)
     tokens = context_tokens if way is None else way.tokens
     return [within(hits, token_budget, tokens) for hits in found]
 

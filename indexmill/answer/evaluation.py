@@ -48,6 +48,11 @@ class Asking:
     rerank_depth: int = 50
     parameters: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
+    @property
+    def retrieval(self) -> dict[str, Any]:
+        """What every retrieval is given alike."""
+        return {"where": self.where, "rerank": self.rerank, "rerank_depth": self.rerank_depth}
+
 
 @dataclass(frozen=True, slots=True)
 class AnswerResult:
@@ -178,14 +183,12 @@ def answered(
                 k=asking.k,
                 llm=asking.llm,
                 token_budget=asking.token_budget,
-                where=asking.where,
                 parameters=asking.parameters.get(name),
                 concurrency=asking.concurrency,
                 max_output_tokens=asking.max_output_tokens,
                 answering=asking.settings.get(name),
                 prompts=asking.prompts,
-                rerank=asking.rerank,
-                rerank_depth=asking.rerank_depth,
+                **asking.retrieval,
             )
             progress(name, len(found[name]))
     return found
@@ -203,20 +206,9 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Sequence[st
         total = Bill(0, 0, 0)
         for batch in _batches(len(questions)):
             texts = [questions[i].question for i in batch]
-            vectors = vectors_of(name, batch)
-            hits = contexts_of(
-                snapshot,
-                texts,
-                way,
-                name,
-                asking.k,
-                asking.token_budget,
-                asking.where,
-                asking.parameters.get(name),
-                vectors,
-                rerank=asking.rerank,
-                rerank_depth=asking.rerank_depth,
-            )
+            given = asking.parameters.get(name)
+            how = {**asking.retrieval, "vectors": vectors_of(name, batch)}
+            hits = contexts_of(snapshot, texts, way, name, asking.k, asking.token_budget, given, **how)
             for i, found in zip(batch, hits, strict=True):
                 if found:
                     one = way.bill(questions[i].question.strip(), found, asking.max_output_tokens)
@@ -236,7 +228,7 @@ def _prepared(
         raise BadInput("there are no questions to evaluate")
     if not methods:
         raise BadInput("there is no method to evaluate")
-    uses = {name: snapshot.retriever(name).having(parameters.get(name, {})).uses_vectors for name in methods}
+    uses = {name: snapshot.retriever(name).with_parameters(parameters.get(name, {})).uses_vectors for name in methods}
     vectors = snapshot.encode([question.question for question in questions]) if any(uses.values()) else None
 
     def vectors_of(name: str, batch: range) -> Vectors | None:

@@ -15,6 +15,7 @@ from indexmill.answer.prompts import prompt
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.llm import Request, data_block
+from indexmill.retrieve.registry import METHODS
 
 if TYPE_CHECKING:
     from indexmill.answer.asking import Ask
@@ -36,9 +37,10 @@ class OnePrompt:
 
     def __init__(self, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> None:
         if settings:
+            others = ", ".join(f"{one.name} has some" for one in METHODS.values() if one.answering_options)
             raise BadInput(
                 f"answering= names {', '.join(map(repr, settings))}, and this method answers by one prompt, which "
-                "has no settings; community_tree has some"
+                f"has no settings; {others}"
             )
         self._instructions, self._version = prompt("answer", prompts)
 

@@ -58,9 +58,6 @@ def command(
     method: str | None,
     k: int,
     token_budget: int | None,
-    level_tokens: int | None,
-    direct: bool,
-    whole_passages: bool,
     rerank: str | None,
     rerank_model: str | None,
     rerank_depth: int | None,
@@ -70,8 +67,9 @@ def command(
     version: str | None,
     alias: str | None,
     run: str | None,
+    **answering: object,
 ) -> None:
-    """Answer QUESTION from the K best hits, with --method community_tree from K of each level.
+    """Answer QUESTION from the K best hits; of a method with levels, from the K best of each level.
 
     The language model is the one of the section `llm` of the configuration file, or --model. The question and the hits
     are sent to it. Where there is none, the answer is a sentence of the hits, quoted, and nothing leaves this machine.
@@ -94,7 +92,7 @@ def command(
             token_budget=token_budget,
             where=where or None,
             parameters=parameters_by_method(settings, [method]).get(method),
-            answering=filtering_of(level_tokens, direct, [method], whole_passages).get(method),
+            answering=filtering_of([method], answering).get(method),
             prompts=prompts,
             **limit,
             **by._asdict(),

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
-from indexmill.command.options import Options, common, table
+from indexmill.command.options import Options, common
+from indexmill.retrieve.registry import METHODS
 from indexmill.text.printable import one_line
+from indexmill.text.table import table
 
 __all__ = ["command"]
 
@@ -59,8 +61,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
     for kind, ids in found["document_ids"].items():
         shown = [f"{one['from']} -> {one['to']}" if kind == "moved" else one for one in ids]
         lines += _listed(kind, shown, documents[kind])
-    kinds = ("summaries", "units", "relations", "communities", "attributes", "elements")
-    perhaps = (name for name in kinds if any(found[name].values()))
+    tables = (name for family in METHODS.values() for name in family.tables)
+    perhaps = (name for name in tables if any(found[name].values()))
     for what in ("passages", "entities", *perhaps):
         lines.append(f"{what:<9}  " + ", ".join(f"{number:,} {kind}" for kind, number in found[what].items()))
     for kind, names in found["entity_names"].items():

@@ -14,21 +14,24 @@ from indexmill.command.options import (
     candidate,
     common,
     filtered,
+    numbers,
     opened,
     parameters_by_method,
     pinned,
     settable,
-    table,
 )
 from indexmill.command.reranker import reranking, reranking_of
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.extras import not_installed
+from indexmill.families.base import load
+from indexmill.retrieve.registry import METHODS
 from indexmill.text.counted import counted
+from indexmill.text.table import table
 
 if TYPE_CHECKING:
     from indexmill.evaluate.recall import MethodResult
 
-__all__ = ["command", "communities_table", "numbers", "record_weights"]
+__all__ = ["command", "record_weights"]
 
 
 @click.command("evaluate")
@@ -142,8 +145,8 @@ def command(
     --output results.jsonl keeps what every method found for every question, so that a table of any kind can be made of
     it later. --misses shows where evidence is missed: what ranks above it often says why.
 
-    A setting is tried with --set before it is published: `--method tri_graph --set damping=0.85`, of several methods
-    `--set tri_graph.damping=0.85 --set bm25.k1=0.9`. Choose it on other questions than those that prove it.
+    A setting is tried with --set before it is published: `--method dense --set title=0.1`, of several methods `--set
+    dense.title=0.1 --set fused.pool=100`. Choose it on other questions than those that prove it.
 
     With --fit, weights are chosen on the even-numbered questions and proven on the odd-numbered ones. Those that do no
     worse there go into the configuration file, and with the next build into the snapshot.
@@ -178,19 +181,8 @@ def command(
         from indexmill.command.evaluate_answers import evaluate_answers_of
 
         snapshot = opened(options, version, alias, run)
-        evaluate_answers_of(
-            options,
-            snapshot,
-            run,
-            questions,
-            method,
-            judge,
-            "5" if ks is None else ks,
-            where,
-            settings,
-            by,
-            **answering,
-        )
+        depth = "5" if ks is None else ks
+        evaluate_answers_of(options, snapshot, run, questions, method, judge, depth, where, settings, by, **answering)
         return
     if named := sorted(f"--{name.replace('_', '-')}" for name, value in answering.items() if value):
         raise BadInput(f"{', '.join(named)}: without --answer or --judge no question is answered")
@@ -239,8 +231,9 @@ def command(
     click.echo(table(["method", *(f"recall@{k}" for k in depths), "tokens", "ms", "ms to encode"], rows))
     if by_type := _types_table(found.methods, depths):
         click.echo("\n" + by_type)
-    if found.communities:
-        click.echo("\n" + communities_table(found.communities))
+    for family in METHODS.values():
+        if family.statistics is not None and (told := found.statistics.get(family.statistics.key)):
+            click.echo("\n" + load(family.statistics.module).listing(told))
     for name, one in missed.items():
         click.echo("\n" + shown_misses(name, one, len(asked), depths[-1]))
     if found.unknown_gold_ids:
@@ -259,20 +252,6 @@ def _types_table(methods: Mapping[str, MethodResult], depths: Sequence[int]) -> 
             questions, recalls = result.types[kind]
             rows.append([kind, questions, name, *(f"{recalls[k]:.4f}" for k in depths)])
     return table(["type", "questions", "method", *(f"recall@{k}" for k in depths)], rows)
-
-
-def communities_table(levels: Mapping[str, Mapping[str, Any]]) -> str:
-    """How many communities each level has, and how good they are, as people read it."""
-    rows = [
-        [
-            level,
-            f"{one['communities']:,}",
-            "-" if one["chi"] is None else f"{one['chi']:.3f}",
-            "-" if one["sim"] is None else f"{one['sim']:.4f}",
-        ]
-        for level, one in levels.items()
-    ]
-    return table(["level", "communities", "CHI", "Sim"], rows)
 
 
 def _fit(options: Options, questions: Path, ks: str, version: str | None, alias: str | None, run: str | None) -> None:
@@ -332,14 +311,3 @@ def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | No
             raise full from error
         raise ConfigurationError(f"{path}: the weights cannot be recorded: {error}") from error
     return path
-
-
-def numbers(text: str) -> list[int]:
-    """The whole numbers of ``-k``."""
-    try:
-        numbers = [int(part) for part in text.split(",") if part.strip()]
-    except ValueError as error:
-        raise BadInput(f"-k is {text!r}; expected whole numbers separated by commas, such as 5,10") from error
-    if not numbers:
-        raise BadInput("-k is empty; expected whole numbers separated by commas, such as 5,10")
-    return numbers

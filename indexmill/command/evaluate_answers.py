@@ -14,15 +14,15 @@ from indexmill.answer.answer_cache import KeptAnswers, KeptLlm
 from indexmill.answer.base import Bill
 from indexmill.answer.evaluation import AnswerEvaluation, Asking, bill, evaluate_answers
 from indexmill.answer.judging import CRITERIA, Judgement, bill_of_judging, judge
-from indexmill.command.evaluate import numbers
 from indexmill.command.model import filtering_of, model_of, prompts_of
-from indexmill.command.options import Options, parameters_by_method, table
+from indexmill.command.options import Options, numbers, parameters_by_method
 from indexmill.command.reranker import Reranking
 from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.evaluate.recall import read_questions
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmUnusable
 from indexmill.text.counted import counted
+from indexmill.text.table import table
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -68,11 +68,9 @@ def evaluate_answers_of(
     max_questions: int | None,
     dry_run: bool,
     token_budget: int | None,
-    level_tokens: int | None,
-    direct: bool,
-    whole_passages: bool,
     concurrency: int | None,
     answers: Path | None,
+    **answering: object,
 ) -> None:
     """Answer, score or judge, and print; closes the snapshot. The rest are the options of the command."""
     with snapshot:
@@ -104,7 +102,7 @@ def evaluate_answers_of(
             where=where or None,
             concurrency=concurrency or 8,
             max_output_tokens=max_output_tokens or Asking.max_output_tokens,
-            settings=filtering_of(level_tokens, direct, methods, whole_passages),
+            settings=filtering_of(methods, answering),
             parameters=parameters_by_method(settings, list(dict.fromkeys(methods))),
             prompts=prompts_of(options),
             **by._asdict(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import click
 from indexmill.command.options import Options, anchored
 from indexmill.errors import BadInput
 from indexmill.models.openai_llm import OpenAiLlm, open_llm
+from indexmill.retrieve.registry import METHODS
 from indexmill.text.printable import one_line
 
 __all__ = ["asking", "filtering", "filtering_of", "model_of", "prompts_of"]
@@ -40,42 +41,31 @@ def asking(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def filtering(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--level-tokens``, ``--direct`` and ``--whole-passages``, which ``filtering_of`` takes."""
-    for option in (
-        click.option(
-            "--whole-passages",
-            is_flag=True,
-            help="Of zoom_graph: the model reads whole passages, in place of the sentences that are kept of them.",
-        ),
-        click.option(
-            "--direct",
-            is_flag=True,
-            help="Of community_tree: one prompt with all hits, in place of one for each level.",
-        ),
-        click.option(
-            "--level-tokens",
-            metavar="T",
-            type=click.IntRange(min=1),
-            help="Of community_tree: the prompt about one level has T tokens at most.",
-        ),
-    ):
-        function = option(function)
+    """Add the options that methods declare for their ways of answering, which ``filtering_of`` takes."""
+    for family in METHODS.values():
+        for option in reversed(family.answering_options):
+            settings: dict[str, Any] = {"is_flag": True}
+            if option.metavar is not None:
+                settings = {"metavar": option.metavar, "type": click.IntRange(min=1)}
+            function = click.option(option.name, help=f"Of {family.name}: {option.help}", **settings)(function)
     return function
 
 
-def filtering_of(
-    level_tokens: int | None, direct: bool, methods: Sequence[str], whole_passages: bool = False
-) -> dict[str, dict[str, object]]:
-    """The settings of answering by method; raises BadInput where none of the methods takes those that are given."""
-    given: dict[str, object] = {} if level_tokens is None else {"level_tokens": level_tokens}
-    given |= {"filtered": False} if direct else {}
-    if given and "community_tree" not in methods:
-        named = " and ".join(["--level-tokens"] * (level_tokens is not None) + ["--direct"] * direct)
-        raise BadInput(f"{named}: {', '.join(methods)} does not take that; add --method community_tree")
-    if whole_passages and "zoom_graph" not in methods:
-        raise BadInput(f"--whole-passages: {', '.join(methods)} does not take that; add --method zoom_graph")
-    found = {"community_tree": given} if given else {}
-    return {**found, "zoom_graph": {"read": "passage"}} if whole_passages else found
+def filtering_of(methods: Sequence[str], given: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """The settings of answering by method, from the options' values by the name of their parameter.
+
+    Raises BadInput where none of the methods takes those that are given.
+    """
+    found: dict[str, dict[str, object]] = {}
+    for family in METHODS.values():
+        values = {one: given[one.name.removeprefix("--").replace("-", "_")] for one in family.answering_options}
+        chosen = {option: value for option, value in values.items() if value}
+        if chosen and family.name not in methods:
+            named = " and ".join(option.name for option in chosen)
+            raise BadInput(f"{named}: {', '.join(methods)} does not take that; add --method {family.name}")
+        if chosen:
+            found[family.name] = {one.setting: one.value if one.metavar is None else its for one, its in chosen.items()}
+    return found
 
 
 def model_of(options: Options, model: str | None, base_url: str | None, api_key_env: str | None) -> OpenAiLlm | None:

@@ -23,7 +23,6 @@ import click
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.extras import not_installed
-from indexmill.text.printable import one_line
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -39,13 +38,13 @@ __all__ = [
     "candidate",
     "common",
     "filtered",
+    "numbers",
     "opened",
     "parameters_by_method",
     "pinned",
     "settable",
     "shared_options",
     "store_folder",
-    "table",
 ]
 
 CONFIGURATION_FILE = "indexmill.yaml"
@@ -313,15 +312,15 @@ def settable(function: Callable[..., Any]) -> Callable[..., Any]:
         "settings",
         metavar="NAME=VALUE",
         multiple=True,
-        help="Retrieve with this setting of the method in place of the snapshot's, such as damping=0.85, or of one "
-        "that fused combines, such as tri_graph.damping=0.85; may be repeated. An unknown name lists those that exist.",
+        help="Retrieve with this setting of the method in place of the snapshot's, such as title=0.1, or of one "
+        "that fused combines, such as dense.title=0.1; may be repeated. An unknown name lists those that exist.",
     )(function)
 
 
 def parameters_by_method(settings: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, object]]:
     """What ``--set`` says for each of some methods.
 
-    ``tri_graph.damping=0.85`` is of tri_graph where that is among the methods; any other name is of the only one, the
+    ``dense.title=0.1`` is of dense where that is among the methods; any other name is of the only one, the
     dot and all. Of several settings of one name the last holds. Raises BadInput for what cannot be read, and for a
     setting that several methods might mean.
     """
@@ -330,7 +329,7 @@ def parameters_by_method(settings: Sequence[str], methods: Sequence[str]) -> dic
         name, equals, value = setting.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise BadInput(f"--set is {setting!r}; expected a name and a value, such as --set damping=0.85")
+            raise BadInput(f"--set is {setting!r}; expected a name and a value, such as --set title=0.1")
         method, dot, rest = name.partition(".")
         if not dot or method not in methods:
             if len(methods) != 1:
@@ -374,17 +373,12 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # generic only in new
         return sum(float(number) * self._UNITS[unit] for number, unit in pieces)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Rows under a header, columns aligned: numbers to the right, the rest to the left."""
-    cells = [[one_line(str(cell)) for cell in row] for row in rows]
-    widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
-    numeric = [bool(rows) and all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(header))]
-
-    def line(row: Sequence[str]) -> str:
-        padded = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        )
-        return "  ".join(padded).rstrip()
-
-    return "\n".join([line(header), *(line(row) for row in cells)])
+def numbers(text: str) -> list[int]:
+    """The whole numbers of ``-k``."""
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise BadInput(f"-k is {text!r}; expected whole numbers separated by commas, such as 5,10") from error
+    if not numbers:
+        raise BadInput("-k is empty; expected whole numbers separated by commas, such as 5,10")
+    return numbers

@@ -23,6 +23,7 @@ from indexmill.command.options import (
 from indexmill.command.reranker import reranking, reranking_of
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
+from indexmill.retrieve.registry import METHODS
 from indexmill.text.printable import one_line, printable
 
 __all__ = ["command", "few", "titled", "wrapped"]
@@ -33,21 +34,10 @@ MOST_LISTED = 12
 """Documents or ids of one hit that are shown; ``--json`` has them all."""
 
 
-_OF_HETEROGRAPH = {
-    "entries": "the nearest units, attributes and high-level elements, at which the walk begins",
-    "texts": "texts among the hits at most",
-    "units": "units that the walk adds at most",
-    "attributes": "attributes that the walk adds at most",
-    "high_level": "high-level elements that the walk adds at most",
-    "relations": "relations that the walk adds at most",
-}
-
-_TAKEN = {
-    "lsh_tree": {"pattern", "ratio", "token_budget"},
-    "community_tree": {"token_budget", "k_level", "levels", "passages"},
-    "heterograph": {"token_budget", *_OF_HETEROGRAPH},
-}
+_TAKEN = {one.name: {option.parameter for option in one.options} for one in METHODS.values() if one.options}
 """The options of one retrieval that a method takes."""
+
+_OPTIONS = {option.parameter: option for one in METHODS.values() for option in one.options}
 
 _OF_SEVERAL = set.intersection(*_TAKEN.values())
 
@@ -57,47 +47,40 @@ _GROUPS = {
     **SHARED_GROUPS,
 }
 
+_PARAGRAPHS = "\n\n".join(" ".join(one.said.split()) for one in METHODS.values() if one.said)
 
-def _of_heterograph(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of heterograph alone."""
-    for name, said in reversed(_OF_HETEROGRAPH.items()):
-        option = f"--{name.replace('_', '-')}"
-        function = click.option(option, metavar="N", type=click.IntRange(min=0), help=f"{said[0].upper()}{said[1:]}.")(
-            function
-        )
+_HELP = f"""Retrieve the passages that answer QUESTION.
+
+An empty question has no hits.
+
+{_PARAGRAPHS}
+
+Every setting that a method has may be tried with --set before it is published: `--method dense --set title=0.1`, and of
+what the default method combines `--set dense.title=0.1 --set dense=0.5`.
+"""
+
+
+def _of_methods(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that methods declare."""
+    for option in reversed(_OPTIONS.values()):
+        kind: click.ParamType[Any]
+        if option.choices:
+            kind = click.Choice(option.choices)
+        elif option.whole:
+            kind = click.IntRange(option.least, option.most)
+        else:
+            kind = click.FloatRange(option.least, option.most)
+        name = f"--{option.parameter.replace('_', '-')}"
+        function = click.option(name, metavar=option.metavar, type=kind, help=option.help)(function)
     return function
 
 
-@click.command("query", cls=GroupedCommand, groups=_GROUPS)
+@click.command("query", cls=GroupedCommand, groups=_GROUPS, help=_HELP)
 @click.argument("question")
 @click.option("--method", "-m", metavar="NAME", help="How to retrieve; the best that the snapshot holds by default.")
 @click.option("-k", "k", type=click.IntRange(min=1), default=5, show_default=True, help="How many hits.")
 @click.option("--explain", is_flag=True, help="Show why each hit was found.")
-@click.option(
-    "--pattern",
-    type=click.Choice(["collapsed", "detailed", "summarised"]),
-    help="The nearest of all, or mostly passages, or mostly summaries.",
-)
-@click.option(
-    "--ratio",
-    type=click.FloatRange(0, 1),
-    help="The part of K that is of the favoured kind, under a pattern.",
-)
-@click.option(
-    "--token-budget",
-    metavar="T",
-    type=click.IntRange(min=1),
-    help="Hits of T tokens at most; what does not fit is left out.",
-)
-@click.option("--k-level", metavar="K", type=click.IntRange(1, 1000), help="Nodes found on every level.")
-@click.option(
-    "--levels",
-    metavar="L",
-    type=click.IntRange(min=0),
-    help="Levels of communities that are searched, from the lowest up; 0 for entities alone.",
-)
-@click.option("--passages", metavar="P", type=click.IntRange(min=0), help="Passages among the hits at most.")
-@_of_heterograph
+@_of_methods
 @reranking
 @settable
 @filtered
@@ -110,12 +93,6 @@ def command(
     method: str | None,
     k: int,
     explain: bool,
-    pattern: str | None,
-    ratio: float | None,
-    token_budget: int | None,
-    k_level: int | None,
-    levels: int | None,
-    passages: int | None,
     rerank: str | None,
     rerank_model: str | None,
     rerank_depth: int | None,
@@ -124,34 +101,10 @@ def command(
     version: str | None,
     alias: str | None,
     run: str | None,
-    **of_heterograph: int | None,
+    **given: object,
 ) -> None:
-    """Retrieve the passages that answer QUESTION.
-
-    An empty question has no hits.
-
-    --method lsh_tree finds summaries, too. `--pattern detailed --ratio 0.8 -k 5` gives the 4 nearest passages and the
-    nearest summary, `--pattern summarised` 4 summaries and a passage.
-
-    --method community_tree finds entities and communities of them, too: `--passages 0 -k 25` gives the 5 nearest of
-    each of 5 levels.
-
-    --method heterograph finds units, attributes, high-level elements and relations, too: `--texts 10 -k 60
-    --token-budget 3000` gives what fits of the best ten of each kind, those nearest to the question first.
-
-    Every setting that a method has may be tried with --set before it is published: `--method tri_graph --set
-    damping=0.85`, and of what the default method combines `--set tri_graph.damping=0.85 --set bm25=0.5`.
-    """
-    given = {
-        "pattern": pattern,
-        "ratio": ratio,
-        "token_budget": token_budget,
-        "k_level": k_level,
-        "levels": levels,
-        "passages": passages,
-        **of_heterograph,
-    }
-    parameters: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    """See ``_HELP``."""
+    parameters = {name: given[name] for name in _OPTIONS if given[name] is not None}
     by = reranking_of(rerank, rerank_model, rerank_depth)
     with opened(options, version, alias, run) as snapshot:
         method = method or snapshot.default_method

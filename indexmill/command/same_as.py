@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from indexmill.command.options import table
 from indexmill.errors import FamilyNotFound
+from indexmill.retrieve.registry import enable
+from indexmill.text.table import table
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
@@ -27,8 +28,7 @@ def pairs(snapshot: Snapshot) -> dict[str, Any]:
     if not snapshot.shards("same_as"):
         raise FamilyNotFound(
             f"{snapshot.path}: the snapshot has no table 'same_as': no names were compared; set "
-            "`resolve: {description: {enabled: true}}` or `families: {community_tree: {enabled: true}}` in "
-            "indexmill.yaml, and build"
+            f"`resolve: {{description: {{enabled: true}}}}` or {enable('described')} in indexmill.yaml, and build"
         )
     found = snapshot.table("same_as")
     if not len(found):

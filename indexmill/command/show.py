@@ -3,30 +3,51 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from indexmill.command.evaluate import communities_table
-from indexmill.command.options import Options, candidate, common, opened, table
+from indexmill.command.options import Options, candidate, common, opened
 from indexmill.command.same_as import listing, pairs
 from indexmill.errors import BadInput
-from indexmill.families.community_tree import show as of_communities
-from indexmill.families.lsh_tree import show as of_summaries
+from indexmill.families.base import load
+from indexmill.retrieve.registry import METHODS
 from indexmill.text.counted import byte_size, counted
 from indexmill.text.printable import one_line
+from indexmill.text.table import table
 
 if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
 __all__ = ["command", "summary"]
 
+_FAMILIES = METHODS.values()
+_VIEWS = {one.view.option.removeprefix("--").replace("-", "_"): one.view for one in _FAMILIES if one.view is not None}
+"""What families draw, by the parameter of their option."""
 
-@click.command("show")
+_HELP = f"""Show a snapshot, the newest by default: its families with counts and parameters, its artifacts.
+
+VERSION is a number, an alias or `newest`.
+
+{" ".join(one.statistics.said for one in _FAMILIES if one.statistics is not None).strip()}
+
+{" ".join(word for view in _VIEWS.values() for word in view.said.split())} With --same-as, the pairs of entities whose
+names are nearly the same, the most alike first.
+"""
+
+
+def _views(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of what families draw."""
+    for view in reversed(_VIEWS.values()):
+        function = click.option(view.option, is_flag=True, help=view.help)(function)
+    return function
+
+
+@click.command("show", help=_HELP)
 @click.argument("version", metavar="[VERSION]", required=False)
 @click.option("--alias", metavar="NAME", help="Show the version that this alias points to.")
-@click.option("--tree", is_flag=True, help="Draw the summaries of lsh_tree, from the roots down.")
-@click.option("--communities", is_flag=True, help="Draw the communities of community_tree, from the roots down.")
+@_views
 @click.option(
     "--depth", metavar="LAYERS", type=click.IntRange(min=1), default=2, show_default=True, help="How far down to draw."
 )
@@ -46,33 +67,22 @@ def command(
     version: str | None,
     alias: str | None,
     run: str | None,
-    tree: bool,
-    communities: bool,
     depth: int,
     width: int,
     same_as: bool,
+    **views: bool,
 ) -> None:
-    """Show a snapshot, the newest by default: its families with counts and parameters, its artifacts.
-
-    VERSION is a number, an alias or `newest`.
-
-    Of a heterograph, nodes and edges by kind, and the bytes that hold them.
-
-    With --tree, the hierarchy of lsh_tree instead: every summary with the number of passages under it and its first
-    words. With --communities, that of community_tree: every community with its title, its rating and the number of
-    entities under it. With --same-as, the pairs of entities whose names are nearly the same, the most alike first.
-    """
-    chosen = [
-        name for name, given in (("--tree", tree), ("--communities", communities), ("--same-as", same_as)) if given
-    ]
+    """See ``_HELP``."""
+    drawn = [view for name, view in _VIEWS.items() if views[name]]
+    chosen = [*(view.option for view in drawn), *(["--same-as"] if same_as else [])]
     if len(chosen) > 1:
         raise BadInput(f"{' and '.join(chosen)} show different things: give one of them")
     unnumbered = "exported snapshot" if run is None else f"candidate of run {run}, not published"
     with opened(options, version, alias, run) as snapshot:
-        if tree or communities:
-            drawn = of_summaries if tree else of_communities
-            told = drawn.outline(snapshot, depth, width)
-            options.print_json(told) if options.json else click.echo(drawn.drawing(told, unnumbered))
+        if drawn:
+            module = load(drawn[0].module)
+            told = module.outline(snapshot, depth, width)
+            options.print_json(told) if options.json else click.echo(module.drawing(told, unnumbered))
             return
         if same_as:
             found = pairs(snapshot)
@@ -88,14 +98,10 @@ def command(
 def summary(snapshot: Snapshot) -> dict[str, Any]:
     """The snapshot as ``show --json`` prints it: the manifest's fields, under the ref that published it.
 
-    ``communities`` has the levels of community_tree and how good they are, ``heterograph`` its nodes and edges by kind
-    and the bytes that hold them, each where the snapshot holds the family.
+    Families that the snapshot holds add statistics under keys of their own (``indexmill.families.base.Statistics``).
     """
-    from indexmill.families.community_tree.nodes import quality
-    from indexmill.families.heterograph.show import statistics
     from indexmill.store.canonical import digest_of
 
-    levels, graph = quality(snapshot), statistics(snapshot)
     manifest, ref = snapshot.manifest, snapshot.ref
     record = manifest.model_dump(mode="json", by_alias=True)
     return {
@@ -104,14 +110,19 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
         "published": None if ref is None else ref.model_dump(mode="json", exclude={"version", "manifest"}),
         "methods": list(snapshot.methods),
         **record,
-        **({"communities": levels} if levels else {}),
-        **({"heterograph": graph} if graph else {}),
+        **{key: told for key, module in _statistics().values() if (told := module.statistics(snapshot))},
+    }
+
+
+def _statistics() -> dict[str, tuple[str, Any]]:
+    """By family, the key of its statistics, and the module that tells them."""
+    return {
+        one.name: (one.statistics.key, load(one.statistics.module)) for one in _FAMILIES if one.statistics is not None
     }
 
 
 def _text(shown: dict[str, Any], unnumbered: str) -> str:
-    from indexmill.families.heterograph.show import listing
-
+    statistics = _statistics()
     version = unnumbered if shown["version"] is None else f"version {shown['version']}"
     lines = [f"{version}  manifest {shown['manifest'][:12]}"]
     published = shown["published"]
@@ -127,20 +138,16 @@ def _text(shown: dict[str, Any], unnumbered: str) -> str:
         lines.append(f"{name:<9} {_value(model)}")
     for name, family in sorted(shown["families"].items()):
         length = sum(one["bytes"] for one in shown["artifacts"] if one["name"].partition("/")[0] == name)
-        levels = shown.get("communities", {}) if name == "community_tree" else {}
-        counts = {
-            what: number for what, number in family["counts"].items() if what.removeprefix("level_") not in levels
-        }
-        if name == "heterograph" and name in shown:  # counted below
-            counts = {what: number for what, number in counts.items() if what == "stand_ins"}
+        counts, listed = family["counts"], ""
+        if name in statistics:
+            key, module = statistics[name]
+            if own := shown.get(key):
+                counts, listed = module.other_counts(counts, own), module.listing(own)
         told = [_counted(counts), byte_size(length) if length else ""]
         lines += ["", "  ".join([name, *(part for part in told if part)])]
         if family["history_dependent"]:
             lines.append("  depends on the snapshot before it")
-        if levels:
-            lines += [f"  {line}" for line in communities_table(levels).splitlines()]
-        if name == "heterograph" and name in shown:
-            lines += [f"  {line}" for line in listing(shown[name]).splitlines()]
+        lines += [f"  {line}" for line in listed.splitlines()]
         lines += [f"  {parameter} = {_value(value)}" for parameter, value in sorted(family["parameters"].items())]
     rows = [
         [

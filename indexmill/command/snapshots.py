@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from indexmill.command.options import Options, common, table
+from indexmill.command.options import Options, common
 from indexmill.text.printable import printable
+from indexmill.text.table import table
 
 if TYPE_CHECKING:
     from indexmill.store.folder import FolderReader

@@ -10,7 +10,7 @@ from typing import Self
 
 import click
 
-from indexmill.models.llm import Completion, Request, WrappedLlm
+from indexmill.models.llm import Completion, LlmWrapper, Request
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.openai_llm import OpenAiLlm
 from indexmill.models.secrets import redacted
@@ -72,19 +72,19 @@ class Waiting:
             click.echo(text, err=True)
 
 
-class WatchedLlm(WrappedLlm):
+class WatchedLlm(LlmWrapper[OpenAiLlm]):
     """A model that says when it is asked, and when an answer is waited for again; see ``LLM``."""
 
     def __init__(self, llm: OpenAiLlm, waiting: Waiting) -> None:
         super().__init__(llm)
-        self._model, self._where, self._waiting = llm.model, llm.where, waiting
+        self._waiting = waiting
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
         """See ``LLM``."""
-        self._waiting.say(f"asking {self._model} at {self._where}")
+        self._waiting.say(f"asking {self._llm.model} at {self._llm.where}")
         try:
-            return await super().complete(request, correction)
+            return await self._llm.complete(request, correction)
         except LlmError as error:
             if error.retry:
-                self._waiting.say(f"waiting to ask {self._model} again: {error}")
+                self._waiting.say(f"waiting to ask {self._llm.model} again: {error}")
             raise

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
-from indexmill.retrieve.base import Asked, PassageRetriever, Vectors, check_k, parameters_of
+from indexmill.retrieve.base import PassageRetriever, QueryBatch, Vectors, check_k, parameters_of
 from indexmill.retrieve.fused import FusedParameters, covered, strength, with_second
+from indexmill.retrieve.passages import passages_of
 from indexmill.text.counted import counted
 
 if TYPE_CHECKING:
@@ -149,14 +150,14 @@ class _Pools:
 def _pools(
     snapshot: Snapshot, questions: Sequence[Question], methods: list[str], vectors: Vectors, setting: FusedParameters
 ) -> _Pools:
-    document_of = snapshot.passages.document_ids()
+    document_of = passages_of(snapshot).document_ids()
     strengths: list[Scores] = []
     starts: list[int] = []
     owners: list[int] = []
     gold: list[bool] = []
     candidates = 0
     retrievers = [snapshot.retriever(name) for name in methods]
-    asked = Asked([question.question for question in questions], vectors, snapshot.encode, explain=False)
+    asked = QueryBatch([question.question for question in questions], vectors, snapshot.encode, explain=False)
     ranking = [one for one in retrievers if isinstance(one, PassageRetriever)]
     ranked = [one.rank(asked, setting.pool) for one in ranking]
     known = covered(ranking, asked)

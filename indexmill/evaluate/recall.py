@@ -5,9 +5,9 @@ returns; several passages of one document count once. A set's recall is the mean
 of the index families report it.
 
 A summary is no evidence: it names every document below it, up to all of the corpus, and may tell nothing of most. Nor
-is the description of an entity, or a community's, nor what heterograph tells of them, its attributes and high-level
-elements. A relation is said by its documents, but by any number of them in the same words, and nothing ranks these: one
-hit would find as many as are asked for. So the documents of passages and of units are found, of which each comes from
+is the description of an entity, or a community's, nor an attribute or a high-level element. A relation is said by its
+documents, but by any number of them in the same words, and nothing ranks these: one hit would find as many as are asked
+for. So the documents of passages and of units are found, of which each comes from
 one, and what stands between them counts by its tokens, which are read all the same.
 """
 
@@ -99,24 +99,24 @@ class MethodResult:
 class Evaluation:
     """The results of all methods. unknown_gold_ids: gold documents that the snapshot lacks, which count as missed.
 
-    communities: of each level of community_tree, how many there are, and how good (``communities.quality``).
+    statistics: of families that declare some, by their key.
     """
 
     version: int | None
     methods: dict[str, MethodResult]
     gold_ids: int
     unknown_gold_ids: int
-    communities: dict[str, dict[str, Any]] = field(default_factory=dict)
+    statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The evaluation as ``evaluate --json`` prints it; ``communities`` only where there are any."""
+        """The evaluation as ``evaluate --json`` prints it; statistics only where there are any."""
         fields = {
             "version": self.version,
             "methods": {name: result.to_dict() for name, result in self.methods.items()},
             "gold_ids": self.gold_ids,
             "unknown_gold_ids": self.unknown_gold_ids,
         }
-        return {**fields, "communities": self.communities} if self.communities else fields
+        return {**fields, **self.statistics}
 
 
 def read_questions(path: str | Path, evidence: bool = True) -> list[Question]:
@@ -192,13 +192,14 @@ def evaluate(
 
     vectors: of the questions, ``(n_questions, d) float32``; encoded here where they are not given. where, rerank,
     rerank_depth: as ``Snapshot.retrieve`` takes them; gold documents that a filter leaves out count as missed.
-    parameters: settings by method in place of the snapshot's, such as ``{"tri_graph": {"damping": 0.85}}``. tokens:
+    parameters: settings by method in place of the snapshot's, such as ``{"dense": {"title": 0.1}}``. tokens:
     hits of each question are kept beyond the largest k until they hold so many; that changes neither recall nor time.
     Raises BadInput for no questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method
     that the snapshot does not hold.
     """
-    from indexmill.families.community_tree.nodes import quality
+    from indexmill.families.base import load
     from indexmill.retrieve.base import check_k
+    from indexmill.retrieve.registry import families_of
 
     if not questions:
         raise BadInput("there are no questions to evaluate")
@@ -213,7 +214,7 @@ def evaluate(
             f"{', '.join(names)}"
         )
     encoded_in = 0.0
-    uses = {name: snapshot.retriever(name).having(given.get(name, {})).uses_vectors for name in names}
+    uses = {name: snapshot.retriever(name).with_parameters(given.get(name, {})).uses_vectors for name in names}
     if vectors is None and any(uses.values()):
         snapshot.encode([questions[0].question])  # loads the encoder, which is not the questions' cost
         started = clock()
@@ -242,7 +243,12 @@ def evaluate(
         },
         gold_ids=len(gold),
         unknown_gold_ids=len(gold - known),
-        communities=quality(snapshot),
+        statistics={
+            one.statistics.key: told
+            for one in families_of(snapshot.manifest)
+            if one.statistics is not None and one.statistics.evaluated
+            if (told := load(one.statistics.module).statistics(snapshot))
+        },
     )
 
 

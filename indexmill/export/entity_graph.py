@@ -17,18 +17,22 @@ import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob, FamilyNotFound
 from indexmill.retrieve.matrices import Rows, Sparse, both_ways
+from indexmill.retrieve.registry import enable
 from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Manifest
 
-__all__ = ["ENABLE", "EntityGraph", "check_extraction", "paired", "pieces", "unique_titles", "whole"]
+__all__ = ["EntityGraph", "check_extraction", "how_to_extract", "paired", "pieces", "unique_titles", "whole"]
 
-ENABLE = "set `families: {community_tree: {enabled: true}}` in indexmill.yaml, build, and take the new version"
-"""What to do about a snapshot that lacks what is handed over."""
 
 _MANY = 65_536  # ids that are turned into keys at a time
+
+
+def how_to_extract() -> str:
+    """What to do about a snapshot that lacks what is exported."""
+    return f"set {enable('described')} in indexmill.yaml, build, and take the new version"
 
 
 def check_extraction(manifest: Manifest, where: object) -> None:
@@ -37,36 +41,36 @@ def check_extraction(manifest: Manifest, where: object) -> None:
         if not (manifest.artifact(name) or manifest.under(name)):
             raise FamilyNotFound(
                 f"{where}: the snapshot has no table {name!r}: nothing was extracted from its passages, or it is not "
-                f"put together by entity; {ENABLE}"
+                f"put together by entity; {how_to_extract()}"
             )
 
 
-def pieces(snapshot: Snapshot, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+def pieces(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
     """Some columns of a table, a shard at a time, each with the row that its first is in all shards."""
     from indexmill.store.tables import read_table
 
     row = 0
-    for artifact in snapshot.shards(name):
-        table = read_table(snapshot.file(artifact.name), artifact, columns)
+    for artifact in artifacts.shards(name):
+        table = read_table(artifacts.file(artifact.name), artifact, columns)
         yield row, table
         row += len(table)
 
 
 def paired(
-    snapshot: Snapshot, name: str, columns: Sequence[str], other: str, others: Sequence[str]
+    artifacts: Artifacts, name: str, columns: Sequence[str], other: str, others: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table, pa.Table]]:
     """As `pieces`, with the same shard of another table beside each. Raises NotFound where there is none."""
     from indexmill.store.tables import read_table
 
-    labels = [artifact.name.removeprefix(name) for artifact in snapshot.shards(name)]
-    for label, (row, table) in zip(labels, pieces(snapshot, name, columns), strict=True):
-        yield row, table, read_table(snapshot.file(other + label), snapshot.artifact(other + label), others)
+    labels = [artifact.name.removeprefix(name) for artifact in artifacts.shards(name)]
+    for label, (row, table) in zip(labels, pieces(artifacts, name, columns), strict=True):
+        yield row, table, read_table(artifacts.file(other + label), artifacts.artifact(other + label), others)
 
 
-def whole(snapshot: Snapshot, name: str, *columns: str) -> dict[str, pa.Array]:
+def whole(artifacts: Artifacts, name: str, *columns: str) -> dict[str, pa.Array]:
     """Some columns of strings of a table, all shards one after the other."""
     chunks: dict[str, list[pa.Array]] = {column: [pa.array([], pa.string())] for column in columns}
-    for _, table in pieces(snapshot, name, columns):
+    for _, table in pieces(artifacts, name, columns):
         for column, held in chunks.items():
             held += table[column].chunks
     return {column: pa.concat_arrays(held) for column, held in chunks.items()}
@@ -97,10 +101,10 @@ class EntityGraph:
     ``(n_relations,) int64`` rows of entities.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        check_extraction(snapshot.manifest, snapshot.path)
-        self._snapshot = snapshot
-        shown = whole(snapshot, "described", "entity_id", "surface", "name")
+    def __init__(self, artifacts: Artifacts) -> None:
+        check_extraction(artifacts.manifest, artifacts.path)
+        self._artifacts = artifacts
+        shown = whole(artifacts, "described", "entity_id", "surface", "name")
         self.entity_ids: pa.Array = shown["entity_id"]
         self._keys = _keys(self.entity_ids)
         self._order = self._keys.argsort(kind="stable")
@@ -108,8 +112,8 @@ class EntityGraph:
         if (self._sorted[1:] == self._sorted[:-1]).any():
             raise self._broken("'described' has an entity twice")
         self.titles: pa.Array = unique_titles(shown["surface"], shown["name"])
-        self.passage_ids: pa.Array = whole(snapshot, "passages", "passage_id")["passage_id"]
-        ends = [(self.rows(one["source"]), self.rows(one["target"])) for _, one in pieces(snapshot, "related", _ENDS)]
+        self.passage_ids: pa.Array = whole(artifacts, "passages", "passage_id")["passage_id"]
+        ends = [(self.rows(one["source"]), self.rows(one["target"])) for _, one in pieces(artifacts, "related", _ENDS)]
         self.sources: Rows = np.concatenate([np.empty(0, np.int64), *(source for source, _ in ends)])
         self.targets: Rows = np.concatenate([np.empty(0, np.int64), *(target for _, target in ends)])
 
@@ -176,11 +180,11 @@ class EntityGraph:
         return self._evidence[1]
 
     def _broken(self, what: str) -> CorruptBlob:
-        return CorruptBlob(f"{self._snapshot.path}: {what}; check it with `indexmill verify`, or build again")
+        return CorruptBlob(f"{self._artifacts.path}: {what}; check it with `indexmill verify`, or build again")
 
     def _by_passage(self, name: str, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
         """By shard, what passages hold, and the row of the passage of each."""
-        given = paired(self._snapshot, "passages", ["passage_id"], name, ["passage_id", *columns])
+        given = paired(self._artifacts, "passages", ["passage_id"], name, ["passage_id", *columns])
         for first, passages, table in given:
             row = pc.index_in(table["passage_id"], passages["passage_id"].combine_chunks())
             if row.null_count:

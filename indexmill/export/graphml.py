@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
@@ -16,17 +16,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.export.entity_graph import EntityGraph, pieces
-from indexmill.export.hierarchy import Hierarchy
+from indexmill.retrieve.matrices import Rows
+from indexmill.retrieve.registry import provided
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["Elements", "document", "graph"]
+__all__ = ["Elements", "Hierarchy", "document", "graph"]
 
 _NOT_IN_XML = "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"
 _ESCAPES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("\r", "&#13;"))
 
 _SPACES = (("\t", "&#9;"), ("\n", "&#10;"))  # in a text they are read as they are, in an XML attribute as spaces
+
+
+class Hierarchy(Protocol):
+    """What a family that groups entities provides: numbered communities, level 0 the coarsest."""
+
+    @property
+    def depth(self) -> int:
+        """The number of levels."""
+        ...
+
+    def of_entities(self, level: int | None = None) -> Rows:
+        """The number of the community of each entity on a level, the lowest by default; -1 where it has none."""
+        ...
+
+    def texts(self, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
+        """Some columns of the communities in the order of their numbers, a piece at a time, with the numbers."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -41,14 +59,14 @@ class Elements:
     pieces: Iterable[pa.Table]
 
 
-def graph(snapshot: Snapshot) -> tuple[Elements, Elements]:
+def graph(artifacts: Artifacts) -> tuple[Elements, Elements]:
     """The entities of a snapshot and their relations. Raises FamilyNotFound where nothing was extracted, CorruptBlob.
 
     Where there are communities, ``community_<level>`` is the number of an entity's community on a level, 0 the
     coarsest, as in GraphRAG's tables, and ``community`` the title of the one on the lowest.
     """
-    entities = EntityGraph(snapshot)
-    hierarchy = Hierarchy(snapshot, entities) if "community_tree" in snapshot.manifest.families else None
+    entities = EntityGraph(artifacts)
+    hierarchy: Hierarchy | None = provided(artifacts, "hierarchy")
     depth = 0 if hierarchy is None else hierarchy.depth
     nodes = pa.schema(
         {
@@ -60,11 +78,11 @@ def graph(snapshot: Snapshot) -> tuple[Elements, Elements]:
     edges = pa.schema(
         {**dict.fromkeys(("source", "target", "label", "description"), pa.string()), "weight": pa.float64()}
     )
-    return Elements(nodes, _nodes(snapshot, entities, hierarchy, nodes)), Elements(edges, _edges(snapshot, edges))
+    return Elements(nodes, _nodes(artifacts, entities, hierarchy, nodes)), Elements(edges, _edges(artifacts, edges))
 
 
 def _nodes(
-    snapshot: Snapshot, entities: EntityGraph, hierarchy: Hierarchy | None, schema: pa.Schema
+    artifacts: Artifacts, entities: EntityGraph, hierarchy: Hierarchy | None, schema: pa.Schema
 ) -> Iterator[pa.Table]:
     places = {}
     titles = pa.array([], pa.string())
@@ -73,7 +91,7 @@ def _nodes(
         titles = pa.concat_arrays(
             [titles, *(chunk for _, table in hierarchy.texts("title") for chunk in table["title"].chunks)]
         )
-    for first, table in pieces(snapshot, "described", ["entity_id", "type", "description", "passages"]):
+    for first, table in pieces(artifacts, "described", ["entity_id", "type", "description", "passages"]):
         rows = slice(first, first + len(table))
         columns = {
             "id": table["entity_id"],
@@ -89,9 +107,9 @@ def _nodes(
         yield pa.table(columns).cast(schema)
 
 
-def _edges(snapshot: Snapshot, schema: pa.Schema) -> Iterator[pa.Table]:
+def _edges(artifacts: Artifacts, schema: pa.Schema) -> Iterator[pa.Table]:
     names = ["source", "target", "kind", "description", "relations"]
-    for _, table in pieces(snapshot, "related", names):
+    for _, table in pieces(artifacts, "related", names):
         yield table.select(names).rename_columns(schema.names).cast(schema)
 
 

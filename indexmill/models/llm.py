@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from indexmill.store.canonical import canonical_json, digest_of
 
-__all__ = ["LLM", "Completion", "Request", "WrappedLlm", "data_block", "key_of"]
+__all__ = ["LLM", "Completion", "LlmWrapper", "Request", "data_block", "key_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,13 @@ class LLM(Protocol):
         ...
 
 
-class WrappedLlm:
-    """A back-end that hands everything on to another; what differs is overridden."""
+L = TypeVar("L", bound=LLM)
 
-    def __init__(self, llm: LLM) -> None:
+
+class LlmWrapper(Generic[L]):
+    """A model that is asked in its own way: the rest is that of the model it wraps; see ``LLM``."""
+
+    def __init__(self, llm: L) -> None:
         self._llm = llm
 
     @property
@@ -96,10 +99,6 @@ class WrappedLlm:
     async def ready(self) -> None:
         """See ``LLM``."""
         await self._llm.ready()
-
-    async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
-        """See ``LLM``."""
-        return await self._llm.complete(request, correction)
 
 
 def key_of(fingerprint: Any, request: Request) -> str:

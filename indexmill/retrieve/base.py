@@ -19,27 +19,29 @@ from pydantic import Field
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.hits import Hit
 from indexmill.mistakes import allowed
+from indexmill.retrieve.passages import passages_of
 from indexmill.text.names import canonical_name
 from indexmill.text.normalise import parted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = [
+    "EXPLAINED",
     "EXPLAINED_TOGETHER",
     "MOST_CHARACTERS",
     "READ",
     "Allowed",
-    "Asked",
     "Count",
     "Encode",
     "Explanations",
     "Finite",
-    "Found",
     "NoParameters",
     "PassageRetriever",
+    "QueryBatch",
+    "Ranking",
     "Retriever",
     "Share",
     "Vectors",
@@ -50,9 +52,9 @@ __all__ = [
     "check_question",
     "check_vectors",
     "did_you_mean",
+    "override_parameters",
     "parameters_of",
     "preset",
-    "settled",
 ]
 
 P = TypeVar("P")
@@ -71,8 +73,11 @@ Allowed = npt.NDArray[np.bool_]
 Explanations = list[dict[str, Any]] | None
 """One for each of some passages; None where a method has nothing to say."""
 
+EXPLAINED = 5
+"""Most entities that a hit's explanation names: those of the highest score."""
+
 READ = "read"
-"""In ``Asked.shared``: how many passages of a list that several methods read the one that reads most wants."""
+"""In ``QueryBatch.shared``: how many passages of a list that several methods read the one that reads most wants."""
 
 MOST_CHARACTERS = 16_384
 """Of a question: several times what an encoder reads of one."""
@@ -86,7 +91,7 @@ Encode = Callable[[list[str]], Vectors]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryBatch:
     """The questions of one retrieval, and what its methods find out about them that others can use.
 
     questions: checked and not empty. vectors: ``(n_questions, d) float32``, parallel to them; d is 0 where no method
@@ -105,7 +110,7 @@ class Asked:
     shared: dict[str, Any] = field(default_factory=dict)
 
 
-class Found(NamedTuple):
+class Ranking(NamedTuple):
     """The passages of one question, best first, ties by row.
 
     rows: ``(k,) int64``. scores: ``(k,)``. explain: why those at some places of ``rows`` were found, as JSON holds it;
@@ -125,11 +130,11 @@ class Retriever(Protocol):
     uses_vectors: bool
     """Whether ``search`` needs the questions' vectors."""
 
-    def having(self, parameters: Mapping[str, object]) -> Retriever:
+    def with_parameters(self, parameters: Mapping[str, object]) -> Retriever:
         """The same retriever with other settings for some calls; raises BadInput for one that it does not take."""
         ...
 
-    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
+    def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
         """At most k hits for every question, best first, ties by row.
 
         A question's hits do not depend on its neighbours, to the bit.
@@ -152,15 +157,15 @@ class PassageRetriever(ABC):
     uses_vectors = True
     _setting: Any = NoParameters()
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.passages = snapshot.passages
+    def __init__(self, artifacts: Artifacts) -> None:
+        self.passages = passages_of(artifacts)
 
-    def having(self, parameters: Mapping[str, object]) -> Self:
+    def with_parameters(self, parameters: Mapping[str, object]) -> Self:
         """The same with other settings, sharing all that was read: see ``Retriever``."""
         if not parameters:
             return self
         other = copy.copy(self)
-        other._use(settled(self._setting, parameters))
+        other._use(override_parameters(self._setting, parameters))
         return other
 
     def _use(self, setting: Any) -> None:
@@ -168,25 +173,25 @@ class PassageRetriever(ABC):
         self._setting = setting
 
     @abstractmethod
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """At most k passages for every question."""
 
     def reads(self, k: int) -> int:
         """How many passages of a list that several methods read it wants for k of its own."""
         return k
 
-    def coverage(self, asked: Asked) -> npt.NDArray[np.float64] | None:
+    def coverage(self, asked: QueryBatch) -> npt.NDArray[np.float64] | None:
         """How much of each question ``(n_questions,)`` the method's graph knows by name, 0 to 1 (``coverage``).
 
         None for a method without a graph that questions are linked to.
         """
         return None
 
-    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Why the passages at some places of each question's were found; None where there is no more to say."""
         return [None if one.explain is None else one.explain(its) for one, its in zip(found, places, strict=True)]
 
-    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
+    def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
         """The passages of each question as hits, some questions explained together: see ``Retriever``."""
         hits: list[list[Hit]] = []
         ranked = self.rank(asked, k)
@@ -204,23 +209,23 @@ class PassageRetriever(ABC):
         return hits
 
 
-def parameters_of(snapshot: Snapshot, family: str, known: type[P]) -> P:
+def parameters_of(artifacts: Artifacts, family: str, known: type[P]) -> P:
     """The parameters of a family as the snapshot was published with, a dataclass; defaults where it names none.
 
     Raises ConfigurationError for one that is not known here, or has a value that it cannot have.
     """
-    entry = snapshot.manifest.families.get(family)
+    entry = artifacts.manifest.families.get(family)
     given: dict[str, Any] = {} if entry is None else dict(entry.parameters)
     unknown = sorted(set(given) - set(signature(known).parameters))
     if unknown:
-        raise ConfigurationError(f"{snapshot.path}: {family} has no parameters {unknown}; install a newer indexmill")
+        raise ConfigurationError(f"{artifacts.path}: {family} has no parameters {unknown}; install a newer indexmill")
     try:
-        return settled(known(), given, f"{snapshot.path}: the manifest's parameters of {family}")
+        return override_parameters(known(), given, f"{artifacts.path}: the manifest's parameters of {family}")
     except BadInput as error:
         raise ConfigurationError(f"{error}; open a snapshot that a build published") from error
 
 
-def settled(setting: P, given: Mapping[str, object], argument: str = "parameters=") -> P:
+def override_parameters(setting: P, given: Mapping[str, object], argument: str = "parameters=") -> P:
     """A method's parameters, a dataclass, with some replaced for one retrieval; argument: how they were given.
 
     Raises BadInput for one that it does not have, and for a value that it cannot take: True is no number, and the text

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from indexmill.families.bm25.retriever import question_terms
 from indexmill.retrieve.linking import Links
 from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.term_index import question_terms
 from indexmill.text.terms import Analyser
 
 __all__ = ["coverage"]

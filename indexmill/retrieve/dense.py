@@ -13,22 +13,17 @@ and found exactly in the same two steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from indexmill.retrieve.base import Allowed, Asked, Found, PassageRetriever, Vectors, parameters_of
+from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, products
 
-if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
-
-__all__ = ["QUESTION_TILE", "Beside", "Dense", "DenseParameters", "at_least_top", "nearest", "similarities"]
+__all__ = ["QUESTION_TILE", "Beside", "at_least_top", "nearest", "similarities"]
 
 QUESTION_TILE = 128
 """Most questions per matrix product."""
@@ -47,13 +42,6 @@ _GROUPS = 16
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class DenseParameters:
-    """The settings of ranking. title: what the cosine of the document's title counts beside that of the passage."""
-
-    title: Annotated[float, Field(ge=0, le=10)] = 0.2
 
 
 class Beside(NamedTuple):
@@ -224,21 +212,3 @@ def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
             blocks[-1].append(piece)
             held += len(piece)
     return blocks
-
-
-class Dense(PassageRetriever):
-    """The passages whose vectors are nearest to the question's, with their titles; there is nothing to explain."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot)
-        self._setting = parameters_of(snapshot, "dense", DenseParameters)
-        self._near = snapshot.passage_vectors
-
-    def _use(self, setting: Any) -> None:
-        """With another weight of titles: see ``PassageRetriever``."""
-        super()._use(setting)
-        self._near = self._near.weighed(setting.title)
-
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
-        """The passages of each question: see ``PassageRetriever``."""
-        return (Found(rows, scores) for rows, scores in self._near.nearest_to(asked, k))

@@ -9,7 +9,7 @@ from indexmill.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     from indexmill.models.embedder import Embedder
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["STREAMS", "open_encoder"]
 
@@ -19,25 +19,25 @@ STREAMS = 2
 _ADVICE = "or pass the questions' vectors with vectors="
 
 
-def open_encoder(snapshot: Snapshot) -> Embedder:
+def open_encoder(artifacts: Artifacts) -> Embedder:
     """Open the encoder that made the snapshot's vectors.
 
     It is, in this order, the artifacts ``encoder/*`` that the snapshot carries, or the deterministic double, or the
     model that the manifest names, if its files are installed here and are the same to the digest. Raises
     ModelUnavailable where there is none, telling how to do without, CorruptBlob where what it carries cannot be used.
     """
-    named = snapshot.manifest.models.get("encoder")
+    named = artifacts.manifest.models.get("encoder")
     made_by: dict[str, Any] = named if isinstance(named, dict) else {}
-    carried = {artifact.name.partition("/")[2]: artifact for artifact in snapshot.manifest.under("encoder")}
+    carried = {artifact.name.partition("/")[2]: artifact for artifact in artifacts.manifest.under("encoder")}
     precision = str(made_by.get("precision", "auto"))
     try:
         if carried:
             from indexmill.models.encoder_checks import check_encoder_files, encoder_errors
             from indexmill.models.openvino_encoder import OpenVINOEmbedder
 
-            files = {name: snapshot.file(artifact.name) for name, artifact in carried.items()}
+            files = {name: artifacts.file(artifact.name) for name, artifact in carried.items()}
             check_encoder_files(files)
-            with encoder_errors(snapshot.path):
+            with encoder_errors(artifacts.path):
                 # bf16 agrees with f32 to four digits, so a processor without it may still encode questions.
                 return OpenVINOEmbedder.open(files, precision="f32" if precision == "f32" else "auto", streams=STREAMS)
         if made_by.get("backend") == "hash":
@@ -46,7 +46,7 @@ def open_encoder(snapshot: Snapshot) -> Embedder:
             return HashEmbedder(max_tokens=int(made_by["max_tokens"]))
         return _installed(str(made_by.get("model", "")), str(made_by.get("weights", "")), precision)
     except ModelUnavailable as error:
-        raise ModelUnavailable(f"{snapshot.path}: questions cannot be encoded here: {error}; {_ADVICE}") from error
+        raise ModelUnavailable(f"{artifacts.path}: questions cannot be encoded here: {error}; {_ADVICE}") from error
 
 
 def _installed(model: str, weights: str, precision: str) -> Embedder:

@@ -18,16 +18,18 @@ they do not, it only repeats the nearest passages. So the walks count by
     c(q) = exp(known coverage(q) + agreed agreement(q) - doubt)
 
 with the part of the question that its linked entities explain (``coverage``), and how soon a walk comes to what the
-question's words find first: 3 / (3 + place) of the first passage of bm25 and of lsh_tree in a walk's pool, in the mean.
+question's words find first: 3 / (3 + place) of the first passage of each method of words in a walk's pool, in the mean.
 A walk that goes where the question leads passes by it; one that names common to thousands of documents have led away
 does not. A question that names nothing is answered by words and vectors.
 
 *A document that several passages speak for.* The best passage of each document gains ``second`` times the score of
 the document's next best one. The others keep theirs, so that no document takes the places of others.
 
-*What is counted twice does harm.* Walks begin at the nearest passages, so dense counts 1 / (1 + c) beside them;
-lsh_tree reads the lists of dense and bm25, so these count 0.8 and 0.4 beside it. community_tree is led by names and by
-vectors, and counts c / (1 + c).
+*What is counted twice does harm.* Beside walks that begin at the nearest passages, dense counts 1 / (1 + c). Beside a
+method that reads the lists of others, these count less (``beside_reader``). A method that is led by names and by
+vectors counts c / (1 + c).
+
+A family declares which of this holds for it: see ``indexmill.families.base.Fusion``.
 
 The order depends on the question and the settings alone, not on how many hits are asked for. Certainty has one step:
 where no name is linked, walks only break ties. ``docs/families.md`` has the measurements.
@@ -38,7 +40,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import numpy as np
@@ -46,24 +48,25 @@ import numpy.typing as npt
 from pydantic import Field
 
 from indexmill.errors import BadInput, ConfigurationError
+from indexmill.families.base import Fusion
 from indexmill.retrieve.base import (
     READ,
-    Asked,
     Explanations,
-    Found,
     PassageRetriever,
+    QueryBatch,
+    Ranking,
     by_method,
     did_you_mean,
     parameters_of,
 )
 from indexmill.retrieve.columns import changes
-from indexmill.retrieve.registry import METHODS
+from indexmill.retrieve.passages import passages_of
+from indexmill.retrieve.registry import METHODS, available, retriever_of
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = [
-    "FLOORS",
     "Combined",
     "Fused",
     "FusedParameters",
@@ -77,24 +80,11 @@ __all__ = [
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 
-FLOORS = {"tri_graph": 1e-3, "zoom_graph": 0.05, "heterograph": 1e-3}
-"""What the score of a graph walk counts at least, as a part of its best, for the methods that walk: below, differences
-are noise. zoom_graph ranks few documents well and the rest hardly."""
-
-_FROM_PASSAGES = ("tri_graph", "zoom_graph")
-"""The walks that begin at the nearest passages; that of heterograph never does."""
-
 _SHARES = (0.4, 0.6)
 """The part of a strength that is relative: of words and vectors, and of walks."""
 
 _HALF_RANK = 3.0
 """The rank at which the part of a strength that is by rank has fallen to a half."""
-
-_WORDS = ("bm25", "lsh_tree")
-"""The methods whose first passage a walk is expected to come by; that of dense is where walks begin."""
-
-_READ_ALREADY = {"bm25": 0.4, "dense": 0.8}
-"""What methods count beside lsh_tree, which reads their lists."""
 
 _UNDECIDED = 0.5
 """The agreement of walks where there is no method of words."""
@@ -106,24 +96,32 @@ _Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Exponent = Annotated[float, Field(ge=-20, le=20)]
 
 
+_FUSION: dict[str, Fusion] = {
+    name: fusion
+    for fusion, name in sorted(
+        ((one.fusion, one.name) for one in METHODS.values() if one.fusion is not None),
+        key=lambda pair: pair[0].place,
+    )
+}
+"""The methods that can be combined, in their order, and how each counts."""
+
+
+_Weights: Any = make_dataclass(
+    "_Weights", [(name, _Weight, one.weight) for name, one in _FUSION.items()], frozen=True, slots=True
+)
+
+
 @dataclass(frozen=True, slots=True)
-class FusedParameters:
+class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the methods that the registry holds
     """The settings of fusion: a weight for every method, 0 to leave it out, and how many passages of each count.
 
-    Only the weights' ratios matter. Those here were found on eight sets and variants together; ``docs/families.md``
+    Only the weights' ratios matter. The defaults were found on eight sets and variants together; ``docs/families.md``
     says how well they do on others, ``indexmill evaluate --fit`` finds one's own.
 
     known, agreed, doubt: of the walks' certainty; second: of a document's next best passage; see above. pool: passages
     of each method that count.
     """
 
-    tri_graph: _Weight = 1.0
-    zoom_graph: _Weight = 0.6
-    bm25: _Weight = 1.0
-    dense: _Weight = 1.0
-    lsh_tree: _Weight = 1.0
-    community_tree: _Weight = 1.0
-    heterograph: _Weight = 0.0
     known: _Exponent = 5.3
     agreed: _Exponent = 2.5
     doubt: _Exponent = 2.5
@@ -132,7 +130,7 @@ class FusedParameters:
 
     def weights(self, methods: Sequence[str]) -> dict[str, float]:
         """The weights of some methods, by name."""
-        return {name: getattr(self, name) for name in _WEIGHED if name in methods}
+        return {name: getattr(self, name) for name in _FUSION if name in methods}
 
     def certainty(self, coverage: float, agreement: float) -> float:
         """How far the walks are to be believed about a question, against words and vectors."""
@@ -140,30 +138,28 @@ class FusedParameters:
             return _NOTHING_KNOWN
         return math.exp(self.known * coverage + self.agreed * agreement - self.doubt)
 
-    def counted(self, lists: Mapping[str, Found], coverage: float | None) -> dict[str, float]:
+    def counted(self, lists: Mapping[str, Ranking], coverage: float | None) -> dict[str, float]:
         """How much each method counts beside its weight for one question, by its passages and what its walks know.
 
         coverage: None where no method walks from what the question names.
         """
+        roles = {name: _FUSION[name] for name in lists}
         counted = dict.fromkeys(lists, 1.0)
-        if "lsh_tree" in lists:
-            counted |= {name: share for name, share in _READ_ALREADY.items() if name in lists}
+        if any(one.reads_lists for one in roles.values()):
+            counted = {name: one.beside_reader for name, one in roles.items()}
         if coverage is None:
             return counted
-        walks = [name for name in lists if name in FLOORS]
+        walks = [name for name, one in roles.items() if one.floor is not None]
         found = agreement(
-            [lists[name].rows[: self.pool] for name in walks], [lists[name].rows for name in _WORDS if name in lists]
+            [lists[name].rows[: self.pool] for name in walks],
+            [lists[name].rows for name, one in roles.items() if one.first_of_words],
         )
         certainty = self.certainty(coverage, found)
         counted |= dict.fromkeys(walks, certainty)
-        if "community_tree" in lists:
-            counted["community_tree"] = certainty / (1.0 + certainty)
-        if "dense" in lists and not lists.keys().isdisjoint(_FROM_PASSAGES):
+        counted |= {name: certainty / (1.0 + certainty) for name, one in roles.items() if one.half_led}
+        if "dense" in lists and any(one.from_passages for one in roles.values()):
             counted["dense"] /= 1.0 + certainty
         return counted
-
-
-_WEIGHED = tuple(one.name for one in fields(FusedParameters) if one.name in METHODS)
 
 
 def agreement(walks: Sequence[Rows], words: Sequence[Rows]) -> float:
@@ -187,21 +183,21 @@ def strength(method: str, scores: npt.NDArray[np.floating]) -> Scores:
     values = scores.astype(np.float64)
     if not len(values):
         return values
-    if method in FLOORS:
-        floor = FLOORS[method]
+    floor = _FUSION[method].floor
+    if floor is not None:
         best = max(float(values[0]), np.finfo(np.float64).tiny)
         relative = 1.0 - np.log(np.maximum(values / best, floor)) / np.log(floor)
     else:
         span = float(values[0] - values[-1])
         relative = (values - values[-1]) / span if span > 0 else np.ones_like(values)
-    share = _SHARES[method in FLOORS]
+    share = _SHARES[floor is not None]
     by_rank = _HALF_RANK / (_HALF_RANK + np.arange(len(values), dtype=np.float64))
     found: Scores = np.asarray((1.0 - share) * by_rank + share * relative)
     return found
 
 
 def combine(
-    lists: Mapping[str, Found],
+    lists: Mapping[str, Ranking],
     weights: Mapping[str, float],
     pool: int,
     k: int,
@@ -262,53 +258,55 @@ class Fused(PassageRetriever):
     about it under its name.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot)
-        self._snapshot = snapshot
+    def __init__(self, artifacts: Artifacts) -> None:
+        super().__init__(artifacts)
+        self._artifacts = artifacts
         self._methods: dict[str, PassageRetriever] = {}
-        self._use(parameters_of(snapshot, "fused", FusedParameters))
+        self._use(parameters_of(artifacts, "fused", FusedParameters))
 
-    def having(self, parameters: Mapping[str, object]) -> Self:
-        """Its own settings, and by ``tri_graph.damping`` those of a method that it combines: see ``Retriever``."""
+    def with_parameters(self, parameters: Mapping[str, object]) -> Self:
+        """Its own settings, and by ``dense.title`` those of a method that it combines: see ``Retriever``."""
         own, of_methods = by_method(parameters)
-        other = super().having(own)
+        other = super().with_parameters(own)
         if of_methods:
             other = copy.copy(other)
             other._methods = dict(other._methods)
         for name, given in of_methods.items():
             if name not in other._methods:
-                meant = "" if name in self._snapshot.methods else did_you_mean([name], other._methods)
+                meant = "" if name in available(self._artifacts.manifest) else did_you_mean([name], other._methods)
                 raise BadInput(
                     f"parameters= names {f'{name}.{next(iter(given))}'!r}; fused combines {', '.join(other._methods)}"
                     f" here, each by its weight{meant}"
                 )
-            other._methods[name] = other._methods[name].having(given)
+            other._methods[name] = other._methods[name].with_parameters(given)
         return other
 
     def _use(self, setting: Any) -> None:
         """Open the methods that have a weight, once in a snapshot: see ``PassageRetriever``."""
         super()._use(setting)
-        weights = {name: weight for name, weight in setting.weights(self._snapshot.methods).items() if weight}
+        weights = {
+            name: weight for name, weight in setting.weights(available(self._artifacts.manifest)).items() if weight
+        }
         self._weights = weights or {"dense": 1.0}  # vectors are always held
-        self._methods = {name: self._methods.get(name) or _ranking(self._snapshot, name) for name in self._weights}
+        self._methods = {name: self._methods.get(name) or _ranking(self._artifacts, name) for name in self._weights}
         self.uses_vectors = any(method.uses_vectors for method in self._methods.values())
 
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
         setting = self._setting
         depth = max(k, setting.pool)
         asked.shared[READ] = max(method.reads(depth) for method in self._methods.values())
         ranked = [method.rank(asked, depth) for method in self._methods.values()]
         known = covered(self._methods.values(), asked)
-        documents = self._snapshot.passages.documents if setting.second else None
+        documents = passages_of(self._artifacts).documents if setting.second else None
         for coverage, *of_question in zip(known, *ranked, strict=True):
             lists = dict(zip(self._methods, of_question, strict=True))
             counted = setting.counted(lists, coverage)
             weights = {name: weight * counted[name] for name, weight in self._weights.items()}
             found = combine(lists, weights, setting.pool, k, documents, setting.second)
-            yield Found(found.rows, found.scores, answer=(of_question, found.places))
+            yield Ranking(found.rows, found.scores, answer=(of_question, found.places))
 
-    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Of several questions at once: see ``PassageRetriever``."""
         told: list[list[dict[str, Any]]] = [[{"methods": []} for _ in its] for its in places]
         for number, (name, method) in enumerate(self._methods.items()):
@@ -328,7 +326,7 @@ class Fused(PassageRetriever):
         return list(told)
 
 
-def covered(methods: Iterable[PassageRetriever], asked: Asked) -> list[float | None]:
+def covered(methods: Iterable[PassageRetriever], asked: QueryBatch) -> list[float | None]:
     """How much of each question the graphs of some methods know; None of all where none of them is linked to.
 
     Methods of one snapshot link alike (``links_of``), so the first that is linked to says it.
@@ -340,8 +338,8 @@ def covered(methods: Iterable[PassageRetriever], asked: Asked) -> list[float | N
     return [None] * len(asked.questions)
 
 
-def _ranking(snapshot: Snapshot, name: str) -> PassageRetriever:
-    retriever = snapshot.retriever(name)
+def _ranking(artifacts: Artifacts, name: str) -> PassageRetriever:
+    retriever = retriever_of(artifacts, name)
     if not isinstance(retriever, PassageRetriever):
-        raise ConfigurationError(f"{snapshot.path}: {name} finds more than passages and cannot be fused; weigh it 0")
+        raise ConfigurationError(f"{artifacts.path}: {name} finds more than passages and cannot be fused; weigh it 0")
     return retriever

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.models.recogniser import LONGEST_NAME, question_names, question_runs, question_words
-from indexmill.retrieve.base import Asked, Encode, Vectors
+from indexmill.retrieve.base import Encode, QueryBatch, Vectors
 from indexmill.retrieve.dense import nearest
 from indexmill.text.names import NameIndex
 
@@ -52,7 +52,7 @@ Links = tuple[Link, ...]
 
 
 def links_of(
-    asked: Asked,
+    asked: QueryBatch,
     names: NameIndex,
     counts: Callable[[Rows], npt.NDArray[np.bool_]],
     vectors: Sequence[Vectors],
@@ -110,7 +110,7 @@ def link_known(
     return linked
 
 
-def mentioned(asked: Asked, names: NameIndex) -> list[list[str]]:
+def mentioned(asked: QueryBatch, names: NameIndex) -> list[list[str]]:
     """The canonical names that each question mentions, whether or not an entity has them.
 
     Those of entities that stand in it, those that the rules recognise in it, and those that it is known to mention.

@@ -21,7 +21,7 @@ from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.filters import DOCUMENT_FIELDS, Condition, Filter, Value, number_of
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["Column", "Masks"]
 
@@ -159,9 +159,9 @@ def _float(number: Number) -> float:
 class Masks:
     """The masks of one snapshot. Thread-safe; keeps the last few."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._documents = [artifact.name for artifact in snapshot.shards("documents")]
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
+        self._documents = [artifact.name for artifact in artifacts.shards("documents")]
         self._column = lru_cache(maxsize=KEPT_FIELDS)(self._read)
         self._mask = lru_cache(maxsize=KEPT_FILTERS)(self._evaluate)
         self._owners = lru_cache(maxsize=1)(self._passage_documents)
@@ -188,14 +188,14 @@ class Masks:
 
         rows = [np.empty(0, dtype=np.int64)]
         first = 0
-        passages = [artifact.name for artifact in self._snapshot.shards("passages")]
+        passages = [artifact.name for artifact in self._artifacts.shards("passages")]
         if len(passages) != len(self._documents):
-            raise CorruptBlob(f"{self._snapshot.path}: documents and passages are not in the same shards")
+            raise CorruptBlob(f"{self._artifacts.path}: documents and passages are not in the same shards")
         for name, documents in zip(passages, self._documents, strict=True):
             ids = self._table(documents, "document_id")
             found = pc.index_in(self._table(name, "document_id"), value_set=ids)
             if found.null_count:
-                raise CorruptBlob(f"{self._snapshot.path}: {name!r} has passages of unknown documents")
+                raise CorruptBlob(f"{self._artifacts.path}: {name!r} has passages of unknown documents")
             rows.append(found.to_numpy(zero_copy_only=False).astype(np.int64) + first)
             first += len(ids)
         return np.concatenate(rows), first
@@ -226,8 +226,8 @@ class Masks:
     def _table(self, name: str, column: str) -> Any:
         from indexmill.store.tables import read_table
 
-        artifact = self._snapshot.artifact(name)
-        return read_table(self._snapshot.file(name), artifact, [column]).column(column).combine_chunks()
+        artifact = self._artifacts.artifact(name)
+        return read_table(self._artifacts.file(name), artifact, [column]).column(column).combine_chunks()
 
 
 def _texts(column: Any) -> Iterator[tuple[int, list[Any]]]:

@@ -9,53 +9,62 @@ parameters of dense. All methods that begin at the passages nearest to the quest
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from indexmill.errors import CorruptBlob
-from indexmill.retrieve.base import READ, Allowed, Asked, Vectors, parameters_of
+from indexmill.retrieve.base import READ, Allowed, PassageRetriever, QueryBatch, Ranking, Vectors, parameters_of
 from indexmill.retrieve.columns import Pairs, products
-from indexmill.retrieve.dense import Beside, DenseParameters, Rows, Scores, nearest, similarities
+from indexmill.retrieve.dense import Beside, Rows, Scores, nearest, similarities
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["PassageVectors", "Titles", "open_passage_vectors"]
+__all__ = ["Dense", "DenseParameters", "PassageVectors", "Titles", "passage_vectors_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class DenseParameters:
+    """The settings of ranking. title: what the cosine of the document's title counts beside that of the passage."""
+
+    title: Annotated[float, Field(ge=0, le=10)] = 0.2
 
 
 class Titles:
     """The vectors of a snapshot's titles; nothing is read before it is needed."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
 
     @cached_property
     def shards(self) -> list[Vectors]:
         """``(n_documents, d) float32`` of each shard. Raises CorruptBlob where they do not fit the documents."""
-        snapshot = self._snapshot
-        vectors = snapshot.vectors("titles", "vectors")
-        labels = [one.name.partition("/")[2] for one in snapshot.shards("titles")]
-        if labels != [one.name.partition("/")[2] for one in snapshot.shards("passages")]:
-            raise CorruptBlob(f"{snapshot.path}: passages and titles are not in the same shards")
+        artifacts = self._artifacts
+        vectors = artifacts.vectors("titles", "vectors")
+        labels = [one.name.partition("/")[2] for one in artifacts.shards("titles")]
+        if labels != [one.name.partition("/")[2] for one in artifacts.shards("passages")]:
+            raise CorruptBlob(f"{artifacts.path}: passages and titles are not in the same shards")
         for label, held in zip(labels, vectors, strict=True):
-            expected = (snapshot.artifact(f"documents/{label}").rows, snapshot.dimensions)
+            expected = (artifacts.artifact(f"documents/{label}").rows, artifacts.dimensions)
             if held.shape != expected:
-                raise CorruptBlob(f"{snapshot.path}: 'titles/{label}' has vectors {held.shape}; expected {expected}")
+                raise CorruptBlob(f"{artifacts.path}: 'titles/{label}' has vectors {held.shape}; expected {expected}")
         return vectors
 
     @cached_property
     def of_passages(self) -> Rows:
         """``(n_passages,)``, the row of each passage's title. Raises CorruptBlob where there is none."""
-        snapshot = self._snapshot
+        artifacts = self._artifacts
         first, found = 0, [np.empty(0, dtype=np.int64)]
-        documents = snapshot.vectors("titles", "passage_document")
-        for artifact, vectors, rows in zip(snapshot.shards("passages"), self.shards, documents, strict=True):
+        documents = artifacts.vectors("titles", "passage_document")
+        for artifact, vectors, rows in zip(artifacts.shards("passages"), self.shards, documents, strict=True):
             own = rows.astype(np.int64)
             if len(own) != artifact.rows or (len(own) and not 0 <= own.min() <= own.max() < len(vectors)):
-                raise CorruptBlob(f"{snapshot.path}: the titles of {artifact.name!r} do not fit its passages")
+                raise CorruptBlob(f"{artifacts.path}: the titles of {artifact.name!r} do not fit its passages")
             found.append(own + first)
             first += len(vectors)
         return np.concatenate(found)
@@ -89,7 +98,7 @@ class PassageVectors:
         other.weight = weight if self._titles is not None else 0.0
         return other
 
-    def nearest_to(self, asked: Asked, k: int) -> list[tuple[Rows, Scores]]:
+    def nearest_to(self, asked: QueryBatch, k: int) -> list[tuple[Rows, Scores]]:
         """``nearest`` of what is asked: found once, for all methods that weigh titles alike."""
         key = f"nearest, titles {self.weight!r}"
         held, found = asked.shared.get(key, (0, []))
@@ -117,11 +126,33 @@ class PassageVectors:
         return Beside(self._titles.shards, self._titles.of_passages, self.weight)
 
 
-def open_passage_vectors(snapshot: Snapshot) -> PassageVectors:
-    """The vectors of a snapshot's passages, and of its titles where it holds them.
+def passage_vectors_of(artifacts: Artifacts) -> PassageVectors:
+    """The vectors of a snapshot's passages, and of its titles where it holds them, opened once.
 
     Raises ConfigurationError for a parameter of dense that is not known here.
     """
-    titles = Titles(snapshot) if snapshot.shards("titles") else None
-    weight = parameters_of(snapshot, "dense", DenseParameters).title
-    return PassageVectors(snapshot.vectors("vectors", "passages"), titles, weight)
+
+    def opened() -> PassageVectors:
+        titles = Titles(artifacts) if artifacts.shards("titles") else None
+        weight = parameters_of(artifacts, "dense", DenseParameters).title
+        return PassageVectors(artifacts.vectors("vectors", "passages"), titles, weight)
+
+    return artifacts.once("passage vectors", opened)
+
+
+class Dense(PassageRetriever):
+    """The passages whose vectors are nearest to the question's, with their titles; there is nothing to explain."""
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        super().__init__(artifacts)
+        self._setting = parameters_of(artifacts, "dense", DenseParameters)
+        self._near = passage_vectors_of(artifacts)
+
+    def _use(self, setting: Any) -> None:
+        """With another weight of titles: see ``PassageRetriever``."""
+        super()._use(setting)
+        self._near = self._near.weighed(setting.title)
+
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
+        """The passages of each question: see ``PassageRetriever``."""
+        return (Ranking(rows, scores) for rows, scores in self._near.nearest_to(asked, k))

@@ -17,22 +17,27 @@ from indexmill.hits import Hit
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["Passages"]
+__all__ = ["Passages", "passages_of"]
+
+
+def passages_of(artifacts: Artifacts) -> Passages:
+    """The passages of a snapshot, opened once."""
+    return artifacts.once("passages", lambda: Passages(artifacts))
 
 
 class Passages:
     """Rows of the whole corpus, and the hits made of them."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._path = snapshot.path
-        self._version = snapshot.version
-        self._rows = Rows(snapshot, "passages", ["passage_id", "document_id", "text", "tokens"])
-        self._documents = Rows(snapshot, "documents", ["document_id", "title"])
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
+        self._path = artifacts.path
+        self._version = artifacts.version
+        self._rows = Rows(artifacts, "passages", ["passage_id", "document_id", "text", "tokens"])
+        self._documents = Rows(artifacts, "documents", ["document_id", "title"])
         if [_label(one.name) for one in self._rows.tables] != [_label(one.name) for one in self._documents.tables]:
-            raise CorruptBlob(f"{snapshot.path}: documents and passages are not in the same shards")
+            raise CorruptBlob(f"{artifacts.path}: documents and passages are not in the same shards")
         self._titles: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
@@ -61,7 +66,7 @@ class Passages:
 
         first, found = 0, [np.empty(0, dtype=np.int64)]
         for artifact in self._rows.tables:
-            table = read_table(self._snapshot.file(artifact.name), artifact, ["document_id"])
+            table = read_table(self._artifacts.file(artifact.name), artifact, ["document_id"])
             encoded = table.column("document_id").combine_chunks().dictionary_encode()
             found.append(encoded.indices.to_numpy().astype(np.int64) + first)
             first += len(encoded.dictionary)

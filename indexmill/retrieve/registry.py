@@ -1,80 +1,105 @@
-"""The retrieval methods by name, and how each answers. Adding one is a module and a line here."""
+"""The retrieval methods by name. A family is a folder with a declaration (``family.py``) and a line here."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from indexmill.errors import BadInput, FamilyNotFound
+from indexmill.families.base import Fusion, ReaderFamily, load
 
 if TYPE_CHECKING:
     from indexmill.answer.base import Answering
+    from indexmill.retrieve.artifacts import Artifacts
     from indexmill.retrieve.base import Retriever
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.term_index import TermIndex
     from indexmill.store.manifest import Manifest
 
-__all__ = ["METHODS", "Method", "answering", "available", "make"]
+__all__ = ["METHODS", "answering", "available", "enable", "families_of", "provided", "retriever_of", "words_of"]
+
+_FUSED = ReaderFamily(
+    name="fused",
+    retriever="indexmill.retrieve.fused:Fused",
+    parameters="indexmill.retrieve.fused:FusedParameters",
+    always=True,
+)
+_DENSE = ReaderFamily(
+    name="dense",
+    retriever="indexmill.retrieve.passage_vectors:Dense",
+    parameters="indexmill.retrieve.passage_vectors:DenseParameters",
+    always=True,
+    fusion=Fusion(weight=1.0, place=3, beside_reader=0.8),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    """Where a method's retriever is (``module:class``, called with a snapshot), and the family that it reads.
-
-    answering: its way of answering with a language model (``module:class``, called as ``Answering`` says).
-    """
-
-    retriever: str
-    family: str | None = None
-    answering: str = "indexmill.answer.one_prompt:OnePrompt"
+def _declared(name: str) -> ReaderFamily:
+    """What the folder of a family declares."""
+    family: ReaderFamily = load(f"indexmill.families.{name}.family:FAMILY")
+    return family
 
 
-METHODS: dict[str, Method] = {
-    "fused": Method("indexmill.retrieve.fused:Fused"),
-    "tri_graph": Method("indexmill.families.tri_graph.retriever:TriGraphReader", family="tri_graph"),
-    "zoom_graph": Method(
-        "indexmill.families.zoom_graph.retriever:ZoomGraphReader",
-        family="zoom_graph",
-        answering="indexmill.families.zoom_graph.answering:KeptSentences",
-    ),
-    "lsh_tree": Method("indexmill.families.lsh_tree.retriever:LshTreeReader", family="lsh_tree"),
-    "community_tree": Method(
-        "indexmill.families.community_tree.retriever:CommunityTreeReader",
-        family="community_tree",
-        answering="indexmill.families.community_tree.answering:AdaptiveFiltering",
-    ),
-    "heterograph": Method("indexmill.families.heterograph.retriever:HeterographReader", family="heterograph"),
-    "dense": Method("indexmill.retrieve.dense:Dense"),
-    "bm25": Method("indexmill.families.bm25.retriever:Bm25", family="bm25"),
+METHODS: dict[str, ReaderFamily] = {
+    one.name: one
+    for one in (
+        _FUSED,
+        _declared("tri_graph"),
+        _declared("zoom_graph"),
+        _declared("lsh_tree"),
+        _declared("community_tree"),
+        _declared("heterograph"),
+        _DENSE,
+        _declared("bm25"),
+    )
 }
 """All methods, the best first: a retrieval that names none takes the first that the snapshot holds."""
 
 
 def available(manifest: Manifest) -> tuple[str, ...]:
     """The methods whose family a snapshot holds, the best first."""
-    return tuple(name for name, method in METHODS.items() if method.family in (None, *manifest.families))
+    return tuple(one.name for one in families_of(manifest))
 
 
-def make(name: str, snapshot: Snapshot) -> Retriever:
-    """The retriever of a method; raises BadInput for an unknown name, FamilyNotFound for a family that is not there."""
-    held = available(snapshot.manifest)
+def families_of(manifest: Manifest) -> tuple[ReaderFamily, ...]:
+    """The same as their declarations."""
+    return tuple(one for one in METHODS.values() if one.always or one.name in manifest.families)
+
+
+def retriever_of(artifacts: Artifacts, name: str) -> Retriever:
+    """The retriever of a method, opened once.
+
+    Raises BadInput for an unknown name, FamilyNotFound for a family that the snapshot does not hold.
+    """
+    held = available(artifacts.manifest)
     if name not in METHODS:
         raise BadInput(f"there is no method {name!r}; this snapshot has {', '.join(held)}")
     if name not in held:
-        raise FamilyNotFound(f"{snapshot.path}: the snapshot does not hold {name!r}; it has {', '.join(held)}")
-    return cast("Callable[[Snapshot], Retriever]", _named(METHODS[name].retriever))(snapshot)
+        raise FamilyNotFound(f"{artifacts.path}: the snapshot does not hold {name!r}; it has {', '.join(held)}")
+    retriever: Retriever = artifacts.once(("retriever", name), lambda: load(METHODS[name].retriever)(artifacts))
+    return retriever
+
+
+def provided(artifacts: Artifacts, what: str) -> Any:
+    """What a family that the snapshot holds provides for others: see ``ReaderFamily``; None where none does."""
+    for one in families_of(artifacts.manifest):
+        if what in one.provides:
+            return load(one.provides[what])(artifacts)
+    return None
+
+
+def words_of(artifacts: Artifacts) -> TermIndex | None:
+    """What finds passages by their words; None where the snapshot holds no postings. Raises CorruptBlob."""
+    return cast("TermIndex | None", provided(artifacts, "words"))
+
+
+def enable(artifact: str) -> str:
+    """What to write into the configuration for the first family that reads an artifact."""
+    name = next(one.name for one in METHODS.values() if artifact in one.artifacts)
+    return f"`families: {{{name}: {{enabled: true}}}}`"
 
 
 def answering(name: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
     """The way in which a method answers, made as ``Answering`` says; raises BadInput for an unknown name."""
     if name not in METHODS:
         raise BadInput(f"there is no method {name!r}; there are {', '.join(METHODS)}")
-    made = cast("Callable[[Mapping[str, object] | None, Path | None], Answering]", _named(METHODS[name].answering))
-    return made(settings, prompts)
-
-
-def _named(place: str) -> object:
-    module, _, attribute = place.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return cast("Answering", load(METHODS[name].answering)(settings, prompts))

@@ -16,7 +16,7 @@ from indexmill.forks import Lock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["Rows"]
 
@@ -26,13 +26,13 @@ _Cell = Callable[[int], Any]
 class Rows:
     """Some columns of ``name/<shard>``. Thread-safe; a shard's columns stay in memory once they are read."""
 
-    def __init__(self, snapshot: Snapshot, name: str, columns: Sequence[str]) -> None:
-        self._snapshot = snapshot
+    def __init__(self, artifacts: Artifacts, name: str, columns: Sequence[str]) -> None:
+        self._artifacts = artifacts
         self._columns = list(columns)
-        self.tables = snapshot.shards(name)
+        self.tables = artifacts.shards(name)
         counts = [artifact.rows for artifact in self.tables if artifact.rows is not None]
         if len(counts) < len(self.tables):
-            raise CorruptBlob(f"{snapshot.path}: the manifest does not say how many rows {name!r} has")
+            raise CorruptBlob(f"{artifacts.path}: the manifest does not say how many rows {name!r} has")
         self.starts = [0, *itertools.accumulate(counts)]
         """The first row of every shard, and the number of all rows."""
         self._bounds = np.array(self.starts, dtype=np.int64)
@@ -85,10 +85,10 @@ class Rows:
         from indexmill.store.tables import read_table
 
         artifact = self.tables[number]
-        table = read_table(self._snapshot.file(artifact.name), artifact, self._columns)
+        table = read_table(self._artifacts.file(artifact.name), artifact, self._columns)
         if len(table) != artifact.rows:
             raise CorruptBlob(
-                f"{self._snapshot.path}: the table {artifact.name!r} has {len(table)} rows; "
+                f"{self._artifacts.path}: the table {artifact.name!r} has {len(table)} rows; "
                 f"the manifest says {artifact.rows}"
             )
         return {name: table.column(name).combine_chunks() for name in self._columns}

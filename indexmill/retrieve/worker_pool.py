@@ -28,16 +28,13 @@ from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.spawn import get_executable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from indexmill.errors import BadInput, StoreError
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Asked, Retriever, Vectors
+from indexmill.retrieve.base import QueryBatch, Retriever, Vectors
 
-if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
-
-__all__ = ["Helpers", "serve"]
+__all__ = ["Opened", "ReaderPool", "serve"]
 
 FEWEST = 8
 """Fewer questions are answered by the process that is asked: what helpers would save, telling them costs."""
@@ -68,12 +65,20 @@ _ENVIRONMENT = {
 """What a helper's environment has, unless it is set here."""
 
 
+class Opened(Protocol):
+    """What a helper opens: a snapshot."""
+
+    def retriever(self, method: str | None = None) -> Retriever:
+        """The retriever of a method."""
+        ...
+
+
 class _Part(NamedTuple):
     """Some questions of a batch, for a helper. encodes: whether it may have further texts encoded."""
 
     method: str
     parameters: dict[str, object]
-    asked: Asked
+    asked: QueryBatch
     k: int
     encodes: bool
 
@@ -82,7 +87,7 @@ _Row = tuple[str, str, float, str, str, tuple[str, ...], int | None]
 """What a hit is made of, but for the version and the explanation."""
 
 
-class Helpers:
+class ReaderPool:
     """Processes that have the same snapshot open as this one, and answer batches for it.
 
     One batch at a time, whichever thread asks. Where a helper ends, or does not answer in time, another takes over its
@@ -90,28 +95,28 @@ class Helpers:
     are none.
     """
 
-    def __init__(self, opening: Callable[[], Snapshot], count: int) -> None:
+    def __init__(self, opening: Callable[[], Opened], count: int) -> None:
         """Start so many. opening: what opens the snapshot; can be pickled. Raises BadInput for less than one."""
         if not isinstance(count, int) or count < 1:
             raise BadInput(f"processes is {count!r}; expected a whole number of at least 1")
         self._opening = opening
         self._lock = threading.RLock()  # so that a signal's handler may close what its thread is in
         self._owner = os.getpid()
-        self._helpers = [_Helper(self._opening) for _ in range(count)]
-        self._finalizer = weakref.finalize(self, _end, self._helpers, self._owner)
+        self._readers = [_Reader(self._opening) for _ in range(count)]
+        self._finalizer = weakref.finalize(self, _end, self._readers, self._owner)
         _EVERY.add(self)
 
     @property
     def processes(self) -> list[int]:
         """The ids of the helpers."""
-        return [helper.process.pid for helper in self._helpers]
+        return [helper.process.pid for helper in self._readers]
 
     def search(
         self,
         retriever: Retriever,
         method: str,
         parameters: Mapping[str, object],
-        asked: Asked,
+        asked: QueryBatch,
         k: int,
         version: int | None,
     ) -> list[list[Hit]]:
@@ -121,18 +126,18 @@ class Helpers:
         with self._lock:
             if self._owner < 0:  # closed in the meantime
                 return retriever.search(asked, k)
-            for i, helper in enumerate(self._helpers):
+            for i, helper in enumerate(self._readers):
                 if not helper.waits():
                     helper.end()
-                    self._helpers[i] = _Helper(self._opening)
+                    self._readers[i] = _Reader(self._opening)
             part = _Part(method, dict(parameters), replace(asked, encode=None, shared={}), k, asked.encode is not None)
             return self._shared(retriever, part, asked, version)
 
-    def _shared(self, retriever: Retriever, whole: _Part, asked: Asked, version: int | None) -> list[list[Hit]]:
-        size = min(PART, -(-len(asked.questions) // len(self._helpers)))
+    def _shared(self, retriever: Retriever, whole: _Part, asked: QueryBatch, version: int | None) -> list[list[Hit]]:
+        size = min(PART, -(-len(asked.questions) // len(self._readers)))
         left = deque(slice(first, first + size) for first in range(0, len(asked.questions), size))
-        idle = list(self._helpers)
-        busy: dict[Any, tuple[_Helper, slice]] = {}  # by connection
+        idle = list(self._readers)
+        busy: dict[Any, tuple[_Reader, slice]] = {}  # by connection
         found: dict[int, list[list[Hit]]] = {}
         error: Exception | None = None
         try:
@@ -183,20 +188,20 @@ class Helpers:
                 self._finalizer()
 
 
-_EVERY: weakref.WeakSet[Helpers] = weakref.WeakSet()
+_EVERY: weakref.WeakSet[ReaderPool] = weakref.WeakSet()
 
 
 def _forked() -> None:
     """In a process that is forked: close the sockets of helpers, so that they end with the one that started them."""
     for helpers in _EVERY:
-        for helper in helpers._helpers:
+        for helper in helpers._readers:
             helper.connection.close()
 
 
 os.register_at_fork(after_in_child=_forked)
 
 
-def _some(asked: Asked, part: slice) -> Asked:
+def _some(asked: QueryBatch, part: slice) -> QueryBatch:
     """Some of the questions, by themselves."""
     return replace(
         asked, questions=asked.questions[part], vectors=asked.vectors[part], names=asked.names[part], shared={}
@@ -207,13 +212,13 @@ def _hits(rows: list[tuple[_Row, dict[str, Any] | None]], version: int | None) -
     return [Hit(*row, version=version, explanation=why) for row, why in rows]
 
 
-class _Helper:
+class _Reader:
     """A process, and what it is told and says.
 
     asked: whether it was asked something that it has not answered. answered: the methods with which it has.
     """
 
-    def __init__(self, opening: Callable[[], Snapshot]) -> None:
+    def __init__(self, opening: Callable[[], Opened]) -> None:
         executable = get_executable()
         if not executable:
             raise StoreError("Python does not say which program it is, so it starts no helpers: open with processes=1")
@@ -280,7 +285,7 @@ class _Helper:
         return self.process.wait()
 
 
-def _end(helpers: list[_Helper], owner: int) -> None:
+def _end(helpers: list[_Reader], owner: int) -> None:
     """Let helpers end, which they do when nothing more can come."""
     if os.getpid() != owner:
         return
@@ -320,7 +325,7 @@ def serve() -> None:
         connection.send((state, snapshot))  # and another one is started, which may find it
 
 
-def _rows(snapshot: Snapshot, part: _Part, connection: Connection) -> list[list[tuple[_Row, dict[str, Any] | None]]]:
+def _rows(snapshot: Opened, part: _Part, connection: Connection) -> list[list[tuple[_Row, dict[str, Any] | None]]]:
     """The hits of each question, as what they are made of, which takes a third of the time to send."""
 
     def encode(texts: list[str]) -> Vectors:
@@ -331,7 +336,7 @@ def _rows(snapshot: Snapshot, part: _Part, connection: Connection) -> list[list[
         vectors: Vectors = told
         return vectors
 
-    retriever = snapshot.retriever(part.method).having(part.parameters)
+    retriever = snapshot.retriever(part.method).with_parameters(part.parameters)
     found = retriever.search(replace(part.asked, encode=encode if part.encodes else None), part.k)
     return [
         [

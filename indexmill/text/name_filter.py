@@ -8,19 +8,12 @@ in one operation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
-
-__all__ = ["MOST_NAMES", "NameFilter", "open_name_filter"]
-
-MOST_NAMES = 1 << 20
-"""Of more names no filter is made: reading them would take a second."""
+__all__ = ["NameFilter"]
 
 Bytes = npt.NDArray[np.uint8]
 Rows = npt.NDArray[np.int64]
@@ -66,26 +59,3 @@ def _powers(base: int, count: int) -> npt.NDArray[np.uint64]:
     factors = np.full(count, base, dtype=np.uint64)
     factors[:1] = 1
     return np.multiply.accumulate(factors, out=factors)
-
-
-def open_name_filter(snapshot: Snapshot) -> NameFilter | None:
-    """The filter of the names of all entities of a snapshot, made of their table; None where they are too many."""
-    shards = [shard for shard in snapshot.shards("entities") if shard.kind == "table"]
-    count = sum(shard.rows or 0 for shard in shards)
-    if not 0 < count <= MOST_NAMES:
-        return None
-
-    def read() -> Iterator[tuple[Bytes, Rows]]:
-        import pyarrow as pa
-
-        from indexmill.store.tables import read_table
-
-        for shard in shards:
-            names = read_table(snapshot.file(shard.name), shard, ["name"]).column("name").combine_chunks()
-            _, bounds, text = pa.concat_arrays(
-                [names.cast(pa.large_string())]
-            ).buffers()  # begins where its buffer does
-            offsets = np.frombuffer(bounds, np.int64, len(names) + 1)
-            yield np.frombuffer(text or b"", np.uint8)[: offsets[-1]], offsets
-
-    return NameFilter(read(), count)

@@ -56,9 +56,8 @@ class Configuration(Settings):
     @model_validator(mode="after")
     def _gates_ask_what_is_built(self) -> Configuration:
         for name in self.gates.methods if self.gates.questions is not None else ():
-            family = METHODS[name].family
-            if family is not None and not getattr(self.families, family).enabled:
-                raise ValueError(f"gates.methods names {name!r}, and families.{family} is not enabled")
+            if not METHODS[name].always and not getattr(self.families, name).enabled:
+                raise ValueError(f"gates.methods names {name!r}, and families.{name} is not enabled")
         return self
 
     @model_validator(mode="after")

@@ -10,15 +10,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
-from indexmill.families.bm25.retriever import Bm25Parameters
-from indexmill.families.community_tree.search import CommunityTreeParameters
-from indexmill.families.heterograph.search import HeterographParameters
-from indexmill.families.lsh_tree.search import LshTreeParameters
-from indexmill.families.tri_graph.search import TriGraphParameters
-from indexmill.families.zoom_graph.search import ZoomGraphParameters
+from indexmill.families.community_tree.parameters import CommunityTreeParameters
+from indexmill.families.heterograph.parameters import HeterographParameters
+from indexmill.families.lsh_tree.parameters import LshTreeParameters
+from indexmill.families.tri_graph.parameters import TriGraphParameters
+from indexmill.families.zoom_graph.parameters import ZoomGraphParameters
 from indexmill.mistakes import WrongSettings, mistakes, unknown
-from indexmill.retrieve.dense import DenseParameters
 from indexmill.retrieve.fused import FusedParameters
+from indexmill.retrieve.passage_vectors import DenseParameters
+from indexmill.retrieve.term_index import Bm25Parameters
 from schemas.config.base import Settings
 
 __all__ = [

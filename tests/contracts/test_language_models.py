@@ -11,14 +11,13 @@ import pytest
 
 from indexmill.answer.answer_cache import KeptAnswers, KeptLlm
 from indexmill.models import openai_llm
-from indexmill.models.llm import LLM, Completion, Request, WrappedLlm, data_block
+from indexmill.models.llm import LLM, Completion, Request, data_block
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmRejected, LlmUnreachable
 from indexmill.models.openai_llm import OpenAiLlm
 from tests.llm_server import CANARY, Faults, LlmServer
 
 MODELS: dict[str, Callable[[LLM, Path], LLM]] = {
     "endpoint": lambda llm, _: llm,
-    "wrapped": lambda llm, _: WrappedLlm(llm),
     "kept": lambda llm, folder: KeptLlm(llm, KeptAnswers(folder / "answers.jsonl")),
 }
 SCHEMA = {

@@ -13,7 +13,7 @@ import indexmill
 from flows.export import export_snapshot
 from flows.run import build_inline
 from indexmill.evaluate.recall import Question, evaluate
-from indexmill.families.community_tree.nodes import quality
+from indexmill.families.community_tree.show import statistics
 from indexmill.hits import Hit
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.snapshot import Snapshot
@@ -157,7 +157,7 @@ def test_an_evaluation_and_an_exported_folder_have_it_all(folder: Path, snapshot
     titles = snapshot.table("documents", ["document_id", "title"]).to_pylist()
     asked = [Question(row["document_id"], f"Who is {row['title']}?", (row["document_id"],)) for row in titles[:10]]
     told = evaluate(snapshot, asked, ["community_tree", "dense"]).to_dict()
-    assert told["communities"] == quality(snapshot)
+    assert told["communities"] == statistics(snapshot)
     assert told["communities"]["1"]["communities"] == snapshot.manifest.families["community_tree"].counts["level_1"]
     assert told["methods"]["community_tree"]["tokens_per_question"] > 0
     export_snapshot(FolderStore(folder / "store"), 1, tmp_path / "out", progress=Silent())

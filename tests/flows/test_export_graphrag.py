@@ -17,7 +17,7 @@ import indexmill
 from flows.export import export_snapshot
 from indexmill.command import main
 from indexmill.errors import BadInput, CorruptBlob, FamilyNotFound, StoreNotWritable
-from indexmill.export import graphrag
+from indexmill.families.community_tree import graphrag
 from indexmill.store.layout import blob_path
 from storage import exports, faults, runs
 from storage.folder import FolderStore, open_store

@@ -314,13 +314,19 @@ def point(store: FolderStore, alias: str, version: int, number: int = 1) -> None
     assert store.create(alias_name(alias, number), record.to_bytes())
 
 
+def writer_of(path: Path, world: Mapping[str, Sequence[Text]] = WORLD) -> SnapshotWriter:
+    """A writer that has the documents of these shards."""
+    writer = SnapshotWriter(path)
+    for label, texts in world.items():
+        writer.shard(label, texts)
+    return writer
+
+
 def publish(
     path: Path, world: Mapping[str, Sequence[Text]] = WORLD, version: int = 1, note: str = ""
 ) -> SnapshotWriter:
     """Publish the documents of these shards as a version with dense retrieval alone."""
-    writer = SnapshotWriter(path)
-    for label, texts in world.items():
-        writer.shard(label, texts)
+    writer = writer_of(path, world)
     writer.publish(version, note)
     return writer
 

@@ -17,7 +17,7 @@ from indexmill.models.convert import ModelFiles, load_transformer
 from indexmill.models.embedder import Tokeniser
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
 from indexmill.models.recogniser import SpacyRecogniser
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
+from tests.indexmill.small_snapshot import writer_of
 from tests.paths import ROOT
 
 
@@ -66,9 +66,7 @@ def test_a_retrieval_without_the_encoder_s_packages_says_which_extra_has_them(
 ) -> None:
     if package == "openvino":
         pytest.importorskip("tokenizers")
-    writer = SnapshotWriter(tmp_path / "store")
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(tmp_path / "store")
     writer.tri_graph()
     tokenizer = b'{"version":"1.0","added_tokens":[],"model":{"type":"WordLevel","vocab":{"a":0},"unk_token":"a"}}'
     for name in ENCODER_FILES:

@@ -16,7 +16,7 @@ import pytest
 from indexmill.models.convert import DEFAULT_MODEL, convert
 from indexmill.models.openvino_encoder import ENCODER_FILES, OpenVINOEmbedder
 from tests.indexmill import small_snapshot
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
+from tests.indexmill.small_snapshot import writer_of
 
 SECONDS = 60
 """After which a child has hung: a retrieval takes one or two."""
@@ -63,9 +63,7 @@ def run(script: str, *arguments: object) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """A store whose vectors are of the double, which has no threads."""
-    writer = SnapshotWriter(tmp_path / "store")
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(tmp_path / "store")
     writer.tri_graph()
     writer.publish()
     return tmp_path / "store"
@@ -85,9 +83,7 @@ def carrying(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     """A store that carries the default encoder, with every method that a small one has."""
     embedder = OpenVINOEmbedder.open(model)
     monkeypatch.setattr(small_snapshot, "EMBEDDER", embedder)
-    writer = SnapshotWriter(tmp_path / "store")
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(tmp_path / "store")
     writer.titles()
     writer.tri_graph()
     writer.bm25()

@@ -17,7 +17,7 @@ from tests.indexmill import hostile_exports
 from tests.indexmill.families.zoom_graph.test_search import built
 from tests.indexmill.hostile_exports import changes_of
 from tests.indexmill.small_communities import Group, Related, Thing, write_communities
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, export
+from tests.indexmill.small_snapshot import WORLD, export, writer_of
 from tests.indexmill.world_heterograph import publish_world
 
 SAMPLED = 40
@@ -28,9 +28,7 @@ Change = tuple[str, str]
 
 def _trees(path: Path) -> None:
     """dense with titles, bm25, tri_graph, lsh_tree and community_tree."""
-    writer = SnapshotWriter(path)
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(path)
     writer.titles()
     writer.bm25()
     writer.tri_graph(every_name=2)

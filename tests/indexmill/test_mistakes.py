@@ -8,10 +8,10 @@ import pytest
 from pydantic import Field, TypeAdapter
 
 from indexmill.errors import BadInput, ConfigurationError
-from indexmill.families.bm25.retriever import Bm25Parameters
 from indexmill.mistakes import allowed, found, unknown
 from indexmill.models.endpoint import Endpoint
-from indexmill.retrieve.base import settled
+from indexmill.retrieve.base import override_parameters
+from indexmill.retrieve.term_index import Bm25Parameters
 from tests.llm_server import CANARY
 
 
@@ -49,6 +49,6 @@ def test_a_setting_of_one_retrieval_and_of_an_endpoint_is_refused_in_words_of_ou
     with pytest.raises(
         BadInput, match=r"^--set: b is 2; expected a number greater than or equal to 0 and less than or"
     ):
-        settled(Bm25Parameters(), {"b": 2}, "--set")
+        override_parameters(Bm25Parameters(), {"b": 2}, "--set")
     with pytest.raises(ConfigurationError, match=r"^llm\.temperature: expected a number .* or null, found 'warm'$"):
         Endpoint.of({"model": "m", "temperature": "warm"})

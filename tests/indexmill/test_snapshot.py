@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 import timeit
 import unicodedata
@@ -19,6 +18,7 @@ import indexmill
 from indexmill import BadInput, CorruptBlob, FamilyNotFound, NotFound, SnapshotNotFound, StoreError
 from indexmill.command import cli
 from indexmill.retrieve.base import MOST_CHARACTERS, check_question
+from indexmill.retrieve.passages import passages_of
 from indexmill.snapshot import open_candidate, open_manifest
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import blob_path, run_name
@@ -27,19 +27,6 @@ from storage.runs import RunEnd
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, export, point, publish
 
 QUESTIONS = ["Who paid for the bridge?", "Where does the Ilse rise?", "a town of lamps", "clockmaker"]
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("published") / "store"
-    publish(path)
-    return path
-
-
-@pytest.fixture
-def store(published: Path, tmp_path: Path) -> Path:
-    """A store of one's own, to be damaged at will."""
-    return Path(shutil.copytree(published, tmp_path / "store"))
 
 
 def test_a_question_is_answered_with_the_passage_that_holds_the_evidence(store: Path) -> None:
@@ -55,8 +42,8 @@ def test_a_question_is_answered_with_the_passage_that_holds_the_evidence(store: 
 def test_rows_run_through_the_shards_in_the_order_of_their_labels(store: Path) -> None:
     with indexmill.open(store) as snapshot:
         everything = snapshot.retrieve("the", k=100)
-        assert len(everything) == len(snapshot.passages) == 5
-        assert [snapshot.passages.text(row)[:12] for row in range(5)] == [
+        assert len(everything) == len(passages_of(snapshot)) == 5
+        assert [passages_of(snapshot).text(row)[:12] for row in range(5)] == [
             "The Marrow B",
             "Ada Venn pai",
             "Ada Venn was",
@@ -345,7 +332,7 @@ def test_what_many_threads_want_first_is_made_once_and_whole(store: Path) -> Non
 
         def want(_: int) -> list[str]:
             barrier.wait()
-            return snapshot._once("a thing", make)
+            return snapshot.once("a thing", make)
 
         found = list(pool.map(want, range(threads)))
         assert len(made) == 1
@@ -354,7 +341,7 @@ def test_what_many_threads_want_first_is_made_once_and_whole(store: Path) -> Non
 
 def test_what_was_made_is_had_without_waiting_for_what_is_being_made(store: Path) -> None:
     with indexmill.open(store) as snapshot, ThreadPoolExecutor(1) as pool:
-        assert snapshot._once("quick", lambda: "made") == "made"
+        assert snapshot.once("quick", lambda: "made") == "made"
         making, may_end = threading.Event(), threading.Event()
 
         def slow() -> str:
@@ -362,26 +349,26 @@ def test_what_was_made_is_had_without_waiting_for_what_is_being_made(store: Path
             assert may_end.wait(timeout=60)
             return "at last"
 
-        waiting = pool.submit(snapshot._once, "slow", slow)
+        waiting = pool.submit(snapshot.once, "slow", slow)
         making.wait()
         with ThreadPoolExecutor(1) as other:
-            assert other.submit(snapshot._once, "quick", lambda: "again").result(timeout=30) == "made"
+            assert other.submit(snapshot.once, "quick", lambda: "again").result(timeout=30) == "made"
             may_end.set()
         assert waiting.result() == "at last"
 
 
 def test_a_lack_of_memory_is_not_the_fault_of_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(name: str, snapshot: object) -> None:
+    def fails(artifacts: object) -> None:
         raise error
 
     writer = SnapshotWriter(tmp_path)
     writer.shard("p0", WORLD["p0"])
     writer.publish()
-    monkeypatch.setattr("indexmill.retrieve.registry.make", fails)
+    monkeypatch.setattr("indexmill.retrieve.passage_vectors.Dense", fails)
     with indexmill.open(tmp_path) as snapshot:
         error: Exception = MemoryError("no memory")
         with pytest.raises(MemoryError, match="no memory"):
-            snapshot.retriever()
+            snapshot.retriever("dense")
         error = ValueError("shapes differ")
         with pytest.raises(CorruptBlob, match="shapes differ"):
-            snapshot.retriever()
+            snapshot.retriever("dense")

@@ -36,7 +36,7 @@ from indexmill.hits import Hit
 from indexmill.models.llm import Request, data_block
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.prompts import Prompt, read_prompt
-from indexmill.retrieve.base import settled
+from indexmill.retrieve.base import override_parameters
 from indexmill.store.canonical import canonical_json
 
 __all__ = [
@@ -119,7 +119,7 @@ class AdaptiveFiltering:
     """Answers from points that a prompt for each level collects; the prompts of a question go side by side."""
 
     def __init__(self, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> None:
-        self._setting = settled(FilterSettings(), settings or {})
+        self._setting = override_parameters(FilterSettings(), settings or {})
         self._filter, self._merge = _prompt("filter", prompts), _prompt("merge", prompts)
         self._direct = None if self._setting.filtered else OnePrompt(prompts=prompts)
         self._room = _room("level_tokens", self._setting.level_tokens, self._filter, POINTS)

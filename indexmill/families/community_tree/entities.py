@@ -9,7 +9,7 @@ mothers and directors, not to the one who directed that film. *Ours*, therefore,
 
       g(e) = hop_weight * max over f, p of (g(f) a(f, p)) * max(cos(q', e), 0) / max over e' of cos(q', e')
 
-  where q' is the question's vector without the span of its names' (``open_question``), and a(f, p) is 1 where p is
+  where q' is the question's vector without the span of its names' (``residual_query``), and a(f, p) is 1 where p is
   about f, and ``mention_weight`` elsewhere. The ``hops`` entities that gain most are kept.
 
 With b the cosine of the least near of the nearest entities, one that gains g counts as if its cosine were
@@ -25,7 +25,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.families.community_tree.search import CommunityTree, CommunityTreeParameters, LevelNodes
+from indexmill.families.community_tree.parameters import CommunityTreeParameters
+from indexmill.families.community_tree.search import CommunityTree, LevelNodes
 from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import Pairs, best_of_each, first_of_each, paired, parts, positions
 from indexmill.retrieve.grid import UNIT, on_grid

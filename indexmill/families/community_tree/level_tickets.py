@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from indexmill.answer.base import text_tokens
 from indexmill.answer.one_prompt import shown
-from indexmill.families.lsh_tree.search import fitting
 from indexmill.hits import Hit
+from indexmill.retrieve.budget import fitting
 
 __all__ = ["MARKS", "Content", "Level", "Section", "content_of", "joined", "levels_of", "lines_of", "within"]
 

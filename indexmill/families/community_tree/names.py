@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
-from indexmill.retrieve.base import Asked, Vectors
+from indexmill.retrieve.base import QueryBatch, Vectors
 from indexmill.retrieve.columns import positions
+from indexmill.retrieve.entity_names import name_index
 from indexmill.retrieve.linking import Links, link_known, link_named
 from indexmill.retrieve.residual_query import named_parts, without
 from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["EntityNames"]
 
@@ -38,16 +39,16 @@ class EntityNames:
     owners: Keys
 
     @classmethod
-    def of(cls, snapshot: Snapshot, keys: Keys) -> EntityNames:
+    def of(cls, artifacts: Artifacts, keys: Keys) -> EntityNames:
         """Those of a snapshot, for the entities of these keys."""
-        vectors = snapshot.vectors("names", "vectors")
-        packs = snapshot.vectors("names", "entity_keys") if vectors else []
+        vectors = artifacts.vectors("names", "vectors")
+        packs = artifacts.vectors("names", "entity_keys") if vectors else []
         owners = np.concatenate([np.empty(0, np.uint64), *(cast("Keys", own) for own in packs)])
         if len(owners) != sum(map(len, vectors)):
-            raise CorruptBlob(f"{snapshot.path}: the vectors of names are not those of {len(owners)} entities")
-        return cls(keys, NameIndex(keys, snapshot.name_filter), vectors, owners)
+            raise CorruptBlob(f"{artifacts.path}: the vectors of names are not those of {len(owners)} entities")
+        return cls(keys, name_index(artifacts, keys), vectors, owners)
 
-    def links(self, asked: Asked) -> list[Links]:
+    def links(self, asked: QueryBatch) -> list[Links]:
         """The entities that each question names exactly, or is known to mention: found once for all that ask."""
         if "links of entities" not in asked.shared:
             linked = link_known(asked.questions, self.index, _every)

@@ -6,7 +6,6 @@ tables ``communities/<g>``, level by level.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,13 +18,15 @@ from indexmill.families.community_tree.names import EntityNames
 from indexmill.families.community_tree.search import CommunityTree
 from indexmill.hits import Hit
 from indexmill.retrieve.matrices import Integers, Sparse
+from indexmill.retrieve.opened import arrays_of, check_sizes
+from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.rows import Rows
 from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["INDEX", "TREE", "Communities", "Told", "open_tree", "quality"]
+__all__ = ["INDEX", "TREE", "Communities", "Told", "communities_of", "open_tree"]
 
 TREE = "community_tree/tree"
 """The artifact that holds the tree."""
@@ -64,43 +65,43 @@ class Communities:
     Raises FamilyNotFound for a snapshot without community_tree.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        if "community_tree" not in snapshot.manifest.families:
+    def __init__(self, artifacts: Artifacts) -> None:
+        if "community_tree" not in artifacts.manifest.families:
             raise FamilyNotFound(
-                f"{snapshot.path}: the snapshot does not hold 'community_tree', so it has no communities"
+                f"{artifacts.path}: the snapshot does not hold 'community_tree', so it has no communities"
             )
-        self._version = snapshot.version
-        self._passages = snapshot.passages
+        self._version = artifacts.version
+        self._passages = passages_of(artifacts)
         self._entities = Rows(
-            snapshot, "described", ["entity_id", "surface", "type", "description", "tokens", "stand_in"]
+            artifacts, "described", ["entity_id", "surface", "type", "description", "tokens", "stand_in"]
         )
         self._communities = Rows(
-            snapshot, "communities", ["community_id", "title", "text", "rating", "tokens", "stand_in"]
+            artifacts, "communities", ["community_id", "title", "text", "rating", "tokens", "stand_in"]
         )
-        self._related = Rows(snapshot, "related", ["source", "kind", "description"])
-        self.tree = open_tree(snapshot)
-        self.names = EntityNames.of(snapshot, self._keys(snapshot))
+        self._related = Rows(artifacts, "related", ["source", "kind", "description"])
+        self.tree = open_tree(artifacts)
+        self.names = EntityNames.of(artifacts, self._keys(artifacts))
         if _above(self.tree.relation_rows, len(self._related)):
-            raise CorruptBlob(f"{snapshot.path}: {TREE!r} names relations that the tables do not have")
-        for what, held, expected in (
+            raise CorruptBlob(f"{artifacts.path}: {TREE!r} names relations that the tables do not have")
+        check_sizes(
+            artifacts,
+            TREE,
             ("entities", self.tree.entities, len(self._entities)),
             ("communities", len(self.tree.parents) - self.tree.entities, len(self._communities)),
             ("ends of relations", len(self.tree.relation_rows), 2 * len(self._related)),
-        ):
-            if held != expected:
-                raise CorruptBlob(f"{snapshot.path}: {TREE!r} has {held} {what}; the tables have {expected}")
+        )
 
     def __len__(self) -> int:
         return len(self._communities)
 
-    def _keys(self, snapshot: Snapshot) -> npt.NDArray[np.uint64]:
+    def _keys(self, artifacts: Artifacts) -> npt.NDArray[np.uint64]:
         """The start of the id of every entity, ascending: of snapshots that do not hold them, read from the table."""
-        keys = snapshot.arrays(TREE).get("entity_keys")
+        keys = artifacts.arrays(TREE).get("entity_keys")
         if keys is None:
             columns = (self._entities.shard(number)["entity_id"] for number in range(len(self._entities.tables)))
             keys = NameIndex.keys([identity for column in columns for identity in column.to_pylist()])
         if len(keys) != self.tree.entities:
-            raise CorruptBlob(f"{snapshot.path}: {TREE!r} has keys of {len(keys)} entities, not {self.tree.entities}")
+            raise CorruptBlob(f"{artifacts.path}: {TREE!r} has keys of {len(keys)} entities, not {self.tree.entities}")
         return keys
 
     def told(self, row: int) -> Told:
@@ -188,12 +189,17 @@ class Communities:
         return explanation
 
 
-def open_tree(snapshot: Snapshot) -> CommunityTree:
+def communities_of(artifacts: Artifacts) -> Communities:
+    """The entities and communities of a snapshot, opened once.
+
+    Raises FamilyNotFound where there are none, CorruptBlob where tree, index and tables do not fit each other.
+    """
+    return artifacts.once("communities", lambda: Communities(artifacts))
+
+
+def open_tree(artifacts: Artifacts) -> CommunityTree:
     """The snapshot's tree over mapped arrays; raises CorruptBlob where arrays are missing or do not fit each other."""
-    arrays, index = snapshot.arrays(TREE), snapshot.arrays(INDEX)
-    for name, held, needed in ((TREE, arrays, _OF_TREE), (INDEX, index, _OF_INDEX)):
-        if missing := sorted(set(needed) - set(held)):
-            raise CorruptBlob(f"{snapshot.path}: {name!r} has no arrays {missing}; it has {', '.join(held)}")
+    arrays, index = arrays_of(artifacts, TREE, _OF_TREE), arrays_of(artifacts, INDEX, _OF_INDEX)
     tree = CommunityTree(
         offsets=arrays["level_offsets"],
         children=Sparse(arrays["children.indptr"], arrays["children.indices"]),
@@ -207,35 +213,12 @@ def open_tree(snapshot: Snapshot) -> CommunityTree:
         about=arrays.get("passages.about"),
     )
     if not _fits(tree):
-        raise CorruptBlob(f"{snapshot.path}: {TREE!r} holds arrays that do not fit each other")
-    if not _fits_index(tree, snapshot.dimensions):
-        raise CorruptBlob(f"{snapshot.path}: {INDEX!r} is not an index of the nodes of {TREE!r}")
-    if _above(tree.passages.indices, len(snapshot.passages)):
-        raise CorruptBlob(f"{snapshot.path}: {TREE!r} names passages that the snapshot does not have")
+        raise CorruptBlob(f"{artifacts.path}: {TREE!r} holds arrays that do not fit each other")
+    if not _fits_index(tree, artifacts.dimensions):
+        raise CorruptBlob(f"{artifacts.path}: {INDEX!r} is not an index of the nodes of {TREE!r}")
+    if _above(tree.passages.indices, len(passages_of(artifacts))):
+        raise CorruptBlob(f"{artifacts.path}: {TREE!r} names passages that the snapshot does not have")
     return tree
-
-
-def quality(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
-    """Of each level of communities, ``{"communities", "chi", "sim"}``: how many, and CHI and Sim (eqs. 5, 6).
-
-    None stands for what is not defined; nothing for a snapshot without community_tree. Raises CorruptBlob.
-    """
-    if "community_tree" not in snapshot.manifest.families:
-        return {}
-    arrays = snapshot.arrays(TREE)
-    try:
-        numbers = np.diff(arrays["level_offsets"])[1:].tolist()
-        rows = arrays["quality"].tolist()
-        return {
-            str(level): {
-                "communities": number,
-                "chi": None if math.isnan(chi) else chi,
-                "sim": None if math.isnan(sim) else sim,
-            }
-            for level, (number, (chi, sim)) in enumerate(zip(numbers, rows, strict=True), start=1)
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptBlob(f"{snapshot.path}: {TREE!r} does not say how good each level is: {error}") from error
 
 
 def _fits(tree: CommunityTree) -> bool:

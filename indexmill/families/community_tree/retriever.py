@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from indexmill.families.community_tree.entities import Gains, gains, with_gains
+from indexmill.families.community_tree.nodes import communities_of
+from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.community_tree.ranking import Evidence, RankedPassages, ranked
-from indexmill.families.community_tree.search import CommunityTreeParameters, flat, nodes_of
-from indexmill.families.lsh_tree.search import fitting
+from indexmill.families.community_tree.search import flat, nodes_of
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Allowed, Asked, Explanations, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.base import Allowed, Explanations, PassageRetriever, QueryBatch, Ranking, parameters_of
+from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.linking import Links
 from indexmill.retrieve.matrices import Rows, Scores
+from indexmill.retrieve.passage_vectors import passage_vectors_of
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["CommunityTreeReader"]
 
@@ -33,11 +36,11 @@ class CommunityTreeReader(PassageRetriever):
     "communities"}``: those found that it is under, each with what it ``added`` to the score, the most first.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot)
-        self._near = snapshot.passage_vectors
-        self._use(parameters_of(snapshot, "community_tree", CommunityTreeParameters))
-        self._communities = snapshot.communities
+    def __init__(self, artifacts: Artifacts) -> None:
+        super().__init__(artifacts)
+        self._near = passage_vectors_of(artifacts)
+        self._use(parameters_of(artifacts, "community_tree", CommunityTreeParameters))
+        self._communities = communities_of(artifacts)
         self._tree = self._communities.tree
 
     def _use(self, setting: Any) -> None:
@@ -46,22 +49,22 @@ class CommunityTreeReader(PassageRetriever):
         self._applied: CommunityTreeParameters = setting.applied()
         self._vectors = self._near.untitled if setting.preset == "paper" else self._near
 
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """Passages by what the nodes found say for them, and by their cosine: see ``PassageRetriever``."""
         setting = self._applied
         levels = nodes_of(self._tree, asked.vectors, setting.reach, setting, ~self._tree.single)
         may = None if asked.allowed is None or not asked.explain else self._tree.allowed(asked.allowed)
         for one in ranked(self._tree, self._vectors, asked, levels, self._gained(asked), setting, k):
-            yield Found(one.rows, one.scores, answer=(one.told, may))
+            yield Ranking(one.rows, one.scores, answer=(one.told, may))
 
-    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Through which entities and communities: see ``PassageRetriever``."""
         return [
             self._through(one.answer[0], one.rows[list(its)], one.answer[1])
             for one, its in zip(found, places, strict=True)
         ]
 
-    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
+    def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
         """Nodes and passages of each question: see ``Retriever``. A token budget may leave fewer than k."""
         setting, shown = self._applied, ~self._tree.single
         levels = nodes_of(self._tree, asked.vectors, max(setting.reach, setting.k_level), setting, shown)
@@ -81,7 +84,7 @@ class CommunityTreeReader(PassageRetriever):
             for number, one in enumerate(passages)
         ]
 
-    def _gained(self, asked: Asked) -> Gains:
+    def _gained(self, asked: QueryBatch) -> Gains:
         """The entities that the questions find by words."""
         names, setting = self._communities.names, self._applied
         linked: list[Links] = [()] * len(asked.questions)

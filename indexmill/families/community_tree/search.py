@@ -8,78 +8,26 @@ next nearest takes its place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from indexmill.families.community_tree.chnsw import Beam, Chnsw
+from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import distinct
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 
-__all__ = ["CommunityTree", "CommunityTreeParameters", "LevelNodes", "flat", "nodes_of"]
+__all__ = ["CommunityTree", "LevelNodes", "flat", "nodes_of"]
 
 _TILE = 8192  # vectors compared at once where a level is looked through
 
 _Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-@dataclass(frozen=True, slots=True)
-class CommunityTreeParameters:
-    """The settings of retrieval, of the snapshot or of one call.
-
-    k_level: nodes of each level that are found. levels: of communities that are searched, from the lowest up; None for
-    all, 0 for entities alone. ef: nodes that a search of a level holds at least. level_weight: a node's score is its
-    cosine times this for each level that it is above the entities. passages: among the hits of a question at most; None
-    for no bound but k, 0 for none, as in the paper. token_budget: the tokens that all hits of a question hold at most,
-    as the embedder counts them; None for no bound.
-
-    reach: nodes of each level that passages are ranked by. similarity_weight, community_weight, spread, widest,
-    mention_weight: how, as ``community_tree_ranking`` says. name_weight, hop_weight, hops, widest_hop: of the entities
-    that the question names and of those beside them, as ``community_tree_entities`` says; 0 leaves them out.
-
-    preset: "paper" for what ArchRAG prints: the k_level nearest nodes of each level, no names, and no passages. It wins
-    over other settings.
-    """
-
-    k_level: Annotated[int, Field(ge=1, le=1000)] = 5
-    levels: Annotated[int, Field(ge=0)] | None = None
-    ef: Annotated[int, Field(ge=1, le=10_000)] = 128
-    level_weight: _Weight = 1.0
-    passages: Annotated[int, Field(ge=0)] | None = None
-    token_budget: Annotated[int, Field(ge=1)] | None = None
-    reach: Annotated[int, Field(ge=1, le=1000)] = 20
-    similarity_weight: Annotated[float, Field(ge=0, le=1)] = 0.1
-    community_weight: _Weight = 1.0
-    spread: Annotated[float, Field(ge=0, le=1)] = 0.25
-    widest: Annotated[int, Field(ge=1)] = 1000
-    mention_weight: Annotated[float, Field(ge=0, le=1)] = 0.25
-    name_weight: Annotated[float, Field(ge=0, le=1)] = 1.0
-    hop_weight: Annotated[float, Field(ge=0, le=1)] = 1.0
-    hops: Annotated[int, Field(ge=1, le=1000)] = 20
-    widest_hop: Annotated[int, Field(ge=1)] = 100
-    preset: Literal["ours", "paper"] = "ours"
-
-    def applied(self) -> CommunityTreeParameters:
-        """The settings that hold: those of the preset in place of what it settles."""
-        if self.preset == "ours":
-            return self
-        return replace(
-            self,
-            preset="ours",
-            ef=1,
-            level_weight=1.0,
-            passages=0,
-            reach=self.k_level,
-            mention_weight=1.0,
-            name_weight=0.0,
-            hop_weight=0.0,
-        )
 
 
 class LevelNodes(NamedTuple):

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from indexmill.families.lsh_tree.show import MOST, TEXT, fitted, largest, under
+import numpy as np
+
+from indexmill.errors import CorruptBlob
+from indexmill.families.community_tree.nodes import TREE, communities_of
+from indexmill.retrieve.matrices import Rows
 from indexmill.text.counted import counted
+from indexmill.text.outline import TEXT, drawn, outlined
+from indexmill.text.table import table
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["drawing", "outline"]
+__all__ = ["drawing", "listing", "other_counts", "outline", "statistics"]
 
 
-def outline(snapshot: Snapshot, depth: int, width: int) -> dict[str, Any]:
+def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
     """The upper part of a snapshot's communities, as ``show --communities --json`` prints it.
 
     depth: levels from the roots down. width: roots, and members of a node, the largest first. A node is ``{"id",
@@ -21,38 +30,25 @@ def outline(snapshot: Snapshot, depth: int, width: int) -> dict[str, Any]:
     ``"rating"``, ``"below"``, how many members it has, and those of them that are told in ``"children"``. Raises
     FamilyNotFound.
     """
-    from indexmill.families.community_tree.nodes import quality
-
-    tree = snapshot.communities.tree
+    tree = communities_of(artifacts).tree
     roots = tree.roots()
-    told: list[dict[str, Any]] = []
-    tier = [(told, row) for row in largest(roots, tree.sizes, width)]
-    left = MOST
-    for level in range(depth, 0, -1):
-        tier = tier[:left]
-        left -= len(tier)
-        below = []
-        for siblings, row in tier:
-            node = _node(snapshot, row)
-            siblings.append(node)
-            if row >= tree.entities:
-                members = tree.members(row)
-                node |= {"rating": snapshot.communities.rating(row), "below": len(members), "children": []}
-                if level > 1:
-                    below += [(node["children"], member) for member in largest(members, tree.sizes, width)]
-        tier = below
+
+    def members(row: int) -> Rows | None:
+        return tree.members(row) if row >= tree.entities else None
+
     return {
-        "version": snapshot.version,
+        "version": artifacts.version,
         "entities": tree.entities,
-        "levels": quality(snapshot),
+        "levels": statistics(artifacts),
         "roots": len(roots),
-        "tree": told,
+        "tree": outlined(roots, tree.sizes, depth, width, partial(_node, artifacts), members),
     }
 
 
-def _node(snapshot: Snapshot, row: int) -> dict[str, Any]:
-    communities = snapshot.communities
+def _node(artifacts: Artifacts, row: int) -> dict[str, Any]:
+    communities = communities_of(artifacts)
     named, level = communities.told(row), communities.tree.level(row)
+    rating = {"rating": communities.rating(row)} if level else {}
     return {
         "id": named.id,
         "kind": "community" if level else "entity",
@@ -60,6 +56,7 @@ def _node(snapshot: Snapshot, row: int) -> dict[str, Any]:
         "entities": int(communities.tree.sizes[row]),
         "title": named.title,
         "text": named.text[:TEXT],
+        **rating,
     }
 
 
@@ -75,11 +72,7 @@ def drawing(told: dict[str, Any], unnumbered: str) -> str:
     if not counts:
         lines.append("  no communities: nothing was extracted, or too few entities")
     lines.append("")
-    for node in told["tree"]:
-        lines += [fitted(_line(node), ""), *under(node, "", _line, "entities")]
-    if more := told["roots"] - len(told["tree"]):
-        lines.append(f"{more:,} more")
-    return "\n".join(lines)
+    return "\n".join([*lines, *drawn(told, _line, "entities")])
 
 
 def _line(node: dict[str, Any]) -> str:
@@ -87,3 +80,45 @@ def _line(node: dict[str, Any]) -> str:
         return f"{node['title']}: {node['text']}" if node["text"] else str(node["title"])
     grouped = f" in {node['below']:,}" if node["level"] > 1 else ""
     return f"{counted(node['entities'], 'entity')}{grouped}, rating {node['rating']:g}: {node['title']}"
+
+
+def statistics(artifacts: Artifacts) -> dict[str, dict[str, Any]]:
+    """Of each level of communities, ``{"communities", "chi", "sim"}``: how many, and CHI and Sim (eqs. 5, 6).
+
+    None stands for what is not defined; nothing for a snapshot without community_tree. Raises CorruptBlob.
+    """
+    if "community_tree" not in artifacts.manifest.families:
+        return {}
+    arrays = artifacts.arrays(TREE)
+    try:
+        numbers = np.diff(arrays["level_offsets"])[1:].tolist()
+        rows = arrays["quality"].tolist()
+        return {
+            str(level): {
+                "communities": number,
+                "chi": None if math.isnan(chi) else chi,
+                "sim": None if math.isnan(sim) else sim,
+            }
+            for level, (number, (chi, sim)) in enumerate(zip(numbers, rows, strict=True), start=1)
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptBlob(f"{artifacts.path}: {TREE!r} does not say how good each level is: {error}") from error
+
+
+def listing(told: Mapping[str, Mapping[str, Any]]) -> str:
+    """How many communities each level has, and how good they are, as people read it."""
+    rows = [
+        [
+            level,
+            f"{one['communities']:,}",
+            "-" if one["chi"] is None else f"{one['chi']:.3f}",
+            "-" if one["sim"] is None else f"{one['sim']:.4f}",
+        ]
+        for level, one in told.items()
+    ]
+    return table(["level", "communities", "CHI", "Sim"], rows)
+
+
+def other_counts(counts: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, int]:
+    """The counts of the manifest that are not of a level."""
+    return {what: number for what, number in counts.items() if what.removeprefix("level_") not in told}

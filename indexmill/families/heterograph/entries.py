@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from indexmill.families.heterograph.search import Entries, HeterographParameters
+from indexmill.families.heterograph.parameters import HeterographParameters
+from indexmill.families.heterograph.search import Entries
 from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import (
     Pairs,

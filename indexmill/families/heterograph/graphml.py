@@ -18,9 +18,10 @@ from indexmill.export.entity_graph import paired, pieces
 from indexmill.export.graphml import Elements
 from indexmill.families.heterograph.nodes import GRAPH, SHOWN
 from indexmill.families.heterograph.search import KINDS
+from indexmill.retrieve.opened import arrays_of
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Manifest
 
 __all__ = ["check_heterograph", "heterograph"]
@@ -48,7 +49,7 @@ def check_heterograph(manifest: Manifest, where: object) -> None:
         )
 
 
-def heterograph(snapshot: Snapshot) -> tuple[Elements, Elements]:
+def heterograph(artifacts: Artifacts) -> tuple[Elements, Elements]:
     """The nodes and edges of a snapshot's heterograph. Raises FamilyNotFound, CorruptBlob.
 
     A node has its ``kind``, as hits name it; ``label``, a title: of a text that of its document, of an attribute the
@@ -56,24 +57,22 @@ def heterograph(snapshot: Snapshot) -> tuple[Elements, Elements]:
     are a passage of. An edge has its ``kind`` and ``weight``, and ``directed``: false where its ends are alike. A
     relation stands between its entities, and edges lead from its source to it and from it to its target.
     """
-    check_heterograph(snapshot.manifest, snapshot.path)
-    arrays = snapshot.arrays(GRAPH)
-    if missing := sorted({"offsets", "rows"} - set(arrays)):
-        raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} has no arrays {missing}; check it with `indexmill verify`")
-    return Elements(_NODES, _nodes(snapshot, arrays)), Elements(_EDGES, _edges(snapshot))
+    check_heterograph(artifacts.manifest, artifacts.path)
+    arrays = arrays_of(artifacts, GRAPH, ["offsets", "rows"])
+    return Elements(_NODES, _nodes(artifacts, arrays)), Elements(_EDGES, _edges(artifacts))
 
 
-def _nodes(snapshot: Snapshot, arrays: Mapping[str, Any]) -> Iterator[pa.Table]:
+def _nodes(artifacts: Artifacts, arrays: Mapping[str, Any]) -> Iterator[pa.Table]:
     first, last = (int(arrays["offsets"][KINDS.index("N") + place]) for place in (0, 1))
     named = np.sort(arrays["rows"][first:last])
     ways = {
-        "T": _texts(snapshot),
-        "S": _as("S", _shards(snapshot, "units", {"id": "unit_id", "text": "text"})),
-        "A": _attributes(snapshot),
-        "H": _as("H", _shards(snapshot, "elements", {"id": "element_id", "label": "title", "text": "text"})),
-        "R": _relations(snapshot),
-        "N": _entities(snapshot, named),
-        "O": _as("O", _shards(snapshot, "elements", {"id": "overview_id", "label": "title"})),
+        "T": _texts(artifacts),
+        "S": _as("S", _shards(artifacts, "units", {"id": "unit_id", "text": "text"})),
+        "A": _attributes(artifacts),
+        "H": _as("H", _shards(artifacts, "elements", {"id": "element_id", "label": "title", "text": "text"})),
+        "R": _relations(artifacts),
+        "N": _entities(artifacts, named),
+        "O": _as("O", _shards(artifacts, "elements", {"id": "overview_id", "label": "title"})),
     }
     for (kind, way), expected in zip(ways.items(), np.diff(arrays["offsets"]).tolist(), strict=True):
         held = 0
@@ -82,14 +81,14 @@ def _nodes(snapshot: Snapshot, arrays: Mapping[str, Any]) -> Iterator[pa.Table]:
             yield piece
         if held != expected:
             raise CorruptBlob(
-                f"{snapshot.path}: {GRAPH!r} has {expected} nodes {kind}; the tables have {held}; check the snapshot "
+                f"{artifacts.path}: {GRAPH!r} has {expected} nodes {kind}; the tables have {held}; check the snapshot "
                 "with `indexmill verify`, or build again"
             )
 
 
-def _texts(snapshot: Snapshot) -> Iterator[pa.Table]:
+def _texts(artifacts: Artifacts) -> Iterator[pa.Table]:
     columns = ["passage_id", "document_id", "text"]
-    for _, table, documents in paired(snapshot, "passages", columns, "documents", ["document_id", "title"]):
+    for _, table, documents in paired(artifacts, "passages", columns, "documents", ["document_id", "title"]):
         yield _piece(
             "T",
             {
@@ -101,35 +100,35 @@ def _texts(snapshot: Snapshot) -> Iterator[pa.Table]:
         )
 
 
-def _attributes(snapshot: Snapshot) -> Iterator[pa.Table]:
+def _attributes(artifacts: Artifacts) -> Iterator[pa.Table]:
     columns = ["attribute_id", "entity_id", "text"]
-    for _, table, entities in paired(snapshot, "attributes", columns, "entities", ["entity_id", "surface"]):
+    for _, table, entities in paired(artifacts, "attributes", columns, "entities", ["entity_id", "surface"]):
         surfaces = _looked_up(table["entity_id"], entities["entity_id"], entities["surface"])
         yield _piece("A", {"id": table["attribute_id"], "label": surfaces, "text": table["text"]})
 
 
-def _relations(snapshot: Snapshot) -> Iterator[pa.Table]:
-    for table in _row_groups(snapshot, "heterograph/relations", ["node_id", "text", "said"]):
+def _relations(artifacts: Artifacts) -> Iterator[pa.Table]:
+    for table in _row_groups(artifacts, "heterograph/relations", ["node_id", "text", "said"]):
         yield _piece("R", {"id": table["node_id"], "label": table["text"], "text": table["said"]})
 
 
-def _entities(snapshot: Snapshot, named: np.ndarray) -> Iterator[pa.Table]:
+def _entities(artifacts: Artifacts, named: np.ndarray) -> Iterator[pa.Table]:
     """named: the rows of the entities that are nodes, ascending."""
-    for first, table in pieces(snapshot, "entities", ["entity_id", "surface"]):
+    for first, table in pieces(artifacts, "entities", ["entity_id", "surface"]):
         low, high = np.searchsorted(named, [first, first + len(table)])
         held = table.take(pa.array(named[low:high] - first))
         yield _piece("N", {"id": held["entity_id"], "label": held["surface"]})
 
 
-def _edges(snapshot: Snapshot) -> Iterator[pa.Table]:
-    for table in _row_groups(snapshot, "heterograph/edges", ["source", "target", "kind", "weight"]):
+def _edges(artifacts: Artifacts) -> Iterator[pa.Table]:
+    for table in _row_groups(artifacts, "heterograph/edges", ["source", "target", "kind", "weight"]):
         directed = pc.invert(pc.is_in(table["kind"], pa.array(_UNDIRECTED)))
         yield table.append_column("directed", directed).select(_EDGES.names).cast(_EDGES)
 
 
-def _shards(snapshot: Snapshot, name: str, columns: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+def _shards(artifacts: Artifacts, name: str, columns: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
     """Some columns of a table under other names, a shard at a time."""
-    for _, table in pieces(snapshot, name, sorted(set(columns.values()))):
+    for _, table in pieces(artifacts, name, sorted(set(columns.values()))):
         yield {ours: table[theirs] for ours, theirs in columns.items()}
 
 
@@ -149,9 +148,9 @@ def _looked_up(wanted: pa.ChunkedArray, ids: pa.ChunkedArray, values: pa.Chunked
     return values.take(pc.index_in(wanted, ids.combine_chunks()))
 
 
-def _row_groups(snapshot: Snapshot, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _row_groups(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Some columns of a table that is one file, a row group at a time. Raises NotFound, CorruptBlob."""
     from indexmill.store.tables import row_groups
 
-    for table in row_groups(snapshot.file(name), snapshot.artifact(name), columns):
+    for table in row_groups(artifacts.file(name), artifacts.artifact(name), columns):
         yield table.select(list(columns))

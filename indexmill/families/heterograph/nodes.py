@@ -7,9 +7,9 @@ entities, and elements again for their overviews.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice, pairwise, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +21,16 @@ from indexmill.hits import Hit
 from indexmill.retrieve.base import Allowed, Explanations, Vectors
 from indexmill.retrieve.columns import Pairs, paired, parts, products
 from indexmill.retrieve.dense import nearest
+from indexmill.retrieve.entity_names import name_index
 from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
+from indexmill.retrieve.opened import arrays_of
+from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.rows import Rows as TableRows
-from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["GRAPH", "NAMES", "SHOWN", "HeterographNodes", "Told"]
+__all__ = ["GRAPH", "NAMES", "SHOWN", "HeterographNodes", "Told", "heterograph_of"]
 
 GRAPH = "heterograph/graph"
 """The artifact that holds the graph."""
@@ -78,38 +80,38 @@ class HeterographNodes:
     tables do not fit each other.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        if "heterograph" not in snapshot.manifest.families:
-            raise FamilyNotFound(f"{snapshot.path}: the snapshot does not hold 'heterograph', so it has no such nodes")
-        self._version = snapshot.version
-        self._passages = snapshot.passages
+    def __init__(self, artifacts: Artifacts) -> None:
+        if "heterograph" not in artifacts.manifest.families:
+            raise FamilyNotFound(f"{artifacts.path}: the snapshot does not hold 'heterograph', so it has no such nodes")
+        self._version = artifacts.version
+        self._passages = passages_of(artifacts)
         self._tables = {
-            "S": TableRows(snapshot, "units", ["unit_id", "text"]),
-            "A": TableRows(snapshot, "attributes", ["attribute_id", "entity_id", "text", "tokens", "stand_in"]),
-            "H": TableRows(snapshot, "elements", ["element_id", "overview_id", "title", "text", "tokens", "stand_in"]),
-            "R": TableRows(snapshot, "heterograph/relations", ["node_id", "said"]),
-            "N": TableRows(snapshot, "entities", ["entity_id", "surface"]),
+            "S": TableRows(artifacts, "units", ["unit_id", "text"]),
+            "A": TableRows(artifacts, "attributes", ["attribute_id", "entity_id", "text", "tokens", "stand_in"]),
+            "H": TableRows(artifacts, "elements", ["element_id", "overview_id", "title", "text", "tokens", "stand_in"]),
+            "R": TableRows(artifacts, "heterograph/relations", ["node_id", "said"]),
+            "N": TableRows(artifacts, "entities", ["entity_id", "surface"]),
         }
-        arrays, names = (_arrays(snapshot, *one) for one in ((GRAPH, _OF_GRAPH), (NAMES, _OF_NAMES)))
+        arrays, names = (arrays_of(artifacts, *one) for one in ((GRAPH, _OF_GRAPH), (NAMES, _OF_NAMES)))
         try:
             self.graph = Heterograph.of(arrays)
         except (ValueError, IndexError) as error:
-            raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} does not hold a graph: {error}") from error
+            raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} does not hold a graph: {error}") from error
         self._support = Sparse(arrays["passages.indptr"], arrays["passages.indices"])
-        self.names, self.words = NameIndex(arrays["entity_keys"], snapshot.name_filter), NameWords.of(names)
+        self.names, self.words = name_index(artifacts, arrays["entity_keys"]), NameWords.of(names)
         self._rows = arrays["rows"]
         self._relation_tokens = arrays["relation_tokens"]
         self._vectors = [
-            shard for kind, pack in _VECTORS.items() for shard in _vectors(snapshot, pack, self._tables[kind])
+            shard for kind, pack in _VECTORS.items() for shard in _vectors(artifacts, pack, self._tables[kind])
         ]
-        self._passage_vectors = snapshot.vectors("vectors", "passages")
-        self._units = snapshot.vectors("unit_vectors", "vectors")
-        self._unit_tokens = snapshot.vectors("unit_vectors", "tokens")
-        self.name_vectors = snapshot.vectors("names", "vectors")
+        self._passage_vectors = artifacts.vectors("vectors", "passages")
+        self._units = artifacts.vectors("unit_vectors", "vectors")
+        self._unit_tokens = artifacts.vectors("unit_vectors", "tokens")
+        self.name_vectors = artifacts.vectors("names", "vectors")
         """The vectors of names, one shard after the other; none in a snapshot without a family that needs them."""
-        self._check(snapshot)
-        self._nodes = self._inverse(snapshot)
-        self._named = self._name_rows(snapshot, arrays["entity_keys"])
+        self._check(artifacts)
+        self._nodes = self._inverse(artifacts)
+        self._named = self._name_rows(artifacts, arrays["entity_keys"])
         units = self.graph.rows("S")
         said = self._support.indices.take(self._support.indptr[units].astype(np.int64))
         self.said_by = self.of_passages(said.astype(np.int64))
@@ -275,17 +277,17 @@ class HeterographNodes:
 
     # Opening
 
-    def _check(self, snapshot: Snapshot) -> None:
+    def _check(self, artifacts: Artifacts) -> None:
         """Raise CorruptBlob where the arrays do not fit each other or the tables."""
         graph, words = self.graph, self.words
         sizes = dict(zip(KINDS, np.diff(graph.offsets).tolist(), strict=True))
         tables = {kind: len(table) for kind, table in self._tables.items()} | {"T": len(self._passages)}
         for kind, held in tables.items():
             if sizes[kind] != held if kind != "N" else sizes[kind] > held:
-                raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} has {sizes[kind]} nodes {kind}; the tables have {held}")
+                raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} has {sizes[kind]} nodes {kind}; the tables have {held}")
         named = sizes["N"] + sizes["O"]
         if [len(shard) for shard in self._unit_tokens] != np.diff(self._tables["S"].starts).tolist():
-            raise CorruptBlob(f"{snapshot.path}: 'unit_vectors' does not say how many tokens each unit has")
+            raise CorruptBlob(f"{artifacts.path}: 'unit_vectors' does not say how many tokens each unit has")
         fits = (
             len(self._rows) == len(graph)
             and len(self._relation_tokens) == sizes["R"]
@@ -295,7 +297,7 @@ class HeterographNodes:
             and _pointers_fit(self._support, int(graph.offsets[5]), len(self._passages))
         )
         if not fits:
-            raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} holds arrays that do not fit each other")
+            raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} holds arrays that do not fit each other")
         fits = (
             len(words.starts) == named + 1
             and words.starts[0] == 0
@@ -304,19 +306,19 @@ class HeterographNodes:
             and _pointers_fit(words.holders, len(words.keys), named)
         )
         if not fits:
-            raise CorruptBlob(f"{snapshot.path}: {NAMES!r} does not hold the words of the names of {GRAPH!r}")
+            raise CorruptBlob(f"{artifacts.path}: {NAMES!r} does not hold the words of the names of {GRAPH!r}")
         attributes, entities = graph.rows("A"), graph.rows("N")
         owners, linked, _ = graph.links.links(np.arange(attributes.start, attributes.stop))
         about = np.bincount(owners[(linked >= entities.start) & (linked < entities.stop)], minlength=sizes["A"])
         if (about != 1).any():
-            raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} has attributes that are not of one entity")
+            raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} has attributes that are not of one entity")
 
-    def _name_rows(self, snapshot: Snapshot, keys: npt.NDArray[np.uint64]) -> Rows:
+    def _name_rows(self, artifacts: Artifacts, keys: npt.NDArray[np.uint64]) -> Rows:
         """For each entity the row of its name in ``name_vectors``, -1 where it has none."""
         found = np.full(len(keys), -1, dtype=np.int64)
-        owners = np.concatenate([np.empty(0, dtype=np.uint64), *snapshot.vectors("names", "entity_keys")])
+        owners = np.concatenate([np.empty(0, dtype=np.uint64), *artifacts.vectors("names", "entity_keys")])
         if len(owners) != sum(map(len, self.name_vectors)):
-            raise CorruptBlob(f"{snapshot.path}: 'names' does not say of which entity each vector is")
+            raise CorruptBlob(f"{artifacts.path}: 'names' does not say of which entity each vector is")
         order = owners.argsort()
         at = np.minimum(owners[order].searchsorted(keys), max(len(owners) - 1, 0))
         if len(owners):
@@ -324,7 +326,7 @@ class HeterographNodes:
             found[has] = order[at[has]]
         return found
 
-    def _inverse(self, snapshot: Snapshot) -> npt.NDArray[np.int32]:
+    def _inverse(self, artifacts: Artifacts) -> npt.NDArray[np.int32]:
         """The node of each row of the tables of texts, units, attributes and elements, kind after kind."""
         upto = int(self.graph.offsets[4])
         found = np.full(upto, -1, dtype=np.int32)
@@ -332,25 +334,30 @@ class HeterographNodes:
             own = self.graph.rows(kind)
             found[own.start + self._rows[own].astype(np.int64)] = np.arange(own.start, own.stop, dtype=np.int32)
         if (found < 0).any():
-            raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} has two nodes for one row of a table")
+            raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} has two nodes for one row of a table")
         return found
 
 
-def _arrays(snapshot: Snapshot, name: str, needed: Sequence[str]) -> Mapping[str, npt.NDArray[Any]]:
-    arrays = snapshot.arrays(name)
-    if missing := sorted(set(needed) - set(arrays)):
-        raise CorruptBlob(f"{snapshot.path}: {name!r} has no arrays {missing}; it has {', '.join(arrays)}")
-    return arrays
+def heterograph_of(artifacts: Artifacts) -> HeterographNodes:
+    """The heterograph of a snapshot and its nodes, opened once.
+
+    Raises FamilyNotFound where there is none, CorruptBlob where its arrays and tables do not fit each other.
+    """
+    return artifacts.once("heterograph", lambda: HeterographNodes(artifacts))
 
 
-def _vectors(snapshot: Snapshot, name: str, table: TableRows) -> list[Vectors]:
+def _vectors(artifacts: Artifacts, name: str, table: TableRows) -> list[Vectors]:
     """The vectors of a table's rows, shard by shard."""
-    shards = snapshot.vectors(name, "vectors")
+    shards = artifacts.vectors(name, "vectors")
     rows = np.diff(table.starts).tolist()
     if [len(shard) for shard in shards] != rows:
-        raise CorruptBlob(f"{snapshot.path}: {name!r} has {sum(map(len, shards))} vectors; the tables have {sum(rows)}")
-    if strange := sorted({shard.shape[1] for shard in shards} - {snapshot.dimensions}):
-        raise CorruptBlob(f"{snapshot.path}: {name!r} has {strange[0]} dimensions; passages have {snapshot.dimensions}")
+        raise CorruptBlob(
+            f"{artifacts.path}: {name!r} has {sum(map(len, shards))} vectors; the tables have {sum(rows)}"
+        )
+    if strange := sorted({shard.shape[1] for shard in shards} - {artifacts.dimensions}):
+        raise CorruptBlob(
+            f"{artifacts.path}: {name!r} has {strange[0]} dimensions; passages have {artifacts.dimensions}"
+        )
     return shards
 
 

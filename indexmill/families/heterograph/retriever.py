@@ -10,28 +10,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.families.bm25.retriever import by_words
 from indexmill.families.heterograph.entries import Weighted, named_by, rescored, weighted
 from indexmill.families.heterograph.explanations import Through, through
-from indexmill.families.heterograph.nodes import SHOWN
-from indexmill.families.heterograph.search import Entries, HeterographParameters, Walked, spent
+from indexmill.families.heterograph.nodes import SHOWN, heterograph_of
+from indexmill.families.heterograph.parameters import HeterographParameters
+from indexmill.families.heterograph.search import Entries, Walked, spent
 from indexmill.hits import Hit
 from indexmill.retrieve.base import (
     EXPLAINED_TOGETHER,
     Allowed,
-    Asked,
     Explanations,
-    Found,
     PassageRetriever,
+    QueryBatch,
+    Ranking,
     parameters_of,
 )
 from indexmill.retrieve.columns import paired, positions, reciprocal_ranks
 from indexmill.retrieve.linking import mentioned
 from indexmill.retrieve.matrices import Rows, Scores
-from indexmill.retrieve.passage_vectors import PassageVectors
+from indexmill.retrieve.passage_vectors import PassageVectors, passage_vectors_of
+from indexmill.retrieve.registry import words_of
+from indexmill.retrieve.term_index import by_words
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["HeterographReader"]
 
@@ -92,20 +94,20 @@ class HeterographReader(PassageRetriever):
     ``"stand_in"``, true, where the language model would not write the text.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot)
-        self._setting = parameters_of(snapshot, "heterograph", HeterographParameters)
-        self._nodes = snapshot.heterograph
+    def __init__(self, artifacts: Artifacts) -> None:
+        super().__init__(artifacts)
+        self._setting = parameters_of(artifacts, "heterograph", HeterographParameters)
+        self._nodes = heterograph_of(artifacts)
         self._graph = self._nodes.graph
-        self._vectors = snapshot.passage_vectors
-        self._index = snapshot.term_index if "bm25" in snapshot.manifest.families else None
+        self._vectors = passage_vectors_of(artifacts)
+        self._index = words_of(artifacts)
 
     def reads(self, k: int) -> int:
         """Those that begin at texts, too: see ``PassageRetriever``."""
         most: int = self._setting.near_texts
         return max(k, most)
 
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """Texts by the score of the walk, then by their cosine: see ``PassageRetriever``."""
         texts_alone = replace(self._setting, texts=k, units=0, attributes=0, high_level=0, relations=0)
         entered = self._entered(asked)
@@ -114,16 +116,16 @@ class HeterographReader(PassageRetriever):
             its = found.rows < upto
             walked = Walked(found.rows[its], found.scores[its], found.entries[its])
             listed = self._filled(asked, number, walked, k, k)
-            yield Found(self._nodes.passages_of(listed.rows), listed.scores, answer=(entered, listed))
+            yield Ranking(self._nodes.passages_of(listed.rows), listed.scores, answer=(entered, listed))
 
-    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Through which nodes the walk came to texts: see ``PassageRetriever``."""
         if not found:
             return []
         entered: _Entered = found[0].answer[0]
         return list(self._told(entered, [one.answer[1].at(its) for one, its in zip(found, places, strict=True)]))
 
-    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
+    def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
         """Nodes of all five kinds: see ``Retriever``. A token budget may leave fewer than k."""
         most = k if self._setting.texts is None else min(k, self._setting.texts)
         entered = self._entered(asked)
@@ -139,7 +141,7 @@ class HeterographReader(PassageRetriever):
                 hits.append(self._nodes.hits(one.rows, one.scores, reasons, asked.allowed))
         return hits
 
-    def _entered(self, asked: Asked) -> _Entered:
+    def _entered(self, asked: QueryBatch) -> _Entered:
         """The entries of all questions: dual search."""
         setting, first = self._setting, self._graph.rows("N").start
         allowed = None if asked.allowed is None else self._graph.allowed(asked.allowed)
@@ -159,7 +161,7 @@ class HeterographReader(PassageRetriever):
         """What finds the nearest texts: titles are not of the paper."""
         return self._vectors.untitled if self._setting.preset == "paper" else self._vectors
 
-    def _texts(self, asked: Asked) -> list[Rows]:
+    def _texts(self, asked: QueryBatch) -> list[Rows]:
         """The texts that words and vectors find for each question, the best of both first."""
         most = self._setting.near_texts
         if not most:
@@ -180,7 +182,7 @@ class HeterographReader(PassageRetriever):
             for entries, of_one in zip(starts[its], scores, strict=True):
                 yield graph.chosen(entries.rows, of_one, setting.most())
 
-    def _filled(self, asked: Asked, number: int, found: Walked, texts: int, k: int) -> _Listed:
+    def _filled(self, asked: QueryBatch, number: int, found: Walked, texts: int, k: int) -> _Listed:
         """At most k nodes of a question, with the nearest texts behind those of the walk, ``texts`` of both at most."""
         rows, scores = found.rows[:k], found.scores[:k]
         wanted = min(k - len(rows), texts - int(np.count_nonzero(rows < self._graph.offsets[1])))

@@ -6,21 +6,21 @@ Counts come from the graph's own arrays, bytes from the manifest: no table is re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from indexmill.command.options import table
 from indexmill.errors import CorruptBlob
 from indexmill.families.heterograph.nodes import GRAPH, NAMES
 from indexmill.families.heterograph.search import EDGES, KINDS
+from indexmill.text.table import table
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Artifact, Manifest
 
-__all__ = ["listing", "statistics"]
+__all__ = ["listing", "other_counts", "statistics"]
 
 _NAMED = {
     "T": "texts",
@@ -54,7 +54,7 @@ _REST = {
 }
 
 
-def statistics(snapshot: Snapshot) -> dict[str, Any]:
+def statistics(artifacts: Artifacts) -> dict[str, Any]:
     """The nodes and edges of each kind and the bytes that hold them, as ``show --json`` prints them.
 
     ``nodes``: by kind ``{"nodes", "texts", "vectors"}``, how many, and the bytes of the tables and vectors of that
@@ -64,9 +64,9 @@ def statistics(snapshot: Snapshot) -> dict[str, Any]:
 
     Nothing for a snapshot without the family. Raises CorruptBlob.
     """
-    if "heterograph" not in snapshot.manifest.families:
+    if "heterograph" not in artifacts.manifest.families:
         return {}
-    arrays = snapshot.arrays(GRAPH)
+    arrays = artifacts.arrays(GRAPH)
     try:
         nodes = dict(zip(KINDS, np.diff(arrays["offsets"]).tolist(), strict=True))
         counts = arrays["edges"].tolist()
@@ -74,9 +74,11 @@ def statistics(snapshot: Snapshot) -> dict[str, Any]:
         edges = dict(zip(EDGES, [*counts, 0] if without_subjects else counts, strict=True))
         attributes, elements = arrays["stand_ins"].tolist()
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptBlob(f"{snapshot.path}: {GRAPH!r} does not say how much there is of each kind: {error}") from error
+        raise CorruptBlob(
+            f"{artifacts.path}: {GRAPH!r} does not say how much there is of each kind: {error}"
+        ) from error
     every, near = sum(edges.values()), edges["near"]
-    manifest = snapshot.manifest
+    manifest = artifacts.manifest
     held = {
         kind: {
             "nodes": count,
@@ -147,3 +149,8 @@ def _of_passages(artifact: Artifact) -> int:
     schema: dict[str, Any] = artifact.schema_ if isinstance(artifact.schema_, dict) else {}
     held = (schema[name] for name in _OF_PASSAGES if name in schema)
     return sum(np.dtype(one["dtype"]).itemsize * math.prod(one["shape"]) for one in held)
+
+
+def other_counts(counts: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, int]:
+    """The counts of the manifest that are not told by kind."""
+    return {what: number for what, number in counts.items() if what == "stand_ins"}

@@ -24,11 +24,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.families.bm25.retriever import TermIndex, by_words, question_terms
-from indexmill.families.lsh_tree.search import LshTreeParameters
-from indexmill.retrieve.base import Asked, Vectors
+from indexmill.families.lsh_tree.parameters import LshTreeParameters
+from indexmill.retrieve.base import QueryBatch, Vectors
 from indexmill.retrieve.columns import first_of_each, paired, parts, products, reciprocal_ranks
 from indexmill.retrieve.passage_vectors import PassageVectors
+from indexmill.retrieve.term_index import TermIndex, by_words, question_terms
 from indexmill.text.terms import COMMON, Analyser
 
 __all__ = ["Leaves", "Ordered"]
@@ -68,7 +68,7 @@ class Leaves:
         self._passages, self._sentences, self._starts = passages, sentences, starts
         self._texts, self._index = texts, index
 
-    def rank(self, asked: Asked, k: int, setting: LshTreeParameters) -> list[Ordered]:
+    def rank(self, asked: QueryBatch, k: int, setting: LshTreeParameters) -> list[Ordered]:
         """The k best passages of each question; fewer where fewer are allowed. They are the first of more."""
         depth = max(k, setting.pool)
         if setting.preset == "paper":
@@ -131,7 +131,7 @@ class Leaves:
         return found
 
     def _second_terms(
-        self, led: Rows, sentences: Rows, asked: Asked, setting: LshTreeParameters
+        self, led: Rows, sentences: Rows, asked: QueryBatch, setting: LshTreeParameters
     ) -> list[dict[str, float]]:
         """How much the terms of each question and of its sentence count."""
         analyser = Analyser()

@@ -11,41 +11,21 @@ import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
 from indexmill.families.lsh_tree.leaves import Leaves
-from indexmill.families.lsh_tree.search import LshTreeParameters, Nodes, Tree, candidates, fitting
+from indexmill.families.lsh_tree.parameters import LshTreeParameters
+from indexmill.families.lsh_tree.search import Nodes, candidates
+from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.hits import Hit
-from indexmill.retrieve.base import EXPLAINED_TOGETHER, Allowed, Asked, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.base import EXPLAINED_TOGETHER, Allowed, PassageRetriever, QueryBatch, Ranking, parameters_of
+from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.dense import nearest
-from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.passage_vectors import passage_vectors_of
+from indexmill.retrieve.registry import words_of
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["TREE", "LshTreeReader", "open_tree"]
-
-TREE = "lsh_tree/tree"
-"""The artifact that holds the tree."""
-
-
-def open_tree(snapshot: Snapshot) -> Tree:
-    """The snapshot's tree over mapped arrays; raises CorruptBlob where arrays are missing or do not fit each other."""
-    arrays = snapshot.arrays(TREE)
-    missing = {"layer_offsets", "children.indptr", "children.indices", "parents"} - set(arrays)
-    if missing:
-        raise CorruptBlob(f"{snapshot.path}: {TREE!r} has no arrays {sorted(missing)}; it has {', '.join(arrays)}")
-    tree = Tree(
-        arrays["layer_offsets"], Sparse(arrays["children.indptr"], arrays["children.indices"]), arrays["parents"]
-    )
-    nodes = len(tree.parents)
-    if len(tree.offsets) < 2 or tree.offsets[-1] != nodes or len(tree.links) != nodes - tree.passages:
-        raise CorruptBlob(f"{snapshot.path}: {TREE!r} holds arrays that do not fit each other")
-    for what, held, expected in (
-        ("passages", tree.passages, len(snapshot.passages)),
-        ("summaries", nodes - tree.passages, sum(one.rows or 0 for one in snapshot.shards("summaries"))),
-    ):
-        if held != expected:
-            raise CorruptBlob(f"{snapshot.path}: {TREE!r} has {held} {what}; the snapshot has {expected}")
-    return tree
+__all__ = ["LshTreeReader"]
 
 
 class LshTreeReader(PassageRetriever):
@@ -58,23 +38,23 @@ class LshTreeReader(PassageRetriever):
     the second round took up, where there was one.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot)
-        self._setting = parameters_of(snapshot, "lsh_tree", LshTreeParameters)
-        self._summaries = snapshot.summaries
+    def __init__(self, artifacts: Artifacts) -> None:
+        super().__init__(artifacts)
+        self._setting = parameters_of(artifacts, "lsh_tree", LshTreeParameters)
+        self._summaries = summaries_of(artifacts)
         self._tree = self._summaries.tree
-        self._summary_vectors = snapshot.vectors("summary_vectors", "vectors")
+        self._summary_vectors = artifacts.vectors("summary_vectors", "vectors")
         held = sum(map(len, self._summary_vectors))
         if held != len(self._summaries):
-            raise CorruptBlob(f"{snapshot.path}: {held} summary vectors for {len(self._summaries)} summaries")
-        self._sentences = Rows(snapshot, "sentences", ["start", "end"])
-        self._starts = _sentence_starts(snapshot)
+            raise CorruptBlob(f"{artifacts.path}: {held} summary vectors for {len(self._summaries)} summaries")
+        self._sentences = Rows(artifacts, "sentences", ["start", "end"])
+        self._starts = _sentence_starts(artifacts)
         self._leaves = Leaves(
-            snapshot.passage_vectors,
-            snapshot.vectors("vectors", "sentences"),
+            passage_vectors_of(artifacts),
+            artifacts.vectors("vectors", "sentences"),
             self._starts,
             self._texts,
-            snapshot.term_index if "bm25" in snapshot.manifest.families else None,
+            words_of(artifacts),
         )
 
     def reads(self, k: int) -> int:
@@ -82,14 +62,14 @@ class LshTreeReader(PassageRetriever):
         pool: int = self._setting.pool
         return max(k, pool)
 
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages in the order of two rounds: see ``Leaves``, and ``PassageRetriever``.
 
         What the tree adds to the rank of a passage (the nearness of the summaries above it) was measured to do harm.
         """
-        return (Found(one.rows, one.scores) for one in self._leaves.rank(asked, k, self._setting))
+        return (Ranking(one.rows, one.scores) for one in self._leaves.rank(asked, k, self._setting))
 
-    def search(self, asked: Asked, k: int) -> list[list[Hit]]:
+    def search(self, asked: QueryBatch, k: int) -> list[list[Hit]]:
         """Passages and summaries of each question: see ``Retriever``. A token budget may leave fewer than k."""
         allowed = None if asked.allowed is None else self._tree.allowed(asked.allowed)
         first = self._tree.passages
@@ -163,7 +143,7 @@ def _in_order(nodes: Nodes, first: int) -> Nodes:
     return Nodes(nodes.rows[order], nodes.scores[order])
 
 
-def _sentence_starts(snapshot: Snapshot) -> npt.NDArray[np.int64]:
+def _sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
     """The first sentence of every passage, and the number of all; sentences stand in the order of their passages.
 
     Raises CorruptBlob where they do not.
@@ -171,13 +151,13 @@ def _sentence_starts(snapshot: Snapshot) -> npt.NDArray[np.int64]:
     import pyarrow.compute as pc
 
     counts = [np.empty(0, np.int64)]
-    labels = [one.name.partition("/")[2] for one in snapshot.shards("passages")]
+    labels = [one.name.partition("/")[2] for one in artifacts.shards("passages")]
     for label in labels:
-        passages = snapshot.table(f"passages/{label}", ["passage_id"])["passage_id"]
-        sentences = snapshot.table(f"sentences/{label}", ["passage_id"])["passage_id"]
+        passages = artifacts.table(f"passages/{label}", ["passage_id"])["passage_id"]
+        sentences = artifacts.table(f"sentences/{label}", ["passage_id"])["passage_id"]
         found = pc.index_in(sentences, value_set=passages.combine_chunks())
         rows = found.to_numpy().astype(np.int64) if not found.null_count else np.array([1, 0])
         if (np.diff(rows) < 0).any():
-            raise CorruptBlob(f"{snapshot.path}: the sentences of {label!r} do not stand in the order of its passages")
+            raise CorruptBlob(f"{artifacts.path}: the sentences of {label!r} do not stand in the order of its passages")
         counts.append(np.bincount(rows, minlength=len(passages)))
     return np.concatenate([[0], np.concatenate(counts).cumsum()]).astype(np.int64)

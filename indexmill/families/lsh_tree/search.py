@@ -17,49 +17,20 @@ takes its place, so a budget only leaves out, and does not reach for far texts b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
+from indexmill.families.lsh_tree.parameters import LshTreeParameters
 from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.matrices import Sparse
 
-__all__ = ["LshTreeParameters", "Nodes", "Pattern", "Preset", "Tree", "candidates", "fitting"]
+__all__ = ["Nodes", "Tree", "candidates"]
 
 Rows = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.integer]
-
-Pattern = Literal["collapsed", "detailed", "summarised"]
-
-Preset = Literal["ours", "paper"]
-
-
-@dataclass(frozen=True, slots=True)
-class LshTreeParameters:
-    """The settings of retrieval, of the snapshot or of one call.
-
-    pattern: which kind is favoured. ratio: of k, the part of the favoured kind; nothing to ``collapsed``. token_budget:
-    the tokens that all hits of a question hold at most, as the embedder counts them; None for no bound but k. preset:
-    ``paper`` ranks passages by their cosine alone, ``ours`` as ``indexmill.families.lsh_tree.leaves`` says, whose
-    settings the rest are. pool: how many passages each list counts. constant: added to a place before its reciprocal is
-    taken. first_hits: in which the best sentence is looked for. carried: what that sentence counts in the second round
-    where the question counts 1; 0 leaves that round out. first_round: what the lists of the first count where that of
-    the second counts 1.
-    """
-
-    pattern: Pattern = "collapsed"
-    ratio: Annotated[float, Field(ge=0, le=1)] = 0.8
-    token_budget: Annotated[int, Field(ge=1)] | None = None
-    preset: Preset = "ours"
-    pool: Annotated[int, Field(ge=1, le=10_000)] = 100
-    constant: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 5.0
-    first_hits: Annotated[int, Field(ge=1, le=1000)] = 3
-    carried: Annotated[float, Field(ge=0, le=10)] = 0.5
-    first_round: Annotated[float, Field(ge=0, le=10)] = 0.7
 
 
 class Nodes(NamedTuple):
@@ -86,17 +57,6 @@ def candidates(passages: Nodes, summaries: Nodes, k: int, setting: LshTreeParame
     return _joined(
         Nodes(favoured.rows[:share], favoured.scores[:share]), Nodes(others.rows[:rest], others.scores[:rest])
     )
-
-
-def fitting(tokens: Iterable[int], budget: int | None) -> list[int]:
-    """The places of those texts that fit into the budget, taken in turn; one that does not fit is passed over."""
-    places = []
-    left = math.inf if budget is None else budget
-    for place, count in enumerate(tokens):
-        if count <= left:
-            places.append(place)
-            left -= count
-    return places
 
 
 def _joined(first: Nodes, second: Nodes) -> Nodes:

@@ -2,79 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.families.lsh_tree.summaries import summaries_of
+from indexmill.retrieve.passages import passages_of
 from indexmill.text.counted import counted
-from indexmill.text.printable import one_line
+from indexmill.text.outline import TEXT, drawn, outlined
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+    from indexmill.retrieve.artifacts import Artifacts
 
-    from indexmill.snapshot import Snapshot
-
-__all__ = ["MOST", "drawing", "fitted", "largest", "outline", "under"]
-
-MOST = 1000
-"""Nodes of one outline at most, the upper layers first."""
-
-TEXT = 200
-"""Characters of a node's text in an outline."""
-
-WIDTH = 120
+__all__ = ["drawing", "outline"]
 
 
-def outline(snapshot: Snapshot, depth: int, width: int) -> dict[str, Any]:
+def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
     """The upper part of a snapshot's tree, as ``show --tree --json`` prints it.
 
     depth: layers from the roots down. width: roots, and children of a node, the largest first. A node is ``{"id",
     "kind", "layer", "passages", "text"}``, where ``passages`` counts those under it; a summary has ``"below"``, how
     many children it has, and those of them that are told in ``"children"``. Raises FamilyNotFound.
     """
-    import numpy as np
-
-    tree = snapshot.summaries.tree
+    tree = summaries_of(artifacts).tree
     sizes = tree.sizes()
     roots = tree.roots()
-    told: list[dict[str, Any]] = []
-    tier = [(told, row) for row in largest(roots, sizes, width)]
-    left = MOST
-    for level in range(depth, 0, -1):
-        tier = tier[:left]
-        left -= len(tier)
-        below = []
-        for siblings, row in tier:
-            node = _node(snapshot, row, int(sizes[row]))
-            siblings.append(node)
-            if row >= tree.passages:
-                children = tree.children(np.array([row]))
-                node |= {"below": len(children), "children": []}
-                if level > 1:
-                    below += [(node["children"], child) for child in largest(children, sizes, width)]
-        tier = below
+
+    def members(row: int) -> npt.NDArray[np.int64] | None:
+        return tree.children(np.array([row])) if row >= tree.passages else None
+
     return {
-        "version": snapshot.version,
+        "version": artifacts.version,
         "layers": [{"layer": layer, "nodes": len(tree.rows(layer))} for layer in range(tree.layers + 1)],
         "roots": len(roots),
-        "tree": told,
+        "tree": outlined(roots, sizes, depth, width, lambda row: _node(artifacts, row, int(sizes[row])), members),
     }
 
 
-def largest(rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], count: int) -> list[int]:
-    """The first of some nodes, those with more under them before the others, then by row."""
-    order = (-sizes[rows]).argsort(kind="stable")
-    found: list[int] = rows[order[:count]].tolist()
-    return found
-
-
-def _node(snapshot: Snapshot, row: int, passages: int) -> dict[str, Any]:
-    import numpy as np
-
-    summaries = snapshot.summaries
+def _node(artifacts: Artifacts, row: int, passages: int) -> dict[str, Any]:
+    summaries = summaries_of(artifacts)
     first = summaries.tree.passages
     if row < first:
-        (hit,) = snapshot.passages.hits(np.array([row]), np.zeros(1))
+        (hit,) = passages_of(artifacts).hits(np.array([row]), np.zeros(1))
         kind, identity, text = "passage", hit.id, f"{hit.title}: {hit.text}" if hit.title else hit.text
     else:
         at = np.array([row - first])
@@ -95,35 +65,7 @@ def drawing(told: dict[str, Any], unnumbered: str) -> str:
     else:
         lines.append("  no summaries: there are not more passages than one segment holds")
     lines.append("")
-    for node in told["tree"]:
-        lines += [fitted(_line(node), ""), *under(node, "", _line, "passages")]
-    if more := told["roots"] - len(told["tree"]):
-        lines.append(f"{more:,} more")
-    return "\n".join(lines)
-
-
-def under(node: dict[str, Any], indent: str, line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
-    """The lines of all that is told under a node, one for each; ``unit`` is what nodes count."""
-    children = node.get("children")
-    if not children:
-        return []
-    more = node["below"] - len(children)
-    lines = []
-    for number, child in enumerate(children, start=1):
-        last = number == len(children) and not more
-        lines.append(fitted(line(child), indent + ("└─ " if last else "├─ ")))
-        lines += under(child, indent + ("   " if last else "│  "), line, unit)
-    if more:
-        hidden = node[unit] - sum(child[unit] for child in children)
-        lines.append(f"{indent}└─ {more:,} more, {hidden:,} {unit}")
-    return lines
-
-
-def fitted(line: str, indent: str) -> str:
-    """A text as one line of the drawing."""
-    text = " ".join(one_line(line).split())
-    room = max(WIDTH - len(indent), 40)
-    return indent + (text if len(text) <= room else text[: room - 1].rstrip() + "…")
+    return "\n".join([*lines, *drawn(told, _line, "passages")])
 
 
 def _line(node: dict[str, Any]) -> str:

@@ -10,14 +10,41 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.errors import FamilyNotFound
+from indexmill.errors import CorruptBlob, FamilyNotFound
+from indexmill.families.lsh_tree.search import Tree
 from indexmill.hits import Hit
+from indexmill.retrieve.opened import arrays_of, check_sizes, sparse
+from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["Summaries"]
+__all__ = ["TREE", "Summaries", "open_tree", "summaries_of"]
+
+TREE = "lsh_tree/tree"
+"""The artifact that holds the tree."""
+
+
+def summaries_of(artifacts: Artifacts) -> Summaries:
+    """The summaries of a snapshot, opened once; raises FamilyNotFound where there are none."""
+    return artifacts.once("summaries", lambda: Summaries(artifacts))
+
+
+def open_tree(artifacts: Artifacts) -> Tree:
+    """The snapshot's tree over mapped arrays; raises CorruptBlob where arrays are missing or do not fit each other."""
+    arrays = arrays_of(artifacts, TREE, ["layer_offsets", "children.indptr", "children.indices", "parents"])
+    tree = Tree(arrays["layer_offsets"], sparse(artifacts, TREE, "children"), arrays["parents"])
+    nodes = len(tree.parents)
+    if len(tree.offsets) < 2 or tree.offsets[-1] != nodes or len(tree.links) != nodes - tree.passages:
+        raise CorruptBlob(f"{artifacts.path}: {TREE!r} holds arrays that do not fit each other")
+    check_sizes(
+        artifacts,
+        TREE,
+        ("passages", tree.passages, len(passages_of(artifacts))),
+        ("summaries", nodes - tree.passages, sum(one.rows or 0 for one in artifacts.shards("summaries"))),
+    )
+    return tree
 
 
 class Summaries:
@@ -26,15 +53,13 @@ class Summaries:
     Raises FamilyNotFound for a snapshot without lsh_tree.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        from indexmill.families.lsh_tree.retriever import open_tree
-
-        if "lsh_tree" not in snapshot.manifest.families:
-            raise FamilyNotFound(f"{snapshot.path}: the snapshot does not hold 'lsh_tree', so it has no summaries")
-        self._version = snapshot.version
-        self._passages = snapshot.passages
-        self._rows = Rows(snapshot, "summaries", ["node_id", "text", "tokens", "stand_in"])
-        self.tree = open_tree(snapshot)
+    def __init__(self, artifacts: Artifacts) -> None:
+        if "lsh_tree" not in artifacts.manifest.families:
+            raise FamilyNotFound(f"{artifacts.path}: the snapshot does not hold 'lsh_tree', so it has no summaries")
+        self._version = artifacts.version
+        self._passages = passages_of(artifacts)
+        self._rows = Rows(artifacts, "summaries", ["node_id", "text", "tokens", "stand_in"])
+        self.tree = open_tree(artifacts)
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from indexmill.families.tri_graph.graph import Graph
 from indexmill.retrieve.base import Allowed, Vectors
 from indexmill.retrieve.columns import (
     Pairs,
@@ -28,9 +29,6 @@ from indexmill.retrieve.columns import (
 from indexmill.retrieve.linking import Links
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
-
-if TYPE_CHECKING:
-    from indexmill.families.tri_graph.search import TriGraph
 
 __all__ = ["NOTHING", "Activated", "Activation", "activate", "joined"]
 
@@ -104,7 +102,7 @@ class _Reached:
 
 
 def activate(
-    graph: TriGraph, vectors: Vectors, linked: Sequence[Links], near: Pairs, most: int | None, allowed: Allowed | None
+    graph: Graph, vectors: Vectors, linked: Sequence[Links], near: Pairs, most: int | None, allowed: Allowed | None
 ) -> Activated:
     """Spread activation from the questions' entities over sentences (eq. 5) with pruning.
 
@@ -155,7 +153,7 @@ def _linked(linked: Sequence[Links]) -> Activated:
     return Activated(paired(questions, entities), scores, np.ones(len(entities), dtype=np.int64), nothing, nothing)
 
 
-def _mentioning(graph: TriGraph, frontier: Pairs, near: Pairs, most: int | None) -> tuple[Rows, Pairs]:
+def _mentioning(graph: Graph, frontier: Pairs, near: Pairs, most: int | None) -> tuple[Rows, Pairs]:
     """The sentences that mention the frontier's entities: positions in ``frontier``, ascending, and pairs."""
     mentions, mentioned_in = graph.matrices.mentions, graph.matrices.mentioned_in
     questions, entities = parts(frontier)
@@ -187,7 +185,7 @@ def _mentioning(graph: TriGraph, frontier: Pairs, near: Pairs, most: int | None)
 
 
 def _bridge(
-    graph: TriGraph,
+    graph: Graph,
     frontier: Pairs,
     carried: Scores,
     sources: Rows,

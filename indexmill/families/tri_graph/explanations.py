@@ -10,17 +10,17 @@ import numpy.typing as npt
 
 from indexmill.families.tri_graph.activation import Activated, joined
 from indexmill.families.tri_graph.search import Retrieved
+from indexmill.retrieve.base import EXPLAINED
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired, parts
 from indexmill.retrieve.matrices import Sparse
+from indexmill.retrieve.passages import passages_of
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["EXPLAINED", "Explanations"]
+__all__ = ["Explanations"]
 
-EXPLAINED = 5
-"""Most entities that a hit's explanation names: those of the highest score."""
 
 Explanation = dict[str, Any]
 
@@ -31,12 +31,12 @@ class Explanations:
     contents: passages x entities. sentence_passage: ``(n_sentences,)``, the passage of each sentence.
     """
 
-    def __init__(self, snapshot: Snapshot, contents: Sparse, sentence_passage: npt.NDArray[np.integer]) -> None:
+    def __init__(self, artifacts: Artifacts, contents: Sparse, sentence_passage: npt.NDArray[np.integer]) -> None:
         self._contents = contents
         self._sentence_passage = sentence_passage
-        self._passages = snapshot.passages
-        self._sentences = Rows(snapshot, "sentences", ["start", "end"])
-        self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
+        self._passages = passages_of(artifacts)
+        self._sentences = Rows(artifacts, "sentences", ["start", "end"])
+        self._entities = Rows(artifacts, "entities", ["entity_id", "surface"])
 
     def of(self, answers: Sequence[Retrieved]) -> list[list[Explanation]]:
         """For every passage that was found, question by question: see ``TriGraphReader``."""

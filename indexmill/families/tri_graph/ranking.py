@@ -5,23 +5,19 @@ All questions of a tile walk together, as pairs of a question and a row (``colum
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from indexmill.families.tri_graph.activation import Activated
+from indexmill.families.tri_graph.graph import Graph
 from indexmill.retrieve.base import Allowed
 from indexmill.retrieve.columns import Pairs, distinct, matches, paired, parts, sums
 from indexmill.retrieve.matrices import Rows, Scores
-
-if TYPE_CHECKING:
-    from indexmill.families.tri_graph.search import TriGraph
 
 __all__ = ["rank"]
 
 
 def rank(
-    graph: TriGraph, active: Activated, near: Pairs, similarities: Scores, most: int | None, allowed: Allowed | None
+    graph: Graph, active: Activated, near: Pairs, similarities: Scores, most: int | None, allowed: Allowed | None
 ) -> tuple[Pairs, Scores]:
     """The passages that take part in each question, ascending, and their scores (eqs. 6, 7).
 

@@ -32,103 +32,30 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from indexmill.families.tri_graph.activation import NOTHING, Activated, Activation, activate
+from indexmill.families.tri_graph.graph import Graph
 from indexmill.families.tri_graph.ranking import rank
-from indexmill.retrieve.base import Allowed, Asked, Count, Encode, Finite, Share, Vectors, Weight, preset
+from indexmill.retrieve.base import Allowed, Encode, QueryBatch, Vectors
 from indexmill.retrieve.columns import Pairs, first_of_each, paired, parts, positions, products
 from indexmill.retrieve.linking import Links, link_known, links_of
-from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores, TooManyLinks
+from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks
 from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.retrieve.residual_query import LEAST, named_parts, without
-from indexmill.text.names import NameIndex
 
-__all__ = ["PAPER", "Retrieved", "TriGraph", "TriGraphParameters"]
+__all__ = ["Retrieved", "TriGraph"]
 
 QUESTION_TILE = 64
 """Most questions that are answered together."""
 
 TILE_LINKS = 1 << 18
 """Most links of a tile that are laid out at once, some 20 MiB; where questions touch more, fewer go together."""
-
-
-@dataclass(frozen=True, slots=True)
-class TriGraphParameters:
-    """The settings of retrieval; the paper's symbol in brackets.
-
-    hops: most iterations of eq. 5 [n].
-    activation_threshold: a newly activated entity at or below it is pruned [delta].
-    reading: of eq. 5: ``max`` keeps the best path to an entity, ``sum`` adds all paths, as the formula is printed.
-    sentences_per_entity: sentences through which one entity passes on, the most similar first; 0 for all.
-    sentences_per_step: the same for one whole iteration: 1 is greedy, 3 the beam of appendix E.6; 0 for all.
-    damping: the share of a score that follows links [d, eq. 6].
-    similarity_weight: of a passage's similarity to the question against its entities [lambda, eq. 7].
-    passage_weight: of passages against entities in the start [W_p, eq. 7].
-    steps: of the walk.
-    dense_passages: nearest passages that take part whatever they contain.
-    widest_entity: an entity mentioned in more sentences passes on only through those of the nearest passages, and one
-        contained in more passages brings none of them in; it still counts in passages that take part anyway.
-    bridge_residual, rank_residual: how much of what a question names is taken out of its vector, 0 to 1.
-    agreement: the power of a passage's relative similarity in its final score; 0 leaves it out.
-    nearest_name: least similarity at which a name that no entity has stands for the nearest one (eq. 3).
-    activation, pagerank, pruning: False leaves that part out (figure 4).
-    rarity: whether entities in few documents count for more; the paper's appendix G.3 argues for weights of one.
-    relative: whether similarities count against the strongest, in eq. 4 and in eq. 7; False takes the cosines.
-    threshold_factor, threshold_step: what the threshold is multiplied by, and lowered by, in every further iteration.
-    preset: ``paper`` gives every setting that is left at its default here the value that the paper prints (PAPER).
-    """
-
-    preset: Literal["ours", "paper"] = "ours"
-
-    hops: Count = 4
-    activation_threshold: Finite = 0.6
-    reading: Literal["max", "sum"] = "max"
-    sentences_per_entity: Count = 0
-    sentences_per_step: Count = 0
-    damping: Share = 0.5
-    similarity_weight: Weight = 1.0
-    passage_weight: Weight = 0.1
-    steps: Count = 3
-    dense_passages: Annotated[int, Field(ge=1, le=10_000)] = 50
-    widest_entity: Count = 100
-    bridge_residual: Share = 0.5
-    rank_residual: Share = 1.0
-    agreement: Weight = 0.5
-    nearest_name: Finite = 0.7
-    activation: bool = True
-    pagerank: bool = True
-    pruning: bool = True
-    rarity: bool = True
-    relative: bool = True
-    threshold_factor: Share = 1.0
-    threshold_step: Weight = 0.0
-
-
-PAPER: Mapping[str, object] = {
-    "reading": "sum",
-    "activation_threshold": 4.0,
-    "damping": 0.85,
-    "similarity_weight": 0.05,
-    "steps": 20,
-    "dense_passages": 1_000,
-    "widest_entity": 1_000_000_000,
-    "bridge_residual": 0.0,
-    "rank_residual": 0.0,
-    "agreement": 0.0,
-    "nearest_name": -1.0,
-    "rarity": False,
-    "relative": False,
-}
-"""The settings of the paper's text. What it leaves open stays ours: W_p, and that titles are what sentences are about,
-which is in the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,33 +79,10 @@ class Retrieved:
         return self.active.by_score()
 
 
-@dataclass(frozen=True, slots=True)
-class TriGraph:
-    """A Tri-graph over plain arrays, which may be memory maps; only the rows that a question touches are read.
+class TriGraph(Graph):
+    """Retrieval from a Tri-graph: see ``Graph`` for its arrays."""
 
-    passages: ``(n, d) float32`` arrays of unit rows, one after the other the rows of all passages. sentences: the same
-    for sentences. names: finds entities by canonical name. name_vectors: the same for the names of the entities
-    ``name_rows``, ascending (None: of all entities); a name without a vector stays in the question's. sentence_passage:
-    ``(n_sentences,)``, ascending, the passage of each sentence; without it a wide entity passes nothing on. near: finds
-    the nearest passages; None for those by their vectors alone.
-    """
-
-    passages: Sequence[Vectors]
-    sentences: Sequence[Vectors]
-    matrices: Matrices
-    names: NameIndex
-    name_vectors: Sequence[Vectors] = ()
-    name_rows: Integers | None = None
-    sentence_passage: Integers | None = None
-    parameters: TriGraphParameters = field(default_factory=TriGraphParameters)
-    near: PassageVectors | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parameters", preset(self.parameters, PAPER))
-
-    def rarity(self, entities: Rows) -> Scores:
-        """How much some entities tell."""
-        return self.matrices.rarity(entities) if self.parameters.rarity else np.ones(len(entities))
+    __slots__ = ()
 
     def with_parameters(self, **changes: object) -> TriGraph:
         """The same graph, asked with other parameters."""
@@ -198,10 +102,10 @@ class TriGraph:
         names, for those in the questions that no entity has; without it they count for nothing. allowed: which
         passages ``(n_passages,)`` take part, None for all: no other is found, bridges, or is walked on.
         """
-        asked = Asked(questions, vectors, encode, allowed)
+        asked = QueryBatch(questions, vectors, encode, allowed)
         return [found for tile in self.tiles(asked, k) for found in tile]
 
-    def tiles(self, asked: Asked, k: int) -> Iterator[list[Retrieved]]:
+    def tiles(self, asked: QueryBatch, k: int) -> Iterator[list[Retrieved]]:
         """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
         vectors, allowed = asked.vectors, asked.allowed
         close = self._near.nearest_to(asked, max(k, self.parameters.dense_passages))
@@ -213,7 +117,7 @@ class TriGraph:
         near = self.near or PassageVectors(self.passages)
         return near.untitled if self.parameters.preset == "paper" else near
 
-    def links(self, asked: Asked) -> list[Links]:
+    def links(self, asked: QueryBatch) -> list[Links]:
         """The entities that each question names (eq. 3), also by its nearest name."""
         return links_of(
             asked, self.names, self._is_linked, self.name_vectors, self.name_rows, self.parameters.nearest_name

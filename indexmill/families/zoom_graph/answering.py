@@ -14,7 +14,7 @@ from typing import Literal
 from indexmill.answer.base import context_tokens
 from indexmill.answer.one_prompt import OnePrompt, shown
 from indexmill.hits import Hit
-from indexmill.retrieve.base import settled
+from indexmill.retrieve.base import override_parameters
 
 __all__ = ["GAP", "KeptSentences", "ReadSettings", "kept_text"]
 
@@ -34,7 +34,7 @@ class KeptSentences(OnePrompt):
 
     def __init__(self, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> None:
         super().__init__(None, prompts)
-        self._setting = settled(ReadSettings(), settings or {}, "answering=")
+        self._setting = override_parameters(ReadSettings(), settings or {}, "answering=")
 
     @property
     def uses_explanations(self) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from indexmill.families.zoom_graph.fine import FineWalk, sentence_scores
-from indexmill.families.zoom_graph.fine import Local as Graph
+from indexmill.families.zoom_graph.fine import Local as LocalGraph
+from indexmill.families.zoom_graph.graph import Graph, Scope
 from indexmill.families.zoom_graph.start import Similarities, runs
 from indexmill.families.zoom_graph.walk import Walked
 from indexmill.retrieve.base import Vectors
@@ -24,9 +25,6 @@ from indexmill.retrieve.grid import UNIT
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
 from indexmill.retrieve.stacked import taken
-
-if TYPE_CHECKING:
-    from indexmill.families.zoom_graph.search import Scope, ZoomGraph
 
 __all__ = ["Documents", "Local", "Sentence", "Zoom", "local", "ordered_passages", "ranked_documents", "zoom"]
 
@@ -128,7 +126,7 @@ def _before(lengths: Sequence[int] | Rows) -> Rows:
 
 
 def ranked_documents(
-    graph: ZoomGraph,
+    graph: Graph,
     walked: Walked,
     similar: Similarities,
     agreeing: npt.NDArray[np.bool_],
@@ -185,7 +183,7 @@ def _nearest_others(products: Vectors, reached: Rows, most: int) -> tuple[Rows, 
     return rest[order], cosines[order]
 
 
-def local(graph: ZoomGraph, scope: Scope, found: Documents, walked: Walked, explain: bool) -> Local:
+def local(graph: Graph, scope: Scope, found: Documents, walked: Walked, explain: bool) -> Local:
     """What is zoomed into: the sentences of each question's best documents, where a fine walk can tell anything."""
     setting = graph.parameters
     best = (found.places < setting.documents) & ~found.dense[found.questions]
@@ -218,7 +216,7 @@ def local(graph: ZoomGraph, scope: Scope, found: Documents, walked: Walked, expl
     )
 
 
-def zoom(graph: ZoomGraph, seen: Local, explain: bool) -> Zoom:
+def zoom(graph: Graph, seen: Local, explain: bool) -> Zoom:
     """The fine walks over what some questions zoom into."""
     setting, none = graph.parameters, np.empty(0, dtype=np.int64)
     if not len(seen.sentences):
@@ -242,7 +240,7 @@ def zoom(graph: ZoomGraph, seen: Local, explain: bool) -> Zoom:
     return Zoom(pairs[first[apart]], strongest[apart], pairs[kept], seen.sentences[kept], scores[kept])
 
 
-def _graphs(graph: ZoomGraph, seen: Local) -> Iterator[Graph]:
+def _graphs(graph: Graph, seen: Local) -> Iterator[LocalGraph]:
     """The graphs of the questions, some at a time."""
     ends, named = seen.counts.cumsum(), seen.named.cumsum()
     first = begin = entity = link = 0
@@ -251,7 +249,7 @@ def _graphs(graph: ZoomGraph, seen: Local) -> Iterator[Graph]:
         end, upto = int(ends[last - 1]), int(named[last - 1])
         stop = int(seen.owners.searchsorted(end))
         sentences = distinct(seen.sentences[begin:end])
-        yield Graph(
+        yield LocalGraph(
             taken(graph.sentences, sentences),
             seen.counts[first:last],
             sentences.searchsorted(seen.sentences[begin:end]),
@@ -273,7 +271,7 @@ def _kept(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:
 
 
 def ordered_passages(
-    graph: ZoomGraph, scope: Scope, found: Documents, zoomed: Zoom, vectors: Vectors, k: int
+    graph: Graph, scope: Scope, found: Documents, zoomed: Zoom, vectors: Vectors, k: int
 ) -> tuple[Pairs, Scores]:
     """At most k passages of each question, and the scores of their documents: of every document in turn its best, then
     its second best, and so on; those that the fine walk does not order by similarity."""

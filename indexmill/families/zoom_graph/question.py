@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.retrieve.base import Asked, Vectors
+from indexmill.retrieve.base import QueryBatch, Vectors
 from indexmill.retrieve.columns import Pairs, paired, positions
 from indexmill.retrieve.linking import Links, links_of
 from indexmill.retrieve.matrices import Rows, Scores, Sparse
@@ -30,7 +30,7 @@ class Named:
     vectors: Vectors
     parts: npt.NDArray[np.float64]
 
-    def open_questions(self, share: float) -> Vectors:
+    def residual_queries(self, share: float) -> Vectors:
         """The unit vectors ``(n_questions, d)`` of the questions without a share of what they name."""
         return without(self.vectors, self.parts, share)
 
@@ -48,7 +48,7 @@ class QuestionNames:
     name_vectors: Sequence[Vectors] = ()
     name_rows: Rows | None = None
 
-    def links(self, asked: Asked, least: float) -> list[Links]:
+    def links(self, asked: QueryBatch, least: float) -> list[Links]:
         """The entities that each question names; least: similarity at which the nearest stands for an unknown name."""
         return links_of(
             asked,

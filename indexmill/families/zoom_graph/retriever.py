@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -11,21 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from indexmill.errors import CorruptBlob
-from indexmill.families.tri_graph.explanations import EXPLAINED
-from indexmill.families.tri_graph.retriever import names_of
+from indexmill.families.zoom_graph.graph import ZoomBlocks
+from indexmill.families.zoom_graph.parameters import ZoomGraphParameters
 from indexmill.families.zoom_graph.passages import Sentence
 from indexmill.families.zoom_graph.question import QuestionNames
-from indexmill.families.zoom_graph.search import ZoomBlocks, Zoomed, ZoomGraph, ZoomGraphParameters
+from indexmill.families.zoom_graph.search import Zoomed, ZoomGraph
 from indexmill.families.zoom_graph.walk import Block
-from indexmill.retrieve.base import Asked, Explanations, Found, PassageRetriever, parameters_of
+from indexmill.retrieve.base import EXPLAINED, Explanations, PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
 from indexmill.retrieve.coverage import coverage
+from indexmill.retrieve.entity_names import name_index, names_of
 from indexmill.retrieve.matrices import Sparse, rarity
+from indexmill.retrieve.opened import arrays_of, check_sizes, sparse
 from indexmill.retrieve.rows import Rows
-from indexmill.text.names import NameIndex
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["MATRICES", "VECTORS", "ZoomGraphReader", "open_zoom_graph"]
 
@@ -35,29 +36,32 @@ MATRICES = "zoom_graph/matrices"
 VECTORS = "zoom_graph/vectors"
 """The artifact that holds the vectors of documents."""
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+_ARRAYS = (
+    *(f"{block}.{part}" for block in ("documents", "entities") for part in ("indptr", "indices", "weights")),
+    *(f"contents.{part}" for part in ("indptr", "indices", "titles")),
+    *(f"{matrix}.{part}" for matrix in ("mentions", "mentioned_in") for part in ("indptr", "indices")),
+    *("entity_keys", "sentence_passage", "passage_document"),
+)
 
 
-def open_zoom_graph(snapshot: Snapshot) -> ZoomGraph:
+def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
     """The snapshot's graph over mapped arrays, with the parameters of its family.
 
     Raises CorruptBlob where arrays do not fit each other, ConfigurationError for a parameter that is not known here.
     """
-    arrays = snapshot.arrays(MATRICES)
-    vectors = _array(snapshot, snapshot.arrays(VECTORS), "vectors")
-    passages, sentences = snapshot.vectors("vectors", "passages"), snapshot.vectors("vectors", "sentences")
-    keys = _array(snapshot, arrays, "entity_keys")
-    contents, titles = _block(snapshot, arrays, "contents", "titles"), _array(snapshot, arrays, "contents.titles")
-    mentions, mentioned_in = (_sparse(snapshot, arrays, name) for name in ("mentions", "mentioned_in"))
+    arrays = arrays_of(artifacts, MATRICES, _ARRAYS)
+    vectors = arrays_of(artifacts, VECTORS, ["vectors"])["vectors"]
+    passages, sentences = artifacts.vectors("vectors", "passages"), artifacts.vectors("vectors", "sentences")
+    keys = arrays["entity_keys"]
+    contents, titles = _block(artifacts, "contents", "titles"), arrays["contents.titles"]
+    mentions, mentioned_in = (sparse(artifacts, MATRICES, name) for name in ("mentions", "mentioned_in"))
     blocks = ZoomBlocks(
-        _block(snapshot, arrays, "documents", "weights"),
-        contents,
-        titles,
-        _block(snapshot, arrays, "entities", "weights"),
+        _block(artifacts, "documents", "weights"), contents, titles, _block(artifacts, "entities", "weights")
     )
-    sentence_passage = _array(snapshot, arrays, "sentence_passage")
-    passage_document = _array(snapshot, arrays, "passage_document")
-    for what, held, expected in (
+    sentence_passage, passage_document = arrays["sentence_passage"], arrays["passage_document"]
+    check_sizes(
+        artifacts,
+        MATRICES,
         ("documents", len(vectors), len(contents.indptr) - 1),
         ("documents", len(blocks.documents.indptr) - 1, len(contents.indptr) - 1),
         ("passages", len(passage_document), sum(map(len, passages))),
@@ -65,17 +69,8 @@ def open_zoom_graph(snapshot: Snapshot) -> ZoomGraph:
         ("sentences", len(mentions), sum(map(len, sentences))),
         ("entities", len(mentioned_in), len(keys)),
         ("entities", len(blocks.entities.indptr) - 1, len(keys)),
-    ):
-        if held != expected:
-            raise CorruptBlob(f"{snapshot.path}: {MATRICES!r} has {held} {what}; the snapshot has {expected}")
-    parameters = parameters_of(snapshot, "zoom_graph", ZoomGraphParameters)
-    name_vectors, name_rows = names_of(snapshot, keys)
-    names = QuestionNames(
-        NameIndex(keys, snapshot.name_filter),
-        _transposed(contents, len(keys)),
-        name_vectors,
-        name_rows,
     )
+    names = QuestionNames(name_index(artifacts, keys), _transposed(contents, len(keys)), *names_of(artifacts, keys))
     return ZoomGraph(
         passages,
         sentences,
@@ -86,7 +81,7 @@ def open_zoom_graph(snapshot: Snapshot) -> ZoomGraph:
         names,
         sentence_passage,
         passage_document,
-        parameters,
+        parameters_of(artifacts, "zoom_graph", ZoomGraphParameters),
     )
 
 
@@ -96,26 +91,11 @@ def _transposed(block: Block, width: int) -> Sparse:
     return Sparse(indptr, block.owners()[order].astype(np.int32))
 
 
-def _sparse(snapshot: Snapshot, arrays: Arrays, name: str) -> Sparse:
-    indptr, indices = _array(snapshot, arrays, f"{name}.indptr"), _array(snapshot, arrays, f"{name}.indices")
-    if not len(indptr) or indptr[-1] != len(indices):
-        raise CorruptBlob(f"{snapshot.path}: {MATRICES!r} holds a matrix {name!r} whose arrays do not fit each other")
-    return Sparse(indptr, indices)
-
-
-def _block(snapshot: Snapshot, arrays: Arrays, name: str, values: str) -> Block:
-    matrix = _sparse(snapshot, arrays, name)
-    weights = _array(snapshot, arrays, f"{name}.{values}")
+def _block(artifacts: Artifacts, name: str, values: str) -> Block:
+    matrix, weights = sparse(artifacts, MATRICES, name), artifacts.arrays(MATRICES)[f"{name}.{values}"]
     if len(weights) != len(matrix.indices):
-        raise CorruptBlob(f"{snapshot.path}: {MATRICES!r} holds a matrix {name!r} whose arrays do not fit each other")
+        raise CorruptBlob(f"{artifacts.path}: {MATRICES!r} holds links {name!r} that do not fit their {values}")
     return Block(matrix.indptr, matrix.indices, weights)
-
-
-def _array(snapshot: Snapshot, arrays: Arrays, name: str) -> npt.NDArray[Any]:
-    try:
-        return arrays[name]
-    except KeyError:
-        raise CorruptBlob(f"{snapshot.path}: zoom_graph has no array {name!r}; it has {', '.join(arrays)}") from None
 
 
 class ZoomGraphReader(PassageRetriever):
@@ -126,27 +106,27 @@ class ZoomGraphReader(PassageRetriever):
     link its document to the question, each ``entity_id``, ``surface`` and ``score``.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__(snapshot)
-        self._graph = open_zoom_graph(snapshot)
+    def __init__(self, artifacts: Artifacts) -> None:
+        super().__init__(artifacts)
+        self._graph = open_zoom_graph(artifacts)
         self._setting = self._graph.parameters
         contents = self._graph.blocks.contents
         self._contents = Sparse(contents.indptr, contents.indices)
-        self._sentences = Rows(snapshot, "sentences", ["start", "end"])
-        self._entities = Rows(snapshot, "entities", ["entity_id", "surface"])
+        self._sentences = Rows(artifacts, "sentences", ["start", "end"])
+        self._entities = Rows(artifacts, "entities", ["entity_id", "surface"])
 
     def _use(self, setting: Any) -> None:
         """The graph is asked with other settings: see ``PassageRetriever``."""
         super()._use(setting)
-        self._graph = self._graph.having(setting)
+        self._graph = self._graph.with_parameters(**asdict(setting))
 
-    def rank(self, asked: Asked, k: int) -> Iterator[Found]:
+    def rank(self, asked: QueryBatch, k: int) -> Iterator[Ranking]:
         """The passages of each question: see ``PassageRetriever``."""
         for tile in self._graph.tiles(asked, k, explain=asked.explain):
             for found in tile:
-                yield Found(found.passages, found.scores, answer=found)
+                yield Ranking(found.passages, found.scores, answer=found)
 
-    def coverage(self, asked: Asked) -> npt.NDArray[np.float64]:
+    def coverage(self, asked: QueryBatch) -> npt.NDArray[np.float64]:
         """By the entities that the questions name: see ``PassageRetriever``."""
         graph = self._graph
         return coverage(
@@ -155,7 +135,7 @@ class ZoomGraphReader(PassageRetriever):
             lambda rows: rarity(graph.spread[rows]),
         )
 
-    def explanations(self, found: Sequence[Found], places: Sequence[Sequence[int]]) -> list[Explanations]:
+    def explanations(self, found: Sequence[Ranking], places: Sequence[Sequence[int]]) -> list[Explanations]:
         """Of several questions at once: see ``PassageRetriever``."""
         answers = [
             one.answer if its == range(len(one.rows)) else _some(one.answer, one.rows, its)

@@ -21,15 +21,15 @@ Where the paper is silent or leaves a choice, this is what is done (``docs/famil
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from pydantic import Field
 
+from indexmill.families.zoom_graph.graph import Graph, Scope
+from indexmill.families.zoom_graph.parameters import PAPER
 from indexmill.families.zoom_graph.passages import (
     Documents,
     Local,
@@ -39,16 +39,14 @@ from indexmill.families.zoom_graph.passages import (
     ranked_documents,
     zoom,
 )
-from indexmill.families.zoom_graph.question import QuestionNames
 from indexmill.families.zoom_graph.start import Similarities, question_links, similarities
-from indexmill.families.zoom_graph.walk import Block, QuestionLinks, Scale, Shared, Walk, shared
-from indexmill.forks import Lock
-from indexmill.retrieve.base import Allowed, Asked, Count, Encode, Finite, Share, Vectors, Weight, preset
+from indexmill.families.zoom_graph.walk import QuestionLinks, Walk
+from indexmill.retrieve.base import Allowed, Encode, QueryBatch, Vectors, preset
 from indexmill.retrieve.columns import parts
 from indexmill.retrieve.coverage import coverage
-from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse, TooManyLinks, rarity
+from indexmill.retrieve.matrices import Rows, Scores, TooManyLinks, rarity
 
-__all__ = ["PAPER", "Scope", "Sentence", "ZoomBlocks", "ZoomGraph", "ZoomGraphParameters", "Zoomed"]
+__all__ = ["ZoomGraph", "Zoomed"]
 
 QUESTION_TILE = 64
 """Questions whose similarities to all documents are held at once."""
@@ -61,70 +59,6 @@ WALK_QUESTIONS = 16
 
 WALK_LINKS = 1 << 17
 """Most links of the nodes that they walk from, unless one question has more."""
-
-HELD_MATRICES = 4
-"""Matrices under different settings that are held at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class ZoomGraphParameters:
-    """The settings of retrieval; the paper's symbol in brackets.
-
-    steps, restart: of the coarse walk [t, alpha]. documents: the best ones, whose sentences are walked [K].
-    fine_restart: of the fine walk [beta]. kept: the share of their sentences that hits keep. temporal_width,
-    temporal_share: of the links between sentences of a document [sigma, omega].
-    threshold: standard deviations above its row's mean that a question's similarity to a document exceeds.
-    scale: what the average weight of a block is taken over.
-    title_weight: of the title's entity in the incidence, where others have 1.
-    question_weight: of the links to entities against those to documents.
-    look_ahead: least relative similarity of a sentence that passes its entities on; above 1 none does.
-    look_ahead_power: of that similarity, as the weight of the entity. open_share: of what a question names, taken out
-    of its vector for the look-ahead; for the agreement all is. agreement: power of a document's relative
-    similarity, where names explain half of the question.
-    widest_entity: an entity in more sentences leads on only through those of the nearest documents.
-    nearest_name: least similarity at which a name that no entity has stands for the nearest one.
-    follow: a node with no more than this score is not followed.
-    fine, entities, question_links, document_links, semantic_links, temporal_links: False leaves that out (table 4).
-    preset: ``paper`` gives every setting that is left at its default here the value that the paper prints (PAPER).
-    """
-
-    preset: Literal["ours", "paper"] = "ours"
-
-    steps: Count = 5
-    restart: Share = 0.8
-    documents: Annotated[int, Field(ge=1, le=10_000)] = 10
-    fine_restart: Share = 0.9
-    kept: Share = 0.7
-    temporal_width: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    temporal_share: Share = 0.5
-    threshold: Finite = 3.0
-    scale: Scale = "cells"
-    title_weight: Weight = 16.0
-    question_weight: Weight = 16.0
-    look_ahead: Weight = 0.7
-    look_ahead_power: Weight = 10.0
-    open_share: Share = 0.5
-    agreement: Weight = 0.5
-    widest_entity: Count = 100
-    nearest_name: Finite = 0.7
-    follow: Weight = 1e-4
-    fine: bool = True
-    entities: bool = True
-    question_links: bool = True
-    document_links: bool = True
-    semantic_links: bool = True
-    temporal_links: bool = True
-
-
-PAPER: Mapping[str, object] = {
-    "title_weight": 1.0,
-    "question_weight": 1.0,
-    "look_ahead": 2.0,
-    "agreement": 0.0,
-    "nearest_name": -1.0,
-    "follow": 0.0,
-}
-"""The settings of the paper's text, where ours differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,104 +78,14 @@ class Zoomed:
     dense: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ZoomBlocks:
-    """The parts of the coarse graph (eq. 2), as stored.
+class ZoomGraph(Graph):
+    """Retrieval by two walks: see ``Graph`` for the arrays."""
 
-    documents, entities: similarity links, exp(cos). contents: documents x entities, binary; titles: of each of its
-    links, whether the entity is the document's title.
-    """
-
-    documents: Block
-    contents: Block
-    titles: npt.NDArray[np.integer]
-    entities: Block
-
-    def spread(self) -> Rows:
-        """``(n_entities,)``: in how many documents an entity is."""
-        return np.bincount(self.contents.indices, minlength=len(self.entities.indptr) - 1)
-
-    def matrix(self, setting: ZoomGraphParameters, spread: Rows) -> Shared:
-        """M of eq. 6 under some settings."""
-        weights = np.where(self.titles > 0, setting.title_weight, 1.0)
-        incidence = Block(self.contents.indptr, self.contents.indices, weights)
-        n, m = len(self.documents.indptr) - 1, len(spread)
-        return shared(
-            self.documents if setting.document_links else _empty(n),
-            incidence if setting.entities else _empty(n),
-            self.entities if setting.entities else _empty(m),
-            int(np.count_nonzero(spread)),
-            setting.scale,
-        )
-
-
-class _Matrices:
-    """M of eq. 6 under the settings that were last asked with: it is as large as the graph, so few are held."""
-
-    def __init__(self, blocks: ZoomBlocks, spread: Rows) -> None:
-        self._blocks = blocks
-        self._spread = spread
-        self._held: dict[tuple[object, ...], Shared] = {}
-        self._lock = Lock()
-
-    def of(self, setting: ZoomGraphParameters) -> Shared:
-        """The matrix under some settings, made once for all that do not change it."""
-        key = (setting.title_weight, setting.document_links, setting.entities, setting.scale)
-        with self._lock:
-            matrix = self._held.pop(key, None)
-            if matrix is None:
-                matrix = self._blocks.matrix(setting, self._spread)
-            self._held[key] = matrix
-            while len(self._held) > HELD_MATRICES:
-                del self._held[next(iter(self._held))]  # asked for the longest ago
-            return matrix
-
-
-@dataclass(frozen=True, slots=True)
-class ZoomGraph:
-    """A ZoomRAG index over plain arrays, which may be memory maps.
-
-    passages, sentences: arrays of unit rows, numbered one after the other. vectors: ``(n_documents, d) float32``, of
-    documents, on the grid of ``indexmill.retrieve.grid``. mentions, mentioned_in: sentences by entities and back.
-    sentence_passage, passage_document: ascending. A graph is made once and asked often.
-    """
-
-    passages: Sequence[Vectors]
-    sentences: Sequence[Vectors]
-    vectors: Vectors
-    blocks: ZoomBlocks
-    mentions: Sparse
-    mentioned_in: Sparse
-    names: QuestionNames
-    sentence_passage: Integers
-    passage_document: Integers
-    parameters: ZoomGraphParameters = field(default_factory=ZoomGraphParameters)
-    spread: Rows = field(init=False, repr=False)
-    matrices: _Matrices = field(init=False, repr=False)
-    passage_starts: Rows = field(init=False, repr=False)
-    sentence_starts: Rows = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "parameters", preset(self.parameters, PAPER))
-        every = np.arange(len(self.vectors) + 1, dtype=self.passage_document.dtype)
-        passages = self.passage_document.searchsorted(every)
-        sentences = self.sentence_passage.searchsorted(passages.astype(self.sentence_passage.dtype))
-        object.__setattr__(self, "passage_starts", passages)
-        object.__setattr__(self, "sentence_starts", sentences)
-        object.__setattr__(self, "spread", self.blocks.spread())
-        object.__setattr__(self, "matrices", _Matrices(self.blocks, self.spread))
-
-    @property
-    def matrix(self) -> Shared:
-        """M, made of the blocks when it is first asked for."""
-        return self.matrices.of(self.parameters)
+    __slots__ = ()
 
     def with_parameters(self, **changes: object) -> ZoomGraph:
         """The same graph, asked with other parameters; it shares all arrays, and the matrices made from them."""
-        return self.having(replace(self.parameters, **changes))  # type: ignore[arg-type]
-
-    def having(self, parameters: ZoomGraphParameters) -> ZoomGraph:
-        """The same graph with all these parameters: see ``with_parameters``."""
+        parameters = replace(self.parameters, **changes)  # type: ignore[arg-type]
         other = copy.copy(self)  # and not `replace`, which would count the links again
         object.__setattr__(other, "parameters", preset(parameters, PAPER))
         return other
@@ -261,10 +105,10 @@ class ZoomGraph:
         names that no entity has; without it they count for nothing. allowed: ``(n_passages,)``, the passages that may
         be found; a document without any takes no part. explain: False leaves out sentences and entities.
         """
-        asked = Asked(questions, vectors, encode, allowed)
+        asked = QueryBatch(questions, vectors, encode, allowed)
         return [found for tile in self.tiles(asked, k, explain) for found in tile]
 
-    def tiles(self, asked: Asked, k: int, explain: bool = True) -> Iterator[list[Zoomed]]:
+    def tiles(self, asked: QueryBatch, k: int, explain: bool = True) -> Iterator[list[Zoomed]]:
         """What ``retrieve`` gives, some questions at a time: of a large batch not everything is held at once."""
         if not len(self.vectors):
             nothing = np.empty(0, dtype=np.int64)
@@ -346,30 +190,6 @@ class ZoomGraph:
         return [tuple(told[first:last]) for first, last in pairwise(cuts.tolist())]
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What takes part in a call: passages and documents (None for all), how many passages of each document, how many
-    documents, and the matrix without the others."""
-
-    passages: Allowed | None
-    documents: Allowed | None
-    counts: Rows
-    count: int
-    matrix: Shared
-
-    @classmethod
-    def of(cls, graph: ZoomGraph, allowed: Allowed | None) -> Scope:
-        """What some passages leave."""
-        if allowed is None or allowed.all():
-            return cls(None, None, np.diff(graph.passage_starts), len(graph.vectors), graph.matrix)
-        counts = np.bincount(graph.passage_document[allowed], minlength=len(graph.vectors))
-        documents = counts > 0
-        if documents.all():
-            return cls(allowed, None, counts, len(documents), graph.matrix)
-        matrix = graph.matrix.without(~documents)
-        return cls(allowed, documents, counts, int(np.count_nonzero(documents)), matrix)
-
-
 class _Tile(NamedTuple):
     """Questions that are answered together: their vectors, similarities to documents, links, and how much of each is
     not explained by what it names."""
@@ -383,7 +203,3 @@ class _Tile(NamedTuple):
         """Some of the questions."""
         its = slice(first, last)
         return _Tile(self.vectors[its], self.similar.slice(its), self.links.slice(first, last), self.odds[its])
-
-
-def _empty(rows: int) -> Block:
-    return Block(np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0))

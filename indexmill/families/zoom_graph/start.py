@@ -6,10 +6,10 @@ The questions of a tile are linked together, as pairs of a question and a row (`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from indexmill.families.zoom_graph.graph import Graph, Scope
 from indexmill.families.zoom_graph.question import Named
 from indexmill.families.zoom_graph.walk import QuestionLinks, averages
 from indexmill.retrieve.base import Vectors
@@ -18,9 +18,6 @@ from indexmill.retrieve.dense import at_least_top
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
-
-if TYPE_CHECKING:
-    from indexmill.families.zoom_graph.search import Scope, ZoomGraph
 
 __all__ = ["Similarities", "question_links", "runs", "similarities"]
 
@@ -47,10 +44,10 @@ class Similarities:
         return Similarities(self.products[some], self.opened[some], self.strongest[some])
 
 
-def similarities(graph: ZoomGraph, scope: Scope, named: Named) -> Similarities:
+def similarities(graph: Graph, scope: Scope, named: Named) -> Similarities:
     """The products of the documents with the questions of a tile: exact, and found in whichever way is fast."""
     questions = len(named.vectors)
-    both = on_grid(np.concatenate([named.vectors, named.open_questions(1.0)]))
+    both = on_grid(np.concatenate([named.vectors, named.residual_queries(1.0)]))
     if questions > 2:
         found = np.asarray(both @ graph.vectors.T)
     else:
@@ -65,7 +62,7 @@ def similarities(graph: ZoomGraph, scope: Scope, named: Named) -> Similarities:
     return Similarities(found[:questions], opened, opened.max(axis=1))
 
 
-def question_links(graph: ZoomGraph, scope: Scope, named: Named, similar: Similarities) -> QuestionLinks:
+def question_links(graph: Graph, scope: Scope, named: Named, similar: Similarities) -> QuestionLinks:
     """H of eq. 6: of each question the documents beyond the threshold of its row, and entities."""
     setting = graph.parameters
     count, n = similar.products.shape
@@ -108,7 +105,7 @@ def _documents(similar: Similarities, scope: Scope, threshold: float) -> tuple[R
     return owners, rows if some is None else some[rows], held
 
 
-def _entities(graph: ZoomGraph, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
+def _entities(graph: Graph, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
     """The entities that questions are linked to, ascending, and their weights: what is named, and one look ahead."""
     pairs, scores = named.pairs, named.scores
     if graph.parameters.look_ahead <= 1:
@@ -122,7 +119,7 @@ def _entities(graph: ZoomGraph, scope: Scope, named: Named, similar: Similaritie
     return pairs[present], scores[present]
 
 
-def _look_ahead(graph: ZoomGraph, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
+def _look_ahead(graph: Graph, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
     """The entities of the sentences that touch what is named and resemble the open question most, and their weights."""
     setting = graph.parameters
     touched = distinct(_touched(graph, named, similar, min(_NEAR, scope.count)))
@@ -131,7 +128,7 @@ def _look_ahead(graph: ZoomGraph, scope: Scope, named: Named, similar: Similarit
     if not len(touched):
         return touched, np.empty(0)
     asking, sentences = parts(touched)
-    ahead = named.open_questions(setting.open_share)
+    ahead = named.residual_queries(setting.open_share)
     similarity = np.maximum(products(graph.sentences, ahead, touched).astype(np.float64), 0.0)
     (first,) = changes(asking).nonzero()
     strongest = np.zeros(len(ahead))
@@ -144,7 +141,7 @@ def _look_ahead(graph: ZoomGraph, scope: Scope, named: Named, similar: Similarit
     return found, weights**setting.look_ahead_power
 
 
-def _touched(graph: ZoomGraph, named: Named, similar: Similarities, near: int) -> Pairs:
+def _touched(graph: Graph, named: Named, similar: Similarities, near: int) -> Pairs:
     """The sentences that mention what is named, of a wide entity only those of so many nearest documents."""
     asking, entities = parts(named.pairs)
     is_wide = graph.mentioned_in.degrees(entities) > graph.parameters.widest_entity

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexmill.families.bm25.retriever import FIELD_ARRAYS, FIELDS
+from indexmill.retrieve.term_index import FIELD_ARRAYS, FIELDS
 from tasks.core.checks import Check, refuse_if
 from tasks.core.stage import ARRAYS, Input, Inputs
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.families.bm25.retriever import FIELDS
+from indexmill.retrieve.term_index import FIELDS
 from indexmill.store.packs import pack_size
 from indexmill.text.terms import Analyser, term_keys
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import Any
 import pytest
 
 from indexmill.command import waiting
-from indexmill.models import openai_llm
-from tests.indexmill.command.test_reader import Run
+from tests.indexmill.running import Run
 from tests.indexmill.small_snapshot import Text, publish
 from tests.llm_server import CANARY, Faults, LlmServer
 
@@ -21,29 +19,11 @@ QUESTION = "Who paid for the Marrow Bridge?"
 SAID = {"reasoning": "Text 1 says who paid.", "found": True, "answer": "Ada Venn"}
 
 
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("published") / "store"
-    publish(path)
-    return path
-
-
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    return Run(capsys)
-
-
-@pytest.fixture
-def here(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(store: Path, monkeypatch: pytest.MonkeyPatch, endpoint: None) -> Path:
     """A folder with a store, and a key in the environment."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    openai_llm._taken.clear()
-    shutil.copytree(published, tmp_path / "store")
-    return tmp_path
+    monkeypatch.chdir(store.parent)
+    return store.parent
 
 
 def configure(folder: Path, **llm: Any) -> None:
@@ -134,6 +114,7 @@ def test_nothing_found_and_an_answer_that_would_command_the_terminal(run: Run, h
 
 def test_what_takes_long_is_said_on_standard_error(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = Faults(by_number={1: "429-seconds", 2: "slow"}, retry_after=3.0, slow_seconds=0.5)
+    monkeypatch.setattr(waiting, "MOMENT", 1.0)
     with LlmServer(lambda chat: SAID, faults) as server:
         asked = ("answer", QUESTION, "-m", "dense", "--model", "small", "--base-url", server.base_url)
         assert run(*asked, "--json") == 0

@@ -16,12 +16,13 @@ from indexmill.answer.abstract import USERS, abstract_questions, questions_of
 from indexmill.answer.evaluation import BATCH, Asking, bill, evaluate_answers
 from indexmill.answer.judging import CRITERIA, VERDICT, bill_of_judging, judge
 from indexmill.evaluate.recall import Question
-from indexmill.models import openai_llm
 from indexmill.models.llm_errors import LlmForbidden
-from tests.indexmill.command.test_reader import Run
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
+from tests.indexmill.running import Run
+from tests.indexmill.small_snapshot import writer_of
 from tests.llm_rules import texts_of
 from tests.llm_server import CANARY, Faults, LlmServer, Received, schema_of
+
+pytestmark = pytest.mark.usefixtures("endpoint")
 
 QUESTIONS = [
     Question("q1", "Who paid for the Marrow Bridge?", ("bridge",), "single", ("Ada Venn", "A. Venn")),
@@ -30,23 +31,10 @@ QUESTIONS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key in the environment, no proxy, nothing remembered of other tests' endpoints, and short waits."""
-    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.setattr("indexmill.answer.asking._FIRST_WAIT", 0.01)
-    openai_llm._taken.clear()
-
-
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("published") / "store"
-    writer = SnapshotWriter(path)
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(path)
     writer.bm25()
     writer.publish()
     return path
@@ -303,11 +291,6 @@ def test_the_model_is_told_what_the_collection_is_as_data() -> None:
 
 
 # --- the command
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    return Run(capsys)
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.command.options import Duration, parameters_by_method, table
+from indexmill.command.options import Duration, parameters_by_method
 from indexmill.errors import BadInput
 from indexmill.text.printable import one_line
+from indexmill.text.table import table
 
 
 @pytest.mark.parametrize(

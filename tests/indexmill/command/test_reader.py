@@ -4,57 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from indexmill import command
-from indexmill.command import main
 from indexmill.results import read_results
 from indexmill.store.layout import blob_path, ref_name
+from tests.indexmill.running import Run
 from tests.indexmill.small_snapshot import SnapshotWriter, Text, point, publish
 
 
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("published") / "store"
-    publish(path)
-    return path
-
-
-@pytest.fixture
-def store(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store of one's own in the current folder, to be damaged at will."""
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    return Path(shutil.copytree(published, tmp_path / "store"))
-
-
-class Run:
-    """Runs the command in this process and keeps what it printed."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.out = self.err = ""
-
-    def __call__(self, *argv: object) -> int:
-        code = main([str(word) for word in argv])
-        self.out, self.err = self._capsys.readouterr()
-        return code
-
-    def json(self, *argv: object) -> Any:
-        assert self(*argv, "--json") == 0
-        assert self.err == ""
-        assert self.out.count("\n") == 1
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    return Run(capsys)
 
 
 def test_query_prints_the_passages_with_rank_score_title_and_document(run: Run, store: Path) -> None:

@@ -14,13 +14,6 @@ from indexmill.results import recall
 from tests.indexmill.small_snapshot import Text, publish
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("published") / "store"
-    publish(path)
-    return path
-
-
 def write(path: Path, *records: object) -> Path:
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return path

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import indexmill
 from indexmill.errors import CorruptBlob, FamilyNotFound
-from indexmill.export import graphrag
 from indexmill.export.entity_graph import unique_titles
+from indexmill.families.community_tree import graphrag
 from indexmill.text.names import entity_id
 from schemas.tables import DESCRIBED, RELATED
 from tests.indexmill.graphrag_tables import Tables, by, check_references

@@ -22,12 +22,13 @@ from typing import Any
 import pytest
 
 from indexmill.errors import ConfigurationError, IndexmillError, ModelUnavailable
-from indexmill.models import openai_llm
 from indexmill.models.llm import Completion, Request, data_block
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmRejected, LlmUnreachable
 from indexmill.models.openai_llm import OpenAiLlm, open_llm
 from indexmill.models.secrets import KeySource
 from tests.llm_server import CANARY, SPOILED, Faults, LlmServer
+
+pytestmark = pytest.mark.usefixtures("endpoint")
 
 SCHEMA = {
     "type": "object",
@@ -36,16 +37,6 @@ SCHEMA = {
     "additionalProperties": False,
 }
 TEXT = "Ida Vantongeren photographed the strike at Kelvergate"
-
-
-@pytest.fixture(autouse=True)
-def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key in the environment, no proxy, and nothing remembered of other tests' endpoints."""
-    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    openai_llm._taken.clear()
 
 
 def request(text: str = TEXT, **more: Any) -> Request:

@@ -25,7 +25,7 @@ from indexmill.retrieve.masks import Column, Masks
 from indexmill.snapshot import Snapshot
 from schemas.tables import DOCUMENTS
 from storage.tables import read_table
-from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter, Text
+from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter, Text, writer_of
 
 BIG = 12345678901234567890
 WORLD = {
@@ -51,9 +51,7 @@ WORLD = {
 
 
 def writer(path: Path) -> SnapshotWriter:
-    made = SnapshotWriter(path)
-    for label, texts in WORLD.items():
-        made.shard(label, texts)
+    made = writer_of(path)
     made.bm25()
     made.tri_graph(activation_threshold=0.05)
     return made

@@ -16,11 +16,12 @@ from indexmill.command import main
 from indexmill.errors import BadInput
 from indexmill.evaluate.fit import fit
 from indexmill.evaluate.recall import Question
-from indexmill.retrieve.base import Found
-from indexmill.retrieve.fused import FLOORS, FusedParameters, agreement, combine, strength, with_second
+from indexmill.retrieve.base import Ranking
+from indexmill.retrieve.fused import FusedParameters, agreement, combine, strength, with_second
+from indexmill.retrieve.passages import passages_of
 from indexmill.store.manifest import Family
 from schemas.config import load_configuration
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
+from tests.indexmill.small_snapshot import writer_of
 
 QUESTIONS = ["Where was the woman born who paid for the Marrow Bridge?", "Ilse", "lamps and clocks"]
 
@@ -28,22 +29,20 @@ QUESTIONS = ["Where was the woman born who paid for the Marrow Bridge?", "Ilse",
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("store")
-    writer = SnapshotWriter(path)
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(path)
     writer.tri_graph(activation_threshold=0.05)
     writer.bm25()
     writer.publish()
     return path
 
 
-def listed(*pairs: tuple[int, float]) -> Found:
-    return Found(np.array([row for row, _ in pairs], np.int64), np.array([score for _, score in pairs]))
+def listed(*pairs: tuple[int, float]) -> Ranking:
+    return Ranking(np.array([row for row, _ in pairs], np.int64), np.array([score for _, score in pairs]))
 
 
 def test_a_walk_is_strong_by_ratio_and_words_by_difference_and_both_by_rank() -> None:
     # By hand: 0.4 by rank (3 / 3, 3 / 4, 3 / 5) and 0.6 by ratio; of words 0.6 and 0.4.
-    relative = 1 - math.log(0.25) / math.log(FLOORS["tri_graph"])
+    relative = 1 - math.log(0.25) / math.log(1e-3)
     walked = strength("tri_graph", np.array([4.0, 1.0, -0.5]))
     assert walked.tolist() == pytest.approx([1.0, 0.4 * 0.75 + 0.6 * relative, 0.4 * 0.6])
     assert strength("bm25", np.array([9.0, 5.0, 1.0])).tolist() == pytest.approx([1.0, 0.6 * 0.75 + 0.2, 0.6 * 0.6])
@@ -98,7 +97,7 @@ def test_a_question_that_names_nothing_is_answered_by_words_and_vectors(store: P
 
 @given(st.data())
 def test_fewer_hits_are_the_first_of_more(data: st.DataObject) -> None:
-    def found(name: str) -> Found:
+    def found(name: str) -> Ranking:
         rows = data.draw(st.lists(st.integers(0, 30), unique=True, max_size=20), label=name)
         scores = sorted((data.draw(st.floats(-1, 9)) for _ in rows), reverse=True)
         return listed(*zip(rows, scores, strict=True))
@@ -111,7 +110,7 @@ def test_fewer_hits_are_the_first_of_more(data: st.DataObject) -> None:
     assert (np.diff(whole.scores) <= 0).all()
     k = data.draw(st.integers(1, 12))
     # A method that is asked for k passages has its pool, or as many as are wanted.
-    cut = {name: Found(one.rows[: max(k, pool)], one.scores[: max(k, pool)]) for name, one in lists.items()}
+    cut = {name: Ranking(one.rows[: max(k, pool)], one.scores[: max(k, pool)]) for name, one in lists.items()}
     first = combine(cut, weights, pool, k)
     assert first.rows.tolist() == whole.rows[:k].tolist()
     assert first.scores.tolist() == whole.scores[:k].tolist()
@@ -174,9 +173,7 @@ def test_fitting_finds_weights_that_do_no_worse_on_questions_they_were_not_chose
 
 
 def test_wrong_weights_are_mended_and_recorded_beside_the_comments(tmp_path: Path) -> None:
-    writer = SnapshotWriter(tmp_path / "store")
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(tmp_path / "store")
     writer.bm25()
     writer.families["fused"] = Family(parameters={"bm25": 0.0, "dense": 1.0}, counts={})
     writer.publish()
@@ -245,5 +242,5 @@ def test_each_document_gains_once_and_in_its_best_passage(passages: list[tuple[i
 
 def test_passages_of_one_document_have_one_number(store: Path) -> None:
     with indexmill.open(store) as snapshot:
-        ids, numbers = snapshot.passages.document_ids(), snapshot.passages.documents.tolist()
+        ids, numbers = passages_of(snapshot).document_ids(), passages_of(snapshot).documents.tolist()
         assert len(set(zip(ids, numbers, strict=True))) == len(set(ids)) == len(set(numbers)) > 1

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexmill.retrieve import linking as question_links
-from indexmill.retrieve.base import Asked
+from indexmill.retrieve.base import QueryBatch
 from indexmill.retrieve.linking import Link, link_known, link_named, link_nearest, mentioned
 from indexmill.text.name_filter import NameFilter
 from indexmill.text.names import NameIndex, entity_id
@@ -96,11 +96,11 @@ def test_names_that_a_question_is_known_to_mention_are_linked_beside_those_that_
 def test_a_question_mentions_what_stands_in_it_what_rules_recognise_and_what_it_is_known_to() -> None:
     questions = ["who paid for the marrow bridge", "Did Esme Quill know Ada Venn?", "river"]
     nothing = np.empty((3, 0), np.float32)
-    assert mentioned(Asked(questions, nothing), INDEX) == [["marrow bridge"], ["ada venn", "esme quill"], []]
+    assert mentioned(QueryBatch(questions, nothing), INDEX) == [["marrow bridge"], ["ada venn", "esme quill"], []]
     names = (["orla", "marrow bridge"], [], ["orla"])
-    assert mentioned(Asked(questions, nothing, names=names), INDEX) == [
+    assert mentioned(QueryBatch(questions, nothing, names=names), INDEX) == [
         ["marrow bridge", "orla"],
         ["ada venn", "esme quill"],
         ["orla"],
     ]
-    assert mentioned(Asked([], nothing), INDEX) == []
+    assert mentioned(QueryBatch([], nothing), INDEX) == []

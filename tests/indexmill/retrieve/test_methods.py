@@ -13,9 +13,12 @@ import indexmill
 from flows.run import build_inline
 from indexmill.errors import BadInput, FamilyNotFound
 from indexmill.evaluate.recall import Question, evaluate
-from indexmill.families.community_tree.search import CommunityTreeParameters
+from indexmill.families.community_tree.nodes import communities_of
+from indexmill.families.community_tree.parameters import CommunityTreeParameters
+from indexmill.families.heterograph.nodes import heterograph_of
+from indexmill.families.lsh_tree.summaries import summaries_of
+from indexmill.families.zoom_graph.graph import HELD_MATRICES
 from indexmill.families.zoom_graph.retriever import ZoomGraphReader
-from indexmill.families.zoom_graph.search import HELD_MATRICES
 from indexmill.hits import Hit
 from indexmill.retrieve.registry import METHODS
 from indexmill.snapshot import Snapshot
@@ -84,13 +87,13 @@ def findable(snapshot: Snapshot, method: str) -> int:
     """How many hits a method has at most."""
     passages = snapshot.manifest.corpus.passages
     if method == "lsh_tree":
-        return passages + len(snapshot.summaries)
+        return passages + len(summaries_of(snapshot))
     if method == "community_tree":
-        tree = snapshot.communities.tree
+        tree = communities_of(snapshot).tree
         given = [int((~tree.single[list(tree.rows(level))]).sum()) for level in range(tree.levels + 1)]
         return passages + sum(min(number, CommunityTreeParameters().k_level) for number in given)
     if method == "heterograph":
-        return int(snapshot.heterograph.graph.offsets[5])
+        return int(heterograph_of(snapshot).graph.offsets[5])
     return passages
 
 
@@ -242,8 +245,8 @@ def test_other_settings_read_nothing_again(snapshot: Snapshot, method: str, monk
     opened = list[str]()
     for name in ("arrays", "table", "vectors", "file"):
         monkeypatch.setattr(Snapshot, name, lambda self, *given: opened.append(str(given)))
-    before.having(given)
-    before.having(given)
+    before.with_parameters(given)
+    before.with_parameters(given)
     assert opened == []
 
 

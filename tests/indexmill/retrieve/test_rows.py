@@ -11,6 +11,7 @@ import pytest
 
 import indexmill
 from indexmill.retrieve import rows
+from indexmill.retrieve.passages import passages_of
 from tests.indexmill.small_snapshot import publish
 
 
@@ -49,4 +50,4 @@ def test_values_are_taken_from_all_shards_in_the_order_asked(tmp_path: Path) -> 
             assert table.take(wanted, column) == expected
             assert [table.value(row, column) for row in wanted.tolist()] == expected
         assert table.take(wanted[:0], "text") == []
-        assert snapshot.passages.texts(wanted) == table.take(wanted, "text")
+        assert passages_of(snapshot).texts(wanted) == table.take(wanted, "text")

@@ -11,11 +11,12 @@ import pytest
 import indexmill
 from indexmill.errors import BadInput, ConfigurationError, CorruptBlob
 from indexmill.retrieve import dense
-from indexmill.retrieve.base import Asked, Vectors
+from indexmill.retrieve.base import QueryBatch, Vectors
 from indexmill.retrieve.columns import paired, products
 from indexmill.retrieve.dense import Beside, nearest, similarities
+from indexmill.retrieve.passage_vectors import passage_vectors_of
 from tests.indexmill.retrieve.test_dense import some_vectors
-from tests.indexmill.small_snapshot import EMBEDDER, WORLD, SnapshotWriter
+from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter, writer_of
 from tests.storage.quick import quick_folder
 
 QUESTION = "Who paid for the Marrow Bridge?"
@@ -30,9 +31,7 @@ def store() -> Iterator[Path]:
 
 
 def publish(path: Path, titles: bool = True, families: bool = False, **parameters: float) -> SnapshotWriter:
-    writer = SnapshotWriter(path)
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(path)
     if titles:
         writer.titles(**parameters)
     if families:
@@ -147,7 +146,7 @@ def test_a_snapshot_without_titles_answers_by_its_passages(store: Path) -> None:
     publish(store, titles=False)
     vector = EMBEDDER.encode([QUESTION])[0]
     with indexmill.open(store) as snapshot:
-        assert snapshot.passage_vectors.weight == 0
+        assert passage_vectors_of(snapshot).weight == 0
         for given in ({}, {"title": 2.0}):
             for hit in snapshot.retrieve(QUESTION, method="dense", k=EVERY, parameters=given):
                 assert hit.score == pytest.approx(EMBEDDER.encode([hit.text])[0] @ vector, abs=1e-6)
@@ -175,7 +174,7 @@ def test_a_question_gets_the_same_hits_alone_in_a_batch_and_as_the_first_of_more
         batch = snapshot.retrieve_batch(QUESTIONS, method=method, k=EVERY)
         assert batch == [snapshot.retrieve(question, method=method, k=EVERY) for question in QUESTIONS]
         retriever = snapshot.retriever(method)
-        asked = Asked(QUESTIONS, snapshot.encode(QUESTIONS))
+        asked = QueryBatch(QUESTIONS, snapshot.encode(QUESTIONS))
         fewer = [found.rows.tolist() for found in retriever.rank(asked, 2)]  # type: ignore[attr-defined]
         more = [found.rows[:2].tolist() for found in retriever.rank(asked, EVERY)]  # type: ignore[attr-defined]
         assert fewer == more
@@ -198,7 +197,7 @@ def test_the_settings_of_the_papers_leave_titles_out(method: str) -> None:
 def test_methods_that_weigh_titles_alike_share_one_list(store: Path) -> None:
     publish(store)
     with indexmill.open(store) as snapshot:
-        near, asked = snapshot.passage_vectors, Asked(QUESTIONS, snapshot.encode(QUESTIONS))
+        near, asked = passage_vectors_of(snapshot), QueryBatch(QUESTIONS, snapshot.encode(QUESTIONS))
         found = near.nearest_to(asked, 3)
         assert near.weighed(near.weight).nearest_to(asked, 3) is found
         plain = near.untitled.nearest_to(asked, 3)
@@ -220,9 +219,7 @@ def test_methods_that_weigh_titles_alike_share_one_list(store: Path) -> None:
     ],
 )
 def test_titles_that_do_not_fit_are_refused(store: Path, array: str, wrong: Callable[[np.ndarray], np.ndarray]) -> None:
-    writer = SnapshotWriter(store)
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(store)
     writer._titles["p0"][array] = wrong(writer._titles["p0"][array])
     writer.titles()
     writer.publish()
@@ -231,9 +228,7 @@ def test_titles_that_do_not_fit_are_refused(store: Path, array: str, wrong: Call
 
 
 def test_titles_of_some_shards_alone_are_refused(store: Path) -> None:
-    writer = SnapshotWriter(store)
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(store)
     del writer._titles["p1"]
     writer.titles()
     writer.publish()

@@ -21,19 +21,17 @@ import indexmill
 from indexmill.errors import BadInput, CorruptBlob, ModelUnavailable, StoreError
 from indexmill.hits import Hit
 from indexmill.retrieve import worker_pool as helpers
-from indexmill.retrieve.base import Asked, Vectors
+from indexmill.retrieve.base import QueryBatch, Vectors
 from indexmill.snapshot import Snapshot, open_manifest
 from indexmill.store.layout import blob_path
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, export
+from tests.indexmill.small_snapshot import export, writer_of
 
 QUESTIONS = [f"{what} {place}?" for what in ("Who paid for", "Where is", "What is") for place in ("Ilse", "Quux", "it")]
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    writer = SnapshotWriter(tmp_path / "store")
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(tmp_path / "store")
     writer.tri_graph()
     writer.bm25()
     writer.publish()
@@ -58,8 +56,8 @@ def answers(snapshot: Snapshot, **given: Any) -> list[list[Hit]]:
 
 
 def processes(snapshot: Snapshot) -> list[int]:
-    assert snapshot.helpers is not None
-    return snapshot.helpers.processes
+    assert snapshot.pool is not None
+    return snapshot.pool.processes
 
 
 def ended(process: int) -> bool:
@@ -107,7 +105,7 @@ def test_helpers_do_the_work_of_batches_alone(helped: Snapshot, monkeypatch: pyt
 
 def test_nobody_helps_unless_it_is_asked_for(store: Path) -> None:
     with indexmill.open(store) as snapshot:
-        assert snapshot.helpers is None
+        assert snapshot.pool is None
     for count in (0, -1, 1.5, "2"):
         with pytest.raises(BadInput, match="whole number of at least 1"):
             indexmill.open(store, processes=count)  # type: ignore[arg-type]
@@ -212,7 +210,7 @@ def test_a_helper_has_longer_until_its_first_answer_with_a_method(
 
 def test_what_a_search_raises_in_a_helper_is_raised_here(store: Path, alone: list[list[Hit]]) -> None:
     with indexmill.open(store, processes=2) as snapshot:
-        snapshot.retriever("bm25").search(Asked(["bridge"], np.empty((1, 64), np.float32)), 1)  # has read what it needs
+        snapshot.retriever("bm25").search(QueryBatch(["bridge"], np.empty((1, 64), np.float32)), 1)  # has read
         postings = snapshot.artifact("bm25/p0")
         path = store / blob_path(postings.digest)
         data = path.read_bytes()
@@ -301,7 +299,7 @@ def test_what_nobody_waited_for_is_no_answer_to_the_next(
 
     with monkeypatch.context() as patch:
         patch.setattr(helpers, "wait", interrupted)
-        patch.setattr(helpers._Helper, "end", lambda self: 0)  # interrupted as well
+        patch.setattr(helpers._Reader, "end", lambda self: 0)  # interrupted as well
         with pytest.raises(KeyboardInterrupt):
             helped.retrieve_batch(QUESTIONS[::-1], method="tri_graph")
     assert answers(helped) == alone
@@ -343,8 +341,8 @@ def test_a_forked_process_may_close_what_another_thread_was_in(helped: Snapshot,
         time.sleep(0.3)
         child = os.fork()
         if child == 0:
-            assert helped.helpers is not None
-            helped.helpers.close()
+            assert helped.pool is not None
+            helped.pool.close()
             os._exit(0)
         closed = soon(lambda: ended(child))
         os.kill(child, signal.SIGKILL)
@@ -359,13 +357,13 @@ def test_what_waits_for_closing_starts_nothing(helped: Snapshot) -> None:
     own = processes(helped)
     vectors = helped.encode(QUESTIONS)
     expected = answers(helped, vectors=vectors)
-    assert helped.helpers is not None
+    assert helped.pool is not None
     for process in own:
         os.kill(process, signal.SIGSTOP)
     with ThreadPoolExecutor(3) as threads:
         first = threads.submit(answers, helped, vectors=vectors)
         time.sleep(0.3)
-        closing = threads.submit(helped.helpers.close)
+        closing = threads.submit(helped.pool.close)
         time.sleep(0.3)
         second = threads.submit(answers, helped, vectors=vectors)
         time.sleep(0.3)
@@ -389,7 +387,7 @@ USER = """
 import sys, time, indexmill
 snapshot = indexmill.open(sys.argv[1], processes=2)
 snapshot.retrieve_batch(["bridge"] * 9, method="tri_graph")
-print(*snapshot.helpers.processes, flush=True)
+print(*snapshot.pool.processes, flush=True)
 if sys.argv[2] == "wait":
     time.sleep(60)
 """

@@ -12,7 +12,7 @@ from indexmill.errors import CorruptBlob
 from indexmill.store.manifest import Artifact
 from indexmill.store.pack_checks import Sizes, check_arrays
 from indexmill.store.packs import write_pack
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
+from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, writer_of
 
 Arrays = dict[str, np.ndarray]
 
@@ -181,9 +181,7 @@ def test_the_manifest_is_walked_once_for_all_packs(tmp_path: Path) -> None:
             walks.append(len(self))
             return super().__iter__()
 
-    writer = SnapshotWriter(tmp_path)
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(tmp_path)
     writer.bm25()
     writer.publish()
     with indexmill.open(tmp_path) as snapshot:
@@ -197,9 +195,7 @@ def test_the_manifest_is_walked_once_for_all_packs(tmp_path: Path) -> None:
 
 
 def test_the_lengths_of_a_shard_are_those_of_its_label(tmp_path: Path) -> None:
-    writer = SnapshotWriter(tmp_path)
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(tmp_path)
     writer.publish()
     with indexmill.open(tmp_path) as snapshot:
         rows = {one.name: one.rows or 0 for one in snapshot.manifest.under("passages")}

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 import indexmill
 from indexmill import ConfigurationError, CorruptBlob
-from indexmill.families.bm25 import retriever as bm25
-from indexmill.families.bm25.retriever import Bm25Parameters, Ranked, TermIndex, question_terms
+from indexmill.retrieve import term_index as bm25
+from indexmill.retrieve.term_index import Bm25Parameters, Ranked, TermIndex, question_terms
 from indexmill.store.manifest import Family
 from tasks.families.bm25.postings import postings
-from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
+from tests.indexmill.small_snapshot import SnapshotWriter, writer_of
 
 TEXTS = ["a lamp", "lamp lamp river", "river town of lamps and a bridge", "town", "stone", "lamp a"]
 
@@ -157,9 +157,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def writer(path: Path, **parameters: float) -> SnapshotWriter:
-    made = SnapshotWriter(path)
-    for label, texts in WORLD.items():
-        made.shard(label, texts)
+    made = writer_of(path)
     made.bm25(**parameters)
     return made
 

@@ -33,26 +33,16 @@ from indexmill.families.community_tree.answering import (
 )
 from indexmill.families.community_tree.level_tickets import content_of, levels_of
 from indexmill.hits import Hit
-from indexmill.models import openai_llm
 from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected
-from tests.indexmill.command.test_reader import Run
 from tests.indexmill.families.community_tree.test_retriever import written
+from tests.indexmill.running import Run
 from tests.llm_rules import texts_of
-from tests.llm_server import CANARY, Faults, LlmServer, Received, schema_of
+from tests.llm_server import Faults, LlmServer, Received, schema_of
+
+pytestmark = pytest.mark.usefixtures("endpoint")
 
 QUESTION = "Who paid for the Marrow Bridge?"
 SAID = {"reasoning": "Point 1 says who paid.", "found": True, "answer": "Ada Venn"}
-
-
-@pytest.fixture(autouse=True)
-def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key in the environment, no proxy, nothing remembered of other tests' endpoints, and short waits."""
-    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.setattr("indexmill.answer.asking._FIRST_WAIT", 0.01)
-    openai_llm._taken.clear()
 
 
 # --- hits as retrieval gives them

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,22 @@ import numpy as np
 import pytest
 
 import indexmill
-from flows.export import export_snapshot
 from indexmill.command import main
 from indexmill.diff import compare
-from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, FamilyNotFound
+from indexmill.errors import BadInput, CorruptBlob, FamilyNotFound
 from indexmill.evaluate.recall import Question, evaluate
-from indexmill.families.community_tree.nodes import quality
-from indexmill.families.community_tree.show import outline
+from indexmill.families.community_tree.nodes import communities_of
+from indexmill.families.community_tree.show import outline, statistics
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Asked, PassageRetriever
+from indexmill.retrieve.base import PassageRetriever, QueryBatch
+from indexmill.retrieve.passages import passages_of
 from indexmill.snapshot import Snapshot
-from indexmill.store.folder import FolderReader
-from indexmill.store.layout import blob_path
-from indexmill.store.packs import open_pack
-from indexmill.store.verify import verify
-from storage.folder import FolderStore
-from tasks.core.report import Silent
+from tests.indexmill.contract import (
+    answers_alike_when_exported,
+    gives_alone_what_a_batch_gives,
+    refuses_parameters_of_a_newer_family,
+)
+from tests.indexmill.damage import Change, changed, without
 from tests.indexmill.small_communities import Group, Related, Thing, write_communities
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, publish
 
@@ -321,12 +320,7 @@ def test_the_settings_of_the_snapshot_hold_where_a_call_names_none(tmp_path: Pat
         assert len(ask(snapshot, "stone", EVERY)) == 2 + 3 + 1  # two of each level, of the second all that there is
         assert len(ask(snapshot, "stone", EVERY, passages=3)) == 8
         assert len(ask(snapshot, "stone", EVERY)) == 6
-    written(tmp_path / "s", version=2, beam=3)
-    with (
-        indexmill.open(tmp_path / "s") as snapshot,
-        pytest.raises(ConfigurationError, match="no parameters \\['beam'\\]"),
-    ):
-        ask(snapshot, "stone")
+    refuses_parameters_of_a_newer_family(tmp_path / "s", written, ask)
 
 
 @pytest.mark.parametrize(
@@ -357,12 +351,7 @@ def test_a_batch_gives_each_question_what_it_gets_alone(
 ) -> None:
     given: dict[str, Any] = {"method": "community_tree", "k": 7, "where": where, "parameters": parameters}
     with indexmill.open(store) as snapshot:
-        alone = [snapshot.retrieve(question, **given) for question in QUESTIONS]
-        assert snapshot.retrieve_batch(QUESTIONS, **given) == alone
-        assert snapshot.retrieve_batch(QUESTIONS[::-1], **given)[::-1] == alone
-        assert snapshot.retrieve_batch(QUESTIONS * 30, **given) == alone * 30  # more than are ranked together
-        with ThreadPoolExecutor(4) as pool:
-            assert list(pool.map(lambda one: snapshot.retrieve(one, **given), QUESTIONS * 5)) == alone * 5
+        gives_alone_what_a_batch_gives(snapshot, QUESTIONS, 30, **given)  # more than go together
 
 
 def test_no_node_tells_of_a_document_that_a_filter_leaves_out(store: Path) -> None:
@@ -392,8 +381,8 @@ def test_fused_ranks_and_explains_its_passages(tmp_path: Path) -> None:
         found = ask(snapshot, "Ada Venn and her bridge", EVERY)
         retriever = snapshot.retriever("community_tree")
         assert isinstance(retriever, PassageRetriever)
-        (ranked,) = retriever.rank(Asked(QUESTIONS[1:2], snapshot.encode(QUESTIONS[1:2])), EVERY)
-        assert snapshot.passages.ids(ranked.rows) == [hit.id for hit in of_kind(found, "passage")]
+        (ranked,) = retriever.rank(QueryBatch(QUESTIONS[1:2], snapshot.encode(QUESTIONS[1:2])), EVERY)
+        assert passages_of(snapshot).ids(ranked.rows) == [hit.id for hit in of_kind(found, "passage")]
         hit = snapshot.retrieve("Ada Venn and her bridge", k=1, parameters={"community_tree": 0.5})[0]
         told = hit.explanation or {}
         assert [one["name"] for one in told["methods"]] == ["dense", "community_tree"]
@@ -414,7 +403,7 @@ def test_a_snapshot_without_communities_still_has_its_entities(tmp_path: Path) -
     with indexmill.open(tmp_path / "s") as snapshot:
         hits = ask(snapshot, "Ada Venn", EVERY)
         assert [len(of_kind(hits, kind)) for kind in ("entity", "community", "passage")] == [5, 0, 9]
-        assert len(snapshot.communities) == 0
+        assert len(communities_of(snapshot)) == 0
 
 
 def test_where_nothing_was_extracted_passages_are_found(tmp_path: Path) -> None:
@@ -447,43 +436,12 @@ def test_a_snapshot_without_the_family_says_so(tmp_path: Path, capsys: pytest.Ca
         with pytest.raises(FamilyNotFound, match="does not hold 'community_tree'"):
             ask(snapshot, "stone")
         with pytest.raises(FamilyNotFound, match="no communities"):
-            _ = snapshot.communities
+            _ = communities_of(snapshot)
         assert "communities" not in evaluate(snapshot, [Question("1", "bridge", ("bridge",))]).to_dict()
     assert main(["show", "--communities", "--store", str(tmp_path / "s")]) == 2
     assert "no communities" in capsys.readouterr().err
     assert main(["show", "--communities", "--tree", "--store", str(tmp_path / "s")]) == 2
     assert "give one of them" in capsys.readouterr().err
-
-
-Change = Callable[[SnapshotWriter], None]
-
-
-def without(name: str) -> Change:
-    def change(writer: SnapshotWriter) -> None:
-        writer.artifacts = [one for one in writer.artifacts if not one.name.startswith(name)]
-
-    return change
-
-
-def changed(
-    name: str, array: str, change: Callable[[np.ndarray], np.ndarray] | None
-) -> Callable[[SnapshotWriter], None]:
-    """An array of a pack in another form; left out without one."""
-
-    def rewritten(writer: SnapshotWriter) -> None:
-        path = writer.store.root / "x"
-        (artifact,) = [one for one in writer.artifacts if one.name == name]
-
-        path = writer.store.root / blob_path(artifact.digest)
-        arrays = {one: np.array(held) for one, held in open_pack(path).items()}
-        if change is None:
-            del arrays[array]
-        else:
-            arrays[array] = change(arrays[array])
-        without(name)(writer)
-        writer.arrays(name, arrays)
-
-    return rewritten
 
 
 TREE, INDEX = "community_tree/tree", "community_tree/index"
@@ -535,7 +493,7 @@ def test_levels_whose_quality_is_not_told_are_damage(tmp_path: Path, rows: Calla
     changed(TREE, "quality", rows)(writer)
     writer.publish(2)
     with indexmill.open(tmp_path / "s") as snapshot, pytest.raises(CorruptBlob, match="how good each level is"):
-        quality(snapshot)
+        statistics(snapshot)
 
 
 # Evaluation
@@ -668,7 +626,7 @@ def test_the_communities_as_json_count_what_they_leave_out(store: Path, capsys: 
 def test_a_large_tree_of_communities_is_drawn_in_part(
     store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexmill.families.community_tree.show.MOST", 3)
+    monkeypatch.setattr("indexmill.text.outline.MOST", 3)
     drawn = printed(capsys, "show", "--communities", "--store", store, "--depth", 9).splitlines()
     assert drawn[4:] == [
         "5 entities in 2, rating 5: The valley",
@@ -679,15 +637,11 @@ def test_a_large_tree_of_communities_is_drawn_in_part(
 
 
 def test_an_exported_folder_answers_as_the_store_does_and_is_whole(store: Path, tmp_path: Path) -> None:
-    export_snapshot(FolderStore(store), 1, tmp_path / "out", progress=Silent())
+    answers_alike_when_exported(store, tmp_path / "out", QUESTIONS, ask)
     assert (tmp_path / "out/families/community_tree/index").is_file()
     assert (tmp_path / "out/tables/communities").is_dir()
     with indexmill.open(store) as snapshot, indexmill.open(tmp_path / "out") as exported:
-        assert exported.methods == snapshot.methods
-        for question in QUESTIONS:
-            assert ask(exported, question, 9) == [replace(hit, version=None) for hit in ask(snapshot, question, 9)]
         assert outline(exported, 3, 9) == {**outline(snapshot, 3, 9), "version": None}
-    assert verify(FolderReader(store)).ok
 
 
 def test_diff_counts_the_communities_that_came_and_went(store: Path, tmp_path: Path) -> None:

@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 
 from indexmill.families.community_tree.chnsw import Chnsw
 from indexmill.families.community_tree.entities import BESIDE, NAMED, Gains, entities_of, gains, with_gains
+from indexmill.families.community_tree.parameters import CommunityTreeParameters
 from indexmill.families.community_tree.ranking import evidence
-from indexmill.families.community_tree.search import (
-    CommunityTree,
-    CommunityTreeParameters,
-    LevelNodes,
-    flat,
-    nodes_of,
-)
+from indexmill.families.community_tree.search import CommunityTree, LevelNodes, flat, nodes_of
 from indexmill.retrieve.columns import paired, parts
 from indexmill.retrieve.grid import UNIT, on_grid
 from indexmill.retrieve.linking import Link, Links

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import indexmill
-from flows.export import export_snapshot
 from indexmill.command import main
-from indexmill.errors import BadInput, ConfigurationError, CorruptBlob, FamilyNotFound
+from indexmill.errors import BadInput, CorruptBlob, FamilyNotFound
 from indexmill.evaluate.fit import fit
 from indexmill.evaluate.recall import Question, evaluate
+from indexmill.families.heterograph.nodes import heterograph_of
 from indexmill.hits import Hit
-from indexmill.retrieve.base import Asked, PassageRetriever
+from indexmill.retrieve.base import PassageRetriever, QueryBatch
+from indexmill.retrieve.passages import passages_of
 from indexmill.snapshot import Snapshot
-from indexmill.store.folder import FolderReader
-from indexmill.store.layout import blob_path
-from indexmill.store.packs import open_pack
-from indexmill.store.verify import verify
 from indexmill.text.names import entity_id
-from storage.folder import FolderStore
-from tasks.core.report import Silent
 from tasks.stages.extract.tables import Unit
+from tests.indexmill.contract import (
+    answers_alike_when_exported,
+    gives_alone_what_a_batch_gives,
+    refuses_parameters_of_a_newer_family,
+)
+from tests.indexmill.damage import Change, changed, without
 from tests.indexmill.small_heterograph import Attribute, Element, write_heterograph
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, Text, publish
 from tests.tasks.families.heterograph.graphs import unit
@@ -372,12 +371,7 @@ def test_the_settings_of_the_snapshot_hold_where_a_call_names_none(tmp_path: Pat
         hits = ask(snapshot, "Who is Ada Venn?", EVERY)
         assert (len(of_kind(hits, "text")), of_kind(hits, "relation")) == (1, [])
         assert len(of_kind(ask(snapshot, "Who is Ada Venn?", EVERY, texts=3), "text")) == 3
-    written(tmp_path / "s", version=2, beam=3)
-    with (
-        indexmill.open(tmp_path / "s") as snapshot,
-        pytest.raises(ConfigurationError, match=r"no parameters \['beam'\]"),
-    ):
-        ask(snapshot, "stone")
+    refuses_parameters_of_a_newer_family(tmp_path / "s", written, ask)
 
 
 @pytest.mark.parametrize(
@@ -448,13 +442,7 @@ def test_a_batch_gives_each_question_what_it_gets_alone(
     given: dict[str, Any] = {"method": "heterograph", "k": 9, "where": where}
     given["parameters"] = {"preset": preset, **parameters}
     with indexmill.open(store) as snapshot:
-        alone = [snapshot.retrieve(question, **given) for question in QUESTIONS]
-        assert snapshot.retrieve_batch(QUESTIONS, **given) == alone
-        assert snapshot.retrieve_batch(QUESTIONS[::-1], **given)[::-1] == alone
-        few = QUESTIONS[:4]
-        assert snapshot.retrieve_batch(few * 20, **given) == alone[:4] * 20  # more than are explained together
-        with ThreadPoolExecutor(4) as pool:
-            assert list(pool.map(lambda one: snapshot.retrieve(one, **given), few * 3)) == alone[:4] * 3
+        gives_alone_what_a_batch_gives(snapshot, QUESTIONS, 12, **given)  # more than go together
 
 
 def test_the_rank_of_passages_is_that_of_the_texts_among_the_hits(store: Path) -> None:
@@ -464,10 +452,10 @@ def test_the_rank_of_passages_is_that_of_the_texts_among_the_hits(store: Path) -
         for where in (None, {"document_id": {"!=": "venn"}}):
             allowed = None if where is None else snapshot._allowed(where)
             asked = [question for question in QUESTIONS if question]
-            ranked = retriever.rank(Asked(asked, snapshot.encode(asked), snapshot.encode, allowed), 5)
+            ranked = retriever.rank(QueryBatch(asked, snapshot.encode(asked), snapshot.encode, allowed), 5)
             for question, found in zip(asked, ranked, strict=True):
                 hits = of_kind(ask(snapshot, question, EVERY, where=where, preset="ours"), "text")[:5]
-                assert snapshot.passages.ids(found.rows) == [hit.id for hit in hits]
+                assert passages_of(snapshot).ids(found.rows) == [hit.id for hit in hits]
                 assert found.scores.tolist() == [hit.score for hit in hits]
 
 
@@ -624,36 +612,10 @@ def test_a_snapshot_without_the_family_says_so(tmp_path: Path) -> None:
         with pytest.raises(FamilyNotFound, match="does not hold 'heterograph'"):
             ask(snapshot, "stone")
         with pytest.raises(FamilyNotFound, match="does not hold 'heterograph'"):
-            _ = snapshot.heterograph
+            _ = heterograph_of(snapshot)
 
 
-Change = Callable[[SnapshotWriter], None]
 GRAPH, NAMED = "heterograph/graph", "heterograph/names"
-
-
-def without(name: str) -> Change:
-    def change(writer: SnapshotWriter) -> None:
-        writer.artifacts = [one for one in writer.artifacts if not one.name.startswith(name)]
-
-    return change
-
-
-def changed(name: str, array: str, change: Callable[[np.ndarray], np.ndarray] | None) -> Change:
-    """An array of a pack in another form; left out without one."""
-
-    def rewritten(writer: SnapshotWriter) -> None:
-        (artifact,) = [one for one in writer.artifacts if one.name == name]
-        path = writer.store.root / blob_path(artifact.digest)
-        arrays = {one: np.array(held) for one, held in open_pack(path).items()}
-        if change is None:
-            del arrays[array]
-        else:
-            arrays[array] = change(arrays[array])
-        without(name)(writer)
-        writer.arrays(name, arrays)
-        writer.artifacts.sort(key=lambda one: one.name)
-
-    return rewritten
 
 
 @pytest.mark.parametrize(
@@ -770,11 +732,6 @@ def test_the_query_command_shows_all_five_kinds(store: Path, capsys: pytest.Capt
 
 
 def test_an_exported_folder_answers_as_the_store_does_and_is_whole(store: Path, tmp_path: Path) -> None:
-    export_snapshot(FolderStore(store), 1, tmp_path / "out", progress=Silent())
+    answers_alike_when_exported(store, tmp_path / "out", QUESTIONS, ask)
     assert (tmp_path / "out/families/heterograph/graph").is_file()
     assert (tmp_path / "out/tables/heterograph/relations.parquet").is_file()
-    with indexmill.open(store) as snapshot, indexmill.open(tmp_path / "out") as exported:
-        assert exported.methods == snapshot.methods
-        for question in QUESTIONS:
-            assert ask(exported, question, 9) == [replace(hit, version=None) for hit in ask(snapshot, question, 9)]
-    assert verify(FolderReader(store)).ok

@@ -14,16 +14,9 @@ from hypothesis import strategies as st
 from indexmill.errors import BadInput
 from indexmill.families.heterograph import search as heterograph
 from indexmill.families.heterograph.explanations import through
-from indexmill.families.heterograph.search import (
-    EDGES,
-    KINDS,
-    Entries,
-    Heterograph,
-    HeterographParameters,
-    Walked,
-    spent,
-)
-from indexmill.retrieve.base import settled
+from indexmill.families.heterograph.parameters import HeterographParameters
+from indexmill.families.heterograph.search import EDGES, KINDS, Entries, Heterograph, Walked, spent
+from indexmill.retrieve.base import override_parameters
 from indexmill.retrieve.matrices import Sparse
 from indexmill.store.packs import open_pack, write_pack
 
@@ -329,12 +322,12 @@ def test_a_budget_is_spent_on_entries_first() -> None:
 
 def test_parameters_are_checked() -> None:
     setting = HeterographParameters()
-    assert settled(setting, {"steps": 3, "texts": 0}) == HeterographParameters(steps=3, texts=0)
+    assert override_parameters(setting, {"steps": 3, "texts": 0}) == HeterographParameters(steps=3, texts=0)
     for wrong in ({"restart": 0.0}, {"steps": -1}, {"entries": -1}, {"token_budget": 0}):
         with pytest.raises(BadInput):
-            settled(setting, wrong)
+            override_parameters(setting, wrong)
     with pytest.raises(BadInput, match="the method has entries"):
-        settled(setting, {"alpha": 0.5})
+        override_parameters(setting, {"alpha": 0.5})
 
 
 def test_a_graph_is_what_a_pack_holds_of_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from indexmill.command import main
 from indexmill.evaluate.recall import Question, evaluate
 from indexmill.families.tri_graph.retriever import MATRICES, open_tri_graph
 from indexmill.store.packs import open_pack
-from tests.indexmill.small_snapshot import EMBEDDER, WORLD, SnapshotWriter
+from tests.indexmill.small_snapshot import EMBEDDER, WORLD, SnapshotWriter, writer_of
 
 QUESTIONS = [
     "Where was the clockmaker who paid for the Marrow Bridge born?",
@@ -26,9 +26,7 @@ QUESTIONS = [
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tri_graph") / "store"
-    writer = SnapshotWriter(path)
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(path)
     writer.tri_graph(activation_threshold=0.05)
     writer.publish()
     return path
@@ -87,9 +85,7 @@ def test_the_command_shows_the_explanation_when_asked(store: Path, capsys: pytes
 
 
 def test_names_may_have_vectors_for_some_entities_alone(store: Path, tmp_path: Path) -> None:
-    writer = SnapshotWriter(tmp_path / "some")
-    for label, texts in WORLD.items():
-        writer.shard(label, texts)
+    writer = writer_of(tmp_path / "some")
     writer.tri_graph(every_name=2)
     writer.publish()
     with indexmill.open(tmp_path / "some") as some, indexmill.open(store) as full:

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexmill.families.tri_graph import search as tri_graph
-from indexmill.families.tri_graph.search import PAPER, Retrieved, TriGraph, TriGraphParameters
-from indexmill.retrieve.base import Asked
+from indexmill.families.tri_graph.parameters import PAPER, TriGraphParameters
+from indexmill.families.tri_graph.search import Retrieved, TriGraph
+from indexmill.retrieve.base import QueryBatch
 from indexmill.retrieve.matrices import Matrices, Sparse, build_matrices
 from indexmill.text.names import NameIndex, canonical_name, entity_id
 
@@ -261,7 +262,7 @@ def test_ties_break_by_row() -> None:
     assert len(set(found.scores.tolist())) == 1
 
 
-def test_the_open_question_ranks_what_the_name_would_hide() -> None:
+def test_the_residual_query_ranks_what_the_name_would_hide() -> None:
     # Two passages mention Alpha alike; one looks like the name, the other like the rest of the question.
     name = np.array([[1.0, 0.0, 0.0]], dtype=np.float32)
     passages = np.array([[0.8, 0.0, 0.6], [0.6, 0.3, np.sqrt(0.55)]], dtype=np.float32)
@@ -275,12 +276,12 @@ def test_the_open_question_ranks_what_the_name_would_hide() -> None:
         name_vectors=[name],
     )
     assert tri.retrieve(question, ["Where is Alpha?"], 2)[0].passages.tolist() == [0, 1]
-    open_question = tri.with_parameters(rank_residual=1.0)
-    assert open_question.retrieve(question, ["Where is Alpha?"], 2)[0].passages.tolist() == [1, 0]
+    residual = tri.with_parameters(rank_residual=1.0)
+    assert residual.retrieve(question, ["Where is Alpha?"], 2)[0].passages.tolist() == [1, 0]
     # The same where only some entities have vectors, and as before where this one has none.
-    some = replace(open_question, name_rows=np.array([0]))
+    some = replace(residual, name_rows=np.array([0]))
     assert some.retrieve(question, ["Where is Alpha?"], 2)[0].passages.tolist() == [1, 0]
-    other = replace(open_question, name_rows=np.array([7]))
+    other = replace(residual, name_rows=np.array([7]))
     assert other.retrieve(question, ["Where is Alpha?"], 2)[0].passages.tolist() == [0, 1]
 
 
@@ -380,14 +381,14 @@ def test_questions_that_touch_much_go_in_smaller_tiles(monkeypatch: pytest.Monke
     light, heavy = "Where is Gamma?", "Where is Alpha?"
     asked = [light] * 6 + [heavy] + [light] * 30
 
-    tiles = list(tri.tiles(Asked(asked, np.repeat(QUESTION, len(asked), axis=0)), 3))
+    tiles = list(tri.tiles(QueryBatch(asked, np.repeat(QUESTION, len(asked), axis=0)), 3))
     sizes = [len(tile) for tile in tiles]
     assert sum(sizes) == len(asked)
     assert 1 < len(sizes) < len(asked) / 2
     found = [one for tile in tiles for one in tile]
     assert all(same(one, found[0]) for one, question in zip(found, asked, strict=True) if question == light)
     assert same(found[6], tri.retrieve(QUESTION, [heavy], 3)[0])
-    assert [len(tile) for tile in tri.tiles(Asked([heavy] * 3, np.repeat(QUESTION, 3, axis=0)), 3)] == [1, 1, 1]
+    assert [len(tile) for tile in tri.tiles(QueryBatch([heavy] * 3, np.repeat(QUESTION, 3, axis=0)), 3)] == [1, 1, 1]
 
 
 @settings(max_examples=60)

@@ -110,8 +110,9 @@ def test_zoom_graph_answers_from_kept_sentences_and_cites_passages(store: Path) 
 
 
 def test_the_command_reads_whole_passages_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert filtering_of(None, False, ["zoom_graph", "dense"], True) == {"zoom_graph": {"read": "passage"}}
+    given = {"level_tokens": None, "direct": False, "whole_passages": True}
+    assert filtering_of(["zoom_graph", "dense"], given) == {"zoom_graph": {"read": "passage"}}
     assert main(["answer", "x", "--method", "dense", "--whole-passages", "--store", "nowhere"]) == 2
     capsys.readouterr()
     with pytest.raises(BadInput, match="--whole-passages: dense does not take that; add --method zoom_graph"):
-        filtering_of(None, False, ["dense"], True)
+        filtering_of(["dense"], given)

@@ -15,7 +15,7 @@ from indexmill.evaluate.recall import evaluate, read_questions
 from indexmill.families.zoom_graph import passages as zoom_passages
 from indexmill.families.zoom_graph import walk as zoom_walk
 from indexmill.families.zoom_graph.retriever import ZoomGraphReader, open_zoom_graph
-from indexmill.retrieve.base import Asked
+from indexmill.retrieve.base import QueryBatch
 from indexmill.snapshot import Snapshot
 from indexmill.store.manifest import Family
 from schemas.config import Configuration
@@ -162,13 +162,13 @@ def test_what_is_not_allowed_is_not_found_and_not_walked_through(snapshot: Snaps
     vectors = snapshot.encode(asked)
     ids = snapshot.table("passages", ["passage_id"]).column(0).to_pylist()
     allowed = np.random.default_rng(1).random(len(ids)) < 0.4
-    found = reader.search(Asked(asked, vectors, None, allowed), len(ids))
+    found = reader.search(QueryBatch(asked, vectors, None, allowed), len(ids))
     may = {identity for identity, yes in zip(ids, allowed.tolist(), strict=True) if yes}
     assert all({hit.id for hit in hits} == may for hits in found)
-    assert reader.search(Asked(asked[:1], vectors[:1], None, allowed), len(ids)) == found[:1]
-    everything = reader.search(Asked(asked, vectors, None, np.ones(len(ids), dtype=np.bool_)), 5)
-    assert everything == reader.search(Asked(asked, vectors), 5)
-    assert reader.search(Asked(asked, vectors, None, np.zeros(len(ids), dtype=np.bool_)), 5) == [[] for _ in asked]
+    assert reader.search(QueryBatch(asked[:1], vectors[:1], None, allowed), len(ids)) == found[:1]
+    everything = reader.search(QueryBatch(asked, vectors, None, np.ones(len(ids), dtype=np.bool_)), 5)
+    assert everything == reader.search(QueryBatch(asked, vectors), 5)
+    assert reader.search(QueryBatch(asked, vectors, None, np.zeros(len(ids), dtype=np.bool_)), 5) == [[] for _ in asked]
 
 
 @pytest.mark.parametrize(

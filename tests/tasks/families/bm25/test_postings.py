@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.families.bm25.retriever import FIELDS
+from indexmill.retrieve.term_index import FIELDS
 from indexmill.text.terms import Analyser, term_keys
 from tasks.families.bm25.postings import counts, merged, postings
 

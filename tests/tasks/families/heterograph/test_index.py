@@ -212,7 +212,7 @@ def test_a_night_redoes_what_changed(index: Index) -> None:
         assert counts[f"{name}_redone"] <= count / 2 <= counts[f"{name}_kept"]
         assert counts[f"{name}_made"] == counts[f"{name}_redone"]
     assert index.counts(second, "elements")["elements_redone"] > 0
-    changed = diff(index.root).extracted
+    changed = diff(index.root).rows
     assert changed["elements"][0] >= index.counts(second, "elements")["elements_redone"]
     came, went = changed["units"]
     assert came == went + 1 > 1

@@ -18,101 +18,51 @@ import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob
 from indexmill.export.entity_graph import EntityGraph, check_extraction, paired, pieces
-from indexmill.export.hierarchy import Hierarchy, check_communities
+from indexmill.families.community_tree.hierarchy import Hierarchy, check_communities
 from indexmill.retrieve.matrices import Integers, Rows, Sparse, both_ways
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Manifest
 
 __all__ = ["SCHEMAS", "TableOf", "check", "tables"]
 
-_TEXT, _WHOLE, _REAL = pa.string(), pa.int64(), pa.float64()
-_TEXTS, _WHOLES = pa.list_(pa.string()), pa.list_(pa.int64())
-_FINDINGS = pa.list_(pa.struct([pa.field("summary", pa.string()), pa.field("explanation", pa.string())]))
+_KINDS = {
+    "": pa.string(),
+    "whole": pa.int64(),
+    "real": pa.float64(),
+    "texts": pa.list_(pa.string()),
+    "wholes": pa.list_(pa.int64()),
+    "findings": pa.list_(pa.struct([pa.field("summary", pa.string()), pa.field("explanation", pa.string())])),
+}
+"""The types of columns, as ``_schema`` names them."""
+
+
+def _schema(columns: str) -> pa.Schema:
+    """The schema of ``name:kind name:kind ...``; a text where no kind is named."""
+    pairs = (one.partition(":") for one in columns.split())
+    return pa.schema({name: _KINDS[kind] for name, _, kind in pairs})
+
 
 SCHEMAS: dict[str, pa.Schema] = {
-    "documents": pa.schema(
-        {
-            "id": _TEXT,
-            "human_readable_id": _WHOLE,
-            "title": _TEXT,
-            "text": _TEXT,
-            "text_unit_ids": _TEXTS,
-            "creation_date": _TEXT,
-            "raw_data": _TEXT,
-        }
+    "documents": _schema("id human_readable_id:whole title text text_unit_ids:texts creation_date raw_data"),
+    "text_units": _schema(
+        "id human_readable_id:whole text n_tokens:whole document_id entity_ids:texts relationship_ids:texts "
+        "covariate_ids:texts"
     ),
-    "text_units": pa.schema(
-        {
-            "id": _TEXT,
-            "human_readable_id": _WHOLE,
-            "text": _TEXT,
-            "n_tokens": _WHOLE,
-            "document_id": _TEXT,
-            "entity_ids": _TEXTS,
-            "relationship_ids": _TEXTS,
-            "covariate_ids": _TEXTS,
-        }
+    "entities": _schema(
+        "id human_readable_id:whole title type description text_unit_ids:texts frequency:whole degree:whole"
     ),
-    "entities": pa.schema(
-        {
-            "id": _TEXT,
-            "human_readable_id": _WHOLE,
-            "title": _TEXT,
-            "type": _TEXT,
-            "description": _TEXT,
-            "text_unit_ids": _TEXTS,
-            "frequency": _WHOLE,
-            "degree": _WHOLE,
-        }
+    "relationships": _schema(
+        "id human_readable_id:whole source target description weight:real combined_degree:whole text_unit_ids:texts"
     ),
-    "relationships": pa.schema(
-        {
-            "id": _TEXT,
-            "human_readable_id": _WHOLE,
-            "source": _TEXT,
-            "target": _TEXT,
-            "description": _TEXT,
-            "weight": _REAL,
-            "combined_degree": _WHOLE,
-            "text_unit_ids": _TEXTS,
-        }
+    "communities": _schema(
+        "id human_readable_id:whole community:whole level:whole parent:whole children:wholes title "
+        "entity_ids:texts relationship_ids:texts text_unit_ids:texts period size:whole"
     ),
-    "communities": pa.schema(
-        {
-            "id": _TEXT,
-            "human_readable_id": _WHOLE,
-            "community": _WHOLE,
-            "level": _WHOLE,
-            "parent": _WHOLE,
-            "children": _WHOLES,
-            "title": _TEXT,
-            "entity_ids": _TEXTS,
-            "relationship_ids": _TEXTS,
-            "text_unit_ids": _TEXTS,
-            "period": _TEXT,
-            "size": _WHOLE,
-        }
-    ),
-    "community_reports": pa.schema(
-        {
-            "id": _TEXT,
-            "human_readable_id": _WHOLE,
-            "community": _WHOLE,
-            "level": _WHOLE,
-            "parent": _WHOLE,
-            "children": _WHOLES,
-            "title": _TEXT,
-            "summary": _TEXT,
-            "full_content": _TEXT,
-            "rank": _REAL,
-            "rating_explanation": _TEXT,
-            "findings": _FINDINGS,
-            "full_content_json": _TEXT,
-            "period": _TEXT,
-            "size": _WHOLE,
-        }
+    "community_reports": _schema(
+        "id human_readable_id:whole community:whole level:whole parent:whole children:wholes title summary "
+        "full_content rank:real rating_explanation findings:findings full_content_json period size:whole"
     ),
 }
 """The schema of each table, in the order in which they are made."""
@@ -138,19 +88,19 @@ def check(manifest: Manifest, where: object) -> None:
     check_communities(manifest, where)
 
 
-def tables(snapshot: Snapshot) -> Iterator[TableOf]:
+def tables(artifacts: Artifacts) -> Iterator[TableOf]:
     """The tables `SCHEMAS` of a snapshot. Raises FamilyNotFound without extraction or communities, CorruptBlob.
 
     The same snapshot gives the same rows in the same pieces. Take the pieces of each table before the next table.
     """
-    check(snapshot.manifest, snapshot.path)
-    graph = EntityGraph(snapshot)
-    hierarchy = Hierarchy(snapshot, graph)
+    check(artifacts.manifest, artifacts.path)
+    graph = EntityGraph(artifacts)
+    hierarchy = Hierarchy(artifacts)
     made = {
-        "documents": _documents(snapshot),
-        "text_units": _text_units(snapshot, graph),
-        "entities": _entities(snapshot, graph),
-        "relationships": _relationships(snapshot, graph),
+        "documents": _documents(artifacts),
+        "text_units": _text_units(artifacts, graph),
+        "entities": _entities(artifacts, graph),
+        "relationships": _relationships(artifacts, graph),
         "communities": _communities(graph, hierarchy),
         "community_reports": _reports(hierarchy),
     }
@@ -158,14 +108,14 @@ def tables(snapshot: Snapshot) -> Iterator[TableOf]:
         yield TableOf(name, schema, made[name])
 
 
-def _documents(snapshot: Snapshot) -> Iterator[pa.Table]:
+def _documents(artifacts: Artifacts) -> Iterator[pa.Table]:
     """A document without a title is shown by its id; raw_data is its metadata as JSON."""
     columns = ["document_id", "title", "text", "metadata"]
-    for first, table, passages in paired(snapshot, "documents", columns, "passages", ["passage_id", "document_id"]):
+    for first, table, passages in paired(artifacts, "documents", columns, "passages", ["passage_id", "document_id"]):
         ids, titles = table["document_id"], table["title"]
         owner = pc.index_in(passages["document_id"], ids.combine_chunks())
         if owner.null_count:
-            raise CorruptBlob(f"{snapshot.path}: 'passages' has passages of unknown documents; build again")
+            raise CorruptBlob(f"{artifacts.path}: 'passages' has passages of unknown documents; build again")
         held, _ = both_ways(owner.to_numpy().astype(np.int64), np.arange(len(passages)), None, len(ids), len(passages))
         yield _table(
             "documents",
@@ -179,8 +129,8 @@ def _documents(snapshot: Snapshot) -> Iterator[pa.Table]:
         )
 
 
-def _text_units(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
-    for first, table in pieces(snapshot, "passages", ["passage_id", "text", "tokens", "document_id"]):
+def _text_units(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
+    for first, table in pieces(artifacts, "passages", ["passage_id", "text", "tokens", "document_id"]):
         last = first + len(table)
         yield _table(
             "text_units",
@@ -191,13 +141,15 @@ def _text_units(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
             document_id=table["document_id"],
             entity_ids=_lists(graph.entity_ids, graph.passage_entities, first, last),
             relationship_ids=_relation_lists(graph, graph.passage_relations, first, last),
-            covariate_ids=pa.ListArray.from_arrays(pa.array(np.zeros(len(table) + 1, np.int32)), pa.array([], _TEXT)),
+            covariate_ids=pa.ListArray.from_arrays(
+                pa.array(np.zeros(len(table) + 1, np.int32)), pa.array([], pa.string())
+            ),
         )
 
 
-def _entities(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
+def _entities(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
     links = graph.entity_passages
-    for start, table in pieces(snapshot, "described", ["type", "description"]):
+    for start, table in pieces(artifacts, "described", ["type", "description"]):
         for first, last in _spans(start, start + len(table), links):
             part = table.slice(first - start, last - first)
             yield _table(
@@ -213,10 +165,10 @@ def _entities(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
             )
 
 
-def _relationships(snapshot: Snapshot, graph: EntityGraph) -> Iterator[pa.Table]:
+def _relationships(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Table]:
     """The weight is how many relations were extracted from the one to the other."""
     links = graph.relation_passages
-    for start, table in pieces(snapshot, "related", ["description", "relations"]):
+    for start, table in pieces(artifacts, "related", ["description", "relations"]):
         for first, last in _spans(start, start + len(table), links):
             part = table.slice(first - start, last - first)
             source, target = graph.sources[first:last], graph.targets[first:last]
@@ -248,7 +200,7 @@ def _communities(graph: EntityGraph, hierarchy: Hierarchy) -> Iterator[pa.Table]
                 "communities",
                 id=hierarchy.ids.slice(begin + first, last - first),
                 **_place(hierarchy, numbers),
-                title=pc.binary_join_element_wise("Community", pa.array(numbers).cast(_TEXT), " "),
+                title=pc.binary_join_element_wise("Community", pa.array(numbers).cast(pa.string()), " "),
                 entity_ids=_lists(graph.entity_ids, entities, first, last),
                 relationship_ids=_relation_lists(graph, relations, first, last),
                 text_unit_ids=_lists(graph.passage_ids, units, first, last),
@@ -359,7 +311,7 @@ def _from(first: int, count: int) -> Rows:
 
 
 def _all(text: str, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(text, _TEXT), count)
+    return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
 def _table(name: str, **columns: Any) -> pa.Table:

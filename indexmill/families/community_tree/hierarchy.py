@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from indexmill.errors import CorruptBlob, FamilyNotFound
-from indexmill.export.entity_graph import ENABLE, EntityGraph, pieces, whole
+from indexmill.export.entity_graph import how_to_extract, pieces, whole
 from indexmill.retrieve.matrices import Rows, Sparse, both_ways
 
 if TYPE_CHECKING:
-    from indexmill.snapshot import Snapshot
+    from indexmill.retrieve.artifacts import Artifacts
     from indexmill.store.manifest import Manifest
 
 __all__ = ["Hierarchy", "check_communities"]
@@ -27,7 +27,7 @@ def check_communities(manifest: Manifest, where: object) -> None:
     """Raise FamilyNotFound for a snapshot without communities."""
     if "community_tree" not in manifest.families:
         raise FamilyNotFound(
-            f"{where}: the snapshot does not hold 'community_tree', so it has no communities; {ENABLE}"
+            f"{where}: the snapshot does not hold 'community_tree', so it has no communities; {how_to_extract()}"
         )
 
 
@@ -38,18 +38,18 @@ class Hierarchy:
     numbers, -1 of a root. children: communities x communities. sizes: ``(n_communities,) int64``, the entities below.
     """
 
-    def __init__(self, snapshot: Snapshot, graph: EntityGraph) -> None:
-        check_communities(snapshot.manifest, snapshot.path)
-        self._snapshot = snapshot
-        entities = len(graph)
-        above = np.asarray(snapshot.arrays("community_tree/tree")["parents"]).astype(np.int64)
-        ids = whole(snapshot, "communities", "community_id")["community_id"]
+    def __init__(self, artifacts: Artifacts) -> None:
+        check_communities(artifacts.manifest, artifacts.path)
+        self._artifacts = artifacts
+        entities = sum(one.rows or 0 for one in artifacts.shards("described"))
+        above = np.asarray(artifacts.arrays("community_tree/tree")["parents"]).astype(np.int64)
+        ids = whole(artifacts, "communities", "community_id")["community_id"]
         count = len(ids)
         inside = np.flatnonzero(above >= 0)  # a community stands behind its members, so that there is no circle
         behind = above[inside] > np.maximum(inside, entities - 1)
         if len(above) != entities + count or not behind.all() or (above >= len(above)).any():
             raise CorruptBlob(
-                f"{snapshot.path}: 'community_tree/tree' is no tree of {entities} entities and {count} "
+                f"{artifacts.path}: 'community_tree/tree' is no tree of {entities} entities and {count} "
                 "communities; check it with `indexmill verify`, or build again"
             )
         above = np.where(above < 0, -1, above - entities)
@@ -95,7 +95,7 @@ class Hierarchy:
     def texts(self, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
         """Some columns of the communities in the order of their numbers, a piece at a time, with the numbers."""
         shards, row = [], 0
-        for artifact in self._snapshot.shards("communities"):
+        for artifact in self._artifacts.shards("communities"):
             shards.append((artifact.name, self._number[row : row + (artifact.rows or 0)]))
             row += artifact.rows or 0
         for level in range(self.depth):
@@ -103,7 +103,7 @@ class Hierarchy:
             for name, numbers in shards:
                 place = np.flatnonzero((numbers >= first) & (numbers < last))
                 if len(place):
-                    ((_, table),) = pieces(self._snapshot, name, columns)
+                    ((_, table),) = pieces(self._artifacts, name, columns)
                     yield numbers[place], table.take(pa.array(place))
 
 

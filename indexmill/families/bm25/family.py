@@ -1,0 +1,16 @@
+"""bm25: passages by their words, the lexical baseline."""
+
+from __future__ import annotations
+
+from indexmill.families.base import Fusion, ReaderFamily
+
+__all__ = ["FAMILY"]
+
+FAMILY = ReaderFamily(
+    name="bm25",
+    retriever="indexmill.families.bm25.retriever:Bm25",
+    parameters="indexmill.retrieve.term_index:Bm25Parameters",
+    artifacts=("bm25",),
+    fusion=Fusion(weight=1.0, place=2, first_of_words=True, beside_reader=0.4),
+    provides={"words": "indexmill.families.bm25.retriever:term_index_of"},
+)

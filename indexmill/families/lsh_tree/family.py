@@ -1,0 +1,34 @@
+"""lsh_tree: summaries of segments of passages, layer upon layer (EraRAG)."""
+
+from __future__ import annotations
+
+from indexmill.families.base import TOKEN_BUDGET, Fusion, Option, ReaderFamily, View
+
+__all__ = ["FAMILY"]
+
+FAMILY = ReaderFamily(
+    name="lsh_tree",
+    retriever="indexmill.families.lsh_tree.retriever:LshTreeReader",
+    parameters="indexmill.families.lsh_tree.parameters:LshTreeParameters",
+    artifacts=("lsh_tree/tree", "summaries", "summary_vectors", "sentences"),
+    fusion=Fusion(weight=1.0, place=4, first_of_words=True, reads_lists=True),
+    options=(
+        Option(
+            "pattern",
+            "The nearest of all, or mostly passages, or mostly summaries.",
+            choices=("collapsed", "detailed", "summarised"),
+        ),
+        Option("ratio", "The part of K that is of the favoured kind, under a pattern.", least=0, most=1, whole=False),
+        TOKEN_BUDGET,
+    ),
+    said="""--method lsh_tree finds summaries, too. `--pattern detailed --ratio 0.8 -k 5` gives the 4 nearest passages
+    and the nearest summary, `--pattern summarised` 4 summaries and a passage.""",
+    view=View(
+        "--tree",
+        "indexmill.families.lsh_tree.show",
+        help="Draw the summaries of lsh_tree, from the roots down.",
+        said="""With --tree, the hierarchy of lsh_tree instead: every summary with the number of passages under it and
+        its first words.""",
+    ),
+    tables={"summaries": "node_id"},
+)

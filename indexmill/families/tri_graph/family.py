@@ -1,0 +1,15 @@
+"""tri_graph: entities, sentences and passages, walked from the entities that a question names (LinearRAG)."""
+
+from __future__ import annotations
+
+from indexmill.families.base import Fusion, ReaderFamily
+
+__all__ = ["FAMILY"]
+
+FAMILY = ReaderFamily(
+    name="tri_graph",
+    retriever="indexmill.families.tri_graph.retriever:TriGraphReader",
+    parameters="indexmill.families.tri_graph.parameters:TriGraphParameters",
+    artifacts=("tri_graph/matrices", "entities", "names", "sentences"),
+    fusion=Fusion(weight=1.0, place=0, floor=1e-3, from_passages=True),
+)

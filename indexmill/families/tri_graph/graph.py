@@ -1,0 +1,45 @@
+"""The Tri-graph: entities, sentences and passages (LinearRAG, section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from indexmill.families.tri_graph.parameters import PAPER, TriGraphParameters
+from indexmill.retrieve.base import Vectors, preset
+from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores
+from indexmill.retrieve.passage_vectors import PassageVectors
+from indexmill.text.names import NameIndex
+
+__all__ = ["Graph"]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A Tri-graph over plain arrays, which may be memory maps; only the rows that a question touches are read.
+
+    passages: ``(n, d) float32`` arrays of unit rows, one after the other the rows of all passages. sentences: the same
+    for sentences. names: finds entities by canonical name. name_vectors: the same for the names of the entities
+    ``name_rows``, ascending (None: of all entities); a name without a vector stays in the question's. sentence_passage:
+    ``(n_sentences,)``, ascending, the passage of each sentence; without it a wide entity passes nothing on. near: finds
+    the nearest passages; None for those by their vectors alone.
+    """
+
+    passages: Sequence[Vectors]
+    sentences: Sequence[Vectors]
+    matrices: Matrices
+    names: NameIndex
+    name_vectors: Sequence[Vectors] = ()
+    name_rows: Integers | None = None
+    sentence_passage: Integers | None = None
+    parameters: TriGraphParameters = field(default_factory=TriGraphParameters)
+    near: PassageVectors | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", preset(self.parameters, PAPER))
+
+    def rarity(self, entities: Rows) -> Scores:
+        """How much some entities tell."""
+        return self.matrices.rarity(entities) if self.parameters.rarity else np.ones(len(entities))

@@ -1,0 +1,84 @@
+"""The settings of retrieval by tri_graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from indexmill.retrieve.base import Count, Finite, Share, Weight
+
+__all__ = ["PAPER", "TriGraphParameters"]
+
+
+@dataclass(frozen=True, slots=True)
+class TriGraphParameters:
+    """The settings of retrieval; the paper's symbol in brackets.
+
+    hops: most iterations of eq. 5 [n].
+    activation_threshold: a newly activated entity at or below it is pruned [delta].
+    reading: of eq. 5: ``max`` keeps the best path to an entity, ``sum`` adds all paths, as the formula is printed.
+    sentences_per_entity: sentences through which one entity passes on, the most similar first; 0 for all.
+    sentences_per_step: the same for one whole iteration: 1 is greedy, 3 the beam of appendix E.6; 0 for all.
+    damping: the share of a score that follows links [d, eq. 6].
+    similarity_weight: of a passage's similarity to the question against its entities [lambda, eq. 7].
+    passage_weight: of passages against entities in the start [W_p, eq. 7].
+    steps: of the walk.
+    dense_passages: nearest passages that take part whatever they contain.
+    widest_entity: an entity mentioned in more sentences passes on only through those of the nearest passages, and one
+        contained in more passages brings none of them in; it still counts in passages that take part anyway.
+    bridge_residual, rank_residual: how much of what a question names is taken out of its vector, 0 to 1.
+    agreement: the power of a passage's relative similarity in its final score; 0 leaves it out.
+    nearest_name: least similarity at which a name that no entity has stands for the nearest one (eq. 3).
+    activation, pagerank, pruning: False leaves that part out (figure 4).
+    rarity: whether entities in few documents count for more; the paper's appendix G.3 argues for weights of one.
+    relative: whether similarities count against the strongest, in eq. 4 and in eq. 7; False takes the cosines.
+    threshold_factor, threshold_step: what the threshold is multiplied by, and lowered by, in every further iteration.
+    preset: ``paper`` gives every setting that is left at its default here the value that the paper prints (PAPER).
+    """
+
+    preset: Literal["ours", "paper"] = "ours"
+
+    hops: Count = 4
+    activation_threshold: Finite = 0.6
+    reading: Literal["max", "sum"] = "max"
+    sentences_per_entity: Count = 0
+    sentences_per_step: Count = 0
+    damping: Share = 0.5
+    similarity_weight: Weight = 1.0
+    passage_weight: Weight = 0.1
+    steps: Count = 3
+    dense_passages: Annotated[int, Field(ge=1, le=10_000)] = 50
+    widest_entity: Count = 100
+    bridge_residual: Share = 0.5
+    rank_residual: Share = 1.0
+    agreement: Weight = 0.5
+    nearest_name: Finite = 0.7
+    activation: bool = True
+    pagerank: bool = True
+    pruning: bool = True
+    rarity: bool = True
+    relative: bool = True
+    threshold_factor: Share = 1.0
+    threshold_step: Weight = 0.0
+
+
+PAPER: Mapping[str, object] = {
+    "reading": "sum",
+    "activation_threshold": 4.0,
+    "damping": 0.85,
+    "similarity_weight": 0.05,
+    "steps": 20,
+    "dense_passages": 1_000,
+    "widest_entity": 1_000_000_000,
+    "bridge_residual": 0.0,
+    "rank_residual": 0.0,
+    "agreement": 0.0,
+    "nearest_name": -1.0,
+    "rarity": False,
+    "relative": False,
+}
+"""The settings of the paper's text. What it leaves open stays ours: W_p, and that titles are what sentences are about,
+which is in the index."""

@@ -1,0 +1,24 @@
+"""zoom_graph: documents and entities walked first, then the sentences of the best documents (ZoomRAG)."""
+
+from __future__ import annotations
+
+from indexmill.families.base import AnsweringOption, Fusion, ReaderFamily
+
+__all__ = ["FAMILY"]
+
+FAMILY = ReaderFamily(
+    name="zoom_graph",
+    retriever="indexmill.families.zoom_graph.retriever:ZoomGraphReader",
+    parameters="indexmill.families.zoom_graph.parameters:ZoomGraphParameters",
+    artifacts=("zoom_graph/matrices", "zoom_graph/vectors", "entities", "names", "sentences"),
+    fusion=Fusion(weight=0.6, place=1, floor=0.05, from_passages=True),  # few documents rank well, the rest hardly
+    answering="indexmill.families.zoom_graph.answering:KeptSentences",
+    answering_options=(
+        AnsweringOption(
+            "--whole-passages",
+            "read",
+            "the model reads whole passages, in place of the sentences that are kept of them.",
+            value="passage",
+        ),
+    ),
+)

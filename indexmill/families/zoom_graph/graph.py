@@ -1,0 +1,142 @@
+"""The graph of documents and entities over their passages and sentences, and what of it takes part (ZoomRAG, 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.families.zoom_graph.parameters import PAPER, ZoomGraphParameters
+from indexmill.families.zoom_graph.question import QuestionNames
+from indexmill.families.zoom_graph.walk import Block, Shared, shared
+from indexmill.forks import Lock
+from indexmill.retrieve.base import Allowed, Vectors, preset
+from indexmill.retrieve.matrices import Integers, Rows, Sparse
+
+__all__ = ["Graph", "Scope", "ZoomBlocks"]
+
+HELD_MATRICES = 4
+"""Matrices under different settings that are held at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZoomBlocks:
+    """The parts of the coarse graph (eq. 2), as stored.
+
+    documents, entities: similarity links, exp(cos). contents: documents x entities, binary; titles: of each of its
+    links, whether the entity is the document's title.
+    """
+
+    documents: Block
+    contents: Block
+    titles: npt.NDArray[np.integer]
+    entities: Block
+
+    def spread(self) -> Rows:
+        """``(n_entities,)``: in how many documents an entity is."""
+        return np.bincount(self.contents.indices, minlength=len(self.entities.indptr) - 1)
+
+    def matrix(self, setting: ZoomGraphParameters, spread: Rows) -> Shared:
+        """M of eq. 6 under some settings."""
+        weights = np.where(self.titles > 0, setting.title_weight, 1.0)
+        incidence = Block(self.contents.indptr, self.contents.indices, weights)
+        n, m = len(self.documents.indptr) - 1, len(spread)
+        return shared(
+            self.documents if setting.document_links else _empty(n),
+            incidence if setting.entities else _empty(n),
+            self.entities if setting.entities else _empty(m),
+            int(np.count_nonzero(spread)),
+            setting.scale,
+        )
+
+
+class _Matrices:
+    """M of eq. 6 under the settings that were last asked with: it is as large as the graph, so few are held."""
+
+    def __init__(self, blocks: ZoomBlocks, spread: Rows) -> None:
+        self._blocks = blocks
+        self._spread = spread
+        self._held: dict[tuple[object, ...], Shared] = {}
+        self._lock = Lock()
+
+    def of(self, setting: ZoomGraphParameters) -> Shared:
+        """The matrix under some settings, made once for all that do not change it."""
+        key = (setting.title_weight, setting.document_links, setting.entities, setting.scale)
+        with self._lock:
+            matrix = self._held.pop(key, None)
+            if matrix is None:
+                matrix = self._blocks.matrix(setting, self._spread)
+            self._held[key] = matrix
+            while len(self._held) > HELD_MATRICES:
+                del self._held[next(iter(self._held))]  # asked for the longest ago
+            return matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A ZoomRAG index over plain arrays, which may be memory maps.
+
+    passages, sentences: arrays of unit rows, numbered one after the other. vectors: ``(n_documents, d) float32``, of
+    documents, on the grid of ``indexmill.retrieve.grid``. mentions, mentioned_in: sentences by entities and back.
+    sentence_passage, passage_document: ascending. A graph is made once and asked often.
+    """
+
+    passages: Sequence[Vectors]
+    sentences: Sequence[Vectors]
+    vectors: Vectors
+    blocks: ZoomBlocks
+    mentions: Sparse
+    mentioned_in: Sparse
+    names: QuestionNames
+    sentence_passage: Integers
+    passage_document: Integers
+    parameters: ZoomGraphParameters = field(default_factory=ZoomGraphParameters)
+    spread: Rows = field(init=False, repr=False)
+    matrices: _Matrices = field(init=False, repr=False)
+    passage_starts: Rows = field(init=False, repr=False)
+    sentence_starts: Rows = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", preset(self.parameters, PAPER))
+        every = np.arange(len(self.vectors) + 1, dtype=self.passage_document.dtype)
+        passages = self.passage_document.searchsorted(every)
+        sentences = self.sentence_passage.searchsorted(passages.astype(self.sentence_passage.dtype))
+        object.__setattr__(self, "passage_starts", passages)
+        object.__setattr__(self, "sentence_starts", sentences)
+        object.__setattr__(self, "spread", self.blocks.spread())
+        object.__setattr__(self, "matrices", _Matrices(self.blocks, self.spread))
+
+    @property
+    def matrix(self) -> Shared:
+        """M, made of the blocks when it is first asked for."""
+        return self.matrices.of(self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What takes part in a call: passages and documents (None for all), how many passages of each document, how many
+    documents, and the matrix without the others."""
+
+    passages: Allowed | None
+    documents: Allowed | None
+    counts: Rows
+    count: int
+    matrix: Shared
+
+    @classmethod
+    def of(cls, graph: Graph, allowed: Allowed | None) -> Scope:
+        """What some passages leave."""
+        if allowed is None or allowed.all():
+            return cls(None, None, np.diff(graph.passage_starts), len(graph.vectors), graph.matrix)
+        counts = np.bincount(graph.passage_document[allowed], minlength=len(graph.vectors))
+        documents = counts > 0
+        if documents.all():
+            return cls(allowed, None, counts, len(documents), graph.matrix)
+        matrix = graph.matrix.without(~documents)
+        return cls(allowed, documents, counts, int(np.count_nonzero(documents)), matrix)
+
+
+def _empty(rows: int) -> Block:
+    return Block(np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0))

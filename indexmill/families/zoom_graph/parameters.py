@@ -1,0 +1,75 @@
+"""The settings of retrieval by zoom_graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from indexmill.families.zoom_graph.walk import Scale
+from indexmill.retrieve.base import Count, Finite, Share, Weight
+
+__all__ = ["PAPER", "ZoomGraphParameters"]
+
+
+@dataclass(frozen=True, slots=True)
+class ZoomGraphParameters:
+    """The settings of retrieval; the paper's symbol in brackets.
+
+    steps, restart: of the coarse walk [t, alpha]. documents: the best ones, whose sentences are walked [K].
+    fine_restart: of the fine walk [beta]. kept: the share of their sentences that hits keep. temporal_width,
+    temporal_share: of the links between sentences of a document [sigma, omega].
+    threshold: standard deviations above its row's mean that a question's similarity to a document exceeds.
+    scale: what the average weight of a block is taken over.
+    title_weight: of the title's entity in the incidence, where others have 1.
+    question_weight: of the links to entities against those to documents.
+    look_ahead: least relative similarity of a sentence that passes its entities on; above 1 none does.
+    look_ahead_power: of that similarity, as the weight of the entity. open_share: of what a question names, taken out
+    of its vector for the look-ahead; for the agreement all is. agreement: power of a document's relative
+    similarity, where names explain half of the question.
+    widest_entity: an entity in more sentences leads on only through those of the nearest documents.
+    nearest_name: least similarity at which a name that no entity has stands for the nearest one.
+    follow: a node with no more than this score is not followed.
+    fine, entities, question_links, document_links, semantic_links, temporal_links: False leaves that out (table 4).
+    preset: ``paper`` gives every setting that is left at its default here the value that the paper prints (PAPER).
+    """
+
+    preset: Literal["ours", "paper"] = "ours"
+
+    steps: Count = 5
+    restart: Share = 0.8
+    documents: Annotated[int, Field(ge=1, le=10_000)] = 10
+    fine_restart: Share = 0.9
+    kept: Share = 0.7
+    temporal_width: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    temporal_share: Share = 0.5
+    threshold: Finite = 3.0
+    scale: Scale = "cells"
+    title_weight: Weight = 16.0
+    question_weight: Weight = 16.0
+    look_ahead: Weight = 0.7
+    look_ahead_power: Weight = 10.0
+    open_share: Share = 0.5
+    agreement: Weight = 0.5
+    widest_entity: Count = 100
+    nearest_name: Finite = 0.7
+    follow: Weight = 1e-4
+    fine: bool = True
+    entities: bool = True
+    question_links: bool = True
+    document_links: bool = True
+    semantic_links: bool = True
+    temporal_links: bool = True
+
+
+PAPER: Mapping[str, object] = {
+    "title_weight": 1.0,
+    "question_weight": 1.0,
+    "look_ahead": 2.0,
+    "agreement": 0.0,
+    "nearest_name": -1.0,
+    "follow": 0.0,
+}
+"""The settings of the paper's text, where ours differ."""

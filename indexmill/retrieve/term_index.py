@@ -1,0 +1,299 @@
+"""Passages by their words: postings, and BM25 over them (Robertson and Zaragoza, The Probabilistic Relevance Framework:
+BM25 and Beyond, 2009, section 3.4).
+
+    score(q, p) = sum over the terms t of q of   idf_t f (k1 + 1) / (f + k1 (1 - b + b l_p / mean l))
+    idf_t       = ln(1 + (N - n_t + 1/2) / (n_t + 1/2)),   never negative
+
+with f the occurrences of t in the passage p of l_p terms, and n_t of all N passages holding t. A term that the question
+repeats counts as often. The shards hold occurrences and lengths; n_t and the mean are of the whole corpus, added up
+here, so the score does not depend on how the corpus is cut, nor on which passages may take part.
+
+Two fields are scored so, and their scores added up: what a passage says, and, times ``title``, the title of its
+document alone, wholly discounted by its length (b = 1), since a title that the question says entirely is worth more
+than one that it says in part. (BM25F, section 3.6, adds up occurrences instead; so does a title within its passages.)
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from indexmill.retrieve.base import READ, Allowed, QueryBatch
+from indexmill.retrieve.dense import at_least_top
+from indexmill.text.terms import COMMON, Analyser, term_keys
+
+__all__ = [
+    "FIELDS",
+    "FIELD_ARRAYS",
+    "Bm25Parameters",
+    "Ranked",
+    "TermIndex",
+    "by_words",
+    "fields_of",
+    "question_terms",
+    "ranking_terms",
+]
+
+Rows = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+HELD_POSTINGS = 1 << 20
+"""Postings that are held at once, unless one question has more: some 50 MB."""
+
+
+FIELDS = ("", "titles.")
+"""What the names of the arrays of each field begin with: what passages say, and the titles of their documents."""
+
+
+FIELD_ARRAYS = ("keys", "indptr", "passages", "counts", "lengths")
+"""The names of the arrays of a field, as the task that writes the postings describes them."""
+
+
+_TITLE_B = 1.0
+"""How far long titles are discounted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25Parameters:
+    """The settings of ranking.
+
+    k1: how soon more occurrences of a term stop to count. b: how far long passages are discounted, 0 to 1.
+    title: what the score of the title alone counts beside that of the passage. common_words: whether words like "the"
+    count in a question that has others.
+    """
+
+    k1: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.2
+    b: Annotated[float, Field(ge=0, le=1)] = 0.75
+    title: Annotated[float, Field(ge=0, le=100)] = 0.5
+    common_words: bool = False
+
+
+class Ranked(NamedTuple):
+    """The passages of one question, best first, ties by row.
+
+    rows: ``(k,) int64``. scores: ``(k,) float64``. places, terms, parts: for every term of the question that is in one
+    of them, and once more where it is in its title, the place in ``rows``, the term's in the question, and what it adds
+    to the score.
+    """
+
+    rows: Rows
+    scores: Scores
+    places: Rows
+    terms: Rows
+    parts: Scores
+
+    def first(self, k: int) -> Ranked:
+        """The k best of these."""
+        inside = self.places < k
+        return Ranked(self.rows[:k], self.scores[:k], self.places[inside], self.terms[inside], self.parts[inside])
+
+
+class _Postings(NamedTuple):
+    """What some terms add to the scores of passages.
+
+    rows: the passages, term after term, ascending for each. added: to the score of each. bounds: where each term's are.
+    """
+
+    rows: Rows
+    added: Scores
+    bounds: Rows
+
+    def of(self, terms: Rows, repeats: Scores) -> tuple[list[Rows], list[Scores], Rows]:
+        """The passages and what is added to them, term by term, with so many repeats; and how many each term has."""
+        low, high = self.bounds[terms], self.bounds[terms + 1]
+        parts = [slice(*bounds) for bounds in zip(low.tolist(), high.tolist(), strict=True)]
+        added = [self.added[part] * n for part, n in zip(parts, repeats.tolist(), strict=True)]
+        return [self.rows[part] for part in parts], added, high - low
+
+
+class _Field:
+    """The postings of one field in some shards. prefix: of the names of its arrays."""
+
+    def __init__(self, shards: Sequence[Arrays], prefix: str) -> None:
+        self._shards = [{name: shard[prefix + name] for name in FIELD_ARRAYS} for shard in shards]
+        lengths = [shard["lengths"] for shard in self._shards]
+        self._starts = np.cumsum([0, *map(len, lengths)])
+        self._lengths = np.concatenate([np.empty(0), *lengths])
+        self._mean = float(self._lengths.mean()) if self._lengths.any() else 1.0
+        self._norms, self._gain = np.ones(len(self._lengths)), 1.0
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def with_parameters(self, k1: float, b: float, weight: float) -> _Field:
+        """The same postings, scored with other settings."""
+        other = copy.copy(self)
+        other._norms = k1 * (1 - b + b * self._lengths / self._mean)
+        other._gain = weight * (k1 + 1)
+        return other
+
+    def find(self, wanted: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
+        """Where the postings of some terms begin in each shard, and how many they are: ``(n_shards, n_terms)``."""
+        firsts = np.zeros((len(self._shards), len(wanted)), np.int64)
+        sizes = np.zeros_like(firsts)
+        for i, shard in enumerate(self._shards):
+            keys, indptr = shard["keys"], shard["indptr"]
+            at = keys.searchsorted(wanted)
+            (held,) = (at < len(keys)).nonzero()
+            held = held[keys[at[held]] == wanted[held]]
+            firsts[i, held] = indptr[at[held]]
+            sizes[i, held] = indptr[at[held] + 1]
+        sizes -= firsts
+        return firsts, sizes
+
+    def postings(self, firsts: Rows, sizes: Rows, allowed: Allowed | None) -> _Postings:
+        """Those of the terms that were found there."""
+        frequencies = sizes.sum(axis=0)
+        bounds = np.concatenate(([0], frequencies.cumsum()))
+        ends = sizes.T.cumsum().reshape(sizes.T.shape).T  # of each shard's part of each term
+        rows, counts = np.empty(bounds[-1], np.int64), np.empty(bounds[-1])
+        for shard, start, first, size, end in zip(
+            self._shards, self._starts.tolist(), firsts, sizes, ends, strict=False
+        ):
+            if not size.any():
+                continue
+            step = np.arange(int(size.sum())) - (size.cumsum() - size).repeat(size)
+            places, into = first.repeat(size) + step, (end - size).repeat(size) + step
+            rows[into] = shard["passages"][places]
+            rows[into] += start
+            counts[into] = shard["counts"][places]
+        odds = (len(self) - frequencies + 0.5) / (frequencies + 0.5)
+        idf = np.array([math.log1p(ratio) for ratio in odds.tolist()])
+        added = idf.repeat(frequencies) * (counts * self._gain / (counts + self._norms[rows]))
+        if allowed is not None:
+            kept = allowed[rows]
+            bounds = np.concatenate(([0], kept.cumsum()))[bounds]
+            rows, added = rows[kept], added[kept]
+        return _Postings(rows, added, bounds)
+
+
+class TermIndex:
+    """The postings of some shards, which may be memory maps; a question reads those of its own terms alone.
+
+    shards: the arrays FIELD_ARRAYS of each field, passages numbered one after the other.
+    """
+
+    def __init__(self, shards: Sequence[Arrays], parameters: Bm25Parameters | None = None) -> None:
+        self._held = [_Field(shards, prefix) for prefix in fields_of(shards)]
+        self._use(parameters or Bm25Parameters())
+
+    def with_parameters(self, parameters: Bm25Parameters) -> TermIndex:
+        """The same postings, ranked with other settings."""
+        other = copy.copy(self)
+        other._use(parameters)
+        return other
+
+    def _use(self, setting: Bm25Parameters) -> None:
+        self.setting = setting
+        passages, *titles = self._held
+        self._fields = [passages.with_parameters(setting.k1, setting.b, 1.0)]
+        if setting.title:
+            self._fields += [field.with_parameters(setting.k1, _TITLE_B, setting.title) for field in titles]
+
+    def __len__(self) -> int:
+        return len(self._held[0])
+
+    def rank(
+        self,
+        questions: Sequence[Sequence[str] | Mapping[str, float]],
+        k: int,
+        allowed: Allowed | None = None,
+        explain: bool = True,
+    ) -> Iterator[Ranked]:
+        """The k best passages that hold a term of each question; fewer where fewer do.
+
+        questions: the terms of each, or how often each term counts. allowed: ``(n_passages,)``, which passages may be
+        found; all for None. explain: False saves the time of places, terms and parts, which are empty then.
+        """
+        counted = [
+            sorted(terms.items() if isinstance(terms, Mapping) else Counter(terms).items()) for terms in questions
+        ]
+        order = sorted({term for terms in counted for term, _ in terms})
+        number = {term: i for i, term in enumerate(order)}
+        keys = term_keys(order)
+        places = [field.find(keys) for field in self._fields]
+        frequencies = np.sum([sizes.sum(axis=0) for _, sizes in places], axis=0)
+        sought = [
+            (np.array([number[term] for term, _ in terms], np.int64), np.array([n for _, n in terms], np.float64))
+            for terms in counted
+        ]
+        first = 0
+        for end in _groups([terms for terms, _ in sought], frequencies):
+            chosen = np.unique(np.concatenate([terms for terms, _ in sought[first:end]]))
+            held = [
+                field.postings(firsts[:, chosen], sizes[:, chosen], allowed)
+                for field, (firsts, sizes) in zip(self._fields, places, strict=True)
+            ]
+            for terms, repeats in sought[first:end]:
+                yield self._best([one.of(chosen.searchsorted(terms), repeats) for one in held], k, explain)
+            first = end
+
+    def _best(self, fields: Sequence[tuple[list[Rows], list[Scores], Rows]], k: int, explain: bool) -> Ranked:
+        """Rank the passages of one question; a score is added up field by field in the order of the terms."""
+        passages = np.concatenate([np.empty(0, np.int64), *(rows for field, _, _ in fields for rows in field)])
+        added = np.concatenate([np.empty(0), *(scores for _, field, _ in fields for scores in field)])
+        scores = np.bincount(passages, added, len(self)).astype(np.float64, copy=False)
+        found = at_least_top(scores, k)
+        found = found[scores[found] > 0]
+        found = found[np.lexsort((found, -scores[found]))[:k]]
+        if not explain:
+            return Ranked(found, scores[found], found[:0], found[:0], scores[:0])
+        places = np.full(len(self), -1)
+        places[found] = np.arange(len(found))
+        at = places[passages]
+        (inside,) = (at >= 0).nonzero()
+        owners = np.concatenate([np.arange(len(counts)).repeat(counts) for _, _, counts in fields])
+        return Ranked(found, scores[found], at[inside], owners[inside], added[inside])
+
+
+def _groups(questions: Sequence[Rows], frequencies: Rows) -> Iterator[int]:
+    """Where runs of questions end that have at most HELD_POSTINGS postings, or are one question."""
+    held = 0
+    for i, terms in enumerate(questions):
+        more = int(frequencies[terms].sum())
+        if held and held + more > HELD_POSTINGS:
+            yield i
+            held = 0
+        held += more
+    if questions:
+        yield len(questions)
+
+
+def question_terms(questions: Sequence[str], common_words: bool = False) -> list[list[str]]:
+    """The terms by which each question is ranked: without common words where it has others."""
+    analyser = Analyser()
+    return [ranking_terms(analyser.terms(question), common_words) for question in questions]
+
+
+def ranking_terms(terms: Iterable[str], common_words: bool) -> list[str]:
+    """Those of some terms by which passages are ranked."""
+    found = list(terms)
+    return found if common_words else [term for term in found if term not in COMMON] or found
+
+
+def by_words(index: TermIndex, asked: QueryBatch, k: int) -> list[Ranked]:
+    """The k best passages by the words of each question: found once, for all methods that want them."""
+    name = f"words {index.setting}"
+    held, found = asked.shared.get(name, (0, []))
+    if held < k:
+        held = max(k, asked.shared.get(READ, 0))
+        terms = question_terms(asked.questions, index.setting.common_words)
+        found = list(index.rank(terms, held, asked.allowed, asked.explain))
+        asked.shared[name] = (held, found)
+    return found if held == k else [ranked.first(k) for ranked in found]
+
+
+def fields_of(shards: Sequence[Arrays]) -> list[str]:
+    """Of FIELDS those that all shards hold: snapshots of before have no titles."""
+    own, *more = FIELDS
+    held = [field for field in more if all(field + name in shard for shard in shards for name in FIELD_ARRAYS)]
+    return [own, *held]

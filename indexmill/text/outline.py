@@ -1,0 +1,95 @@
+"""Hierarchies as text: which nodes are drawn, and the lines of a drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from indexmill.text.printable import one_line
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["MOST", "TEXT", "drawn", "largest", "outlined"]
+
+MOST = 1000
+"""Nodes of one outline at most, the upper layers first."""
+
+
+TEXT = 200
+"""Characters of a node's text in an outline."""
+
+
+WIDTH = 120
+
+
+def largest(rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], count: int) -> list[int]:
+    """The first of some nodes, those with more under them before the others, then by row."""
+    order = (-sizes[rows]).argsort(kind="stable")
+    found: list[int] = rows[order[:count]].tolist()
+    return found
+
+
+def outlined(
+    roots: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    depth: int,
+    width: int,
+    node: Callable[[int], dict[str, Any]],
+    members: Callable[[int], npt.NDArray[np.int64] | None],
+) -> list[dict[str, Any]]:
+    """The upper part of a hierarchy: of each node what ``node`` says, and of those with members ``below`` and children.
+
+    sizes: ``(n_nodes,)``, what is under each node. depth: layers from the roots down. width: roots, and members of a
+    node, the largest first. members: the rows right below a node; None for a leaf.
+    """
+    told: list[dict[str, Any]] = []
+    tier = [(told, row) for row in largest(roots, sizes, width)]
+    left = MOST
+    for level in range(depth, 0, -1):
+        tier = tier[:left]
+        left -= len(tier)
+        below = []
+        for siblings, row in tier:
+            one = node(row)
+            siblings.append(one)
+            if (inside := members(row)) is not None:
+                one |= {"below": len(inside), "children": []}
+                if level > 1:
+                    below += [(one["children"], member) for member in largest(inside, sizes, width)]
+        tier = below
+    return told
+
+
+def drawn(told: dict[str, Any], line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
+    """The lines of ``told["tree"]``, and how many more of ``told["roots"]`` there are."""
+    lines = []
+    for node in told["tree"]:
+        lines += [_fitted(line(node), ""), *_under(node, "", line, unit)]
+    more = told["roots"] - len(told["tree"])
+    return [*lines, f"{more:,} more"] if more else lines
+
+
+def _under(node: dict[str, Any], indent: str, line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
+    """The lines of all that is told under a node, one for each; ``unit`` is what nodes count."""
+    children = node.get("children")
+    if not children:
+        return []
+    more = node["below"] - len(children)
+    lines = []
+    for number, child in enumerate(children, start=1):
+        last = number == len(children) and not more
+        lines.append(_fitted(line(child), indent + ("└─ " if last else "├─ ")))
+        lines += _under(child, indent + ("   " if last else "│  "), line, unit)
+    if more:
+        hidden = node[unit] - sum(child[unit] for child in children)
+        lines.append(f"{indent}└─ {more:,} more, {hidden:,} {unit}")
+    return lines
+
+
+def _fitted(line: str, indent: str) -> str:
+    """A text as one line of the drawing."""
+    text = " ".join(one_line(line).split())
+    room = max(WIDTH - len(indent), 40)
+    return indent + (text if len(text) <= room else text[: room - 1].rstrip() + "…")

@@ -1,0 +1,45 @@
+"""What the reader's tests share: a small published store, and an environment for endpoints."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from indexmill.models import openai_llm
+from tests.indexmill.running import Run
+from tests.indexmill.small_snapshot import publish
+from tests.llm_server import CANARY
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key in the environment, no proxy, nothing remembered of other tests' endpoints, and short waits untold."""
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setattr("indexmill.answer.asking._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("indexmill.command.waiting.MOMENT", 600.0)
+    openai_llm._taken.clear()
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of ``small_snapshot.WORLD`` with dense retrieval alone; read it only."""
+    path = tmp_path_factory.mktemp("published") / "store"
+    publish(path)
+    return path
+
+
+@pytest.fixture
+def store(published: Path, tmp_path: Path) -> Path:
+    """A store of one's own, to be damaged at will."""
+    return Path(shutil.copytree(published, tmp_path / "store"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs commands and reads what they print."""
+    return Run(capsys)

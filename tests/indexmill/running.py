@@ -1,0 +1,29 @@
+"""Running commands in this process."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from indexmill.command import main
+
+
+class Run:
+    """Runs the command in this process and keeps what it printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def __call__(self, *argv: object) -> int:
+        code = main([str(word) for word in argv])
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def json(self, *argv: object) -> Any:
+        assert self(*argv, "--json") == 0
+        assert self.err == ""
+        assert self.out.count("\n") == 1
+        return json.loads(self.out)
