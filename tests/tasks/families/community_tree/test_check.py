@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tasks.families.trees_check import check_communities
 
 from tasks.core.checks import CheckError
+from tasks.families.community_tree.check import check_communities
 from tests.corpora import documents
 from tests.storage.quick import quick_folder
 from tests.tasks.indexes import Index

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tasks.families.trees_check import check_tree
 
 from tasks.core.checks import CheckError
+from tasks.families.lsh_tree.check import check_tree
 from tests.corpora import documents
 from tests.storage.quick import quick_folder
 from tests.tasks.indexes import Index
