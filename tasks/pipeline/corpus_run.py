@@ -1,0 +1,165 @@
+"""A run over the corpus as it is now, with workers: what a build and a plan share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.layout import poison_prefix
+from schemas.config import Configuration
+from storage import poison, runs
+from storage.protocol import Store
+from tasks.core import encoder
+from tasks.core.encoder import OpenedEncoder, fingerprint_of, open_ahead
+from tasks.core.environment import code_digest, environment_fingerprint
+from tasks.core.executor import Call, Executor, timed
+from tasks.core.part_runner import Maker, Parent, Parts, Want
+from tasks.core.report import Progress
+from tasks.core.stage import WHOLE, part_key
+from tasks.pipeline.base_run import BaseRun
+from tasks.pipeline.corpus import Corpus
+from tasks.pipeline.models import Models
+from tasks.registry import STEPS, WRITERS
+from tasks.stages.ingest import part as ingest_part
+
+__all__ = ["CorpusRun"]
+
+
+class CorpusRun(BaseRun, Maker):
+    """A run whose corpus is read, and whose parts are found or made.
+
+    allow_shrink: whether the gate of the corpus is off. retry_refused: whether parts that were published with fallbacks
+    are made again. approve: raises where the run must not go on, once the corpus is known.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        configuration: Configuration,
+        executor: Executor,
+        run_id: str,
+        *,
+        parent: Parent | None = None,
+        progress: Progress,
+        cold: bool = False,
+        allow_shrink: bool = False,
+        retry_refused: bool = False,
+        approve: Callable[[Any], None] | None = None,
+    ) -> None:
+        Maker.__init__(self, store, executor, run_id, parent=parent, progress=progress, cold=cold)
+        BaseRun.__init__(self, configuration, Models(configuration))
+        self.allow_shrink = allow_shrink
+        self.retry_refused = retry_refused
+        self.llm = configuration.llm
+        self.corpus = Corpus(self, configuration, allow_shrink=allow_shrink)
+        self._approve = approve
+        self._attempt = 0
+
+    def look(self) -> None:
+        """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
+        self.corpus.preflight()
+        self.models.preflight(WRITERS)
+
+    def expects_work(self) -> bool:
+        """Whether the corpus' files are others than the last run saw, as far as that can be told at a glance.
+
+        `look` has found them. What has changed, and whether anything has that is in the index, a scan tells.
+        """
+        return runs.saw_other_files(self.store, self.report.corpus_files)
+
+    @property
+    def labels(self) -> list[str]:
+        """The shards that the steps of shards are at."""
+        return [shard.label for shard in self.corpus.wave]
+
+    def counts(self, stage: str) -> Counter[str]:
+        """What the run's report counts of a stage."""
+        return self.report.stage(stage).counts
+
+    def wants_layer(
+        self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
+    ) -> bool:
+        """Whether a stage makes its part `label`, a layer over the nodes that some parts have in a table."""
+        return wants_another(sum(part.rows[table] for part in parts.values()))
+
+    # Steps that no stage drives itself
+
+    def encoder(self) -> None:
+        """Find the model and, for a back-end that runs converted files, convert it once."""
+        if self._encoder is not None:
+            return
+        want = self._conversion()
+        files = self.make(encoder.STAGE, [want])[WHOLE].outputs if want is not None else {}
+        opening = self.choice.opening(files)
+        # A worker opens it, which has to do so anyway; this process never needs it.
+        asked = (fingerprint_of, self.store.url, opening)
+        call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True, warms=True)
+        report = self.report.stage("encoder")
+        ((_, ((fingerprint, machine), seconds)),) = self.run_patiently([call], encoder.STAGE.priority)
+        report.seconds += seconds
+        self.report.worked("encoder", seconds)
+        self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
+
+    def opening_ahead(self) -> Call | None:
+        """What begins to open the encoder in the process that calls it; None where it has yet to be converted."""
+        want, files = self._conversion(), {}
+        if want is not None:
+            found = self._found(encoder.STAGE, part_key(encoder.STAGE, want.settings, want.inputs))
+            if found is None:
+                return None
+            files = found.outputs
+        return Call(f"{self.run_id}-open", open_ahead, (self.store.url, self.choice.opening(files)))
+
+    def _conversion(self) -> Want | None:
+        """The part that is the converted model; None for a back-end that needs none."""
+        model = self.choice.model
+        if self.choice.backend != "openvino" or model is None:
+            return None
+        settings = encoder.ConversionSettings(model=model.digest, name=model.name, path=str(model.folder))
+        return Want(WHOLE, {}, settings)
+
+    def scan(self) -> None:
+        """Read the corpus, and cut it into shards; raises what its gates and an approved plan refuse."""
+        self.corpus.read(self._poison(), again=self._attempt > 0)
+        if self._approve is not None:
+            self._approve(self)
+
+    def ingest(self) -> None:
+        """Make the documents of each shard a part."""
+        self.corpus.take_all()
+        self.make(ingest_part.STAGE, self.corpus.wants(self.corpus.wave))
+        self.corpus.drop_spill()
+
+    # Documents that a stage cannot take
+
+    @cached_property
+    def _makers(self) -> dict[str, str]:
+        """By stage, what a record of poison holds for: with other settings, code or libraries, it is tried again."""
+        stages = {stage.name: stage for step in STEPS for stage in step.stages if stage.per_document}
+        model = self.choice.model
+        shaping = {
+            **self.configuration.model_dump(mode="json", include={"split", "embed", "families"}),
+            "tokenizer": self.tokenizer,
+            "model": "" if model is None else model.digest,
+            "recogniser": self.models.recogniser,
+            "extractor": self.models.extractor if self.configuration.extracts else None,
+            "code": code_digest(),
+            "environment": environment_fingerprint(),
+        }
+        return {
+            name: digest_of(canonical_json({**shaping, "stage": name, "version": stage.version}))
+            for name, stage in stages.items()
+        }
+
+    def maker_of(self, stage: str) -> str:
+        """What a record of poison at a stage holds for."""
+        return self._makers[stage]
+
+    def _poison(self) -> list[poison.Poison]:
+        """What earlier runs, and this one, found that a stage cannot take."""
+        if not self.store.list(poison_prefix()):
+            return []
+        return [one for maker in self._makers.values() for one in poison.known(self.store, maker)]

@@ -1,0 +1,79 @@
+"""Whether the parts of some shards are there, without making any."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from storage.lineage import LineageEntry
+from storage.receipts import Receipt
+from tasks.core.part_runner import Parent, Parts, Want
+from tasks.core.stage import Stage, part_key
+from tasks.pipeline.base_run import BaseRun
+from tasks.pipeline.corpus_run import CorpusRun
+from tasks.stages.ingest import part as ingest_part
+from tasks.stages.ingest.spill import Shard
+
+__all__ = ["are_made"]
+
+
+class _NotThere(Exception):
+    """A part is still to be made."""
+
+
+class _Lookup(BaseRun):
+    """A run over some shards that finds parts, and ends where one is not there."""
+
+    makes_parts = False
+
+    def __init__(self, build: CorpusRun, shards: Sequence[Shard]) -> None:
+        super().__init__(build.configuration, build.models)
+        self.store, self.run_id, self.cold = build.store, build.run_id, build.cold
+        self.retry_refused = build.retry_refused
+        self.parent: Parent | None = build.parent
+        self.parts: dict[str, Parts] = dict(build.parts)
+        self.labels = [shard.label for shard in shards]
+        self._encoder = build.opened_encoder
+        self._build, self._shards = build, shards
+
+    def ingest(self) -> None:
+        """Look for the documents of the shards."""
+        self.make(ingest_part.STAGE, self._build.corpus.wants(self._shards))
+
+    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
+        """Find the parts; raises _NotThere for one that is to be made."""
+        found: dict[str, Receipt] = {}
+        for want in wants:
+            receipt = self._build.find(stage, part_key(stage, want.settings, want.inputs))
+            if receipt is None:
+                raise _NotThere
+            found[want.shard] = receipt
+        self.parts[stage.name] = {**self.parts.get(stage.name, {}), **found}
+        return self.parts[stage.name]
+
+    def counts(self, stage: str) -> Counter[str]:
+        """Nothing is reported."""
+        return Counter()
+
+    def earlier_part(self, stage: str, shard: str) -> LineageEntry | None:
+        """The parent's part of a stage for a label, if it has one."""
+        return self._build.earlier_part(stage, shard)
+
+    def wants_layer(
+        self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
+    ) -> bool:
+        """Steps of shards have no layers."""
+        return False
+
+
+def are_made(build: CorpusRun, shards: Sequence[Shard]) -> bool:
+    """Whether every part of some shards is there; makes nothing, counts nothing."""
+    lookup = _Lookup(build, shards)
+    try:
+        for step in build.steps:
+            if step.of_shards:
+                step.drive(lookup)
+    except _NotThere:
+        return False
+    return True

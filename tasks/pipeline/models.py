@@ -1,0 +1,124 @@
+"""The models of a run: what the settings name, or what the version before was made with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from indexmill.models import llm_recogniser
+from indexmill.models.llm_recogniser import LlmRecogniser
+from indexmill.store.manifest import Manifest
+from schemas.config import Configuration
+from tasks.core.encoder import EncoderChoice, choose_encoder
+from tasks.core.writer import BoundWriter, Writer
+from tasks.llm.prompts import Prompt, prompt
+from tasks.stages.extract import extractive
+from tasks.stages.extract import llm as extract_llm
+from tasks.stages.recognise import rules
+
+__all__ = ["Models", "PublishedModels"]
+
+
+class Models:
+    """The models that the settings name, and what determines their output. Each prompt is read once."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._writers: dict[str, BoundWriter] = {}
+        self._prompts: dict[str, Prompt] = {}
+
+    @cached_property
+    def choice(self) -> EncoderChoice:
+        """The encoder; raises ModelUnavailable."""
+        return choose_encoder(self._configuration.embed)
+
+    @property
+    def recogniser(self) -> str:
+        """What determines the output of the recogniser."""
+        chosen, llm = self._configuration.recognise, self._configuration.llm
+        if chosen.asks_llm:
+            return LlmRecogniser(*self.prompt(llm_recogniser.TASK), llm.shaping()).fingerprint
+        return rules.recogniser_of(chosen.recogniser).fingerprint
+
+    @property
+    def extractor(self) -> dict[str, Any]:
+        """What determines what is extracted from passages."""
+        llm = self._configuration.llm
+        if llm.backend == "extractive":
+            return dict(extractive.FINGERPRINT)
+        return extract_llm.extractor_of(self.prompt).fingerprint(llm)
+
+    def writer(self, writer: Writer) -> BoundWriter:
+        """A writer as the settings bind it; raises ConfigurationError where its prompt cannot be read."""
+        if writer.task not in self._writers:
+            self._writers[writer.task] = self._bound(writer)
+        return self._writers[writer.task]
+
+    def _bound(self, writer: Writer) -> BoundWriter:
+        asked = writer.prompt(self._configuration.llm)
+        return BoundWriter(asked, writer.fingerprint(self._configuration, asked))
+
+    def prompt(self, task: str) -> Prompt:
+        """The prompt of a task; raises ConfigurationError where it cannot be read."""
+        if task not in self._prompts:
+            self._prompts[task] = prompt(task, self._configuration.llm.prompts)
+        return self._prompts[task]
+
+    def preflight(self, writers: Iterable[Writer]) -> None:
+        """Raise at once where a model or a prompt is not there."""
+        self.choice  # noqa: B018 - raises
+        self.recogniser  # noqa: B018 - raises
+        if self._configuration.extracts:
+            self.extractor  # noqa: B018 - raises
+        for writer in writers:
+            self.writer(writer)
+
+    def fingerprints(self, encoder: Mapping[str, Any], writers: Iterable[Writer]) -> dict[str, Any]:
+        """The fingerprints of all models, as a manifest states them. encoder: that of the opened encoder."""
+        configuration = self._configuration
+        named = {"name": configuration.recognise.published_name, "fingerprint": self.recogniser}
+        found: dict[str, Any] = {"encoder": dict(encoder), "recogniser": named}
+        needed = (writer for writer in writers if writer.needed(configuration))
+        found |= {writer.model: dict(self.writer(writer).fingerprint) for writer in needed}
+        if configuration.extracts:
+            found["extractor"] = self.extractor
+        return found
+
+
+class PublishedModels(Models):
+    """The models that a version was made with: their fingerprints are those that its manifest states."""
+
+    def __init__(self, configuration: Configuration, manifest: Manifest) -> None:
+        super().__init__(configuration)
+        self._published: Mapping[str, Any] = manifest.models
+
+    @cached_property
+    def choice(self) -> EncoderChoice:
+        """The encoder, as far as stages ask before it is opened."""
+        return _PublishedChoice(self._published["encoder"])
+
+    @property
+    def recogniser(self) -> str:
+        """What determined the output of the recogniser."""
+        return str(self._published["recogniser"]["fingerprint"])
+
+    @property
+    def extractor(self) -> dict[str, Any]:
+        """What determined what was extracted from passages."""
+        return dict(self._published["extractor"])
+
+    def _bound(self, writer: Writer) -> BoundWriter:
+        return BoundWriter(writer.prompt(self._configuration.llm), self._published[writer.model])
+
+
+class _PublishedChoice(EncoderChoice):
+    """The encoder of a snapshot, as far as stages ask before it is opened."""
+
+    def __init__(self, fingerprint: Mapping[str, Any]) -> None:
+        super().__init__(fingerprint["backend"], fingerprint["precision"], None)
+        self.__dict__["tokenizer"] = {
+            **({"backend": "hash"} if fingerprint["backend"] == "hash" else {}),
+            "max_tokens": fingerprint["max_tokens"],
+            "tokenizer": fingerprint["tokenizer"],
+        }
