@@ -81,7 +81,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     def build_here(configuration: Configuration, *, dask: str | None = None, **options: Any) -> Outcome:
         return run_build(configuration, InlineExecutor(), Build.run, **options)
 
-    monkeypatch.setattr("flows.run.build_under_prefect", build_here)
+    monkeypatch.setattr("flows.local.build_under_prefect", build_here)
 
 
 @pytest.fixture
@@ -210,15 +210,6 @@ def test_ctrl_c_reaches_every_process_and_ends_the_build_alone(built: Built, tmp
 def test_sigterm_while_the_workers_start_ends_the_build_at_once(built: Built, tmp_path: Path) -> None:
     def stop(running: Command) -> None:
         while not running.workers():
-            assert running.running
-        running.signal(signal.SIGTERM)
-
-    interrupted(built, tmp_path, stop)
-
-
-def test_sigterm_while_the_fork_server_starts_ends_the_build_at_once(built: Built, tmp_path: Path) -> None:
-    def stop(running: Command) -> None:
-        while not running.fork_server():
             assert running.running
         running.signal(signal.SIGTERM)
 
@@ -401,7 +392,7 @@ def test_a_corpus_without_a_document_is_refused(run: Run, inline: None, tmp_path
 
 AS_NOBODY = """
 import os, sys
-import flows.command.build, flows.run, indexmill.command
+import flows.command.build, flows.local, indexmill.command
 if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)

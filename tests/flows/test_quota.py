@@ -19,10 +19,10 @@ pytest.importorskip("distributed")
 from distributed import Client, get_worker
 
 from flows import quota as states
-from flows.cluster import DaskExecutor, open_cluster
-from flows.on_demand import OnDemand
-from flows.quota_desk import ClusterQuota
-from flows.quota_line import name_of
+from flows.cluster import open_cluster
+from flows.dask_executor import DaskExecutor
+from flows.quota_client import name_of
+from flows.quota_server import ClusterQuota
 from indexmill.errors import BadInput, BudgetReached, IndexmillError
 from schemas.config import Price
 from storage.folder import init_store
@@ -118,7 +118,7 @@ def give_up(quota: Quota) -> None:
 
 def lines_left(quota: Quota) -> int:
     """How many connections a process keeps for event loops that are over."""
-    from flows.quota_line import _LINES
+    from flows.quota_client import _LINES
 
     for _ in range(3):
         ask(quota, 2, 1, 1)
@@ -322,7 +322,7 @@ def test_runs_on_one_scheduler_know_nothing_of_each_other(client: Client) -> Non
 
 def test_a_scheduler_with_other_code_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     digests = iter(["ours"])  # then, where the scheduler is in this process, its own
-    monkeypatch.setattr("flows.quota_desk.code_digest", lambda: next(digests, "theirs"))
+    monkeypatch.setattr("flows.quota_server.code_digest", lambda: next(digests, "theirs"))
     with pytest.raises(BadInput, match=r"scheduler is not fit for this run: code: found '\w+', expected 'ours'"):
         ClusterQuota(client, "other-code", Limits())
     assert desk_is_gone(client, "other-code")
@@ -339,20 +339,6 @@ def test_a_handle_is_handed_on_with_the_way_to_the_scheduler(client: Client) -> 
     copy = pickle.loads(handed)  # type: ignore[arg-type]  # noqa: S301 - from our own worker
     assert copy.address == client.scheduler.address
     assert asyncio.run(copy.reserve("m", 5, 0))
-
-
-def test_workers_on_demand_share_the_quota_of_this_process(store: Path) -> None:
-    executor = OnDemand(store, 1)
-    try:
-        quota = executor.quota("on-demand", Limits(budget_tokens=50))
-        assert ask(quota.of("s"), 2, 10, 10)[0] == 2  # before there is a cluster
-        call = Call("on-demand", ask, (quota.of("s"), 9, 10, 10))
-        ((_, (made, refused, _)),) = list(executor.run([call]))
-        assert (made, refused) == (3, 6)
-        assert executor.quota("on-demand", Limits()).spent()["s"].calls == 5
-    finally:
-        executor.close()
-    assert {name: one for name, one in states.AT_WORK.items() if name != "on-demand"} == states.AT_WORK
 
 
 def test_whatever_goes_wrong_at_the_desk_is_an_answer(client: Client) -> None:

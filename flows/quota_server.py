@@ -21,7 +21,7 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from flows.quota import AT_WORK, SharedQuota, begin, forget
-from flows.quota_line import Line, name_of
+from flows.quota_client import Line, name_of
 from indexmill.errors import BadInput, IndexmillError
 from tasks.core.environment import code_digest
 from tasks.llm.quota import Limits, LocalQuota, Quota, Spent
