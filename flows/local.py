@@ -43,10 +43,10 @@ def build_under_prefect(
                 return in_flow(order)
             progress.warn(f"the Prefect server at {url} does not answer: it does not show this run")
         with order.opened(), private_prefect(configuration.llm, progress.warn) as server:
-            server.wait()
             from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
-            from flows.build import in_flow
+            from flows.build import in_flow  # while the server starts
 
+            server.wait()
             with temporary_settings({PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: server.password}):
                 return in_flow(order)

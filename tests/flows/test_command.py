@@ -230,7 +230,7 @@ def dask_setup(scheduler):
         encoding="utf-8",
     )
     preload = {"DASK_DISTRIBUTED__SCHEDULER__PRELOAD": json.dumps([str(signalling)])}
-    interrupted(built, tmp_path, lambda running: None, preload)
+    interrupted(built, tmp_path, lambda running: running.wait_for("interrupted:"), preload)
 
 
 def test_modules_in_the_current_folder_are_not_taken_for_our_own(built: Built, tmp_path: Path) -> None:
