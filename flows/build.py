@@ -7,14 +7,13 @@ flow are names, fit to be shown; an open build cannot be one, and tasks reach it
 from __future__ import annotations
 
 import contextlib
-import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from prefect import flow, get_run_logger, task
+from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
@@ -115,7 +114,6 @@ class TaskRuns:
                 state = state_of(error, self._build)
                 if state is None:
                     raise
-                get_run_logger().error("%s: %s", state.name, state.message)
                 return state
             return None
 
@@ -187,7 +185,6 @@ def shown(order: Order) -> State[Any]:
         state = state_of(error)
         if state is None:
             raise
-        get_run_logger().log(logging.ERROR if state.is_failed() else logging.INFO, one_line(str(error)))
         return state
     finally:
         with contextlib.suppress(Exception):  # the run matters, not what is shown of it

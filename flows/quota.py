@@ -105,9 +105,9 @@ class SharedQuota:
         return str(await self._ask(do, stage=self.stage, model=model, tokens=[int(number) for number in tokens]))
 
     async def _ask(self, do: str, **words: Any) -> Any:
-        from flows.quota_client import line_of
+        from flows.quota_client import client_of
 
-        return await line_of(self.run, self.address, self.security).ask(do, **words)
+        return await client_of(self.run, self.address, self.security).ask(do, **words)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What a worker hands on to a process of its own, which is no worker, knows the way."""

@@ -134,6 +134,7 @@ def test_a_run_ends_at_its_budget_and_the_next_goes_on(quick: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["here", pytest.param("elsewhere", marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("prefect_server")
 def test_two_workers_end_at_one_budget_and_lose_nothing_that_was_paid_for(quick: Path, where: str) -> None:
     with LlmServer(seconds=0.02) as server:
         cost = build(chosen(quick / "rich", server)).llm_tokens
@@ -199,6 +200,7 @@ def test_a_budget_that_no_call_fits_says_so(quick: Path) -> None:
         assert server.billed.calls == 0
 
 
+@pytest.mark.usefixtures("prefect_server")
 def test_an_endpoint_that_lets_nobody_in_ends_the_run_with_2(quick: Path) -> None:
     with LlmServer(keys=["sk-other"]) as server:
         plain = chosen(quick / "store", server)
