@@ -33,7 +33,7 @@ __all__ = ["PrivateServer", "answers", "private_prefect"]
 _HOST = "127.0.0.1"
 _START_SECONDS = 120.0
 _LOOK_SECONDS = 5.0
-_HANGS_SECONDS = 15.0
+_HANGS_SECONDS = 45.0
 """Seconds that the server has to start, between two looks at it, and that it may leave a question without an answer."""
 _QUIET = {
     "DO_NOT_TRACK": "1",
