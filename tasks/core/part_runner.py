@@ -32,7 +32,7 @@ from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
 from tasks.llm.quota import AskingEnded
 
-__all__ = ["SEARCH_PRIORITY", "WHOLE", "Maker", "NotThere", "Parent", "Parts", "Want"]
+__all__ = ["SEARCH_PRIORITY", "WHOLE", "Maker", "Parent", "Parts", "Want"]
 
 Parts = dict[str, Receipt]  # by shard label
 
@@ -53,10 +53,6 @@ class Parent:
     digest: str  # of the manifest
     manifest: Manifest | None  # None where it is damaged
     lineage: Lineage
-
-
-class NotThere(Exception):
-    """A part that was looked for is still to be made."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,6 @@ class Maker:
         self.cold = cold
         self.report = Report()
         self.parts: dict[str, Parts] = {}
-        self._looking = False
         self._receipts: dict[str, Receipt] = {}  # by key: what this run has found or made
         self._scanned: dict[str, list[Receipt]] = {}
         self._alike: dict[str, frozenset[str]] = {}  # by stage: see `_alike_shards`
@@ -123,7 +118,11 @@ class Maker:
         """The parent's part of a stage for a shard, if it has one; its blobs or receipt may be missing."""
         return self._parents_parts.get((stage, shard))
 
-    def _forget_parent(self) -> None:
+    def forget_receipts(self) -> None:
+        """List the receipts of runs that never published anew."""
+        self._scanned.clear()
+
+    def forget_parent(self) -> None:
         """Another version is the parent now."""
         for name in ("_parents_keys", "_parents_outputs", "_parents_parts", "_parents_shards", "_places"):
             self.__dict__.pop(name, None)
@@ -186,14 +185,11 @@ class Maker:
         calls: list[Call] = []
         for key, (want, *_) in by_key.items():
             before = self._receipts.get(key)
-            found = before if before or self.cold else self._found(stage, key)
-            if self._looking and found is None:
-                raise NotThere
+            found = before if before or self.cold else self.find(stage, key)
             if found is not None:
-                if not self._looking:
-                    self._receipts[key] = found
+                self._receipts[key] = found
                 receipts |= {same.shard: found for same in by_key[key]}
-                report.parts_reused += before is None and not self._looking
+                report.parts_reused += before is None
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
             job = self._job(stage, want, key)
@@ -229,7 +225,7 @@ class Maker:
         """What asks by batches; None where nothing is asked."""
         return None
 
-    def _found(self, stage: Stage[Any], key: str) -> Receipt | None:
+    def find(self, stage: Stage[Any], key: str) -> Receipt | None:
         """The receipt of a part that need not be made: it is complete, or was published as it is."""
         found = find(self.store, stage.name, key)
         if found is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:

@@ -18,6 +18,7 @@ from indexmill.text.counted import counted
 from tasks.core.report import Progress, Silent
 from tasks.core.step import Step
 from tasks.pipeline.build import Build
+from tasks.pipeline.lookup import are_made
 from tasks.stages.ingest.spill import Shard
 
 __all__ = ["WAVE_TOKENS", "Pace", "Phases", "Waves", "backfill", "phases"]
@@ -101,7 +102,7 @@ def backfill(
     assert corpus is not None  # noqa: S101 - `scan` has run
     progress = build.progress
     cut = waves.cut(corpus.shards)
-    made = [not build.cold and build.is_made(wave) for wave in cut]
+    made = [not build.cold and are_made(build, wave) for wave in cut]
     progress.end(
         "ingest",
         f"{counted(corpus.documents, 'document')} of about {counted(corpus.tokens, 'token')}, "

@@ -103,11 +103,11 @@ class Corpus:
         """How many documents the shards have that were taken so far."""
         return sum(shard.documents for shard in self._taken)
 
-    def wants(self) -> list[Want]:
-        """The parts of the stage `ingest` for the shards of the wave."""
+    def wants(self, shards: Iterable[spill.Shard]) -> list[Want]:
+        """The parts of the stage `ingest` for some shards."""
         return [
             Want(shard.label, {"documents": shard.digest}, IngestSettings(spill=str(self._folder), shard=shard))
-            for shard in self.wave
+            for shard in shards
         ]
 
     def drop_spill(self) -> None:

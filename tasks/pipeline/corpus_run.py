@@ -13,15 +13,16 @@ from schemas.config import Configuration
 from storage import poison, runs
 from storage.protocol import Store
 from tasks.core import encoder
-from tasks.core.encoder import OpenedEncoder, fingerprint_of, open_ahead
+from tasks.core.encoder import OpenedEncoder, fingerprint_of
 from tasks.core.environment import code_digest, environment_fingerprint
 from tasks.core.executor import Call, Executor, timed
 from tasks.core.part_runner import Maker, Parent, Parts, Want
 from tasks.core.report import Progress
-from tasks.core.stage import WHOLE, part_key
+from tasks.core.stage import WHOLE
 from tasks.pipeline.base_run import BaseRun
 from tasks.pipeline.corpus import Corpus
 from tasks.pipeline.models import Models
+from tasks.pipeline.quality import QualityGate
 from tasks.registry import STEPS, WRITERS
 from tasks.stages.ingest import part as ingest_part
 
@@ -55,6 +56,7 @@ class CorpusRun(BaseRun, Maker):
         self.retry_refused = retry_refused
         self.llm = configuration.llm
         self.corpus = Corpus(self, configuration, allow_shrink=allow_shrink)
+        self._quality = QualityGate(configuration.gates)
         self._approve = approve
         self._attempt = 0
 
@@ -62,6 +64,7 @@ class CorpusRun(BaseRun, Maker):
         """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
         self.corpus.preflight()
         self.models.preflight(WRITERS)
+        self._quality.questions  # noqa: B018 - raises
 
     def expects_work(self) -> bool:
         """Whether the corpus' files are others than the last run saw, as far as that can be told at a glance.
@@ -74,6 +77,11 @@ class CorpusRun(BaseRun, Maker):
     def labels(self) -> list[str]:
         """The shards that the steps of shards are at."""
         return [shard.label for shard in self.corpus.wave]
+
+    @property
+    def fingerprints(self) -> dict[str, Any]:
+        """The fingerprints of the models, as a manifest states them."""
+        return self.models.fingerprints(self.opened_encoder.fingerprint, WRITERS)
 
     def counts(self, stage: str) -> Counter[str]:
         """What the run's report counts of a stage."""
@@ -96,22 +104,12 @@ class CorpusRun(BaseRun, Maker):
         opening = self.choice.opening(files)
         # A worker opens it, which has to do so anyway; this process never needs it.
         asked = (fingerprint_of, self.store.url, opening)
-        call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True, warms=True)
+        call = Call(f"{self.run_id}-fingerprint", timed, asked, light=True)
         report = self.report.stage("encoder")
         ((_, ((fingerprint, machine), seconds)),) = self.run_patiently([call], encoder.STAGE.priority)
         report.seconds += seconds
         self.report.worked("encoder", seconds)
         self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
-
-    def opening_ahead(self) -> Call | None:
-        """What begins to open the encoder in the process that calls it; None where it has yet to be converted."""
-        want, files = self._conversion(), {}
-        if want is not None:
-            found = self._found(encoder.STAGE, part_key(encoder.STAGE, want.settings, want.inputs))
-            if found is None:
-                return None
-            files = found.outputs
-        return Call(f"{self.run_id}-open", open_ahead, (self.store.url, self.choice.opening(files)))
 
     def _conversion(self) -> Want | None:
         """The part that is the converted model; None for a back-end that needs none."""

@@ -12,20 +12,29 @@ version had: one that has gone is missed, unless documents were let go on purpos
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Protocol, Self
 
 from pydantic import Field
 
+from indexmill.errors import BadInput, CorruptBlob, ModelUnavailable
 from indexmill.evaluate.recall import Question, found_documents, parse_questions
+from indexmill.retrieve.registry import available
 from indexmill.snapshot import open_manifest
-from indexmill.store.manifest import Record
+from indexmill.store.layout import blob_path
+from indexmill.store.manifest import Manifest, Record
+from schemas.config import GateSettings
+from storage.protocol import Store
+from storage.tombstones import Forgotten
 from tasks.core.environment import code_digest
-from tasks.core.stage import Inputs, Output, Outputs, Stage
+from tasks.core.part_runner import Parent, Parts, Want
+from tasks.core.report import Progress
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
 
-__all__ = ["STAGE", "Comparison", "Measured", "Quality", "compare", "shaping"]
+__all__ = ["STAGE", "Comparison", "Measured", "Quality", "QualityGate", "QualitySettings", "compare"]
 
 _Some = Annotated[tuple[int, ...], Field(strict=False)]
 _Places = Annotated[tuple[_Some, ...], Field(strict=False)]
@@ -99,9 +108,13 @@ class Quality:
         }
 
 
-def shaping(methods: Sequence[str], k: int) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class QualitySettings(Settings):
     """What a measurement depends on beside the snapshot and the questions; the code, since retrieval is code."""
-    return {"methods": sorted(methods), "k": k, "code": code_digest()}
+
+    methods: Sequence[str]
+    k: int
+    code: str
 
 
 def compare(
@@ -140,10 +153,84 @@ def _recalls(measured: Measured, counted: _Places, methods: Collection[str]) -> 
     }
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    questions = parse_questions(inputs.path(inputs.job.inputs["questions"]).read_bytes(), "gates.questions")
-    methods, k = inputs.settings["methods"], inputs.settings["k"]
-    with open_manifest(Path(inputs.store.url), inputs.job.inputs["manifest"]) as snapshot:
+class QualityGate:
+    """Measures a candidate on the questions that the settings name, and the version before it."""
+
+    def __init__(self, settings: GateSettings) -> None:
+        self._settings = settings
+
+    @cached_property
+    def questions(self) -> bytes | None:
+        """The question file as it was when it was first read; raises BadInput where it cannot be used."""
+        path = self._settings.questions
+        if path is None:
+            return None
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise BadInput(f"gates.questions: {path} cannot be read: {error.strerror or error}") from error
+        parse_questions(data, str(path))
+        return data
+
+    def measure(
+        self, run: Measuring, candidate: Manifest, forgotten: Forgotten, *, lost_counts: bool
+    ) -> Quality | None:
+        """The quality of a candidate; None where nothing is asked, or the index is empty and finds nothing.
+
+        lost_counts: whether a gold document that the parent has and the candidate lacks counts as missed.
+        """
+        if self.questions is None or not candidate.corpus.documents:
+            return None
+        asked = [
+            replace(one, gold_ids=tuple(gold for gold in one.gold_ids if gold not in forgotten))
+            for one in parse_questions(self.questions, str(self._settings.questions))
+        ]
+        digest = run.store.put_blob(candidate.to_bytes())
+        measured = self._measured(run, digest, self._settings.methods)
+        quality = Quality.of(digest, measured, asked, self._settings.k)
+        before = self._measured_parent(run)
+        if before is None or run.parent is None:
+            return quality
+        return replace(quality, compared=compare(measured, before, asked, run.parent.version, lost_counts=lost_counts))
+
+    def _measured(self, run: Measuring, manifest: str, methods: Sequence[str]) -> Measured:
+        """What the questions find in the snapshot of a manifest; made once, like any part."""
+        assert self.questions is not None  # noqa: S101 - or nothing would be measured
+        inputs = {"manifest": manifest, "questions": run.store.put_blob(self.questions)}
+        settings = QualitySettings(methods=sorted(methods), k=self._settings.k, code=code_digest())
+        label = manifest[:12]
+        digest = run.make(STAGE, [Want(label, inputs, settings)])[label].outputs["measured"]
+        return Measured.from_bytes(run.store.get_blob(digest), f"{run.store.url}/{blob_path(digest)}")
+
+    def _measured_parent(self, run: Measuring) -> Measured | None:
+        """The same of the parent; None where there is none, or it cannot be read."""
+        parent = run.parent
+        if parent is None or parent.manifest is None or not parent.manifest.corpus.documents:
+            return None
+        held = available(parent.manifest)
+        try:
+            return self._measured(run, parent.digest, [method for method in self._settings.methods if method in held])
+        except (CorruptBlob, ModelUnavailable) as error:
+            run.progress.warn(f"the quality of version {parent.version} cannot be measured: {error}")
+            return None
+
+
+class Measuring(Protocol):
+    """What measuring needs of a run."""
+
+    store: Store
+    parent: Parent | None
+    progress: Progress
+
+    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
+        """Find or make parts."""
+        ...
+
+
+def _compute(inputs: Inputs[QualitySettings]) -> Outputs:
+    questions = parse_questions(inputs.path(inputs.digest("questions")).read_bytes(), "gates.questions")
+    methods, k = inputs.settings.methods, inputs.settings.k
+    with open_manifest(Path(inputs.store.url), inputs.digest("manifest")) as snapshot:
         known = set(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
         vectors = None
         if any(snapshot.retriever(method).uses_vectors for method in methods):
@@ -167,5 +254,7 @@ STAGE = Stage(
     1,
     _compute,
     libraries=("numpy",),
+    settings=QualitySettings,
+    inputs=(Input("manifest"), Input("questions")),
     outputs=(Output("measured"),),
 )

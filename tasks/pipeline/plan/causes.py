@@ -9,9 +9,9 @@ differs passes on the cause for which it does.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 from indexmill.errors import CorruptBlob
@@ -22,17 +22,15 @@ from storage.lineage import LineageEntry
 from storage.protocol import Store
 from storage.receipts import Receipt
 from storage.tables import read_table
-from tasks.core.encoder import EncoderChoice, OpenedEncoder
-from tasks.core.executor import InlineExecutor
+from tasks.core.encoder import OpenedEncoder
 from tasks.core.part_runner import WHOLE, Parent, Parts, Want
-from tasks.core.report import Silent
 from tasks.core.stage import NoSettings, Stage, keyed, part_key
-from tasks.core.writer import BoundWriter, Writer
-from tasks.pipeline.build import Build
+from tasks.pipeline.base_run import BaseRun
+from tasks.pipeline.models import PublishedModels
 from tasks.stages.ingest import part as ingest_part
 from tasks.stages.ingest.spill import digest_of_documents
 
-__all__ = ["CAUSES", "Cause", "Former", "PlannedPart", "Why", "causes_of"]
+__all__ = ["CAUSES", "Cause", "ParentReplay", "PlannedPart", "Why", "causes_of"]
 
 Cause = Literal["first", "cold", "model", "code", "settings", "corpus", "lost"]
 """No version is there yet, `--cold`, the fingerprint of encoder, recogniser or summariser, the stage's version or
@@ -71,75 +69,48 @@ class Why:
     certain: bool = True
 
 
-class _FormerChoice(EncoderChoice):
-    """The encoder of a snapshot, as far as stages ask before it is opened."""
+class ParentReplay(BaseRun):
+    """The parts that today's code wants for the parent's corpus, settings and models: `wants`, by stage and label.
 
-    def __init__(self, fingerprint: Mapping[str, Any]) -> None:
-        super().__init__(fingerprint["backend"], fingerprint["precision"], None)
-        self.__dict__["tokenizer"] = {
-            **({"backend": "hash"} if fingerprint["backend"] == "hash" else {}),
-            "max_tokens": fingerprint["max_tokens"],
-            "tokenizer": fingerprint["tokenizer"],
-        }
-
-
-class Former(Build):
-    """The parts that today's code wants for the parent's corpus, settings and models: `wants`, by stage and shard."""
+    Raises ValidationError for a parent whose settings are no longer known.
+    """
 
     makes_parts = False
+    cold = False
+    run_id = "plan"
+    parent = None
 
     def __init__(self, store: Store, manifest: Manifest, entries: Iterable[LineageEntry]) -> None:
         configuration = Configuration.model_validate(manifest.configuration)
-        super().__init__(store, configuration, InlineExecutor(), "plan", progress=Silent())
-        self._published = manifest
+        super().__init__(configuration, PublishedModels(configuration, manifest))
+        self.store = store
         self._encoder = OpenedEncoder({}, manifest.models["encoder"])  # type: ignore[arg-type]
+        self.parts: dict[str, Parts] = {}
         for entry in entries:
             receipt = Receipt(
                 stage=entry.stage, key=entry.key, shard=entry.shard, outputs=entry.outputs, run_id="parent"
             )
             self.parts.setdefault(entry.stage, {})[entry.shard] = receipt
+        self.labels = list(self.parts["ingest"])
+        self._stages: dict[str, Stage[Any]] = {}
         self._same_code: dict[str, bool] = {}
         self.wants: dict[str, dict[str, Want]] = {}
-        self._want_documents()
         for step in self.steps:
-            if step.name not in ("encoder", "scan", "ingest", "quality"):
-                with contextlib.suppress(KeyError):  # a stage that the parent did not have
-                    step.drive(self)
+            with contextlib.suppress(KeyError):  # a stage that the parent did not have
+                step.drive(self)
 
-    @property
-    def labels(self) -> list[str]:
-        """All shards of the parent."""
-        return list(self.parts["ingest"])
+    def encoder(self) -> None:
+        """The parent's encoder is known."""
 
-    def writer(self, writer: Writer) -> BoundWriter:
-        """A writer as the parent had it."""
-        published: Any = self._published.models[writer.model]
-        return BoundWriter(writer.prompt(self.configuration.llm), published)
+    def scan(self) -> None:
+        """The parent's corpus is in its parts."""
 
-    @cached_property
-    def choice(self) -> EncoderChoice:
-        """The parent's encoder."""
-        return _FormerChoice(self.opened_encoder.fingerprint)
+    def quality(self) -> None:
+        """Nothing is measured."""
 
-    @cached_property
-    def attribute_fingerprint(self) -> dict[str, Any]:
-        """That of what wrote the parent's attributes."""
-        return dict(self._published.models["attributes"])  # type: ignore[arg-type]
-
-    @cached_property
-    def element_fingerprint(self) -> dict[str, Any]:
-        """That of what wrote the parent's high-level elements."""
-        return dict(self._published.models["elements"])  # type: ignore[arg-type]
-
-    @property
-    def recogniser_fingerprint(self) -> str:
-        """That of the parent's recogniser."""
-        return str(self._published.models["recogniser"]["fingerprint"])  # type: ignore[index, call-overload]
-
-    @property
-    def extractor_fingerprint(self) -> dict[str, Any]:
-        """That of what took the parent's passages apart."""
-        return dict(self._published.models["extractor"])  # type: ignore[arg-type]
+    def counts(self, stage: str) -> Counter[str]:
+        """Nothing is reported."""
+        return Counter()
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
@@ -156,7 +127,7 @@ class Former(Build):
         """Whether the stage would make the parent's parts under the keys that they have."""
         if stage not in self._same_code:
             self._same_code[stage] = all(
-                part_key(self.stages[stage], want.settings, want.inputs) == self.parts[stage][shard].key
+                part_key(self._stages[stage], want.settings, want.inputs) == self.parts[stage][shard].key
                 for shard, want in self.wants.get(stage, {}).items()
                 if shard in self.parts.get(stage, {})
             )
@@ -167,11 +138,12 @@ class Former(Build):
         return [part for stage, parts in self.parts.items() if stage not in stages for part in parts.values()]
 
     def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
-        self.stages[stage.name] = stage
+        """Note what is wanted; the parent's parts."""
+        self._stages[stage.name] = stage
         self.wants.setdefault(stage.name, {}).update({want.shard: want for want in wants})
         return self.parts.get(stage.name, {})
 
-    def _want_documents(self) -> None:
+    def ingest(self) -> None:
         """One shard's documents tell whether the code of `ingest` is the same; the digests of all would be slow."""
         for shard, receipt in self.parts.get("ingest", {}).items():
             with contextlib.suppress(CorruptBlob):
@@ -187,7 +159,7 @@ def causes_of(
     parts: Sequence[PlannedPart],
     planned: Collection[str],
     parent: Parent | None,
-    former: Former | None,
+    former: ParentReplay | None,
     configuration: Configuration,
     *,
     cold: bool,
@@ -223,7 +195,7 @@ def causes_of(
     return found
 
 
-def _key_if_same(part: PlannedPart, former: Former, same: Collection[str]) -> str:
+def _key_if_same(part: PlannedPart, former: ParentReplay, same: Collection[str]) -> str:
     """The key of a part if those of its inputs that may be what they were are that."""
     before = former.wants.get(part.stage.name, {}).get(part.want.shard)
     inputs = dict(part.want.inputs)
@@ -234,7 +206,7 @@ def _key_if_same(part: PlannedPart, former: Former, same: Collection[str]) -> st
 
 
 def _cause(
-    part: PlannedPart, former: Former, configuration: Configuration, origin: Mapping[str, Cause], stages: set[str]
+    part: PlannedPart, former: ParentReplay, configuration: Configuration, origin: Mapping[str, Cause], stages: set[str]
 ) -> Cause:
     stage = part.stage.name
     if stage == "encoder":  # how it is converted is asked of the model's fingerprint

@@ -22,7 +22,7 @@ from tasks.core.environment import environment_fingerprint
 from tasks.core.estimate import ZERO, LlmUse, Range
 from tasks.core.report import Report
 from tasks.llm.account import price_of
-from tasks.pipeline.build import Build
+from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.plan.causes import Cause
 from tasks.pipeline.plan.changes import Change, Documents, changed
 from tasks.pipeline.plan.judged import Judged
@@ -245,7 +245,7 @@ class Approved:
             "--budget-cost, which stops once that much is spent and keeps what was paid for"
         )
 
-    def check(self, build: Build) -> None:
+    def check(self, build: CorpusRun) -> None:
         """Raise GateRefused where a build is not the one that was planned; its corpus counts once it is known."""
         drifted = [*_parent_drift(self.plan, build), *_corpus_drift(self.plan, build)]
         if settings := changed(self.plan.settings.values, settings_of(build)):
@@ -291,7 +291,7 @@ class Approved:
         }
 
 
-def settings_of(build: Build) -> dict[str, Any]:
+def settings_of(build: CorpusRun) -> dict[str, Any]:
     """All that shapes what a build makes, beside its corpus; opens no model."""
     choice = build.choice
     encoder = {"backend": choice.backend, "precision": choice.precision}
@@ -305,7 +305,7 @@ def settings_of(build: Build) -> dict[str, Any]:
     }
 
 
-def _parent_drift(plan: Plan, build: Build) -> list[str]:
+def _parent_drift(plan: Plan, build: CorpusRun) -> list[str]:
     was = (plan.parent.version, plan.parent.manifest) if plan.parent else None
     now = (build.parent.version, build.parent.digest) if build.parent else None
     if was == now:
@@ -314,7 +314,7 @@ def _parent_drift(plan: Plan, build: Build) -> list[str]:
     return [f"it was made at {told[0]}, and the index is at {told[1]}"]
 
 
-def _corpus_drift(plan: Plan, build: Build) -> list[str]:
+def _corpus_drift(plan: Plan, build: CorpusRun) -> list[str]:
     corpus = build.corpus.plan
     if corpus is None or corpus.fingerprint == plan.corpus.fingerprint:
         return []

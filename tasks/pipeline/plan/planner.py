@@ -1,6 +1,6 @@
 """Planning: the stages of a build over an overlay of its store, the dear ones estimated instead of run.
 
-The code that decides is the code that plans: a `Planner` is a `Build` whose store writes to a temporary folder. A stage
+The code that decides is the code that plans: a `Planner` is a run whose store writes to a temporary folder. A stage
 without an `estimate` (ingest, split, recognise, resolve, the encoder's conversion) is run where its part is missing. Of
 the others the inputs tell what would be made. What such a part holds is not known, so a stage that reads it makes its
 own part again: a digest that stands for it is in no receipt.
@@ -33,10 +33,8 @@ from tasks.core.estimate import ZERO, Estimate, LlmUse, Range
 from tasks.core.executor import Call
 from tasks.core.part_runner import WHOLE, Parts, Want
 from tasks.core.stage import Inputs, Job, Stage, part_key
-from tasks.llm.ask import Asking
-from tasks.llm.quota import NoQuota
-from tasks.pipeline.build import Build
-from tasks.pipeline.plan.causes import CAUSES, Cause, Former, PlannedPart, Why, causes_of
+from tasks.pipeline.corpus_run import CorpusRun
+from tasks.pipeline.plan.causes import CAUSES, Cause, ParentReplay, PlannedPart, Why, causes_of
 from tasks.pipeline.plan.changes import Change, Documents, changed, document_changes
 from tasks.pipeline.plan.judged import Judged, judge, rates_of
 from tasks.pipeline.plan.pace import Work, seconds_of
@@ -68,8 +66,8 @@ def estimate_part(job: Job, expected: Mapping[str, Range]) -> Estimate:
     return stage.estimate(Inputs(open_any(job.store_url), job), expected)
 
 
-class Planner(Build):
-    """A build that only says what it would do. Its store is an `OverlayStore`."""
+class Planner(CorpusRun):
+    """A run that only says what a build would do. Its store is an `OverlayStore`."""
 
     makes_parts = False
     store: OverlayStore
@@ -136,10 +134,6 @@ class Planner(Build):
     def _judged(self, uses: Sequence[LlmUse]) -> Judged | None:
         return judge(uses, rates_of(self.store, uses[0].model))
 
-    def asking(self, stage: str) -> Asking:
-        """A plan asks nothing."""
-        return Asking(self.configuration.llm, NoQuota(), self.retry_refused)
-
     def quality(self) -> None:
         """Not planned: the snapshot that would be measured is not made."""
 
@@ -163,7 +157,7 @@ class Planner(Build):
         wanted = list(wants)
         self.stages[stage.name] = stage
         keys = {want.shard: part_key(stage, want.settings, want.inputs) for want in wanted}
-        there = {key: self._found(stage, key) for key in keys.values()}
+        there = {key: self.find(stage, key) for key in keys.values()}
         made = {key for key, receipt in there.items() if receipt is None or self.cold}
         if stage.estimate is None:
             parts = super().make(stage, wanted)
@@ -289,11 +283,11 @@ class Planner(Build):
             causes={cause: counted[cause] for cause in CAUSES if counted[cause]},
         )
 
-    def _former(self) -> Former | None:
+    def _former(self) -> ParentReplay | None:
         if self.parent is None or self.parent.manifest is None:
             return None
         try:
-            return Former(self.store, self.parent.manifest, self.parent.lineage.entries)
+            return ParentReplay(self.store, self.parent.manifest, self.parent.lineage.entries)
         except (ValidationError, KeyError):  # written by another version of this program
             return None
 
@@ -305,7 +299,7 @@ class Planner(Build):
         return [
             *changed(manifest.configuration, self.configuration.published()),
             *changed({"environment": manifest.environment}, {"environment": environment_fingerprint()}),
-            *changed({"models": manifest.models}, {"models": self.models}),
+            *changed({"models": manifest.models}, {"models": self.fingerprints}),
         ]
 
     def _publishes(self) -> bool:
