@@ -8,6 +8,7 @@ from operator import methodcaller
 from schemas.config import Configuration
 from tasks.core.step import Step
 from tasks.families.community_tree import family as community_tree
+from tasks.families.heterograph import family as heterograph
 from tasks.families.lsh_tree import family as lsh_tree
 
 __all__ = ["STEPS", "enabled_steps", "needs_among"]
@@ -48,12 +49,7 @@ STEPS: tuple[Step, ...] = (
     ),
     *lsh_tree.FAMILY.guarded_steps(),
     *community_tree.FAMILY.guarded_steps(),
-    _step("hetero_units", ("encoder", "extract"), lambda settings: settings.families.heterograph.enabled, shards=True),
-    _step(
-        "heterograph",
-        ("embed", "resolve", "same_as", "hetero_units"),
-        lambda settings: settings.families.heterograph.enabled,
-    ),
+    *heterograph.FAMILY.guarded_steps(),
     _step(
         "check",
         (

@@ -23,12 +23,14 @@ from schemas.config import EmbedSettings
 from storage.overlay import open_any
 from storage.processes import this_process
 from storage.protocol import Store
-from tasks.core.stage import Inputs, Output, Outputs, Stage
+from tasks.core.stage import Inputs, Output, Outputs, Settings, Stage, worker_arg
 
 __all__ = [
     "HASH_MODEL",
     "STAGE",
+    "ConversionSettings",
     "EncoderChoice",
+    "EncoderSettings",
     "OpenedEncoder",
     "choose_encoder",
     "encoder_of",
@@ -97,9 +99,33 @@ class OpenedEncoder:
         return cls({**opening, "tested": tested}, fingerprint)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The fields of `EncoderSettings`, by name."""
+        return {"encoder": self.numbers, "opening": self.opening}
+
+    @property
     def numbers(self) -> dict[str, Any]:
         """The fingerprint without the model's name, which is for people: a folder may be renamed."""
         return _numbers(self.fingerprint)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderSettings(Settings):
+    """The settings of a stage that makes vectors: copied rows have to be of the same encoder.
+
+    encoder: what determines the numbers. opening: what opens the encoder on a worker.
+    """
+
+    encoder: Mapping[str, Any]
+    opening: Mapping[str, Any] = worker_arg()
+
+    def row_space(self) -> Mapping[str, Any] | None:
+        return self.encoder
+
+    @property
+    def dimension(self) -> int:
+        """Of the vectors."""
+        return int(self.encoder["dimension"])
 
 
 def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
@@ -197,14 +223,24 @@ def _opened(backend: str, precision: str, path: str, files: tuple[tuple[str, str
     return TorchEmbedder.open(path, precision=precision)
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    return Outputs(files=convert(ModelFiles(inputs.settings["name"], Path(inputs.settings["path"]))))
+@dataclass(frozen=True, kw_only=True)
+class ConversionSettings(Settings):
+    """The model that is converted. model: the digest of its files. path: of their folder."""
+
+    model: str
+    name: str
+    path: str = worker_arg()
+
+
+def _compute(inputs: Inputs[ConversionSettings]) -> Outputs:
+    return Outputs(files=convert(ModelFiles(inputs.settings.name, Path(inputs.settings.path))))
 
 
 STAGE = Stage(
     "encoder",
     version=2,
     compute=_compute,
+    settings=ConversionSettings,
     libraries=("openvino", "torch", "transformers"),
     outputs=(Output("*", artifact="encoder/{name}"),),
     priority=60,

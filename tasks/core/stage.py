@@ -200,10 +200,9 @@ D = TypeVar("D", Input, Output)
 def _declared(stage: str, kind: str, declared: tuple[D, ...], name: str) -> D:
     base = name.partition("/")[0]
     by_name = {one.name: one for one in declared}
-    if base in by_name:
-        return by_name[base]
-    if "*" in by_name:
-        return by_name["*"]
+    for known in (name, base, "*"):
+        if known in by_name:
+            return by_name[known]
     near = get_close_matches(base, by_name, n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise LookupError(f"the stage {stage} declares no {kind} {base!r}; it has {', '.join(by_name)}{hint}")
@@ -317,6 +316,10 @@ class Inputs(Generic[S]):
     def pack_at(self, digest: str) -> Mapping[str, NDArray[Any]]:
         """The arrays of a pack, memory-mapped."""
         return open_pack(self.path(digest))
+
+    def reusable_packs(self) -> list[Mapping[str, NDArray[Any]]]:
+        """The arrays of each pack whose rows the part may copy, for a stage that keeps no such rows in tables."""
+        return [self.pack_at(digest) for digest in self.job.reuse]
 
     def path(self, digest: str) -> Path:
         """The verified local file of a blob."""

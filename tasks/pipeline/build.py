@@ -42,9 +42,7 @@ from tasks.core.writer import BoundWriter, Writer
 from tasks.families.bm25 import postings as bm25
 from tasks.families.community_tree import family as community_tree
 from tasks.families.community_tree import report_writer
-from tasks.families.heterograph import attribute_writer as attribute_text
-from tasks.families.heterograph import element_writer as element_text
-from tasks.families.heterograph import units as hetero_units
+from tasks.families.heterograph import attribute_writer, element_writer
 from tasks.families.lsh_tree import summary_writer
 from tasks.families.tri_graph import matrices as tri_graph
 from tasks.families.zoom_graph import graph as zoom_graph
@@ -126,8 +124,8 @@ class Build(Maker):
         if self.configuration.extracts:
             self.extractor_fingerprint  # noqa: B018 - raises
         self.writer(report_writer.WRITER)
-        self.attribute_prompt  # noqa: B018 - raises
-        self.element_prompt  # noqa: B018 - raises
+        self.writer(attribute_writer.WRITER)
+        self.writer(element_writer.WRITER)
         if self.configuration.describes:
             self.describer_fingerprint  # noqa: B018 - raises
 
@@ -171,7 +169,8 @@ class Build(Maker):
         model = self.choice.model
         if self.choice.backend != "openvino" or model is None:
             return None
-        return Want(WHOLE, {}, {"model": model.digest, "name": model.name}, {"path": str(model.folder)})
+        settings = encoder.ConversionSettings(model=model.digest, name=model.name, path=str(model.folder))
+        return Want(WHOLE, {}, settings)
 
     def scan(self) -> None:
         """Read the corpus, and cut it into shards; raises what its gates and an approved plan refuse."""
@@ -408,24 +407,6 @@ class Build(Maker):
             inputs[f"candidates/{kind}"] = receipt.outputs["zoom_candidates"]
         self.make(zoom_graph.STAGE, [Want(WHOLE, inputs, {"cap": settings.cap})])
 
-    def hetero_units(self) -> None:
-        """Make the vectors of units that no earlier part holds, where the heterograph is made."""
-        if self.configuration.families.heterograph.enabled:
-            numbers, extra = self.opened_encoder.numbers, {"opening": self.opened_encoder.opening}
-            units = {shard: self.parts["extract"][shard].outputs["units"] for shard in self.labels}
-            wants = [
-                Want(shard, {"units": digest}, {"encoder": numbers}, extra, encoder=numbers)
-                for shard, digest in units.items()
-            ]
-            self.make(hetero_units.STAGE, wants)
-
-    def heterograph(self) -> None:
-        """Write of entities and communities, and put all into one graph (NodeRAG)."""
-        if self.configuration.families.heterograph.enabled:
-            from tasks.families.heterograph import steps as heterograph_build
-
-            heterograph_build.make(self)
-
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
@@ -635,41 +616,6 @@ class Build(Maker):
         """The tables that hold what was put together of that, if it was."""
         return ("described", "related") if self.configuration.describes else ()
 
-    @cached_property
-    def attribute_fingerprint(self) -> dict[str, Any]:
-        """What determines the attributes of entities, beside what they are made of."""
-        settings = self.configuration.families.heterograph
-        return attribute_text.fingerprint(
-            self.configuration.llm,
-            self.attribute_prompt,
-            tokens=settings.attribute_tokens,
-            input_tokens=settings.input_tokens,
-            language=self.configuration.split.language,
-        )
-
-    @cached_property
-    def attribute_prompt(self) -> tuple[str, str] | None:
-        """The prompt for attributes; raises ConfigurationError where it cannot be read."""
-        return attribute_text.prompt_of(self.configuration.llm)
-
-    @cached_property
-    def element_fingerprint(self) -> dict[str, Any]:
-        """What determines the high-level elements of communities, beside what they are made of."""
-        settings = self.configuration.families.heterograph
-        return element_text.fingerprint(
-            self.configuration.llm,
-            self.element_prompt,
-            tokens=settings.element_tokens,
-            elements=settings.elements,
-            input_tokens=settings.input_tokens,
-            language=self.configuration.split.language,
-        )
-
-    @cached_property
-    def element_prompt(self) -> tuple[str, str] | None:
-        """The prompt for high-level elements; raises ConfigurationError where it cannot be read."""
-        return element_text.prompt_of(self.configuration.llm)
-
     @property
     def models(self) -> dict[str, Any]:
         """The fingerprints of the models of this run, as a manifest states them."""
@@ -680,7 +626,8 @@ class Build(Maker):
         if self.configuration.families.community_tree.enabled:
             models["reports"] = dict(self.writer(report_writer.WRITER).fingerprint)
         if self.configuration.families.heterograph.enabled:
-            models |= {"attributes": self.attribute_fingerprint, "elements": self.element_fingerprint}
+            for writer in (attribute_writer.WRITER, element_writer.WRITER):
+                models[writer.model] = dict(self.writer(writer).fingerprint)
         if self.configuration.extracts:
             models["extractor"] = self.extractor_fingerprint
         if self.configuration.describes:

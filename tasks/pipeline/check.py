@@ -31,14 +31,7 @@ from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import id_hash, id_hashes
 from tasks.core.stage import Inputs, Output, Outputs, Stage
 from tasks.families.community_tree import check as community_tree
-from tasks.families.heterograph.check import (
-    Made,
-    check_attributes,
-    check_elements,
-    check_graph,
-    check_units,
-    rows_of_kinds,
-)
+from tasks.families.heterograph import check as heterograph
 from tasks.families.lsh_tree import check as lsh_tree
 from tasks.stages.embed.embed import keys_array, row_key
 from tasks.stages.embed.titles import embedded_title, passage_documents
@@ -66,7 +59,7 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     elif "communities" in inputs.job.inputs:
         counts = community_tree.check_reports(inputs, {})
     elif "elements" in inputs.job.inputs:
-        counts = check_elements(inputs)
+        counts = heterograph.check_elements(inputs, {})
     else:
         counts = _check_whole(inputs)
     return Outputs(files={"checked": json.dumps(counts, sort_keys=True).encode()})
@@ -100,7 +93,7 @@ def _check_documents(inputs: Inputs[Any]) -> dict[str, int]:
         check_extraction(tables, passages["passage_id"], label)
         counts["extracted_relations"] = tables["relations"].height
     if "unit_vectors" in inputs.job.inputs:
-        counts |= check_units(inputs)
+        counts |= heterograph.check_units(inputs, {})
     return counts
 
 
@@ -164,7 +157,7 @@ def _check_entities(inputs: Inputs[Any]) -> dict[str, int]:
         vectors = inputs.pack(inputs.job.inputs["description_vectors"])
         counts |= check_descriptions(described, related, vectors, keys, label)
     if "attributes" in inputs.job.inputs:
-        counts |= check_attributes(inputs)
+        counts |= heterograph.check_attributes(inputs, {})
     return counts
 
 
@@ -227,7 +220,7 @@ def _check_whole(inputs: Inputs[Any]) -> dict[str, int]:
     if "community_tree/tree" in inputs.job.inputs:
         community_tree.check_whole(inputs, summed)
     if "heterograph/graph" in inputs.job.inputs:
-        check_graph(Made.of(inputs), rows_of_kinds(inputs))
+        heterograph.check_whole(inputs, counts)
     return counts
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from indexmill.store.packs import open_pack
 from indexmill.text.names import entity_id
+from schemas.config import Configuration, LlmSettings
 from schemas.tables import ENTITIES, EXTRACTED, MENTIONS, RELATIONS, UNIT_ENTITIES, UNITS, conform
 from storage.folder import FolderStore
 from storage.receipts import Receipt
@@ -16,10 +17,11 @@ from storage.tables import put_table
 from tasks.core.encoder import fingerprint_of
 from tasks.core.part_runner import Want
 from tasks.core.stage import Inputs, Job, Made, Stage, make_part, part_key
+from tasks.core.writer import BoundWriter, Writer
 from tasks.stages.embed.embed import Floats
 from tests.tasks.families.heterograph.graphs import Corpus
 
-__all__ = ["OPENING", "Parts", "numbers_of", "put_corpus"]
+__all__ = ["OPENING", "Parts", "bound", "numbers_of", "put_corpus"]
 
 OPENING: Mapping[str, Any] = {"backend": "hash", "precision": "f32", "path": "", "files": {}}
 """What opens the deterministic encoder."""
@@ -29,6 +31,15 @@ def numbers_of(store: FolderStore) -> dict[str, Any]:
     """What determines the vectors of the deterministic encoder."""
     fingerprint, _ = fingerprint_of(store.url, OPENING)
     return {name: value for name, value in fingerprint.items() if name != "model"}
+
+
+def bound(writer: Writer, llm: LlmSettings, language: str = "en", **settings: int) -> BoundWriter:
+    """A writer as the settings of a language model and of the family bind it."""
+    configuration = Configuration.model_validate(
+        {"llm": llm, "split": {"language": language}, "families": {"heterograph": settings}}
+    )
+    prompt = writer.prompt(llm)
+    return BoundWriter(prompt, writer.fingerprint(configuration, prompt))
 
 
 def put_corpus(
@@ -82,7 +93,7 @@ class Parts:
             store_url=self.store.url,
             run_id=self.run,
             inputs=want.inputs,
-            settings={**want.settings, **(want.extra or {})},
+            settings=want.job_settings,
             reuse=tuple(digest for part in reuse for digest in part.outputs.values()),
         )
 

@@ -28,7 +28,7 @@ from storage.tables import read_table
 from tasks.core.executor import InlineExecutor
 from tasks.core.report import Silent
 from tasks.families.heterograph.graph import ENDS, relation_ids
-from tasks.families.heterograph.matching import clusters_of
+from tasks.families.heterograph.vector_edges import clusters_of
 from tasks.pipeline.backfill import Waves
 from tasks.pipeline.build import Build
 from tests.corpora import Documents, documents, told_of, write_corpus

@@ -12,7 +12,7 @@ from indexmill.store.packs import open_pack
 from schemas.tables import UNITS
 from storage.folder import FolderStore, init_store
 from storage.tables import put_table
-from tasks.core.encoder import encoder_of
+from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.part_runner import Want
 from tasks.families.heterograph.units import STAGE, estimate
 from tasks.stages.embed.embed import row_key
@@ -31,7 +31,7 @@ def want(store: FolderStore, *texts: str) -> Want:
     table = corpus_of([unit(text, "ada") for text in texts]).units
     digest = put_table(store, table, UNITS)[0]
     numbers = numbers_of(store)
-    return Want("p", {"units": digest}, {"encoder": numbers}, {"opening": OPENING}, encoder=numbers)
+    return Want("p", {"units": digest}, EncoderSettings(encoder=numbers, opening=OPENING))
 
 
 def test_a_row_of_the_pack_is_the_unit_of_that_row(store: FolderStore) -> None:
@@ -71,7 +71,8 @@ def test_all_is_copied_where_no_encoder_can_be_opened(store: FolderStore) -> Non
     parts = Parts(store)
     before = parts.make(STAGE, want(store, "Ada came.", "Ada saw.")).receipt
     wanted = want(store, "Ada saw.")
-    closed = Want(wanted.shard, wanted.inputs, wanted.settings, {"opening": {"backend": "none", "files": {}}})
+    none = EncoderSettings(encoder=numbers_of(store), opening={"backend": "none", "files": {}})
+    closed = Want(wanted.shard, wanted.inputs, none)
     made = parts.make(STAGE, closed, [before])
     assert made.counts == {"vectors_made": 0, "vectors_reused": 1}
 
@@ -79,5 +80,5 @@ def test_all_is_copied_where_no_encoder_can_be_opened(store: FolderStore) -> Non
 def test_a_shard_without_units_has_vectors_of_none(store: FolderStore) -> None:
     digest = put_table(store, pa.Table.from_pylist([], UNITS), UNITS)[0]
     numbers = numbers_of(store)
-    made = Parts(store).make(STAGE, Want("p", {"units": digest}, {"encoder": numbers}, {"opening": OPENING}))
+    made = Parts(store).make(STAGE, Want("p", {"units": digest}, EncoderSettings(encoder=numbers, opening=OPENING)))
     assert Parts(store).vectors(made.receipt.outputs["unit_vectors"]).shape == (0, numbers["dimension"])
