@@ -36,14 +36,11 @@ from tasks.core.executor import Call, Executor, timed
 from tasks.core.family import Family
 from tasks.core.isolate import DocumentsFailed
 from tasks.core.part_runner import WHOLE, Maker, NotThere, Parent, Parts, Want
-from tasks.core.report import Progress, Silent
+from tasks.core.report import Progress, Silent, StandIns
 from tasks.core.stage import Stage, part_key
 from tasks.core.step import Step
 from tasks.core.writer import BoundWriter, Writer
 from tasks.families.bm25 import postings as bm25
-from tasks.families.heterograph import attribute_writer as attribute_text
-from tasks.families.heterograph import element_writer as element_text
-from tasks.families.heterograph import units as hetero_units
 from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
 from tasks.llm.prompts import Prompt, prompt
@@ -56,7 +53,6 @@ from tasks.registry import FAMILIES, WRITERS, enabled_steps
 from tasks.stages.embed import embed
 from tasks.stages.extract import extractive as extract
 from tasks.stages.extract import llm as extract_llm
-from tasks.stages.extract.tables import EXTRACTION
 from tasks.stages.ingest import part as ingest_part
 from tasks.stages.ingest import spill
 from tasks.stages.recognise import rules as recognise
@@ -117,8 +113,6 @@ class Build(Maker):
             self.extractor_fingerprint  # noqa: B018 - raises
         for writer in WRITERS:
             self.writer(writer)
-        self.attribute_prompt  # noqa: B018 - raises
-        self.element_prompt  # noqa: B018 - raises
 
     def expects_work(self) -> bool:
         """Whether the corpus' files are others than the last run saw, as far as that can be told at a glance.
@@ -189,32 +183,12 @@ class Build(Maker):
         failed = sum(receipt.failed for receipt in receipts)
         if not failed:
             return
-        self.report.stand_ins[stage] = gates.StandIns(
-            stage, sum(max(one.texts or 0, one.failed) for one in receipts), failed
-        )
+        self.report.stand_ins[stage] = StandIns(stage, sum(max(one.texts or 0, one.failed) for one in receipts), failed)
         known = [one for one in receipts if one.texts is not None]  # those of earlier releases do not say it
-        found = gates.StandIns(stage, sum(one.texts or 0 for one in known), sum(one.failed for one in known))
+        found = StandIns(stage, sum(one.texts or 0 for one in known), sum(one.failed for one in known))
         why = gates.refuse_stand_ins(found, self.configuration.run.max_stand_ins, whole=len(known) == len(receipts))
         if why is not None:
             raise GateRefused(why)
-
-    def hetero_units(self) -> None:
-        """Make the vectors of units that no earlier part holds, where the heterograph is made."""
-        if self.configuration.families.heterograph.enabled:
-            numbers, extra = self.opened_encoder.numbers, {"opening": self.opened_encoder.opening}
-            units = {shard: self.parts["extract"][shard].outputs["units"] for shard in self.labels}
-            wants = [
-                Want(shard, {"units": digest}, {"encoder": numbers}, extra, encoder=numbers)
-                for shard, digest in units.items()
-            ]
-            self.make(hetero_units.STAGE, wants)
-
-    def heterograph(self) -> None:
-        """Write of entities and communities, and put all into one graph (NodeRAG)."""
-        if self.configuration.families.heterograph.enabled:
-            from tasks.families.heterograph import steps as heterograph_build
-
-            heterograph_build.make(self)
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
@@ -328,7 +302,7 @@ class Build(Maker):
     def manifest(self) -> Manifest:
         """The manifest of what the stages made: a function of corpus, settings, code and environment alone."""
         if self._manifest is None:  # once, before its quality is measured, which is no part of it
-            self._manifest = manifest_of(self)
+            self._manifest = manifest_of(self, self.stages, self.corpus, self.models)
         return self._manifest
 
     # What the stages share.
@@ -397,59 +371,12 @@ class Build(Maker):
         return extract_llm.extractor_of(self.prompt).fingerprint(llm)
 
     @property
-    def extraction(self) -> tuple[str, ...]:
-        """The tables that hold what was extracted, if it was."""
-        return tuple(EXTRACTION) if self.configuration.extracts else ()
-
-    @property
-    def descriptions(self) -> tuple[str, ...]:
-        """The tables that hold what was put together of that, if it was."""
-        return ("described", "related") if self.configuration.describes else ()
-
-    @cached_property
-    def attribute_fingerprint(self) -> dict[str, Any]:
-        """What determines the attributes of entities, beside what they are made of."""
-        settings = self.configuration.families.heterograph
-        return attribute_text.fingerprint(
-            self.configuration.llm,
-            self.attribute_prompt,
-            tokens=settings.attribute_tokens,
-            input_tokens=settings.input_tokens,
-            language=self.configuration.split.language,
-        )
-
-    @cached_property
-    def attribute_prompt(self) -> tuple[str, str] | None:
-        """The prompt for attributes; raises ConfigurationError where it cannot be read."""
-        return attribute_text.prompt_of(self.configuration.llm)
-
-    @cached_property
-    def element_fingerprint(self) -> dict[str, Any]:
-        """What determines the high-level elements of communities, beside what they are made of."""
-        settings = self.configuration.families.heterograph
-        return element_text.fingerprint(
-            self.configuration.llm,
-            self.element_prompt,
-            tokens=settings.element_tokens,
-            elements=settings.elements,
-            input_tokens=settings.input_tokens,
-            language=self.configuration.split.language,
-        )
-
-    @cached_property
-    def element_prompt(self) -> tuple[str, str] | None:
-        """The prompt for high-level elements; raises ConfigurationError where it cannot be read."""
-        return element_text.prompt_of(self.configuration.llm)
-
-    @property
     def models(self) -> dict[str, Any]:
         """The fingerprints of the models of this run, as a manifest states them."""
         named = {"name": self.configuration.recognise.published_name, "fingerprint": self.recogniser_fingerprint}
         models = {"encoder": dict(self.opened_encoder.fingerprint), "recogniser": named}
         needed = (writer for writer in WRITERS if writer.needed(self.configuration))
         models |= {writer.model: dict(self.writer(writer).fingerprint) for writer in needed}
-        if self.configuration.families.heterograph.enabled:
-            models |= {"attributes": self.attribute_fingerprint, "elements": self.element_fingerprint}
         if self.configuration.extracts:
             models["extractor"] = self.extractor_fingerprint
         return models

@@ -121,16 +121,6 @@ class Former(Build):
         """The parent's encoder."""
         return _FormerChoice(self.opened_encoder.fingerprint)
 
-    @cached_property
-    def attribute_fingerprint(self) -> dict[str, Any]:
-        """That of what wrote the parent's attributes."""
-        return dict(self._published.models["attributes"])  # type: ignore[arg-type]
-
-    @cached_property
-    def element_fingerprint(self) -> dict[str, Any]:
-        """That of what wrote the parent's high-level elements."""
-        return dict(self._published.models["elements"])  # type: ignore[arg-type]
-
     @property
     def recogniser_fingerprint(self) -> str:
         """That of the parent's recogniser."""
