@@ -787,8 +787,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "flows/server.py",
-        "            **_without_proxy(_HOST),\n",
-        "",
+        "{**server.environment, **_without_proxy(_HOST)}",
+        "server.environment",
         ("tests/flows/test_server.py::test_no_proxy_is_told_the_password",),
     ),
     Mutant(

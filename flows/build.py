@@ -1,84 +1,239 @@
-"""The Prefect flows of a build and of a backfill: they show people what the stages do, and what waits for what.
+"""A build as a Prefect flow. `index` is the program, from top to bottom; each step of it is a task run.
 
-The stages run beside it, in threads of the run, and a task of the flow only waits for its stage. So a server that dies
-or hangs takes nothing with it: receipts in the store are the truth about progress. Results are never cached or kept by
-Prefect.
+Receipts in the store are the truth about what is done: Prefect neither caches nor keeps results. The parameters of a
+flow are names, fit to be shown; an open build cannot be one, and tasks reach it by closure.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
 
 from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.events.clients import NullEventsClient
-from prefect.events.worker import EventsWorker
+from prefect.client.schemas.objects import State
+from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture
-from prefect.settings import (
-    PREFECT_API_AUTH_STRING,
-    PREFECT_API_REQUEST_TIMEOUT,
-    PREFECT_CLIENT_MAX_RETRIES,
-    PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
-    temporary_settings,
-)
+from prefect.settings import PREFECT_API_URL
+from prefect.states import Cancelled, Completed, Failed
 
-from tasks.registry import STEPS
+from flows.cancellation import cancelled_with_its_flow_run
+from flows.cluster import open_cluster
+from flows.dask_executor import DaskExecutor
+from flows.lazy_cluster import LazyClusterExecutor
+from flows.run import Order, Outcome
+from flows.run_page import run_page
+from flows.task_logs import Logged
+from indexmill.errors import DiskFull, IndexmillError
+from indexmill.store.free_space import temporary_folder
+from indexmill.text.counted import counted
+from indexmill.text.printable import one_line
+from tasks.core.executor import Executor, StoppedError
+from tasks.core.isolate import DocumentsFailed
+from tasks.core.step import Step
+from tasks.pipeline.backfill import backfill
+from tasks.pipeline.build import Build
 
-__all__ = ["show_flow"]
+__all__ = ["TaskRuns", "build_flow", "in_flow", "index", "shown", "state_of"]
 
-_AT_WORK: dict[str, Mapping[str, Future[None]]] = {}
-"""Stages at work by the name of their flow run: a flow's parameters are only names, fit to be shown and kept."""
-
-
-@task(persist_result=False, cache_policy=NO_CACHE, task_run_name="{stage}")
-def _stage(stage: str, run: str) -> None:
-    _AT_WORK[run][stage].result()
-
-
-def _flow(run: str) -> None:
-    shown: dict[str, PrefectFuture[None]] = {}
-    needs = {step.name: step.needs for step in STEPS}
-    for stage in _AT_WORK[run]:
-        waits = [shown[need] for need in needs[stage] if need in shown]
-        shown[stage] = _stage.submit(stage, run, wait_for=waits, return_state=False)
-    for future in shown.values():
-        future.result()
+_FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
+"""The names of states, by the exit code that `indexmill build` has for the same end."""
 
 
-def show_flow(name: str, run: str, stages: Mapping[str, Future[None]], *, password: str | None) -> None:
-    """Show stages at work on the Prefect server until they have ended; raises what a stage or the server raised.
+def index(order: Order) -> Outcome:
+    """Bring a store up to date with its corpus, in the flow run at hand. Raises what ended it before its commit."""
+    order.progress = Logged(order.progress)
+    with order.interrupt.installed(), order.opened() as run, cancelled_with_its_flow_run(order.interrupt):
+        build = run.build
+        build.progress = order.progress
+        with _workers(order, build) as executor:
+            while True:
+                build.executor = executor()
+                try:
+                    with order.interrupt.stops(build):
+                        runs = TaskRuns(build)
+                        if order.waves is not None:
+                            manifest = backfill(build, order.waves, runs.together, run.publish)
+                        else:
+                            runs.together("", build.steps)
+                            manifest = build.manifest()
+                    break
+                except DocumentsFailed as failed:
+                    build.begin_again(failed)
+        return run.finish(manifest)  # its gates, then its commit
 
-    name, run: those of the flow and of its run. password: of a private server, which ends with this process, is asked
-    for little and never twice.
-    """
-    _AT_WORK[run] = stages
-    shown = flow(name=name, flow_run_name="{run}", persist_result=False, validate_parameters=False)(_flow)
-    try:
-        with contextlib.nullcontext() if password is None else _unobserved(password):
-            shown(run)
-    finally:
-        del _AT_WORK[run]
+
+class TaskRuns:
+    """The steps of a build as task runs, each as soon as those that it needs have ended."""
+
+    def __init__(self, build: Build) -> None:
+        self._build = build
+        self._futures: dict[str, PrefectFuture[Any]] = {}
+        self._failure: BaseException | None = None
+        self._lock = threading.Lock()
+
+    def together(self, title: str, steps: Sequence[Step]) -> None:
+        """Run some steps; raises what the first that failed raised.
+
+        It stops the others, but not what they have asked a language model: that is paid for.
+        """
+        for step in steps:
+            needs = [self._futures[need] for need in step.needs if need in self._futures]
+            self._futures[step.name] = self._task(title, step).submit(wait_for=needs)
+        try:
+            for step in steps:
+                self._futures[step.name].wait()
+        except BaseException:  # a second signal
+            self._build.executor.stop()
+            raise
+        if self._failure is not None:
+            raise self._failure
+
+    def _task(self, title: str, step: Step) -> Any:
+        @task(
+            name=step.name,
+            task_run_name=f"{title}{step.name}",
+            persist_result=False,
+            cache_policy=NO_CACHE,
+            retries=1,
+            retry_condition_fn=_never,  # for a state that it could not retry Prefect logs an empty traceback
+        )
+        def drive() -> State[Any] | None:
+            try:
+                step.drive(self._build)
+            except StoppedError as error:
+                self._fail(error)
+                return Cancelled(name="Stopped", message="another step, or a person, has ended the run")
+            except BaseException as error:
+                self._fail(error)
+                state = state_of(error, self._build)
+                if state is None:
+                    raise
+                return state
+            return None
+
+        return drive
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            if self._failure is None or isinstance(self._failure, StoppedError):
+                self._failure = error
+        self._build.executor.stop(at_once=False)
+
+
+def _never(*_: object) -> bool:
+    return False
 
 
 @contextlib.contextmanager
-def _unobserved(password: str) -> Iterator[None]:
-    """No signs of life and no events for a server that nobody but this process looks at.
+def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
+    """The executors of a run, one for each attempt at it.
 
-    Events are sent behind the flow's back: those of a flow that ends early would be tried, for most of a minute, on a
-    server that is gone.
+    Where its files are those of the last run, nothing is expected to be left to do: then workers start for the first
+    call that needs one.
     """
-    EventsWorker.set_client_override(NullEventsClient)
+    settings = order.configuration
+    arguments = order.dask, settings.run.workers, settings.store, settings.llm
+    idle = order.dask is None and not (order.waves or build.parent is None or build.cold or build.expects_work())
+    with contextlib.ExitStack() as stack:
+
+        def started() -> DaskExecutor:
+            order.progress.doing("starting workers")
+            return DaskExecutor(stack.enter_context(open_cluster(*arguments)))
+
+        if idle:
+            yield lambda: LazyClusterExecutor(started)
+        else:
+            client = stack.enter_context(open_cluster(*arguments))
+            yield lambda: DaskExecutor(client)
+
+
+def state_of(error: BaseException, build: Build | None = None) -> State[Any] | None:
+    """The named state of a run, or of one of its steps, that an error has ended; None for what nobody foresaw.
+
+    build: whose disk may be full.
+    """
+    if isinstance(error, OSError) and build is not None:
+        error = DiskFull.of_any(error, build.store.scratch(build.run_id), temporary_folder()) or error
+    if isinstance(error, DocumentsFailed):
+        return Failed(name="DocumentsFailed", message=str(error))
+    if not isinstance(error, IndexmillError):
+        return None
+    if error.exit_code == 5:
+        return Completed(name="Skipped", message=str(error))
+    return Failed(name=_FAILED.get(error.exit_code, "Failed"), message=str(error))
+
+
+def shown(order: Order) -> State[Any]:
+    """Do what an order asks for: the state that tells how it ended. The run's page is an artifact."""
     try:
-        with temporary_settings(
-            {
-                PREFECT_API_AUTH_STRING: password,
-                PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
-                PREFECT_CLIENT_MAX_RETRIES: 0,
-                PREFECT_API_REQUEST_TIMEOUT: 20.0,
-            }
-        ):
-            yield
+        order.outcome = outcome = index(order)
+    except KeyboardInterrupt as error:
+        order.failure = error
+        if order.interrupt.cancelled:
+            return Cancelled(message=f"interrupted by {error}: what was finished is kept, the next run goes on")
+        if str(error) == "SIGTERM":  # by which Prefect's worker cancels a run, and knows why
+            raise TerminationSignal(signal.SIGTERM) from None
+        raise
+    except BaseException as error:
+        order.failure = error
+        state = state_of(error)
+        if state is None:
+            raise
+        return state
     finally:
-        EventsWorker.set_client_override(None)
+        with contextlib.suppress(Exception):  # the run matters, not what is shown of it
+            create_markdown_artifact(run_page(order), key="indexmill-run", description="What a run made and reused")
+    if not outcome.published:
+        return Completed(name="Unchanged", message=f"version {outcome.version} is up to date")
+    return Completed(
+        name="Published",
+        message=f"version {outcome.version}: {counted(outcome.documents, 'document')}, "
+        f"{counted(outcome.passages, 'passage')}, "
+        f"{counted(outcome.quarantined, 'row')} refused",
+    )
+
+
+_ORDER: ContextVar[Order] = ContextVar("order")
+
+
+@flow(name="indexmill-build", flow_run_name="{run}", persist_result=False)
+def build_flow(run: str) -> State[Any]:
+    """The build that a command asks for. run: its id, or its store where it has yet to begin."""
+    return shown(_ORDER.get())
+
+
+def in_flow(order: Order) -> Outcome:
+    """Do what a command asks for in a flow run; raises what ended it.
+
+    A server that is lost at the end takes nothing with it: then a warning says that it does not show how the run ended.
+    """
+    token = _ORDER.set(order)
+    named = build_flow.with_options(name="indexmill-backfill") if order.waves else build_flow
+    try:
+        named(order.name, return_state=True)
+    except BaseException as error:
+        if order.outcome is None and order.failure is None:
+            if isinstance(error, TerminationSignal):
+                raise KeyboardInterrupt("SIGTERM") from None
+            if isinstance(error, Exception):
+                raise IndexmillError(
+                    f"the Prefect server at {PREFECT_API_URL.value()} does not take the run: {one_line(str(error))}; "
+                    "nothing was begun"
+                ) from error
+            raise
+        if isinstance(error, Exception) and error is not order.failure:
+            order.progress.warn(
+                f"the Prefect server at {PREFECT_API_URL.value()} is lost, and does not show how this run ended: "
+                f"{type(error).__name__}: {one_line(str(error))}"
+            )
+    finally:
+        _ORDER.reset(token)
+    if order.outcome is None:
+        raise order.failure or IndexmillError("the flow run was cancelled before it began")
+    return order.outcome

@@ -10,7 +10,7 @@ from types import FrameType
 
 from tasks.pipeline.build import Build
 
-__all__ = ["Interrupt", "stoppable"]
+__all__ = ["Interrupt"]
 
 _NAMES: Mapping[int, str] = {signal.SIGINT: "Ctrl-C"}
 _AGAIN: Mapping[int, str] = {signal.SIGINT: "Ctrl-C again"}
@@ -32,6 +32,7 @@ class Interrupt:
         self._build: Build | None = None
         self._came = False
         self._ending = False
+        self.cancelled = False  # by `cancel`, not by a signal
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         first, self._came = not self._came, True
@@ -43,6 +44,26 @@ class Interrupt:
             self._build.executor.stop()
         if not first or (self._build is None and not self._ending):
             raise KeyboardInterrupt(self._name)
+
+    def cancel(self, why: str) -> None:
+        """Stop the stages as a first signal does, from any thread; `why` stands for the signal's name."""
+        if not self._came:
+            self._came, self._name, self.cancelled = True, why, True
+            if self._build is not None:
+                self._build.executor.stop()
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Let SIGTERM and Ctrl-C call it for the length of the block, where it is entered in the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     @contextlib.contextmanager
     def stops(self, build: Build) -> Iterator[None]:
@@ -60,18 +81,3 @@ class Interrupt:
             self._build, self._ending = None, True
         if self._came:
             raise KeyboardInterrupt(self._name)
-
-
-@contextlib.contextmanager
-def stoppable(tell: Callable[[str], None] = lambda message: None) -> Iterator[Interrupt]:
-    """SIGTERM ends a run as Ctrl-C does: recorded, the lease given back. tell: is told at once that it will."""
-    interrupt = Interrupt(tell)
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupt
-        return
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield interrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -10,7 +10,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from flows.interrupt import stoppable
+from flows.interrupt import Interrupt
 from flows.processes import ProcessExecutor
 from flows.run import parent_of
 from flows.scratch import scratch_folder
@@ -39,7 +39,7 @@ def make_plan(
     Raises what that would raise before it makes anything: no corpus, a refused corpus, a model that is not there.
     """
     with (
-        stoppable(),
+        Interrupt().installed(),
         scratch_folder() as folder,
         ProcessExecutor(configuration.run.workers) as executor,
     ):

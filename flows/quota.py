@@ -6,16 +6,15 @@ here needs Dask until a worker asks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tasks.llm.quota import Limits, LocalQuota, Quota, Spent
+from tasks.llm.quota import Limits, LocalQuota
 
 if TYPE_CHECKING:
     from distributed.security import Security
 
-__all__ = ["AT_WORK", "HereQuota", "SharedQuota", "begin", "forget"]
+__all__ = ["AT_WORK", "SharedQuota", "begin", "forget"]
 
 AT_WORK: dict[str, LocalQuota] = {}
 """The quotas whose state is in this process, by run."""
@@ -106,31 +105,12 @@ class SharedQuota:
         return str(await self._ask(do, stage=self.stage, model=model, tokens=[int(number) for number in tokens]))
 
     async def _ask(self, do: str, **words: Any) -> Any:
-        from flows.quota_line import line_of
+        from flows.quota_client import client_of
 
-        return await line_of(self.run, self.address, self.security).ask(do, **words)
+        return await client_of(self.run, self.address, self.security).ask(do, **words)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What a worker hands on to a process of its own, which is no worker, knows the way."""
-        from flows.quota_line import scheduler_of
+        from flows.quota_client import scheduler_of
 
         return SharedQuota, (self.run, self.stage, *scheduler_of(self.address, self.security))
-
-
-@dataclass(frozen=True)
-class HereQuota:
-    """The quota of a run whose state is in this process, as the process sees it that drives the run."""
-
-    run: str
-
-    def of(self, stage: str) -> Quota:
-        """What a stage's workers are given."""
-        return SharedQuota(self.run, stage)
-
-    def spent(self) -> Mapping[str, Spent]:
-        """What was spent until now, by stage."""
-        return AT_WORK[self.run].spent()
-
-    def end(self) -> None:
-        """Start no further call, on any worker."""
-        AT_WORK[self.run].end()

@@ -1,22 +1,18 @@
-"""A build from its parent to its commit, its stages run by hand or under Prefect."""
+"""The frame of a build: from the lease to the commit. How its steps are run is left to whoever opens it."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, Unpack
 
 from pydantic import JsonValue
 
-from flows.interrupt import Interrupt, stoppable
-from flows.on_demand import OnDemand
+from flows.interrupt import Interrupt
 from flows.operation import Operation, operation
-from flows.shown import Shown
-from flows.stages import Stages
 from indexmill.errors import CorruptBlob, GateRefused
 from indexmill.models.openai_llm import open_llm
 from indexmill.store.canonical import digest_of
@@ -24,13 +20,11 @@ from indexmill.store.manifest import Manifest, Ref
 from schemas.config import Configuration
 from storage import holds, lineage, refs, runs
 from storage.clock import Clock, timestamp
-from storage.folder import FolderStore, init_store
-from storage.lease import Lease
+from storage.folder import init_store
 from storage.lineage import Lineage
 from storage.protocol import Store
 from storage.publish import publish
 from tasks.core.executor import Executor, InlineExecutor
-from tasks.core.isolate import DocumentsFailed
 from tasks.core.part_runner import Parent
 from tasks.core.report import Progress
 from tasks.core.step import Step
@@ -40,11 +34,14 @@ from tasks.pipeline.gates import refuse_quality
 from tasks.pipeline.plan.plan import Approved
 
 __all__ = [
+    "OpenRun",
+    "Options",
+    "Order",
     "Outcome",
     "Publish",
     "backfill_inline",
     "build_inline",
-    "build_under_prefect",
+    "open_run",
     "parent_of",
     "run_build",
     "run_stages",
@@ -52,6 +49,21 @@ __all__ = [
 
 Publish = Callable[[Manifest], None]
 """Publishes a manifest on the way, and lets the build go on from it."""
+
+
+class Options(TypedDict, total=False):
+    """What a build may be told beside its configuration.
+
+    cold: make every part again. allow_shrink: publish although documents have gone. retry_refused: ask language models
+    again what they refused or answered badly. note: kept with the version. approved: the plan that the build must keep.
+    """
+
+    cold: bool
+    allow_shrink: bool
+    retry_refused: bool
+    note: str
+    clock: Clock
+    approved: Approved | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,39 +93,166 @@ class Outcome:
     quality: Mapping[str, Any] | None
 
 
-def run_build(
-    configuration: Configuration,
-    executor: Executor,
-    stages: Callable[[Build], Manifest],
-    *,
-    progress: Progress,
-    cold: bool = False,
-    allow_shrink: bool = False,
-    retry_refused: bool = False,
-    note: str = "",
-    clock: Clock = time.time,
-    approved: Approved | None = None,
-) -> Outcome:
-    """Bring the store of a configuration up to date with its corpus.
+@dataclass
+class OpenRun:
+    """A run that holds the lease, and the build that it drives."""
 
-    retry_refused: ask language models again what they refused or answered badly. `stages` runs a build's stages in
-    their order, by hand or under Prefect. Raises LeaseLost where another run is at work or committed first, GateRefused
-    where the store is on hold, what an approved plan refuses, and whatever a stage raised; the run's record then says
-    so.
+    build: Build
+    record: Operation
+    _clock: Clock
+    _note: str
+    _began: float
+    _spent: Counter[str] = field(default_factory=Counter)
+    """The cost of the versions that this run has published."""
+
+    def publish(self, manifest: Manifest) -> None:
+        """Commit a version on the way, and let the build go on from it."""
+        ref = self._commit(manifest)
+        parent = lineage.read(self.record.store, manifest.lineage)
+        self.build.follow(Parent(ref.version, ref.manifest, manifest, parent))
+
+    def finish(self, manifest: Manifest) -> Outcome:
+        """Hold the manifest of all steps against the gates, and commit it. Raises GateRefused."""
+        build, report = self.build, self.build.report
+        for file in report.changed_files:
+            build.progress.warn(
+                f"{file} changed while it was read; what was read is in the index, the next run reads it again"
+            )
+        for stand_ins in report.stand_ins.values():
+            build.progress.warn(
+                f"the language model gave no usable answer for {stand_ins}, and something else stands in for these: "
+                "`indexmill quarantine` says why, `indexmill build --retry-refused` asks again"
+            )
+        _refuse_candidate(self.record, build, manifest)
+        ref = self._commit(manifest)
+        return Outcome(
+            published=self.record.published,
+            version=ref.version,
+            manifest=ref.manifest,
+            run=self.record.run_id,
+            documents=manifest.corpus.documents,
+            passages=manifest.corpus.passages,
+            parts_made=report.parts_made,
+            parts_reused=report.parts_reused,
+            parts_differing=sum(stage.parts_differing for stage in report.stages.values()),
+            vectors_made=report.total("vectors_made"),
+            vectors_reused=report.total("vectors_reused"),
+            llm_calls=report.total("llm_calls"),
+            llm_tokens=report.total("llm_tokens"),
+            llm_ledger=report.total("llm_ledger"),
+            cost=report.cost,
+            quarantined=report.total("quarantined"),
+            stand_ins=sum(found.stand_ins for found in report.stand_ins.values()),
+            forgotten=report.total("forgotten"),
+            seconds=round(time.monotonic() - self._began, 3),
+            bytes_made=sum(stage.bytes_made for stage in report.stages.values()),
+            quality=report.quality,
+        )
+
+    def _commit(self, manifest: Manifest) -> Ref:
+        """Publish the manifest, unless it is the parent's own: then there was nothing to do."""
+        build, record = self.build, self.record
+        build.update_costs()
+        parent, served = build.parent, refs.standing(record.store)
+        if parent and served and digest_of(manifest.to_bytes()) == parent.digest == served.manifest:
+            if parent.manifest is None:
+                record.store.put_blob(manifest.to_bytes())  # what was damaged is whole again
+            ref = served
+        else:
+            cost = {name: build.report.total(name) - self._spent[name] for name in _COSTS}
+            version, created = parent.version if parent else None, timestamp(self._clock())
+            ref = publish(record.store, record.lease, manifest, version, created=created, cost=cost, note=self._note)
+            self._spent.update(cost)
+        record.version, record.manifest = ref.version, ref.manifest
+        record.published = record.published or ref.run_id == record.run_id
+        return ref
+
+
+_COSTS = ("vectors_made", "llm_calls", "llm_tokens")
+
+
+@contextlib.contextmanager
+def open_run(
+    command: str, configuration: Configuration, executor: Executor, *, progress: Progress, **options: Unpack[Options]
+) -> Iterator[OpenRun]:
+    """Hold the lease of a configuration's store and keep the run's record for the length of the block.
+
+    Raises LeaseLost where another run is at work or committed first, GateRefused where the store is on hold, what an
+    approved plan refuses, and whatever the block raises; the run's record then says so.
     """
-    return run_stages(
-        "build",
-        configuration,
-        executor,
-        lambda build, _: stages(build),
-        progress=progress,
-        cold=cold,
-        allow_shrink=allow_shrink,
-        retry_refused=retry_refused,
-        note=note,
-        clock=clock,
-        approved=approved,
-    )
+    began = time.monotonic()
+    store = init_store(configuration.store)
+    clock, approved = options.get("clock", time.time), options.get("approved")
+    cold, note = options.get("cold", False), options.get("note", "")
+    details: dict[str, JsonValue] = {
+        "configuration": configuration.model_dump(mode="json"),
+        "cold": cold,
+        "note": note,
+    }
+    seconds = float(configuration.run.lease_seconds)
+    with operation(store, command, details=details, clock=clock, lease_seconds=seconds) as record:
+        holds.check(store)
+        for caution in open_llm(configuration.llm).cautions() if configuration.llm.backend == "openai" else ():
+            progress.warn(caution)
+        build = Build(
+            store,
+            configuration,
+            executor,
+            record.run_id,
+            parent=parent_of(store, progress),
+            progress=progress,
+            cold=cold,
+            allow_shrink=options.get("allow_shrink", False),
+            retry_refused=options.get("retry_refused", False),
+            approve=approved.check if approved is not None else None,
+            batch=configuration.llm.batch and command == "backfill",
+        )
+        if approved is not None:
+            approved.check_cost()
+            approved.check(build)
+        record.lease.start(on_lost=lambda: build.executor.stop())
+        try:
+            yield OpenRun(build, record, clock, note, began)
+        finally:
+            build.update_costs()
+            record.report = build.report.to_json()
+            if approved is not None:
+                record.plan = approved.beside(build.report, time.monotonic() - began)
+
+
+@dataclass
+class Order:
+    """A build that a command or a deployment asks for, and how it ended.
+
+    dask: the address of a running scheduler; None for workers of the run. waves: for a backfill.
+    """
+
+    configuration: Configuration
+    progress: Progress
+    dask: str | None = None
+    waves: Waves | None = None
+    options: Options = field(default_factory=Options)
+    interrupt: Interrupt = field(default_factory=Interrupt)
+    outcome: Outcome | None = None
+    failure: BaseException | None = None
+    run: OpenRun | None = None
+
+    @property
+    def name(self) -> str:
+        """The id of the run, or its store where it has yet to begin."""
+        return self.run.record.run_id if self.run is not None else str(self.configuration.store)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[OpenRun]:
+        """The run, its preflight done; blocks within the first share it. Raises what `open_run` and `Build.look` do."""
+        if self.run is not None:
+            yield self.run
+            return
+        command = "backfill" if self.waves else "build"
+        with open_run(command, self.configuration, InlineExecutor(), progress=self.progress, **self.options) as run:
+            run.build.look()
+            self.run = run
+            yield run
 
 
 def run_stages(
@@ -123,229 +262,43 @@ def run_stages(
     stages: Callable[[Build, Publish], Manifest],
     *,
     progress: Progress,
-    cold: bool = False,
-    allow_shrink: bool = False,
-    retry_refused: bool = False,
-    note: str = "",
-    clock: Clock = time.time,
-    approved: Approved | None = None,
+    **options: Unpack[Options],
 ) -> Outcome:
-    """As `run_build`, for stages that may publish versions on the way to the last."""
-    began = time.monotonic()
-    store = init_store(configuration.store)
-    details: dict[str, JsonValue] = {
-        "configuration": configuration.model_dump(mode="json"),
-        "cold": cold,
-        "note": note,
-    }
-    seconds = float(configuration.run.lease_seconds)
-    with operation(store, command, details=details, clock=clock, lease_seconds=seconds) as run:
-        holds.check(store)
-        for caution in open_llm(configuration.llm).cautions() if configuration.llm.backend == "openai" else ():
-            progress.warn(caution)
-        build = Build(
-            store,
-            configuration,
-            executor,
-            run.run_id,
-            parent=parent_of(store, progress),
-            progress=progress,
-            cold=cold,
-            allow_shrink=allow_shrink,
-            retry_refused=retry_refused,
-            approve=approved.check if approved is not None else None,
-            batch=configuration.llm.batch and command == "backfill",
-        )
-        if approved is not None:
-            approved.check_cost()
-            approved.check(build)
-        run.lease.start(on_lost=lambda: build.executor.stop())
-
-        spent: Counter[str] = Counter()
-
-        def commit(manifest: Manifest) -> Ref:
-            build.update_costs()
-            ref = _commit(store, run.lease, build, manifest, clock, note, spent)
-            run.version, run.manifest = ref.version, ref.manifest
-            run.published = run.published or ref.run_id == run.run_id
-            return ref
-
-        def on_the_way(manifest: Manifest) -> None:
-            ref = commit(manifest)
-            build.follow(Parent(ref.version, ref.manifest, manifest, lineage.read(store, manifest.lineage)))
-
-        try:
-            manifest = stages(build, on_the_way)
-        finally:
-            build.update_costs()
-            run.report = build.report.to_json()
-            if approved is not None:
-                run.plan = approved.beside(build.report, time.monotonic() - began)
-        for file in build.report.changed_files:
-            progress.warn(
-                f"{file} changed while it was read; what was read is in the index, the next run reads it again"
-            )
-        for stand_ins in build.report.stand_ins.values():
-            progress.warn(
-                f"the language model gave no usable answer for {stand_ins}, and something else stands in for these: "
-                "`indexmill quarantine` says why, `indexmill build --retry-refused` asks again"
-            )
-        _refuse_candidate(run, build, manifest)
-        ref = commit(manifest)
-    report = build.report
-    return Outcome(
-        published=run.published,
-        version=ref.version,
-        manifest=ref.manifest,
-        run=run.run_id,
-        documents=manifest.corpus.documents,
-        passages=manifest.corpus.passages,
-        parts_made=report.parts_made,
-        parts_reused=report.parts_reused,
-        parts_differing=sum(stage.parts_differing for stage in report.stages.values()),
-        vectors_made=report.total("vectors_made"),
-        vectors_reused=report.total("vectors_reused"),
-        llm_calls=report.total("llm_calls"),
-        llm_tokens=report.total("llm_tokens"),
-        llm_ledger=report.total("llm_ledger"),
-        cost=report.cost,
-        quarantined=report.total("quarantined"),
-        stand_ins=sum(found.stand_ins for found in report.stand_ins.values()),
-        forgotten=report.total("forgotten"),
-        seconds=round(time.monotonic() - began, 3),
-        bytes_made=sum(stage.bytes_made for stage in report.stages.values()),
-        quality=report.quality,
-    )
+    """Bring a store up to date with its corpus; `stages` runs the steps, and may publish versions on the way."""
+    with open_run(command, configuration, executor, progress=progress, **options) as run:
+        return run.finish(stages(run.build, run.publish))
 
 
-def build_inline(
+def run_build(
     configuration: Configuration,
+    executor: Executor,
+    stages: Callable[[Build], Manifest],
     *,
     progress: Progress,
-    cold: bool = False,
-    approved: Approved | None = None,
+    **options: Unpack[Options],
 ) -> Outcome:
+    """As `run_stages`, for steps that publish nothing on the way."""
+    return run_stages("build", configuration, executor, lambda build, _: stages(build), progress=progress, **options)
+
+
+def build_inline(configuration: Configuration, *, progress: Progress, **options: Unpack[Options]) -> Outcome:
     """A build in this process alone, stage after stage, without Prefect or Dask: for tests and debugging."""
-    return run_build(configuration, InlineExecutor(), Build.run, progress=progress, cold=cold, approved=approved)
+    return run_build(configuration, InlineExecutor(), Build.run, progress=progress, **options)
 
 
-def backfill_inline(configuration: Configuration, waves: Waves, *, progress: Progress, cold: bool = False) -> Outcome:
+def backfill_inline(
+    configuration: Configuration, waves: Waves, *, progress: Progress, **options: Unpack[Options]
+) -> Outcome:
     """A backfill in this process alone, as `build_inline`."""
 
+    def together(build: Build, steps: Sequence[Step]) -> None:
+        for step in steps:
+            step.drive(build)
+
     def stages(build: Build, publish: Publish) -> Manifest:
-        return backfill(build, waves, lambda _, steps: _in_order(build, steps), publish)
+        return backfill(build, waves, lambda _, steps: together(build, steps), publish)
 
-    return run_stages("backfill", configuration, InlineExecutor(), stages, progress=progress, cold=cold)
-
-
-def _in_order(build: Build, steps: Sequence[Step]) -> None:
-    for step in steps:
-        step.drive(build)
-
-
-def build_under_prefect(
-    configuration: Configuration,
-    *,
-    progress: Progress,
-    cold: bool = False,
-    allow_shrink: bool = False,
-    retry_refused: bool = False,
-    dask: str | None = None,
-    note: str = "",
-    approved: Approved | None = None,
-    waves: Waves | None = None,
-) -> Outcome:
-    """A build as the command runs it: its stages on Dask worker processes, shown as a flow on a private Prefect server.
-
-    waves: for a backfill, each group of whose stages is shown as a run of its own.
-
-    What can be refused without them is refused first. Then the server and the workers start at the same time; the
-    stages wait for the workers alone. A refresh starts workers when there is work for them, and a server never: its
-    flow is shown where `PREFECT_API_URL` names one.
-    """
-    with stoppable(progress.note) as interrupt, contextlib.ExitStack() as stack:
-
-        def stages(build: Build, publish: Publish) -> Manifest:
-            build.look()
-            small = build.parent is not None and not cold and waves is None
-            if small and dask is None and not os.environ.get("PREFECT_API_URL"):
-                expected = build.expects_work()
-
-                def on_demand() -> OnDemand:
-                    opened = stack.enter_context(_on_demand(configuration))
-                    if expected:
-                        opened.expect(build.opening_ahead)
-                    return opened
-
-                return _try(build, interrupt, on_demand, _refresh)
-            from flows.cluster import DaskExecutor, open_cluster
-            from flows.server import private_prefect
-
-            progress.doing("starting workers")
-            server = stack.enter_context(private_prefect(configuration.llm))
-            client = stack.enter_context(
-                open_cluster(dask, configuration.run.workers, configuration.store, configuration.llm)
-            )
-
-            def together(title: str, steps: Sequence[Step]) -> None:
-                at_work = Stages(build, steps)
-                flow = "indexmill-waves" if waves else "indexmill-build"
-                with Shown(flow, f"{build.run_id} {title}".strip(" :"), at_work.running, server, progress):
-                    at_work.wait()
-
-            def all_of_them(build: Build) -> Manifest:
-                if waves is not None:
-                    return backfill(build, waves, together, publish)
-                together("", build.steps)
-                return build.manifest()
-
-            return _try(build, interrupt, lambda: DaskExecutor(client), all_of_them)
-
-        return run_stages(
-            "backfill" if waves else "build",
-            configuration,
-            InlineExecutor(),
-            stages,
-            progress=progress,
-            cold=cold,
-            allow_shrink=allow_shrink,
-            retry_refused=retry_refused,
-            note=note,
-            approved=approved,
-        )
-
-
-def _refresh(build: Build) -> Manifest:
-    """All stages, each as soon as those that it needs have ended, and none before `ingest`.
-
-    It finds out whether there is anything to do. Where there is, `split` waits for it, which takes a moment, and is
-    done beside the encoder's opening, which takes a second of a worker.
-    """
-    others = [step for step in build.steps if step.name != "encoder"]
-    first = 1 + next(place for place, step in enumerate(others) if step.name == "ingest")
-    waiting = [replace(step, needs=("ingest",)) for step in build.steps if step.name == "encoder"]
-    Stages(build, [*others[:first], *waiting, *others[first:]]).wait()
-    return build.manifest()
-
-
-def _on_demand(configuration: Configuration) -> contextlib.closing[OnDemand]:
-    return contextlib.closing(OnDemand(configuration.store, configuration.run.workers, configuration.llm))
-
-
-def _try(
-    build: Build,
-    interrupt: Interrupt,
-    executor: Callable[[], Executor],
-    stages: Callable[[Build], Manifest],
-) -> Manifest:
-    """Run the stages, again without the documents that one of them cannot take; the manifest of the rest."""
-    while True:
-        build.executor = executor()
-        try:
-            with interrupt.stops(build):
-                return stages(build)
-        except DocumentsFailed as failed:
-            build.begin_again(failed)
+    return run_stages("backfill", configuration, InlineExecutor(), stages, progress=progress, **options)
 
 
 def parent_of(store: Store, progress: Progress) -> Parent | None:
@@ -381,23 +334,3 @@ def _refuse_candidate(run: Operation, build: Build, manifest: Manifest) -> None:
         f"{why}. Nothing was published.{again} The candidate is kept: look at it with `indexmill query --run "
         f"{run.run_id}`, publish it all the same with `indexmill publish {run.run_id}`"
     )
-
-
-def _commit(
-    store: FolderStore, lease: Lease, build: Build, manifest: Manifest, clock: Clock, note: str, spent: Counter[str]
-) -> Ref:
-    """Publish the manifest, unless it is the parent's own: then there was nothing to do.
-
-    `spent` is the cost of the versions that this run has published.
-    """
-    parent = build.parent
-    served = refs.standing(store)
-    if parent is not None and served is not None and digest_of(manifest.to_bytes()) == parent.digest == served.manifest:
-        if parent.manifest is None:
-            store.put_blob(manifest.to_bytes())  # what was damaged is whole again
-        return served
-    cost = {name: build.report.total(name) - spent[name] for name in ("vectors_made", "llm_calls", "llm_tokens")}
-    version = parent.version if parent else None
-    ref = publish(store, lease, manifest, version, created=timestamp(clock()), cost=dict(cost), note=note)
-    spent.update(cost)
-    return ref

@@ -1,11 +1,13 @@
-"""A private Prefect server for one command: temporary, on a free port, gone with the process that asked for it.
+"""The Prefect server of a process whose user has none: a child on a free port of 127.0.0.1 that ends with the process.
 
-Prefect's own ephemeral mode leaves its server behind when the parent is killed; this one watches its parent. It answers
-nobody but the process that started it. Where `PREFECT_API_URL` is set, that server is used and nothing is started.
+Prefect's own temporary server outlives a parent that is killed, and answers everybody; this one watches its parent, and
+answers nobody who lacks its password, health checks included. Where it dies or hangs it is started again, at the same
+port and with the same database.
 """
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
 import hmac
@@ -18,7 +20,6 @@ import threading
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,115 +28,159 @@ from indexmill.errors import IndexmillError
 from schemas.config import LlmSettings
 from tasks.core.process_environment import secret_variables, without
 
-__all__ = ["PrefectServer", "private_prefect"]
+__all__ = ["PrivateServer", "answers", "private_prefect"]
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 120.0
-_IN_MEMORY = "sqlite+aiosqlite:///file::memory:?cache=shared&uri=true&check_same_thread=false"
+_LOOK_SECONDS = 5.0
+_HANGS_SECONDS = 45.0
+"""Seconds that the server has to start, between two looks at it, and that it may leave a question without an answer."""
 _QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-    "PREFECT_API_DATABASE_MIGRATE_ON_START": "false",
-    "PREFECT_LOGGING_TO_API_ENABLED": "false",
+    "PREFECT_LOGGING_TO_API_ENABLED": "false",  # nobody can look
     "PREFECT_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
     "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
     "PREFECT_UI_ENABLED": "false",
-    "PREFECT__SERVER_EPHEMERAL": "1",  # no background services: one flow, seen to its end by its own process
-    "PREFECT__SERVER_FINAL": "1",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PrefectServer:
-    """The server that flows of this process report to; `process`, `log` and `password` where it is a private one."""
+class PrivateServer:
+    """The server at work. environment: by which Prefect, imported or started anew, finds it; without the password."""
 
-    url: str
-    process: subprocess.Popen[bytes] | None = None
-    log: Path | None = None
-    password: str | None = field(default=None, repr=False)
-
-    def wait(self, seconds: float = _START_SECONDS) -> None:
-        """Block until the server answers; raises IndexmillError, with the end of its log, where it does not."""
-        health = urllib.request.Request(self.url.rstrip("/") + "/health")  # noqa: S310 - ours, or the user's
-        opener = urllib.request.build_opener()
-        if self.password is not None:
-            health.add_header("Authorization", _authorization(self.password))
-            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy is told the password
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                with opener.open(health, timeout=5) as answer:
-                    if answer.status == 200:
-                        return
-            except OSError as error:
-                ended = self.process is not None and self.process.poll() is not None
-                if ended or time.monotonic() > deadline:
-                    raise IndexmillError(
-                        f"the Prefect server at {self.url} {'ended at its start' if ended else 'does not answer'}: "
-                        f"{error}{self._last_words()}"
-                    ) from error
-            time.sleep(0.1)
-
-    def _last_words(self) -> str:
-        text = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log is not None else ""
-        return f"; its log ends with:\n{text[-1500:]}" if text else ""
-
-
-@contextlib.contextmanager
-def private_prefect(llm: LlmSettings | None = None) -> Iterator[PrefectServer]:
-    """Give this process a Prefect server for the length of the block.
-
-    Enter it before Prefect is first imported: Prefect reads its environment then. The server starts while the block
-    runs; `wait` blocks until it answers. Analytics are off, its database is in memory, its home a temporary folder.
-
-    It answers only requests with its password, which it receives through a pipe: no command line and no environment
-    holds it. Clients of this process ask it without a proxy. llm: whose key it is not given either.
-    """
-    given = os.environ.get("PREFECT_API_URL")
-    if given:
-        yield PrefectServer(given)
-        return
-    with scratch_folder() as home, socket.socket() as listening:
-        listening.bind((_HOST, 0))
-        url = f"http://{_HOST}:{listening.getsockname()[1]}/api"
-        settings = {
+    def __init__(self, llm: LlmSettings | None, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._closing = contextlib.ExitStack()
+        home = self._closing.enter_context(scratch_folder())
+        self._socket = self._closing.enter_context(socket.socket())  # shared: who calls while it starts again waits
+        self._socket.bind((_HOST, 0))
+        self.url = f"http://{_HOST}:{self._socket.getsockname()[1]}/api"
+        self.password = secrets.token_urlsafe(32)
+        self.environment = {
             **_QUIET,
-            **_without_proxy(_HOST),
             "PREFECT_HOME": str(home),
-            "PREFECT_API_DATABASE_CONNECTION_URL": _IN_MEMORY,
-            "PREFECT_API_URL": url,
+            "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home / 'prefect.db'}",
+            "PREFECT_API_URL": self.url,
         }
-        before = {name: os.environ.get(name) for name in settings}
-        os.environ.update(settings)
-        password = secrets.token_urlsafe(32)
-        log = home / "server.log"
-        with log.open("wb") as output:
+        self._given = {**without(secret_variables(llm)), **self.environment}
+        self._log = home / "server.log"
+        self._closed = threading.Event()
+        self._process = self._start()
+        self._keeper = threading.Thread(target=self._keep, name="prefect-server", daemon=True)
+
+    def wait(self) -> None:
+        """Block until the server answers, and keep it running from then on; raises IndexmillError where it does not."""
+        if self._keeper.is_alive():
+            return
+        if not self._answers_within(_START_SECONDS):
+            log = self._log.read_text(encoding="utf-8", errors="replace").strip()
+            self.close()
+            raise IndexmillError(f"the Prefect server at {self.url} does not start; its log ends with:\n{log[-1500:]}")
+        self._keeper.start()
+
+    def close(self) -> None:
+        """End the server and remove its files."""
+        self._closed.set()
+        self._end()
+        self._closing.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether `close` has not been called."""
+        return not self._closed.is_set()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603 - this very module
-                [sys.executable, "-m", "flows.server", str(listening.fileno())],
+                [sys.executable, "-m", "flows.server", str(self._socket.fileno())],
                 stdin=subprocess.PIPE,
-                pass_fds=[listening.fileno()],
-                env={**without(secret_variables(llm)), **settings},
+                pass_fds=[self._socket.fileno()],
+                env=self._given,
                 stdout=output,
                 stderr=output,
                 cwd=Path(__file__).resolve().parent.parent,
-                start_new_session=True,  # Ctrl-C is for us: the flow still tells the server how it ended
+                start_new_session=True,  # Ctrl-C is for the run: its flow still tells the server how it ended
             )
-        listening.close()  # where the server dies, nobody waits for an answer
-        try:
-            if process.stdin is not None:
-                with contextlib.suppress(BrokenPipeError):  # it has ended, as `wait` will say
-                    process.stdin.write(f"{password}\n".encode())
-                    process.stdin.flush()
-            yield PrefectServer(url, process, log, password)
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
-            process.kill()  # its database is temporary: nothing to flush
-            process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
+        if process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has ended, as `wait` will say
+                process.stdin.write(f"{self.password}\n".encode())
+                process.stdin.flush()
+        return process
+
+    def _end(self) -> None:
+        self._process.kill()  # its database is temporary: nothing to flush
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _keep(self) -> None:
+        """Start the server again whenever it has ended or hangs."""
+        while not self._closed.wait(0.2):
+            if self._process.poll() is None and self._answers_within(_HANGS_SECONDS):
+                self._pause()
+                continue
+            if self._closed.is_set():
+                return
+            self._warn(f"the Prefect server at {self.url} died or hangs, and is started again")
+            self._end()
+            self._process = self._start()
+            self._answers_within(_START_SECONDS)
+
+    def _pause(self) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LOOK_SECONDS)
+
+    def _answers_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self._closed.is_set() and self._process.poll() is None:
+            if answers(self.url, self.password):
+                return True
+            time.sleep(0.1)
+        return False
+
+
+_of_this_process: PrivateServer | None = None
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def private_prefect(llm: LlmSettings | None = None, warn: Callable[[str], None] = print) -> Iterator[PrivateServer]:
+    """Give this process a Prefect server, and for the length of the block the environment that leads there.
+
+    Enter it before Prefect is first imported: Prefect reads its environment then. The server starts while the block
+    runs, serves later blocks too, and ends with the process: Prefect sends events behind a flow's back until then.
+    llm: whose key the server is not given. warn: told where the server dies and is started again.
+    """
+    global _of_this_process
+    with _lock:
+        if _of_this_process is None or not _of_this_process.running:
+            _of_this_process = PrivateServer(llm, warn)
+            atexit.register(_of_this_process.close)
+        server = _of_this_process
+    environment = {**server.environment, **_without_proxy(_HOST)}
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        yield server
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+
+
+def answers(url: str, password: str | None = None) -> bool:
+    """Whether a Prefect server answers at an address; with a password no proxy is asked, and told the password."""
+    health = urllib.request.Request(url.rstrip("/") + "/health")  # noqa: S310 - ours, or the user's
+    opener = urllib.request.build_opener()
+    if password is not None:
+        health.add_header("Authorization", _authorization(password))
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(health, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def _without_proxy(host: str) -> dict[str, str]:
@@ -201,25 +246,10 @@ def _serve(descriptor: int) -> None:
     import uvicorn
     from prefect.server.api.server import create_app
 
-    with _tables(), socket.socket(fileno=descriptor) as listening:
-        uvicorn.Server(uvicorn.Config(_Guarded(create_app(), password), log_level="error")).run([listening])
-
-
-@contextlib.contextmanager
-def _tables() -> Iterator[None]:
-    """The server's tables as its models describe them: five seconds less than all the migrations that led there."""
-    import sqlalchemy
-    from prefect.server.database.orm_models import Base
-    from sqlalchemy.schema import CreateIndex, CreateTable
-
-    engine = sqlalchemy.create_engine(_IN_MEMORY.replace("+aiosqlite", ""))
-    with engine.connect() as connection:  # the database lives as long as somebody is connected to it
-        for table in Base.metadata.sorted_tables:
-            connection.execute(CreateTable(table))
-            for index in sorted(table.indexes, key=lambda index: str(index.name)):
-                connection.execute(CreateIndex(index, if_not_exists=True))  # the models declare some twice
-        connection.commit()
-        yield
+    with socket.socket(fileno=descriptor) as listening:
+        uvicorn.Server(uvicorn.Config(_Guarded(create_app(ephemeral=True), password), log_level="error")).run(
+            [listening]
+        )
 
 
 if __name__ == "__main__":

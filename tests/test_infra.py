@@ -65,12 +65,7 @@ def test_a_run_finds_its_dask_scheduler(
     from flows import deployed
 
     asked: list[str | None] = []
-
-    def build(*_: object, dask: str | None, **__: object) -> None:
-        asked.append(dask)
-        raise LeaseLost("another")
-
-    monkeypatch.setattr(deployed, "build_under_prefect", build)
+    monkeypatch.setattr(deployed, "shown", lambda order: asked.append(order.dask))
     monkeypatch.delenv("INDEXMILL_DASK", raising=False)
     if variable is not None:
         monkeypatch.setenv("INDEXMILL_DASK", variable)
@@ -81,7 +76,7 @@ def test_a_run_finds_its_dask_scheduler(
 
 
 def test_automations_know_every_flow_and_every_state_of_theirs() -> None:
-    from flows import deployed
+    from flows import build, deployed
 
     sys.path.insert(0, str(INFRA))
     try:
@@ -89,7 +84,8 @@ def test_automations_know_every_flow_and_every_state_of_theirs() -> None:
     finally:
         sys.path.remove(str(INFRA))
     assert list(made) == ["indexmill-failed", "indexmill-stale", "indexmill-zombie"]
-    names = {name for found in STATES.findall(inspect.getsource(deployed)) for name in found if name}
+    names = {name for found in STATES.findall(inspect.getsource(build)) for name in found if name}
+    names -= {"DocumentsFailed", "Stopped"}  # of task runs alone
     expected = {event.removeprefix("prefect.flow-run.") for event in made["indexmill-zombie"].trigger.expect}
     assert names >= {"Published", "Unchanged", "Skipped", "Refused"}
     assert names <= expected
@@ -213,17 +209,11 @@ def test_the_systemd_unit_is_confined() -> None:
         (LeaseLost("e"), "Skipped", "COMPLETED"),
     ],
 )
-def test_an_exit_code_is_a_state(
-    error: IndexmillError, name: str, type_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from flows import deployed
+def test_an_exit_code_is_a_state(error: IndexmillError, name: str, type_: str) -> None:
+    from flows.build import state_of
 
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(deployed, "build_under_prefect", fail)
-    path = write_settings(tmp_path / "i.yaml", settings(tmp_path / "store", write_corpus(tmp_path / "c", documents(1))))
-    state = deployed.refresh.fn(str(path))
+    state = state_of(error)
+    assert state is not None
     assert (state.name, state.type.value, state.message) == (name, type_, "e")
 
 

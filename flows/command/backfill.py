@@ -58,7 +58,7 @@ def command(
     progress = progress_of()
     progress.doing("starting")
 
-    from flows.run import build_under_prefect
+    from flows.local import build_under_prefect
     from tasks.pipeline.backfill import Waves
 
     outcome = build_under_prefect(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.command.shared import budget_of, budgeted, configured, progress_of, quality_lines
-from flows.fork_server import start_where_work_is_expected
 from indexmill.command.options import Options, common
 from indexmill.text.counted import counted
 
@@ -71,11 +70,9 @@ def command(
     configuration = configured(options, {"run": run, **budget_of(budget_tokens, budget_cost)})
     progress = progress_of()
     progress.doing("looking at the corpus")
-    if dask is None:
-        start_where_work_is_expected(configuration)
 
     progress.doing("starting")
-    from flows.run import build_under_prefect
+    from flows.local import build_under_prefect
 
     approved = None
     if plan_file is not None or max_cost is not None:

@@ -76,7 +76,7 @@ def command(
             _ask(ids, _planned(ids, search, _counted(rehearse(store, search))))
 
     def build() -> None:
-        from flows.run import build_under_prefect
+        from flows.local import build_under_prefect
 
         progress = progress_of()
         try:

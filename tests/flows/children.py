@@ -182,7 +182,8 @@ def _build(order: dict[str, Any]) -> Outcome:
         return backfill_inline(configuration, Waves(**order["waves"]), progress=Silent())
     if order["workers"] is None:
         return build_inline(configuration, progress=Silent())
-    from flows.cluster import DaskExecutor, open_cluster
+    from flows.cluster import open_cluster
+    from flows.dask_executor import DaskExecutor
 
     with ExitStack() as stack:
         client = stack.enter_context(open_cluster(None, order["workers"], configuration.store))

@@ -21,7 +21,7 @@ __all__ = ["Command", "command", "write_settings"]
 
 _MARK = "INDEXMILL_TEST_MARK"
 
-_FORKED = "multiprocessing.forkserver"
+_SPAWNED = "multiprocessing.spawn"
 
 
 class Command:
@@ -116,14 +116,9 @@ class Command:
                     found[int(folder.name)] = words.strip()
         return found
 
-    def fork_server(self) -> int:
-        """The process that workers are forked from: 0 where there is none."""
-        return min((pid for pid, line in self.processes().items() if _FORKED in line), default=0)
-
     def workers(self) -> list[int]:
         """The worker processes."""
-        found, server = self.processes(), self.fork_server()
-        return sorted(pid for pid, line in found.items() if _FORKED in line and pid != server)
+        return sorted(pid for pid, line in self.processes().items() if _SPAWNED in line)
 
     def left_behind(self, seconds: float = 15.0) -> dict[int, str]:
         """The processes that are still there after so many seconds."""

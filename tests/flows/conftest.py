@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,16 @@ from tests.corpora import documents, write_corpus
 from tests.flows.built import Built
 from tests.flows.children import settings
 from tests.flows.commands import command, write_settings
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    """A Prefect server of the tests, which keeps logs."""
+    from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=180), temporary_settings({PREFECT_LOGGING_TO_API_ENABLED: True}):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +29,7 @@ from tasks.pipeline.backfill import Waves, backfill, phases
 from tasks.pipeline.build import Build
 from tasks.registry import enabled_steps
 from tests.corpora import documents, write_corpus
-from tests.flows.children import ROOT, Forks, build, settings
+from tests.flows.children import Forks, build, settings
 from tests.flows.commands import command, write_settings
 from tests.flows.readers import answers, complete_parts
 from tests.storage.quick import quick_folder
@@ -351,7 +349,7 @@ def test_the_command_passes_on_how_waves_are_cut_and_published(
         asked.append(waves)
         return backfill_inline(configuration, waves, progress=progress, cold=cold)
 
-    monkeypatch.setattr("flows.run.build_under_prefect", here)
+    monkeypatch.setattr("flows.local.build_under_prefect", here)
     chosen = settings(tmp_path / "store", expected.corpus, run={"wave_shards": 3})
     argv = ["backfill", "-c", str(write_settings(tmp_path / "indexmill.yaml", chosen)), "--json"]
     assert main([*argv, "--publish-every", "2"]) == 0
@@ -395,44 +393,6 @@ def test_the_real_command_ends_at_every_signal_and_goes_on_where_it_was(
     assert told["manifest"] == expected.built.manifest
     assert told["parts_made"] + len(kept) == expected.built.parts_made
     assert not build(settings(tmp_path / "store", expected.corpus)).published
-
-
-VISIBLE = """
-import base64, json, os, sys, urllib.request
-from flows.server import private_prefect
-with private_prefect() as server:
-    os.environ["PREFECT_API_AUTH_STRING"] = server.password
-    told = {"Authorization": f"Basic {base64.b64encode(server.password.encode()).decode()}"}
-    from flows.run import build_under_prefect
-    from schemas.config import Configuration
-    from tasks.pipeline.backfill import Waves
-    from tasks.core.report import Silent
-    server.wait()
-
-    def found(what):
-        request = urllib.request.Request(
-            f"{server.url}/{what}/filter", b"{}", {"Content-Type": "application/json", **told}, method="POST"
-        )
-        with urllib.request.urlopen(request) as answer:
-            return sorted(row["name"] for row in json.load(answer))
-
-    outcome = build_under_prefect(
-        Configuration.model_validate(json.loads(sys.argv[1])), progress=Silent(), waves=Waves(7, 1)
-    )
-    print(json.dumps([outcome.run, outcome.manifest, found("flows"), found("flow_runs")]))
-"""
-
-
-@pytest.mark.slow
-def test_prefect_shows_a_flow_of_its_own(expected: Expected) -> None:
-    argv = [sys.executable, "-c", VISIBLE, json.dumps(expected.settings("visible"))]
-    run, manifest, flows, flow_runs = json.loads(
-        subprocess.run(argv, check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout.splitlines()[-1]
-    )
-    assert manifest == expected.built.manifest
-    assert flows == ["indexmill-waves"]
-    assert all(name.startswith(run) for name in flow_runs)
-    assert {f"{run} wave 1 of 2", f"{run} up to wave 1 of 2", f"{run} wave 2 of 2"} <= set(flow_runs)
 
 
 def test_stages_are_named_after_their_wave_or_the_version_that_they_are_for(expected: Expected) -> None:

@@ -11,11 +11,14 @@ import pytest
 
 pytest.importorskip("distributed")
 
+from prefect import flow
+
 import indexmill
-from flows.cluster import DaskExecutor, open_cluster
+from flows.build import TaskRuns
+from flows.cluster import open_cluster
+from flows.dask_executor import DaskExecutor
 from flows.plan import make_plan
 from flows.run import Outcome, run_build
-from flows.stages import Stages
 from indexmill.command import main
 from indexmill.errors import BudgetReached, ConfigurationError
 from indexmill.models.llm_errors import LlmForbidden
@@ -62,8 +65,13 @@ def build(plain: dict[str, Any], executor: Executor | None = None) -> Outcome:
 
 
 def together(build: Build) -> Manifest:
-    """The stages as the command runs them, each in a thread."""
-    Stages(build, build.steps).wait()
+    """The steps as the command runs them, each as a task run."""
+
+    @flow(persist_result=False)
+    def steps() -> None:
+        TaskRuns(build).together("", build.steps)
+
+    steps()
     return build.manifest()
 
 
@@ -126,6 +134,7 @@ def test_a_run_ends_at_its_budget_and_the_next_goes_on(quick: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["here", pytest.param("elsewhere", marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("prefect_server")
 def test_two_workers_end_at_one_budget_and_lose_nothing_that_was_paid_for(quick: Path, where: str) -> None:
     with LlmServer(seconds=0.02) as server:
         cost = build(chosen(quick / "rich", server)).llm_tokens
@@ -191,6 +200,7 @@ def test_a_budget_that_no_call_fits_says_so(quick: Path) -> None:
         assert server.billed.calls == 0
 
 
+@pytest.mark.usefixtures("prefect_server")
 def test_an_endpoint_that_lets_nobody_in_ends_the_run_with_2(quick: Path) -> None:
     with LlmServer(keys=["sk-other"]) as server:
         plain = chosen(quick / "store", server)
@@ -218,7 +228,7 @@ def test_the_command_ends_with_4_says_how_far_it_came_and_shows_what_it_cost(
     def build_here(configuration: Configuration, *, dask: str | None = None, **options: Any) -> Outcome:
         return run_build(configuration, InlineExecutor(), Build.run, **options)
 
-    monkeypatch.setattr("flows.run.build_under_prefect", build_here)
+    monkeypatch.setattr("flows.local.build_under_prefect", build_here)
 
     def run(*words: object) -> tuple[int, str, str]:
         code = main([str(word) for word in words])

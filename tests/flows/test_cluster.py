@@ -15,8 +15,9 @@ pytest.importorskip("distributed")
 
 from distributed import Client
 
-from flows import cluster
-from flows.cluster import DaskExecutor, open_cluster
+from flows import cluster, dask_executor
+from flows.cluster import open_cluster
+from flows.dask_executor import DaskExecutor
 from indexmill.errors import BadInput, IndexmillError
 from indexmill.models.headway import headway
 from storage.folder import init_store
@@ -81,7 +82,7 @@ def test_a_call_that_is_asked_for_twice_is_made_once(client: Client) -> None:
 
 
 def test_calls_are_submitted_a_window_ahead_of_their_results(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_WINDOW", 2)
+    monkeypatch.setattr(dask_executor, "_WINDOW", 2)
     window = 4 * sum(client.nthreads().values())
     asked = 0
 

@@ -81,7 +81,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     def build_here(configuration: Configuration, *, dask: str | None = None, **options: Any) -> Outcome:
         return run_build(configuration, InlineExecutor(), Build.run, **options)
 
-    monkeypatch.setattr("flows.run.build_under_prefect", build_here)
+    monkeypatch.setattr("flows.local.build_under_prefect", build_here)
 
 
 @pytest.fixture
@@ -216,15 +216,6 @@ def test_sigterm_while_the_workers_start_ends_the_build_at_once(built: Built, tm
     interrupted(built, tmp_path, stop)
 
 
-def test_sigterm_while_the_fork_server_starts_ends_the_build_at_once(built: Built, tmp_path: Path) -> None:
-    def stop(running: Command) -> None:
-        while not running.fork_server():
-            assert running.running
-        running.signal(signal.SIGTERM)
-
-    interrupted(built, tmp_path, stop)
-
-
 def test_sigterm_while_the_scheduler_starts_is_told_in_one_line(built: Built, tmp_path: Path) -> None:
     signalling = tmp_path / "signalling.py"
     signalling.write_text(
@@ -239,7 +230,7 @@ def dask_setup(scheduler):
         encoding="utf-8",
     )
     preload = {"DASK_DISTRIBUTED__SCHEDULER__PRELOAD": json.dumps([str(signalling)])}
-    interrupted(built, tmp_path, lambda running: None, preload)
+    interrupted(built, tmp_path, lambda running: running.wait_for("interrupted:"), preload)
 
 
 def test_modules_in_the_current_folder_are_not_taken_for_our_own(built: Built, tmp_path: Path) -> None:
@@ -401,7 +392,7 @@ def test_a_corpus_without_a_document_is_refused(run: Run, inline: None, tmp_path
 
 AS_NOBODY = """
 import os, sys
-import flows.command.build, flows.run, indexmill.command
+import flows.command.build, flows.local, indexmill.command
 if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)

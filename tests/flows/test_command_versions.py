@@ -126,7 +126,7 @@ def test_rollback_holds_the_store_and_build_says_how_to_go_on(
     def build_here(configuration: Configuration, *, dask: str | None = None, **options: Any) -> Outcome:
         return run_build(configuration, InlineExecutor(), Build.run, **options)
 
-    monkeypatch.setattr("flows.run.build_under_prefect", build_here)
+    monkeypatch.setattr("flows.local.build_under_prefect", build_here)
     configuration = write_settings(tmp_path / "indexmill.yaml", versions.settings(root))
     made = run.json("rollback", 1, "--note", "bad names")
     assert (made["published"], made["version"], made["target"]) == (True, 3, 1)

@@ -311,7 +311,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     def build_here(configuration: Configuration, *, dask: str | None = None, **options: Any) -> object:
         return run_build(configuration, InlineExecutor(), Build.run, **options)
 
-    monkeypatch.setattr("flows.run.build_under_prefect", build_here)
+    monkeypatch.setattr("flows.local.build_under_prefect", build_here)
 
 
 def test_the_command_rehearses_and_forgets(

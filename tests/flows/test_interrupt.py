@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from flows.interrupt import stoppable
+from flows.interrupt import Interrupt
 from flows.operation import operation
 from storage import runs
 from storage.folder import init_store
@@ -25,13 +27,20 @@ class _Stopped:
         self.stops += 1
 
 
+@contextlib.contextmanager
+def stopped_by_signals(tell: Callable[[str], None] = lambda message: None) -> Iterator[Interrupt]:
+    interrupt = Interrupt(tell)
+    with interrupt.installed():
+        yield interrupt
+
+
 def term() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_before_the_stages_a_signal_is_raised_at_once() -> None:
     def run() -> None:
-        with stoppable():
+        with stopped_by_signals():
             term()
             pytest.fail("not raised")
 
@@ -44,7 +53,7 @@ def test_a_signal_stops_the_stages_and_is_raised_when_they_have_ended() -> None:
     done: list[str] = []
 
     def run() -> None:
-        with stoppable() as interrupt, interrupt.stops(cast(Build, build)):
+        with stopped_by_signals() as interrupt, interrupt.stops(cast(Build, build)):
             term()
             done.append("stage")
 
@@ -58,7 +67,7 @@ def test_a_first_signal_tells_at_once_what_it_does() -> None:
     build: Any = _Stopped()
 
     def run(number: int) -> None:
-        with stoppable(told.append) as interrupt, interrupt.stops(cast(Build, build)):
+        with stopped_by_signals(told.append) as interrupt, interrupt.stops(cast(Build, build)):
             os.kill(os.getpid(), number)
             told.append("a stage ends")
 
@@ -76,7 +85,7 @@ def test_a_first_signal_tells_at_once_what_it_does() -> None:
 def test_a_signal_after_the_stages_is_told_that_the_run_is_complete() -> None:
     told: list[str] = []
     build: Any = _Stopped()
-    with stoppable(told.append) as interrupt:
+    with stopped_by_signals(told.append) as interrupt:
         with interrupt.stops(cast(Build, build)):
             pass
         term()
@@ -100,7 +109,7 @@ def test_after_the_stages_the_first_signal_changes_nothing_and_the_second_is_rai
     done: list[str] = []
 
     def run() -> None:
-        with stoppable() as interrupt:
+        with stopped_by_signals() as interrupt:
             with interrupt.stops(cast(Build, build)):
                 pass
             term()
@@ -118,7 +127,7 @@ def test_stages_that_begin_again_after_a_signal_do_not() -> None:
     build: Any = _Stopped()
 
     def run() -> None:
-        with stoppable() as interrupt:
+        with stopped_by_signals() as interrupt:
             with interrupt.stops(cast(Build, build)):
                 pass
             term()

@@ -19,7 +19,8 @@ import pytest
 pytest.importorskip("distributed")
 
 import indexmill
-from flows.cluster import DaskExecutor, open_cluster
+from flows.cluster import open_cluster
+from flows.dask_executor import DaskExecutor
 from flows.run import Outcome, run_build
 from indexmill.models.llm_errors import LlmBusy
 from schemas.config import Configuration

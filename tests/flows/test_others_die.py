@@ -127,14 +127,6 @@ def test_a_worker_killed_from_outside_is_replaced(expected: Expected, tmp_path: 
     assert not any("looking for" in line for line in run.lines), run.err
 
 
-@pytest.mark.parametrize("word", ["ingest:", "split:"])
-def test_a_fork_server_killed_from_outside_is_replaced(expected: Expected, tmp_path: Path, word: str) -> None:
-    with command(tmp_path, *expected.argv(tmp_path)) as run:
-        run.wait_for(word)
-        os.kill(run.fork_server(), signal.SIGKILL)
-        ended_well(expected, run, killed=2)
-
-
 Process = subprocess.Popen[bytes]
 
 

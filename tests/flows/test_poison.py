@@ -13,7 +13,8 @@ pytest.importorskip("distributed")
 
 from distributed import Client
 
-from flows.cluster import DaskExecutor, open_cluster
+from flows.cluster import open_cluster
+from flows.dask_executor import DaskExecutor
 from flows.run import Outcome, run_build
 from indexmill.errors import BadInput, GateRefused, IndexmillError
 from schemas.config import Configuration

@@ -19,10 +19,10 @@ pytest.importorskip("distributed")
 from distributed import Client, get_worker
 
 from flows import quota as states
-from flows.cluster import DaskExecutor, open_cluster
-from flows.on_demand import OnDemand
-from flows.quota_desk import ClusterQuota
-from flows.quota_line import name_of
+from flows.cluster import open_cluster
+from flows.dask_executor import DaskExecutor
+from flows.quota_client import name_of
+from flows.quota_server import ClusterQuota
 from indexmill.errors import BadInput, BudgetReached, IndexmillError
 from schemas.config import Price
 from storage.folder import init_store
@@ -118,11 +118,11 @@ def give_up(quota: Quota) -> None:
 
 def lines_left(quota: Quota) -> int:
     """How many connections a process keeps for event loops that are over."""
-    from flows.quota_line import _LINES
+    from flows.quota_client import _CLIENTS
 
     for _ in range(3):
         ask(quota, 2, 1, 1)
-    return len(_LINES)
+    return len(_CLIENTS)
 
 
 def in_a_child(quota: Quota) -> bytes:
@@ -180,7 +180,7 @@ def results(client: Client, *calls: Call) -> list[object]:
     return [result for _, result in DaskExecutor(client).run(calls)]
 
 
-def desk_is_gone(client: Client, run: str) -> bool:
+def server_is_gone(client: Client, run: str) -> bool:
     """Whether the scheduler has forgotten a run."""
 
     def look(dask_scheduler: object) -> bool:
@@ -304,7 +304,7 @@ def test_what_a_worker_waits_for_ends_with_the_run_that_wanted_it_and_nothing_is
         seen(tmp_path, "waits")
         time.sleep(0.2)
     assert waiting.result(timeout=30) == "AskingEnded"
-    assert desk_is_gone(client, "over")
+    assert server_is_gone(client, "over")
     late = client.submit(reserve_and_wait, quota.of("s"), str(mark), 60.0, key="over-late")
     assert late.result(timeout=30) == "AskingEnded"
 
@@ -317,15 +317,15 @@ def test_runs_on_one_scheduler_know_nothing_of_each_other(client: Client) -> Non
         assert ask(second.of("s"), 3, 100, 50)[0] == 3
         assert (dict(first.spent()), second.spent()["s"].input_tokens) == ({}, 150)
     for run in ("first", "second"):
-        assert desk_is_gone(client, run)
+        assert server_is_gone(client, run)
 
 
 def test_a_scheduler_with_other_code_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     digests = iter(["ours"])  # then, where the scheduler is in this process, its own
-    monkeypatch.setattr("flows.quota_desk.code_digest", lambda: next(digests, "theirs"))
+    monkeypatch.setattr("flows.quota_server.code_digest", lambda: next(digests, "theirs"))
     with pytest.raises(BadInput, match=r"scheduler is not fit for this run: code: found '\w+', expected 'ours'"):
         ClusterQuota(client, "other-code", Limits())
-    assert desk_is_gone(client, "other-code")
+    assert server_is_gone(client, "other-code")
 
 
 def test_an_event_loop_that_is_over_leaves_no_connection(client: Client) -> None:
@@ -341,21 +341,7 @@ def test_a_handle_is_handed_on_with_the_way_to_the_scheduler(client: Client) -> 
     assert asyncio.run(copy.reserve("m", 5, 0))
 
 
-def test_workers_on_demand_share_the_quota_of_this_process(store: Path) -> None:
-    executor = OnDemand(store, 1)
-    try:
-        quota = executor.quota("on-demand", Limits(budget_tokens=50))
-        assert ask(quota.of("s"), 2, 10, 10)[0] == 2  # before there is a cluster
-        call = Call("on-demand", ask, (quota.of("s"), 9, 10, 10))
-        ((_, (made, refused, _)),) = list(executor.run([call]))
-        assert (made, refused) == (3, 6)
-        assert executor.quota("on-demand", Limits()).spent()["s"].calls == 5
-    finally:
-        executor.close()
-    assert {name: one for name, one in states.AT_WORK.items() if name != "on-demand"} == states.AT_WORK
-
-
-def test_whatever_goes_wrong_at_the_desk_is_an_answer(client: Client) -> None:
+def test_whatever_goes_wrong_at_the_server_is_an_answer(client: Client) -> None:
     quota = on(client, "wrong", budget_tokens=10)
     if "wrong" in states.AT_WORK:  # then only a worker's words go over a connection
         ((told,),) = [results(client, Call("wrong", ask_for_less_than_nothing, (quota.of("s"),)))]

@@ -22,7 +22,6 @@ import pytest
 pytest.importorskip("distributed")
 
 import dask
-import distributed
 
 from flows.cluster import open_cluster
 from flows.scratch import PREFIX
@@ -54,10 +53,12 @@ class Held:
     def listening(self) -> list[int]:
         """The ports that any of them listens at."""
         return sorted(
-            connection.laddr.port
-            for process in self.processes
-            for connection in process.net_connections("inet")
-            if connection.status == psutil.CONN_LISTEN
+            {
+                connection.laddr.port
+                for process in self.processes
+                for connection in process.net_connections("inet")
+                if connection.status == psutil.CONN_LISTEN
+            }
         )
 
     def sockets(self) -> list[str]:
@@ -155,13 +156,6 @@ def test_whatever_listens_wants_a_certificate_or_a_password(held: Held) -> None:
     assert len(secured) == 5  # the scheduler, two nannies, two workers
     assert len(refusing) == 1  # the Prefect server
     assert sorted([*secured, *refusing]) == ports
-
-
-@pytest.mark.parametrize("server", [distributed.Scheduler, distributed.Worker])
-def test_dask_has_the_method_that_keeps_its_http_servers_from_starting(server: type) -> None:
-    assert callable(getattr(server, "start_http_server", None)), (
-        "distributed has renamed the undocumented method that flows.local_cluster overrides"
-    )
 
 
 def test_who_has_no_keys_or_others_is_told_nothing(held: Held) -> None:

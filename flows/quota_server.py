@@ -1,4 +1,4 @@
-"""The desk of a quota: where the state of a run's quota is, and how a Dask scheduler answers for it.
+"""The quota server: it keeps the state of a run's quota, and answers for it at the port of a Dask scheduler.
 
 The state is in the process of the scheduler, which every worker can reach: that of the run for a local cluster. A
 plugin answers at the scheduler's own port, with what protects that port, and goes with the client that brought it, also
@@ -21,7 +21,7 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from flows.quota import AT_WORK, SharedQuota, begin, forget
-from flows.quota_line import Line, name_of
+from flows.quota_client import QuotaClient, name_of
 from indexmill.errors import BadInput, IndexmillError
 from tasks.core.environment import code_digest
 from tasks.llm.quota import Limits, LocalQuota, Quota, Spent
@@ -43,7 +43,7 @@ class ClusterQuota:
         self._client, self._run = client, run
         self._address = str(client.scheduler_info(n_workers=0)["address"])
         try:
-            client.register_plugin(_Desk(run, limits, client.id, code_digest()), name=name_of(run))
+            client.register_plugin(_QuotaServer(run, limits, client.id, code_digest()), name=name_of(run))
         except IndexmillError:
             raise
         except Exception as error:  # whatever unpickling raises there
@@ -76,11 +76,11 @@ class ClusterQuota:
         return None
 
     async def _ask_once(self, do: str) -> Any:
-        line = Line(self._run, self._address, self._client.security.get_connection_args("client"))
+        asking = QuotaClient(self._run, self._address, self._client.security.get_connection_args("client"))
         try:
-            return await line.ask(do)
+            return await asking.ask(do)
         finally:
-            line.close()
+            asking.close()
 
 
 def _told(spent: Mapping[str, Spent]) -> dict[str, dict[str, float]]:
@@ -88,7 +88,7 @@ def _told(spent: Mapping[str, Spent]) -> dict[str, dict[str, float]]:
     return {stage: asdict(numbers) for stage, numbers in spent.items()}
 
 
-class _Desk(SchedulerPlugin):
+class _QuotaServer(SchedulerPlugin):
     """Answers for the quota of a run, in the scheduler's process, as long as the client is there that brought it."""
 
     idempotent = True
@@ -98,7 +98,7 @@ class _Desk(SchedulerPlugin):
         self.name = name_of(run)
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Take the desk; raises BadInput where the scheduler runs other code."""
+        """Begin to answer; raises BadInput where the scheduler runs other code."""
         if (found := code_digest()) != self._code:
             raise BadInput(
                 f"the Dask scheduler is not fit for this run: code: found {found!r}, expected {self._code!r}"
@@ -137,7 +137,7 @@ class _Desk(SchedulerPlugin):
 
 
 class _Caller:
-    """One connection as the desk sees it. Its messages are answered as they can be, each by its number."""
+    """One connection as the server sees it. Its messages are answered as they can be, each by its number."""
 
     def __init__(self, comm: Comm, quota: LocalQuota, owner: str) -> None:
         self._comm, self._quota, self._owner = comm, quota, owner

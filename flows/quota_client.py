@@ -1,4 +1,4 @@
-"""The way to the desk of a run's quota: one connection for each event loop that asks."""
+"""The client of a run's quota server: one connection for each event loop that asks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distributed.worker import get_worker
 from indexmill.errors import BudgetReached, ConfigurationError, IndexmillError
 from tasks.llm.quota import AskingEnded
 
-__all__ = ["Line", "line_of", "name_of", "scheduler_of"]
+__all__ = ["QuotaClient", "client_of", "name_of", "scheduler_of"]
 
 _ATTEMPTS = 3
 """How often a connection may break before what was to be done is given up."""
@@ -28,24 +28,24 @@ _ERRORS: dict[str, type[IndexmillError]] = {
 
 
 def name_of(run: str) -> str:
-    """What the desk of a run is called."""
+    """The name of a run's quota server, by which a scheduler hands connections to it."""
     return f"indexmill-quota-{run}"
 
 
-_LINES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Line]] = weakref.WeakKeyDictionary()
+_CLIENTS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, QuotaClient]] = weakref.WeakKeyDictionary()
 """The connections of this process, by event loop and run."""
 
 
-def line_of(run: str, address: str | None, security: Security | None) -> Line:
-    """The line of the running event loop to the desk of a run. address, security: as for `SharedQuota`."""
-    lines = _LINES.setdefault(asyncio.get_running_loop(), {})
-    if run not in lines:
+def client_of(run: str, address: str | None, security: Security | None) -> QuotaClient:
+    """The client of the running event loop for the quota of a run. address, security: as for `SharedQuota`."""
+    clients = _CLIENTS.setdefault(asyncio.get_running_loop(), {})
+    if run not in clients:
         there, security = scheduler_of(address, security)
         if there is None:
             raise RuntimeError(f"the quota of run {run} is asked for in a process that no scheduler knows")
         arguments = security.get_connection_args("worker") if security else Security().get_connection_args("client")
-        lines[run] = Line(run, there, arguments)
-    return lines[run]
+        clients[run] = QuotaClient(run, there, arguments)
+    return clients[run]
 
 
 def scheduler_of(address: str | None, security: Security | None) -> tuple[str | None, Security | None]:
@@ -57,8 +57,8 @@ def scheduler_of(address: str | None, security: Security | None) -> tuple[str | 
     return str(worker.scheduler.address), worker.security
 
 
-class Line:
-    """The connection of one event loop to the desk of a run, made when it is needed. It ends with the loop."""
+class QuotaClient:
+    """The connection of one event loop to a quota server, opened when it is needed. It ends with the loop."""
 
     def __init__(self, run: str, address: str, arguments: Mapping[str, Any]) -> None:
         self._run, self._address, self._arguments = run, address, arguments
@@ -69,7 +69,7 @@ class Line:
         self._reader: asyncio.Task[None] | None = None
 
     async def ask(self, do: str, **words: Any) -> Any:
-        """Have something done at the desk. Raises what it raised there, IndexmillError where it cannot be reached."""
+        """Ask the server to do something. Raises what it raised there, IndexmillError where it cannot be reached."""
         broken: OSError | None = None
         for _ in range(_ATTEMPTS):
             try:
@@ -110,7 +110,7 @@ class Line:
         comm: Comm = await connect(self._address, **self._arguments)
         try:
             await comm.write({"op": name_of(self._run)})
-            if await comm.read() != {"ready": True}:  # None: there is no such desk
+            if await comm.read() != {"ready": True}:  # None: there is no such server
                 raise AskingEnded("the run is over")
         except BaseException:
             comm.abort()
@@ -136,7 +136,7 @@ class Line:
                     answer.set_exception(CommClosedError(str(error)))
         finally:
             comm.abort()
-            _LINES.pop(asyncio.get_running_loop(), None)  # what holds on to a loop would keep it for ever
+            _CLIENTS.pop(asyncio.get_running_loop(), None)  # what holds on to a loop would keep it for ever
 
     def close(self) -> None:
         """End the connection."""

@@ -1,0 +1,41 @@
+"""The cancellation of a flow run, by Prefect's pages or command line, ends the run."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from contextvars import copy_context
+
+from prefect.client.orchestration import get_client
+from prefect.runtime import flow_run
+
+from flows.interrupt import Interrupt
+
+__all__ = ["cancelled_with_its_flow_run"]
+
+_LOOK_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def cancelled_with_its_flow_run(interrupt: Interrupt) -> Iterator[None]:
+    """Stop the stages within the block when the flow run at hand is cancelled on its server.
+
+    Prefect sends a signal only to runs that a worker of a pool has started.
+    """
+    run_id, ended = flow_run.id, threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            with contextlib.suppress(Exception), get_client(sync_client=True) as client:
+                state = client.read_flow_run(run_id).state
+                if state is not None and (state.is_cancelling() or state.is_cancelled()):
+                    interrupt.cancel("a cancellation in Prefect")
+                    return
+
+    thread = threading.Thread(target=copy_context().run, args=(look,), name="cancellation", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()

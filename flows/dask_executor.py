@@ -1,0 +1,205 @@
+"""The executor that hands the calls of stages to a Dask cluster.
+
+Keys, jobs and receipts travel; tables do not.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import itertools
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from distributed import Client, Future, KilledWorker
+from distributed.client import ClosedClientError
+
+from flows.headway import telling
+from flows.quota_server import ClusterQuota
+from indexmill.errors import IndexmillError
+from indexmill.models.headway import Listener
+from tasks.core.executor import Call, Failed, StoppedError, WorkerDied
+from tasks.llm.quota import Limits, RunQuota
+
+__all__ = ["DaskExecutor"]
+
+_ASK = 15.0
+_ANSWER = 60.0
+_NO_WORKERS = 300.0
+"""Seconds between two questions to the scheduler, for its answer, and that it may be without workers."""
+
+_WINDOW = 64
+"""Calls of a stage that the scheduler knows of at a time, unless there are more than a quarter as many threads."""
+
+
+_EXECUTORS = itertools.count(1)
+
+
+class DaskExecutor:
+    """Runs calls on a Dask client, yielding results as they come."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._stopped = threading.Event()
+        self._at_once = threading.Event()
+        self._lock = threading.Lock()
+        self._quotas: dict[str, ClusterQuota] = {}
+        self._heard: dict[str, Listener] = {}  # by the key of a call
+        self._topic = f"indexmill-headway-{client.id}-{next(_EXECUTORS)}"
+        client.subscribe_topic(self._topic, self._hear)
+        self._pulse = _Pulse(client)
+        self._window = max(_WINDOW, 4 * sum(client.nthreads().values()))
+
+    def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
+        """Submit calls a window ahead of their results.
+
+        Raises what a call raised, WorkerDied for one whose workers died, and IndexmillError where the scheduler or all
+        workers are gone; with `keep_going` the first two are yielded as Failed.
+        """
+        done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        seen: set[str] = set()
+        begun: dict[str, tuple[Call, Future[Any]]] = {}
+        waiting = iter(calls)
+
+        def submit(most: int) -> None:
+            if self._stopped.is_set():
+                return
+            for call in itertools.islice((call for call in waiting if call.key not in seen), most):
+                seen.add(call.key)
+                called = (call.function, *call.arguments)
+                if call.heard is not None:
+                    self._heard[call.key] = call.heard
+                    called = (telling, self._topic, call.key, *called)
+                future = self._client.submit(*called, key=call.key, priority=priority, pure=True, retries=0)
+                begun[call.key] = call, future
+                future.add_done_callback(done.put)
+
+        try:
+            submit(self._window)
+            while begun:
+                asking = any(call.asks for call, _ in begun.values())
+                future = self._next(done, asking)
+                try:
+                    result = self._result(future, asking)
+                except Exception as error:
+                    if not keep_going or isinstance(error, (StoppedError, _SchedulerLost)):
+                        raise
+                    result = Failed(error)
+                call, _ = begun.pop(str(future.key))
+                self._heard.pop(call.key, None)
+                future.release()
+                submit(1)
+                yield call, result
+            if self._stopped.is_set() and any(call.key not in seen for call in waiting):
+                raise StoppedError
+        except ClosedClientError as error:
+            raise self._pulse.lost() from error
+        finally:
+            for call, future in begun.values():
+                self._heard.pop(call.key, None)
+                future.release()  # what nobody waits for is not started
+
+    def stop(self, *, at_once: bool = True) -> None:
+        """Start no further call; what a worker is at is left to it."""
+        if at_once:
+            self._at_once.set()
+        self._stopped.set()
+        if not at_once:
+            for quota in list(self._quotas.values()):
+                quota.end()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the time is up or `stop` is called."""
+        if self._stopped.wait(seconds):
+            raise StoppedError
+
+    def quota(self, run: str, limits: Limits) -> RunQuota:
+        """The quota of a run, its state where the scheduler is."""
+        with self._lock:
+            if run not in self._quotas:
+                self._quotas[run] = ClusterQuota(self._client, run, limits)
+            return self._quotas[run]
+
+    def _hear(self, event: tuple[float, Any]) -> None:
+        """A worker tells how far a call is."""
+        key, done, total = event[1]
+        listener = self._heard.get(key)
+        if listener is not None:
+            listener(done, total)
+
+    def _next(self, done: queue.SimpleQueue[Future[Any]], asking: bool) -> Future[Any]:
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return done.get(timeout=0.2)
+            self._check(asking)
+
+    def _result(self, future: Future[Any], asking: bool) -> Any:
+        while True:
+            try:
+                return future.result(timeout=1.0)
+            except KilledWorker as error:
+                raise WorkerDied(
+                    f"the work {future.key} ended {error.allowed_failures + 1} worker processes (out of memory, or "
+                    "a crash in native code); what was finished is kept: run the build again, with fewer workers "
+                    "if memory is short"
+                ) from error
+            except concurrent.futures.CancelledError as error:
+                raise self._pulse.lost() from error
+            except TimeoutError:
+                if future.status == "error":  # the call's own
+                    raise
+            self._check(asking)
+
+    def _check(self, asking: bool) -> None:
+        if self._at_once.is_set() or (self._stopped.is_set() and not asking):
+            raise StoppedError
+        self._pulse.check()
+
+
+class _SchedulerLost(IndexmillError):
+    """The scheduler is gone, hangs, or has no workers left."""
+
+
+class _Pulse:
+    """Asks a scheduler now and then whether it is there, in a thread: an answer may never come."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = weakref.ref(client)
+        self._address = str(client.scheduler_info(n_workers=0)["address"])
+        self._answered = self._had_workers = time.monotonic()
+        self._failed = False
+        threading.Thread(target=self._ask, name="scheduler-pulse", daemon=True).start()
+
+    def check(self) -> None:
+        """Raise where the scheduler has not answered for long, or has been without workers for long."""
+        now = time.monotonic()
+        if self._failed:
+            raise self.lost()
+        if now - self._answered > _ASK + _ANSWER:
+            raise self.lost(f"has not answered for {_ANSWER:g} seconds")
+        if self._answered - self._had_workers > _NO_WORKERS:
+            raise self.lost(f"has had no workers for {_NO_WORKERS:g} seconds")
+
+    def lost(self, how: str = "has gone away") -> IndexmillError:
+        """The error that ends the run."""
+        return _SchedulerLost(
+            f"the Dask scheduler at {self._address} {how}; what was finished is kept: see to the cluster, then run the "
+            "build again"
+        )
+
+    def _ask(self) -> None:
+        while (client := self._client()) is not None and client.status in ("running", "connecting"):
+            try:
+                workers = client.scheduler_info(n_workers=0)["n_workers"]
+            except Exception:  # whatever a connection that ends may raise
+                self._failed = True
+                return
+            self._answered = time.monotonic()
+            if workers:
+                self._had_workers = self._answered
+            del client
+            time.sleep(_ASK)

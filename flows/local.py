@@ -1,0 +1,52 @@
+"""A build as the commands run it: the flow of `flows.build`, in this process, on a Prefect server.
+
+The server is that of `PREFECT_API_URL`, or a private one that nobody else can look at.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Unpack
+
+from flows.interrupt import Interrupt
+from flows.run import Options, Order, Outcome
+from flows.server import answers, private_prefect
+from schemas.config import Configuration
+from tasks.core.report import Progress
+from tasks.pipeline.backfill import Waves
+
+__all__ = ["build_under_prefect"]
+
+_CONSOLE = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
+
+
+def build_under_prefect(
+    configuration: Configuration,
+    *,
+    progress: Progress,
+    dask: str | None = None,
+    waves: Waves | None = None,
+    **options: Unpack[Options],
+) -> Outcome:
+    """Bring the store of a configuration up to date with its corpus; raises what ended the run before its commit.
+
+    dask: the address of a running scheduler. waves: for a backfill. Where nobody else can look at the server, what can
+    be refused without it and without workers is refused before they start.
+    """
+    order = Order(configuration, progress, dask, waves, options, Interrupt(progress.note))
+    with order.interrupt.installed():
+        if url := os.environ.get("PREFECT_API_URL"):
+            if answers(url):
+                os.environ.setdefault(_CONSOLE, "CRITICAL")  # the command tells what the logs say
+                from flows.build import in_flow  # Prefect reads its environment as it is imported
+
+                return in_flow(order)
+            progress.warn(f"the Prefect server at {url} does not answer: it does not show this run")
+        with order.opened(), private_prefect(configuration.llm, progress.warn) as server:
+            from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+            from flows.build import in_flow  # while the server starts
+
+            server.wait()
+            with temporary_settings({PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: server.password}):
+                return in_flow(order)
