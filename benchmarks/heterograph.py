@@ -46,6 +46,7 @@ from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.retrieve.dense import nearest
 from indexmill.retrieve.grid import UNIT, on_grid
 from tasks.core.neighbours import ListSettings
+from tasks.families.heterograph.communities import grouped
 from tasks.families.heterograph.graph import (
     Pieces,
     TypedGraph,
@@ -56,10 +57,9 @@ from tasks.families.heterograph.graph import (
     node_id,
     texts,
 )
-from tasks.families.heterograph.groups import grouped
 from tasks.families.heterograph.importance import important
 from tasks.families.heterograph.names import name_words
-from tasks.families.heterograph.near import near_pairs
+from tasks.families.heterograph.vector_edges import near_pairs
 
 SHARES = {"T": 0.0115, "S": 0.092, "A": 0.004, "H": 0.026, "R": 0.328, "N": 0.5125, "O": 0.026}  # table 4, about
 MENTIONS, MATCHES, NEAR = 0.99, 0.1, 3.23  # edges per node: with those that follow from the nodes, five

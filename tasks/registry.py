@@ -13,8 +13,8 @@ from tasks.core.order import in_order
 from tasks.core.step import Step
 from tasks.families.bm25.family import FAMILY as BM25
 from tasks.families.community_tree.family import FAMILY as COMMUNITY_TREE
+from tasks.families.heterograph.family import FAMILY as HETEROGRAPH
 from tasks.families.lsh_tree.family import FAMILY as LSH_TREE
-from tasks.families.pending import HETEROGRAPH
 from tasks.families.tri_graph.family import FAMILY as TRI_GRAPH
 from tasks.families.zoom_graph.family import FAMILY as ZOOM_GRAPH
 from tasks.stages.check import check

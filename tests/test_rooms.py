@@ -25,44 +25,14 @@ BASICS = {"diff", "errors", "extras", "forks", "hits", "mistakes", "results"}
 """Modules of the reader on no floor."""
 
 UPWARD = {
-    "tasks.core -> tasks.pipeline",
-    "tasks.families -> tasks.pipeline",
     "indexmill.answer -> indexmill.snapshot",
     "indexmill.evaluate -> indexmill.snapshot",
-    "indexmill.export -> indexmill.snapshot",
     "indexmill.families -> indexmill.answer",
-    "indexmill.families -> indexmill.command",
     "indexmill.families -> indexmill.export",
-    "indexmill.families -> indexmill.snapshot",
     "indexmill.retrieve -> indexmill.answer",
     "indexmill.retrieve -> indexmill.families",
-    "indexmill.retrieve -> indexmill.snapshot",
-    "indexmill.text -> indexmill.snapshot",
 }
 """What still points up. Nothing is added here, and what points up no more is taken off."""
-
-RELATED = {
-    "tasks.families.heterograph -> tasks.families.community_tree",
-    "tasks.families.trees_check -> tasks.families.community_tree",
-    "tasks.families.trees_check -> tasks.families.lsh_tree",
-    "tasks.families.zoom_graph -> tasks.families.tri_graph",
-    "indexmill.families.community_tree -> indexmill.families.lsh_tree",
-    "indexmill.families.heterograph -> indexmill.families.bm25",
-    "indexmill.families.lsh_tree -> indexmill.families.bm25",
-    "indexmill.families.zoom_graph -> indexmill.families.tri_graph",
-}
-"""Families that still import another family; as with `UPWARD`, the list may only become shorter."""
-
-CIRCLES = {
-    "indexmill.answer.answers": 27,
-    "indexmill.command.evaluate": 2,
-    "indexmill.families.tri_graph.activation": 3,
-    "indexmill.families.zoom_graph.passages": 3,
-    "indexmill.models.rerank_endpoint": 2,
-    "tasks.core.estimate": 2,
-    "tasks.families.community_tree.steps": 6,
-}
-"""How many modules are on each import circle that is left, by the first of them; the list may only become shorter."""
 
 COMMAND = "indexmill.command"
 """Finds the pipeline's commands by name when one is called: the one declared exception."""
@@ -166,15 +136,16 @@ def test_imports_point_one_way_inside_a_room(room: str) -> None:
 @pytest.mark.parametrize("room", FLOORS)
 def test_a_family_imports_no_other_family(room: str) -> None:
     found = {
-        f"{'.'.join(one[:3])} -> {'.'.join(other[:3])}"
+        f"{'.'.join(one)} imports {'.'.join(other)}"
         for one, other in within(room)
-        if one[1] == other[1] == "families" and len(one) > 2 and len(other) > 2 and one[2] != other[2]
+        if one[1] == other[1] == "families" and one[2:3] != other[2:3]
+        if ROOT.joinpath(*one[:3]).is_dir() and ROOT.joinpath(*other[:3]).is_dir()
     }
-    assert found == {one for one in RELATED if in_room(one, room)}
+    assert found == set()
 
 
 def test_no_modules_import_each_other() -> None:
-    assert {circle[0]: len(circle) for circle in circles()} == CIRCLES
+    assert list(circles()) == []
 
 
 def test_the_command_looks_up_flows_and_no_other_room() -> None:

@@ -19,6 +19,7 @@ Where the corpus lies and how it is read is in schemas/corpus.py: the processes 
 from __future__ import annotations
 
 from schemas.config.configuration import Configuration
+from schemas.config.families import FamilySettings
 from schemas.config.file import load_configuration
 from schemas.config.models import EmbedSettings, LlmSettings, Price
 from schemas.config.run import GateSettings
@@ -27,6 +28,7 @@ from schemas.config.stages import SplitSettings
 __all__ = [
     "Configuration",
     "EmbedSettings",
+    "FamilySettings",
     "GateSettings",
     "LlmSettings",
     "Price",

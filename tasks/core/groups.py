@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tasks.core.estimate import Range, Rows
 from tasks.core.shards import assign
 
-__all__ = ["COMMUNITY_LETTERS", "assigned", "bits_of", "expected_labels", "hex_ids", "id_bytes", "shares"]
+__all__ = ["COMMUNITY_LETTERS", "Ids", "assigned", "bits_of", "expected_labels", "hex_ids", "id_bytes", "shares"]
 
 Ids = NDArray[np.uint8]
 """Node ids as bytes (n, 16): their order is that of the ids as text."""

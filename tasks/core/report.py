@@ -10,11 +10,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from indexmill.text.counted import counted
 from schemas.config import Price
 from tasks.llm.account import Spent, price_of
-from tasks.pipeline.gates import StandIns
 
-__all__ = ["Progress", "Report", "Silent", "StageReport"]
+__all__ = ["Progress", "Report", "Silent", "StageReport", "StandIns"]
+
+
+@dataclass(frozen=True, slots=True)
+class StandIns:
+    """Of the texts that a language model writes for a stage, those that something else stands in for."""
+
+    stage: str
+    texts: int
+    stand_ins: int
+
+    def __str__(self) -> str:
+        return f"{self.stand_ins:,} of {counted(self.texts, 'text')} of {self.stage}"
 
 
 class Progress(Protocol):

@@ -17,6 +17,7 @@ from indexmill.store.manifest import Manifest
 from tasks.core import encoder
 from tasks.core.isolate import DocumentsFailed
 from tasks.core.part_runner import Parent, Parts, Want
+from tasks.core.report import StandIns
 from tasks.core.stage import Stage
 from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
@@ -56,11 +57,11 @@ class Build(CorpusRun):
         failed = sum(receipt.failed for receipt in receipts)
         if not failed:
             return
-        self.report.stand_ins[stage] = gates.StandIns(
+        self.report.stand_ins[stage] = StandIns(
             stage, sum(max(receipt.texts or 0, receipt.failed) for receipt in receipts), failed
         )
         known = [receipt for receipt in receipts if receipt.texts is not None]  # earlier releases did not say it
-        found = gates.StandIns(stage, sum(part.texts or 0 for part in known), sum(part.failed for part in known))
+        found = StandIns(stage, sum(part.texts or 0 for part in known), sum(part.failed for part in known))
         why = gates.refuse_stand_ins(found, self.configuration.run.max_stand_ins, whole=len(known) == len(receipts))
         if why is not None:
             raise GateRefused(why)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from indexmill.text.counted import counted
 from schemas.config import GateSettings
+from tasks.core.report import StandIns
 from tasks.pipeline.quality import Quality
 
-__all__ = ["FEW", "CorpusChange", "StandIns", "first_of", "refuse_quality", "refuse_size", "refuse_stand_ins"]
+__all__ = ["FEW", "CorpusChange", "first_of", "refuse_quality", "refuse_size", "refuse_stand_ins"]
 
 FEW = 10
 """So many rows or texts may fail whatever their share: a small corpus with a few bad ones is published."""
@@ -64,18 +65,6 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
         why += f"; {change.refused_why})" if change.refused_why else ")"
     said = "; ".join([*sources, why])
     return f"{said}. Nothing was published: mend the source, or let the documents go with --allow-shrink"
-
-
-@dataclass(frozen=True, slots=True)
-class StandIns:
-    """Of the texts that a language model writes for a stage, those that something else stands in for."""
-
-    stage: str
-    texts: int
-    stand_ins: int
-
-    def __str__(self) -> str:
-        return f"{self.stand_ins:,} of {counted(self.texts, 'text')} of {self.stage}"
 
 
 def refuse_stand_ins(found: StandIns, most: float, *, whole: bool = True) -> str | None:

@@ -19,9 +19,9 @@ from schemas.config import Configuration
 from storage import refs, runs
 from storage.folder import open_store
 from tasks.core.executor import InlineExecutor
-from tasks.core.report import Silent
+from tasks.core.report import Silent, StandIns
 from tasks.pipeline.build import Build
-from tasks.pipeline.gates import FEW, StandIns, refuse_stand_ins
+from tasks.pipeline.gates import FEW, refuse_stand_ins
 from tests.corpora import documents, write_corpus
 from tests.flows.children import settings
 from tests.llm_server import CANARY, Faults, LlmServer, Received

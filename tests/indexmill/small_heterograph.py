@@ -45,9 +45,9 @@ from tasks.families.heterograph.graph import (
     texts,
 )
 from tasks.families.heterograph.names import name_words
-from tasks.families.heterograph.near import near_pairs
 from tasks.families.heterograph.support import support
 from tasks.families.heterograph.texts import relation_table
+from tasks.families.heterograph.vector_edges import near_pairs
 from tasks.stages.extract.tables import Entity, Extraction, Unit, tables_of
 from tests.indexmill.small_snapshot import EMBEDDER, SnapshotWriter
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from indexmill.store.manifest import Manifest
 from indexmill.store.packs import open_pack
+from schemas.config import Configuration, LlmSettings
 from storage import refs
 from storage.arrays import put_pack
 from storage.folder import FolderStore, open_store
@@ -25,6 +26,7 @@ from tasks.core.isolate import Failing, failing_documents
 from tasks.core.part_runner import Want as PartSpec
 from tasks.core.stage import WHOLE, Inputs, Job, Settings, Stage, make_part, part_key
 from tasks.core.stage import Made as PartResult
+from tasks.core.writer import BoundWriter, Writer
 from tasks.registry import FAMILIES
 from tasks.stages.check.check import STAGE as CHECK
 from tasks.stages.check.check import CheckSettings, checks_of
@@ -39,6 +41,7 @@ __all__ = [
     "PartResult",
     "PartSpec",
     "Parts",
+    "bound",
     "embedded",
     "encoder_for",
     "failing",
@@ -72,6 +75,13 @@ def embedded(
     """A part whose rows the deterministic encoder makes, or one that cannot be opened in its place."""
     numbers = numbers_of(store)
     return wanted(shard, inputs, {**settings, "encoder": numbers}, extra={"opening": opening}, encoder=numbers)
+
+
+def bound(writer: Writer, llm: LlmSettings, language: str = "en", **families: Mapping[str, Any]) -> BoundWriter:
+    """A writer as the settings of a language model, and of its family, bind it."""
+    given = {"llm": llm, "split": {"language": language}, "families": families}
+    prompt = writer.prompt(llm)
+    return BoundWriter(prompt, writer.fingerprint(Configuration.model_validate(given), prompt))
 
 
 class Parts:

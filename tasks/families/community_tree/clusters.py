@@ -22,88 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.store.packs import pack_size
-from tasks.core.communities.graph import ALONE, Labels, Weighted, in_order
+from tasks.core.communities.clusters import clusters_of
+from tasks.core.communities.graph import Weighted
 from tasks.core.communities.leiden import leiden
-from tasks.core.communities.levels import community_id
 from tasks.core.communities.measures import modularity
 from tasks.core.estimate import Estimate, Range
-from tasks.core.groups import hex_ids, id_bytes
 from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
 
-__all__ = ["STAGE", "ClusterSettings", "Clusters", "clusters_of", "earlier_names", "estimate", "start_of"]
+__all__ = ["STAGE", "ClusterSettings", "estimate"]
 
-Ids = NDArray[np.uint8]
 Pack = Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Clusters:
-    """A clustering by bytes of ids: nodes (n, 16) ascending, labels (n,), communities (C, 16) ascending."""
-
-    nodes: Ids
-    labels: Labels
-    communities: Ids
-
-    @classmethod
-    def of(cls, pack: Pack) -> Clusters:
-        """The clustering that a pack holds."""
-        return cls(pack["nodes"], pack["labels"].astype(np.int64), pack["communities"])
-
-    @property
-    def joins(self) -> bool:
-        """Whether two nodes at least are one community."""
-        return len(self.communities) < len(self.nodes)
-
-
-def clusters_of(level: int, nodes: Ids, labels: Labels) -> Clusters:
-    """The communities of nodes, labelled 0, 1, ..., and their ids."""
-    ids = hex_ids(nodes)
-    order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels)
-    members = np.split(order, np.cumsum(sizes)[:-1]) if len(sizes) else []
-    found = [community_id(level, [ids[row] for row in rows.tolist()]) for rows in members]
-    by_id = sorted(range(len(found)), key=found.__getitem__)
-    row = np.empty(len(found), dtype=np.int64)
-    row[by_id] = np.arange(len(found))
-    return Clusters(nodes, row[labels], id_bytes([found[one] for one in by_id]))
-
-
-def start_of(names: Ids, before: Clusters) -> NDArray[np.int64]:
-    """Where nodes of these names start, (n,): those of one earlier community have one number, unknown ones ALONE."""
-    place, known = _places(names, before.nodes)
-    start = np.full(len(names), ALONE)
-    if known.any():
-        start[known] = in_order(before.labels[place[known]])
-    return start
-
-
-def earlier_names(clusters: Clusters, names: Ids, before: Clusters) -> Ids:
-    """By which id the version before knew each community: that of the one that held most of its members.
-
-    The smallest id of equals; zeros for a community none of whose members were known. names: those of the nodes.
-    """
-    place, known = _places(names, before.nodes)
-    pairs = np.stack([clusters.labels[known], before.labels[place[known]]], axis=1)
-    found, counts = np.unique(pairs, axis=0, return_counts=True)
-    order = np.lexsort((found[:, 1], -counts, found[:, 0]))
-    owners, first = np.unique(found[order, 0], return_index=True)
-    made = np.zeros((len(clusters.communities), 16), dtype=np.uint8)
-    made[owners] = before.communities[found[order[first], 1]]
-    return made
-
-
-def _places(names: Ids, nodes: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The row in nodes (ascending) of each name, and whether it has one."""
-    held, wanted = _words(nodes), _words(names)
-    place = np.searchsorted(held, wanted)
-    known = place < len(held)
-    known[known] = held[place[known]] == wanted[known]
-    return place, known
-
-
-def _words(ids: Ids) -> NDArray[np.bytes_]:
-    """Ids as values that compare like their bytes: of equal length, they differ before any trailing zeros end."""
-    words: NDArray[np.bytes_] = np.ascontiguousarray(ids).reshape(-1).view("S16")
-    return words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,8 +101,8 @@ STAGE = Stage(
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
     estimate=estimate,
     inputs=(
-        Input("graph", ARRAYS),
-        Input("start", ARRAYS, optional=True),
+        Input("graph", ARRAYS, stage="community_graph"),
+        Input("start", ARRAYS, stage="community_clusters", optional=True),
     ),
     outputs=(
         Output("clusters", ARRAYS),

@@ -155,7 +155,7 @@ STAGE = Stage(
         Input("same_as", SAME_AS, optional=True),
         Input("communities", COMMUNITIES, each=True, optional=True),
         Input("community_vectors", ARRAYS, each=True, optional=True),
-        Input("graph", ARRAYS, optional=True),
+        Input("graph", ARRAYS, stage="community_graph", optional=True),
         Input("clusters", ARRAYS, optional=True),
     ),
     outputs=(Output("graph", ARRAYS),),

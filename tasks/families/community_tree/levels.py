@@ -31,10 +31,10 @@ from schemas.tables import (
     conform,
 )
 from storage.tables import read_table
+from tasks.core.communities.clusters import Clusters
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.groups import assigned, expected_labels, hex_ids, shares
 from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
-from tasks.families.community_tree.clusters import Clusters
 from tasks.families.community_tree.graph import LETTERS, nodes_below, rows_below
 from tasks.stages.split.node_texts import is_table
 

@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob
 from storage.lineage import LineageEntry
+from tasks.core.communities.clusters import Clusters, earlier_names, start_of
 from tasks.core.communities.graph import Labels
 from tasks.core.communities.levels import Stops
+from tasks.core.groups import Ids
 from tasks.core.part_runner import WHOLE, Parts, Want
 from tasks.core.redone import count_redone
 from tasks.core.run import Run
@@ -25,7 +27,7 @@ from tasks.families.community_tree import graph as community_graph
 from tasks.families.community_tree import levels as community_levels
 from tasks.families.community_tree import reports as community_reports
 from tasks.families.community_tree import tree as community_tree
-from tasks.families.community_tree.clusters import Clusters, ClusterSettings, earlier_names, start_of
+from tasks.families.community_tree.clusters import ClusterSettings
 from tasks.families.community_tree.report_writer import WRITER
 
 __all__ = ["make_tree"]
@@ -38,7 +40,7 @@ class _Before:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._names: community_clusters.Ids | None = None  # of the nodes of the next level; None: their own
+        self._names: Ids | None = None  # of the nodes of the next level; None: their own
         self._followed = True  # whether the levels below all have names
 
     def inputs(self, level: int, graph: str, settings: ClusterSettings) -> dict[str, str]:

@@ -1,18 +1,20 @@
-"""The heterograph of a corpus, as pure code over tables and arrays (NodeRAG, section 2, Algorithms 1 and 2).
+"""The heterograph of a corpus (NodeRAG, section 2, Algorithms 1 and 2).
 
-graph        nodes of seven kinds and typed edges between them, from the pieces that make them; its links (CSR)
-importance   the entities that get an attribute (Algorithm 1)
-groups       communities of units, relations, entities and attributes
-texts        the texts of units and relations
-reading      what a text about an entity or a community is made of: capped, in an order that one edit hardly changes
-sources      the passages that such a text is about
-titles       the entities that the texts of a community name
-attribute_writer  how an attribute is written
-element_writer    how high-level elements are written
-matching     the edges between high-level elements and what they are near to (Algorithm 2)
-near         the edges between nodes of near vectors, in place of HNSW's base layer
-support      the passages that nodes come from, and what must hold of a finished graph
-names        the words of names and overviews, for exact matching
+family            what the pipeline knows of it; steps drives its stages
+graph             nodes of seven kinds and typed edges between them, from the pieces that make them; its links (CSR)
+importance        the entities that get an attribute (Algorithm 1)
+texts             the texts of units and relations
+reading           what a text about an entity or a community is made of: capped, in an order that an edit hardly changes
+sources           the names in that, and the passages that it comes from
+text_inputs       what the stages that read have in common: attribute_inputs, element_inputs
+writing           what the stages that write have in common: attributes, elements; how, says the writer of each
+community_graph   the graph that communities are found in
+communities       communities of units, relations, entities and attributes
+vector_edges      edges to near nodes, and from high-level elements to what they are near to (Algorithm 2)
+support           the passages that nodes come from, and what must hold of a finished graph
+names             the words of names and overviews, for exact matching
+index             all of that as one graph, as it is published
+check             what must hold of it before it is
 
 The reader's side is indexmill.families.heterograph.search.
 """

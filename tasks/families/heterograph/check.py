@@ -23,29 +23,48 @@ from schemas.tables import (
     HETERO_ELEMENTS,
     HETERO_NODES,
     HETERO_RELATIONS,
+    PASSAGES,
     UNITS,
 )
-from tasks.core.checks import check_lengths, refuse_if
+from tasks.core.checks import Check, check_lengths, refuse_if
 from tasks.core.groups import bits_of
-from tasks.core.stage import Inputs
+from tasks.core.stage import ARRAYS, Input, Inputs
 from tasks.families.heterograph.graph import ENDS, TypedGraph, graph_of_tables, node_id
-from tasks.families.heterograph.index import HELD
+from tasks.families.heterograph.index import TABLES
 from tasks.families.heterograph.support import faults
 from tasks.stages.embed.embed import row_key
 
-__all__ = ["Made", "check_attributes", "check_elements", "check_graph", "check_units", "rows_of_kinds"]
+__all__ = [
+    "CHECKS",
+    "Made",
+    "check_attributes",
+    "check_elements",
+    "check_graph",
+    "check_units",
+    "check_whole",
+    "rows_of_kinds",
+]
 
 Pack = Mapping[str, NDArray[Any]]
+Counts = Mapping[str, int]
+
+_NODE_TABLES = {
+    "passages": PASSAGES,
+    "units": UNITS,
+    "attributes": HETERO_ATTRIBUTES,
+    "elements": HETERO_ELEMENTS,
+    "entities": ENTITIES,
+}
 
 
-def check_units(inputs: Inputs[Any]) -> dict[str, int]:
+def check_units(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
     """Hold a shard's vectors of units against the units; returns how many these are."""
     texts = inputs.table("units", UNITS, "text")["text"].to_pylist()
     _check_vectors(inputs, "unit_vectors", [row_key(text).hex() for text in texts])
     return {"units": len(texts)}
 
 
-def check_attributes(inputs: Inputs[Any]) -> dict[str, int]:
+def check_attributes(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
     """Hold an entity shard's attributes against its entities, their texts and vectors; returns how many they are."""
     rows = inputs.table("attributes", HETERO_ATTRIBUTES)
     where = f"attributes/{inputs.job.shard}"
@@ -58,7 +77,7 @@ def check_attributes(inputs: Inputs[Any]) -> dict[str, int]:
     return {"attributes": len(ids)}
 
 
-def check_elements(inputs: Inputs[Any]) -> dict[str, int]:
+def check_elements(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
     """Hold a group's high-level elements against what they are made of, their texts and vectors."""
     rows, label = inputs.table("elements", HETERO_ELEMENTS), inputs.job.shard
     where = f"elements/{label}"
@@ -115,8 +134,14 @@ class Made:
 def rows_of_kinds(inputs: Inputs[Any]) -> dict[str, pa.Array]:
     """By kind of node, the ids in its tables, one after the other in the order of their names."""
     return {
-        kind: inputs.tables(prefix, schema, key)[key].combine_chunks() for kind, (prefix, schema, key) in HELD.items()
+        kind: inputs.tables(name, _NODE_TABLES[name], key)[key].combine_chunks() for kind, (name, key) in TABLES.items()
     }
+
+
+def check_whole(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
+    """Hold the graph against the tables of its nodes."""
+    check_graph(Made.of(inputs), rows_of_kinds(inputs))
+    return {}
 
 
 def check_graph(made: Made, ids: Mapping[str, pa.Array]) -> None:
@@ -221,3 +246,25 @@ def _check_names(pack: Pack, names: int) -> None:
     same = np.array_equal(np.bincount(pairs[:, 0], minlength=len(keys)), np.diff(held.holders.indptr))
     same = same and np.array_equal(pairs[:, 1], held.holders.indices)
     refuse_if(not same, f"{where}: words and the names that hold them do not agree")
+
+
+CHECKS = (
+    Check((Input("unit_vectors", ARRAYS), Input("units", UNITS)), check_units),
+    Check(
+        (Input("attributes", HETERO_ATTRIBUTES), Input("attribute_vectors", ARRAYS), Input("entities", ENTITIES)),
+        check_attributes,
+    ),
+    Check((Input("elements", HETERO_ELEMENTS), Input("element_vectors", ARRAYS)), check_elements),
+    Check(
+        (
+            Input("heterograph/graph", ARRAYS),
+            Input("heterograph/names", ARRAYS),
+            Input("heterograph/nodes", HETERO_NODES),
+            Input("heterograph/edges", HETERO_EDGES),
+            Input("heterograph/relations", HETERO_RELATIONS),
+            *(Input(name, schema, each=True) for name, schema in _NODE_TABLES.items()),
+        ),
+        check_whole,
+        whole=True,
+    ),
+)

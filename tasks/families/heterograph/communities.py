@@ -1,12 +1,10 @@
-"""Stage `hetero_groups`: which nodes of the graph [G2] are one community (NodeRAG, section 2.3).
+"""Stage `hetero_groups`: which nodes of the graph [G2] are one community (NodeRAG, section 2.3): Leiden, unit weights.
 
-Leiden goes on from the communities of the version before, as it does for community_tree (tasks.core.warm_start):
-`start` says of every node of the graph which of them it was in. It is an input like any other, and an output as well,
-so that the next night finds it. A start holds numbers of nodes that are there, and so nothing of nodes that are gone.
-
-    Want(WHOLE, inputs_of(build, WHOLE, graph, settings), settings := {"grain", "largest", "seed"})
-
-`inputs_of` gives `graph`, of `hetero_graph`, and `start` where there is one. Of n nodes:
+A community is named by its members. The clustering goes on from the communities of the version before
+(tasks.core.warm_start), under the rule of tasks.core.communities.leiden: the first of three candidates that is good
+enough. `start` says of every node of the graph which of them it was in. It is an input like any other, and an output
+as well, so that the next night finds it; it holds numbers of nodes that are there, and so nothing of nodes that are
+gone. Of n nodes:
 
     hetero_communities  private table HETERO_COMMUNITIES, n rows
     start               private pack: labels (n,) int32 in the order of the graph's nodes, -1 for one that was in none
@@ -16,45 +14,118 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from indexmill.errors import CorruptBlob
 from indexmill.store.packs import pack_size
-from schemas.tables import HETERO_COMMUNITIES
+from schemas.tables import HETERO_COMMUNITIES, conform
 from storage.lineage import LineageEntry
 from storage.tables import read_table
-from tasks.core.communities.graph import Labels
+from tasks.core.communities.clusters import Clusters, start_of
+from tasks.core.communities.graph import Labels, Weighted
+from tasks.core.communities.levels import community_id
+from tasks.core.communities.measures import modularity
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import id_bytes
 from tasks.core.run import Run
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
 from tasks.core.warm_start import start_inputs, start_pack
-from tasks.families.community_tree.clusters import Clusters, start_of
 from tasks.families.heterograph.community_graph import graph_of_pack
-from tasks.families.heterograph.groups import communities_of, community_rows, grouped, quality
+from tasks.families.heterograph.graph import TypedGraph
 
-__all__ = ["STAGE", "clusters_before", "estimate", "inputs_of"]
+__all__ = [
+    "STAGE",
+    "CommunitySettings",
+    "clusters_before",
+    "communities_of",
+    "community_rows",
+    "estimate",
+    "grouped",
+    "inputs_of",
+    "quality",
+]
+
+_LEVEL = 0  # of the ids: those of tasks.core.communities.levels begin at 1
 
 
-def inputs_of(build: Run, label: str, graph: str, settings: Mapping[str, Any]) -> dict[str, str]:
+def grouped(
+    graph: TypedGraph,
+    start: NDArray[np.int64] | None = None,
+    *,
+    grain: int = 0,
+    largest: int = 0,
+    patience: float = 0.015,
+    seed: int = 0,
+) -> pa.Table:
+    """The community of each node (HETERO_COMMUNITIES) of a graph of units, relations, entities and attributes [G2].
+
+    start and the rest: see `leiden`.
+    """
+    from tasks.core.communities.leiden import leiden  # its libraries are slow to import, and a check needs none of it
+
+    ids: list[str] = graph.ids.to_pylist()
+    labels = leiden(_unweighted(graph), start, grain=grain, largest=largest, patience=patience, seed=seed)
+    order = np.argsort(labels, kind="stable")
+    members = np.split(np.array(ids, dtype=object)[order], np.cumsum(np.bincount(labels))[:-1]) if ids else []
+    names = pa.array([community_id(_LEVEL, own.tolist()) for own in members], pa.string())
+    table = pa.table({"node_id": graph.ids, "community_id": names.take(pa.array(labels))})
+    return conform(table.sort_by("node_id"), HETERO_COMMUNITIES)
+
+
+def quality(graph: TypedGraph, table: pa.Table) -> float:
+    """The modularity, at resolution 1, of the communities of a graph's nodes."""
+    return modularity(_unweighted(graph), community_rows(table, graph.ids, communities_of(table)))
+
+
+def _unweighted(graph: TypedGraph) -> Weighted:
+    edges = np.sort(graph.edges.astype(np.int64), axis=1)
+    edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
+    return Weighted(len(graph.ids), edges, np.ones(len(edges)))
+
+
+def communities_of(table: pa.Table) -> pa.Array:
+    """The ids of all communities of a table HETERO_COMMUNITIES, ascending."""
+    return table["community_id"].unique().sort()
+
+
+def community_rows(table: pa.Table, ids: pa.Array, communities: pa.Array) -> NDArray[np.int64]:
+    """The place of each node's community in `communities`, (n,): -1 for a node that is in none of them."""
+    at = pc.index_in(ids, table["node_id"].combine_chunks())
+    own = table["community_id"].combine_chunks().take(at)
+    found = pc.fill_null(pc.index_in(own, communities), -1)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommunitySettings(Settings):
+    """grain, largest: see `leiden`."""
+
+    grain: int
+    largest: int
+    seed: int
+
+
+def inputs_of(run: Run, label: str, graph: str, settings: CommunitySettings) -> dict[str, str]:
     """What the graph (the digest of its pack) is clustered from: `graph` and, where there is one, `start`.
 
-    label, settings: those of the Want.
+    label, settings: of the part.
     """
 
-    def start(held: LineageEntry) -> Labels | None:
-        nodes = build.pack(graph)
+    def start(earlier: LineageEntry) -> Labels | None:
+        nodes = run.pack(graph)
         if nodes is None:
             return None
         with contextlib.suppress(CorruptBlob):  # a start that was lost or damaged is none
-            table = read_table(build.store, held.outputs["hetero_communities"], HETERO_COMMUNITIES)
+            table = read_table(run.store, earlier.outputs["hetero_communities"], HETERO_COMMUNITIES)
             return start_of(nodes["ids"], clusters_before(table))
         return None
 
-    return start_inputs(build, STAGE, label, graph, settings, start)
+    return start_inputs(run, STAGE, label, graph, settings, start)
 
 
 def clusters_before(table: pa.Table) -> Clusters:
@@ -64,18 +135,11 @@ def clusters_before(table: pa.Table) -> Clusters:
     return Clusters(id_bytes(table["node_id"]), labels, id_bytes(communities))
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+def _compute(inputs: Inputs[CommunitySettings]) -> Outputs:
     settings = inputs.settings
-    graph = graph_of_pack(inputs.pack(inputs.job.inputs["graph"]))
-    digest = inputs.job.inputs.get("start")
-    start = None if digest is None else np.asarray(inputs.pack(digest)["labels"])
-    table = grouped(
-        graph,
-        None if start is None else start.astype(np.int64),
-        grain=settings["grain"],
-        largest=settings["largest"],
-        seed=settings["seed"],
-    )
+    graph = graph_of_pack(inputs.pack("graph"))
+    start = np.asarray(inputs.pack("start")["labels"], dtype=np.int64) if inputs.has("start") else None
+    table = grouped(graph, start, grain=settings.grain, largest=settings.largest, seed=settings.seed)
     return Outputs(
         tables={"hetero_communities": table},
         packs={} if start is None else {"start": start_pack(start)},
@@ -86,13 +150,13 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     )
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[CommunitySettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the sizes of memberships."""
     rows = expected.get("graph")
     if rows is None:
-        rows = Range.exactly(len(inputs.pack(inputs.job.inputs["graph"])["ids"]))
+        rows = Range.exactly(len(inputs.pack("graph")["ids"]))
     sizes = {"hetero_communities": Range(0, _ROW * rows.high + 4096)}
-    if "start" in inputs.job.inputs:
+    if inputs.has("start"):
         sizes["start"] = Range(0, pack_size({"labels": (np.int32, (rows.high,))}))
     return Estimate(bytes=sizes, rows=dict.fromkeys(sizes, rows))
 
@@ -103,11 +167,12 @@ STAGE = Stage(
     "hetero_groups",
     version=2,
     compute=_compute,
+    settings=CommunitySettings,
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
     estimate=estimate,
     inputs=(
-        Input("graph", ARRAYS),
-        Input("start", ARRAYS, optional=True),
+        Input("graph", ARRAYS, stage="hetero_graph"),
+        Input("start", ARRAYS, stage="hetero_groups", optional=True),
     ),
     outputs=(
         Output("hetero_communities", HETERO_COMMUNITIES),

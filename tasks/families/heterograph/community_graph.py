@@ -4,10 +4,6 @@
 function of what was extracted and of whose attributes were written: where a clustering starts from is no matter of
 this stage.
 
-    Want(WHOLE, {"units/<p>", "unit_entities/<p>", "relations/<p>", "attributes/<e>", "same_as"}, {})
-
-`same_as` where there is one.
-
 The private pack `graph` of n nodes, kind by kind in the order of KINDS and then by id, and m links (see TypedGraph):
 
     ids      (n, 16) uint8
@@ -23,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from indexmill.families.heterograph.search import KINDS
@@ -31,7 +26,7 @@ from indexmill.store.packs import pack_size
 from schemas.tables import HETERO_ATTRIBUTES, RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import hex_ids, id_bytes
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, NoSettings, Output, Outputs, Stage
 from tasks.families.heterograph.graph import TypedGraph, attributes, decomposed, graph_of
 
 __all__ = ["STAGE", "estimate", "graph_of_pack", "graph_pack", "most_rows"]
@@ -50,31 +45,26 @@ def graph_of_pack(pack: Pack) -> TypedGraph:
     return TypedGraph(ids, np.asarray(pack["offsets"]), np.asarray(pack["edges"]), np.asarray(pack["kinds"]))
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    same_as = None
-    if "same_as" in inputs.job.inputs:
-        same_as = inputs.table("same_as", SAME_AS, "entity_id", "other_id")
+def _compute(inputs: Inputs[NoSettings]) -> Outputs:
     first = decomposed(
-        inputs.tables("units", UNITS, "unit_id"),
-        inputs.tables("unit_entities", UNIT_ENTITIES, "unit_id", "entity_id"),
-        inputs.tables("relations", RELATIONS, "source", "target", "text"),
-        same_as,
+        inputs.tables("units", "unit_id"),
+        inputs.tables("unit_entities", "unit_id", "entity_id"),
+        inputs.tables("relations", "source", "target", "text"),
+        inputs.table("same_as", "entity_id", "other_id") if inputs.has("same_as") else None,
     )
-    graph = graph_of(first, attributes(inputs.tables("attributes", HETERO_ATTRIBUTES, "attribute_id", "entity_id")))
+    graph = graph_of(first, attributes(inputs.tables("attributes", "attribute_id", "entity_id")))
     counts = graph.counts()
     return Outputs(packs={"graph": graph_pack(graph)}, counts={"nodes": counts["nodes"], "links": counts["edges"]})
 
 
-def most_rows(inputs: Inputs[Any], expected: Mapping[str, Range], *prefixes: str) -> int:
-    """The rows that the input tables of these names, or named `<prefix>/<label>`, have together at most."""
-    return sum(
-        (expected.get(name) or Range.exactly(pq.read_metadata(inputs.path(digest)).num_rows)).high
-        for name, digest in inputs.job.inputs.items()
-        if name.partition("/")[0] in prefixes
-    )
+def most_rows(inputs: Inputs[Any], expected: Mapping[str, Range], *names: str) -> int:
+    """The rows that the input tables of these names, or named `<name>/<label>`, have together at most."""
+    tables = [name for name in names if inputs.has(name)]
+    tables += [f"{name}/{label}" for name in names for label in inputs.labels(name)]
+    return sum(expected[name].high if name in expected else inputs.rows_of(name) for name in tables)
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[NoSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the graph: what several passages say may be one node."""
     units, named, relations, written, same = (
         most_rows(inputs, expected, name) for name in ("units", "unit_entities", "relations", "attributes", "same_as")
@@ -95,12 +85,13 @@ STAGE = Stage(
     "hetero_graph",
     version=1,
     compute=_compute,
+    settings=NoSettings,
     libraries=("numpy", "polars"),
     estimate=estimate,
     inputs=(
         Input("units", UNITS, each=True),
         Input("unit_entities", UNIT_ENTITIES, each=True),
-        Input("relations", RELATIONS, each=True),
+        Input("relations", RELATIONS, stage="extract", each=True),
         Input("attributes", HETERO_ATTRIBUTES, each=True),
         Input("same_as", SAME_AS, optional=True),
     ),

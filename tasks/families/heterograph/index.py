@@ -50,7 +50,8 @@ from schemas.tables import (
 from tasks.core.communities.graph import Floats
 from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import estimate_tokens
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.families.heterograph.communities import communities_of, community_rows
 from tasks.families.heterograph.community_graph import most_rows
 from tasks.families.heterograph.graph import (
     ENDS,
@@ -65,14 +66,12 @@ from tasks.families.heterograph.graph import (
     subjects,
     texts,
 )
-from tasks.families.heterograph.groups import communities_of, community_rows
-from tasks.families.heterograph.matching import clusters_of, matched
 from tasks.families.heterograph.names import name_words
-from tasks.families.heterograph.near import near_pairs
 from tasks.families.heterograph.support import support
 from tasks.families.heterograph.texts import relation_table
+from tasks.families.heterograph.vector_edges import clusters_of, matched, near_pairs
 
-__all__ = ["HELD", "NODES", "STAGE", "counts", "estimate"]
+__all__ = ["NODES", "STAGE", "TABLES", "GraphSettings", "counts", "estimate"]
 
 NODES = {
     "T": "texts",
@@ -85,13 +84,13 @@ NODES = {
 }
 """What the nodes of each kind are called where they are counted."""
 
-HELD = {
-    "T": ("passages", PASSAGES, "passage_id"),
-    "S": ("units", UNITS, "unit_id"),
-    "A": ("attributes", HETERO_ATTRIBUTES, "attribute_id"),
-    "H": ("elements", HETERO_ELEMENTS, "element_id"),
-    "N": ("entities", ENTITIES, "entity_id"),
-    "O": ("elements", HETERO_ELEMENTS, "overview_id"),
+TABLES = {
+    "T": ("passages", "passage_id"),
+    "S": ("units", "unit_id"),
+    "A": ("attributes", "attribute_id"),
+    "H": ("elements", "element_id"),
+    "N": ("entities", "entity_id"),
+    "O": ("elements", "overview_id"),
 }
 """The tables that the nodes of each kind are rows of, and the column that identifies them."""
 
@@ -115,6 +114,24 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     return {**whole, **nodes, **edges, "stand_ins": int(pack["stand_ins"].sum())}
 
 
+@dataclass(frozen=True, kw_only=True)
+class GraphSettings(Settings):
+    """neighbours: of each node by its vector. asks: whether a model was asked for texts. dimension: of the vectors.
+
+    units, relations, attributes: nodes of a kind that one text is made of at most; elements: of a community at most.
+    They bound what a plan expects.
+    """
+
+    neighbours: int
+    seed: int
+    asks: bool
+    dimension: int
+    units: int = worker_arg()
+    relations: int = worker_arg()
+    attributes: int = worker_arg()
+    elements: int = worker_arg()
+
+
 @dataclass(frozen=True)
 class _Tables:
     """What the graph is made from: the columns that it needs of all shards."""
@@ -130,18 +147,17 @@ class _Tables:
     same_as: pa.Table | None
 
     @classmethod
-    def of(cls, inputs: Inputs[Any]) -> _Tables:
-        there = "same_as" in inputs.job.inputs
+    def of(cls, inputs: Inputs[GraphSettings]) -> _Tables:
         return cls(
-            inputs.tables("passages", PASSAGES, "passage_id", "document_id"),
-            inputs.tables("units", UNITS, "unit_id", "passage_id"),
-            inputs.tables("unit_entities", UNIT_ENTITIES, "unit_id", "entity_id"),
-            inputs.tables("relations", RELATIONS, "passage_id", "source", "target", "text"),
-            inputs.tables("attributes", HETERO_ATTRIBUTES, "attribute_id", "entity_id", "stand_in"),
-            inputs.tables("elements", HETERO_ELEMENTS, "element_id", "overview_id", "community_id", "stand_in"),
-            inputs.table("hetero_communities", HETERO_COMMUNITIES),
-            inputs.tables("mentions", MENTIONS, "passage_id", "entity_id", "kind"),
-            inputs.table("same_as", SAME_AS, "entity_id", "other_id") if there else None,
+            inputs.tables("passages", "passage_id", "document_id"),
+            inputs.tables("units", "unit_id", "passage_id"),
+            inputs.tables("unit_entities", "unit_id", "entity_id"),
+            inputs.tables("relations", "passage_id", "source", "target", "text"),
+            inputs.tables("attributes", "attribute_id", "entity_id", "stand_in"),
+            inputs.tables("elements", "element_id", "overview_id", "community_id", "stand_in"),
+            inputs.table("hetero_communities"),
+            inputs.tables("mentions", "passage_id", "entity_id", "kind"),
+            inputs.table("same_as", "entity_id", "other_id") if inputs.has("same_as") else None,
         )
 
     def pieces(self) -> tuple[Pieces, ...]:
@@ -154,36 +170,36 @@ class _Tables:
             subjects(self.units, self.mentions),
         )
 
-    def read(self, inputs: Inputs[Any]) -> pa.Table:
+    def read(self, inputs: Inputs[GraphSettings]) -> pa.Table:
         """What each attribute and each element is made of: columns owner, its own id, and node_id."""
         found = []
         for prefix, table, shown, own in (
             ("attribute_read", self.attributes, "entity_id", "attribute_id"),
             ("element_read", self.elements, "community_id", "element_id"),
         ):
-            read = inputs.tables(prefix, HETERO_READ, "owner", "node_id")
+            read = inputs.tables(prefix, "owner", "node_id")
             ids = table.select([shown, own]).rename_columns(["owner", "own"])
             joined = read.join(ids, "owner", join_type="inner")  # a community has several elements
             found.append(pa.table({"owner": joined["own"], "node_id": joined["node_id"]}))
         return pa.concat_tables(found)
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
+def _compute(inputs: Inputs[GraphSettings]) -> Outputs:
     settings = inputs.settings
     tables = _Tables.of(inputs)
     pieces = tables.pieces()
     graph = graph_of(*pieces)
     vectors = _vectors(inputs, graph)
-    match = _matches(graph, vectors, tables, settings["seed"])
-    near = _near(graph, vectors, settings["neighbours"], settings["seed"])
+    match = _matches(graph, vectors, tables, settings.seed)
+    near = _near(graph, vectors, settings.neighbours, settings.seed)
     graph = graph_of(*pieces, match, near)
-    entities = inputs.tables("entities", ENTITIES, "entity_id", "name", "surface")
+    entities = inputs.tables("entities", "entity_id", "name", "surface")
     relations = relation_table(relation_nodes(tables.relations), entities.select(["entity_id", "surface"]))
     passages = tables.passages["passage_id"].combine_chunks()
     comes_from = support(graph, passages, tables.units, tables.relations, tables.read(inputs))
     said = relations["said"].to_pylist()
     nodes, edges = graph.tables()
-    asked = int(settings["asks"])
+    asked = int(settings.asks)
     pack: dict[str, NDArray[Any]] = {
         **Heterograph(graph.offsets, graph.links, comes_from, graph.link_kinds).arrays(),
         "rows": _rows(inputs, graph),
@@ -201,19 +217,19 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     )
 
 
-def _shards(inputs: Inputs[Any], kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
+def _shards(inputs: Inputs[GraphSettings], kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
     """The tables that a kind of nodes are rows of, by label, in the order of their names."""
-    prefix, schema, _ = HELD[kind]
-    for name in sorted(one for one in inputs.job.inputs if one.startswith(prefix + "/")):
-        yield name.partition("/")[2], inputs.table(name, schema, *columns)
+    name = TABLES[kind][0]
+    for label in inputs.labels(name):
+        yield label, inputs.table(f"{name}/{label}", *columns)
 
 
-def _rows(inputs: Inputs[Any], graph: TypedGraph) -> NDArray[np.int32]:
+def _rows(inputs: Inputs[GraphSettings], graph: TypedGraph) -> NDArray[np.int32]:
     """For each node its row in the tables of its kind, one after the other."""
     rows = np.full(len(graph), -1, dtype=np.int32)
     relations = graph.rows("R")
     rows[relations] = np.arange(relations.stop - relations.start)
-    for kind, (_, _, key) in HELD.items():
+    for kind, (_, key) in TABLES.items():
         own, ids, first = graph.rows(kind), graph.ids_of(kind), 0
         for _, table in _shards(inputs, kind, key):
             places = _places(table[key], ids)
@@ -222,13 +238,13 @@ def _rows(inputs: Inputs[Any], graph: TypedGraph) -> NDArray[np.int32]:
     return rows
 
 
-def _vectors(inputs: Inputs[Any], graph: TypedGraph) -> Floats:
+def _vectors(inputs: Inputs[GraphSettings], graph: TypedGraph) -> Floats:
     """The vectors of the nodes of the first four kinds, (n, d)."""
-    held: Floats = np.zeros((int(graph.offsets[4]), inputs.settings["dimension"]), dtype=np.float32)
+    held: Floats = np.zeros((int(graph.offsets[4]), inputs.settings.dimension), dtype=np.float32)
     for kind, (packs, array) in _VECTORS.items():
-        own, ids, key = graph.rows(kind), graph.ids_of(kind), HELD[kind][2]
+        own, ids, key = graph.rows(kind), graph.ids_of(kind), TABLES[kind][1]
         for label, table in _shards(inputs, kind, key):
-            held[own][_places(table[key], ids)] = inputs.pack(inputs.job.inputs[f"{packs}/{label}"])[array]
+            held[own][_places(table[key], ids)] = inputs.pack(f"{packs}/{label}")[array]
     return held
 
 
@@ -261,9 +277,9 @@ def _pieces(kind: str, ids: pa.Array, pairs: NDArray[np.int64]) -> Pieces:
     return Pieces({}, {kind: (ids.take(pa.array(pairs[:, 0])), ids.take(pa.array(pairs[:, 1])))})
 
 
-def _names(inputs: Inputs[Any], graph: TypedGraph, entities: pa.Table) -> pa.Array:
+def _names(inputs: Inputs[GraphSettings], graph: TypedGraph, entities: pa.Table) -> pa.Array:
     """The canonical names of entities, then the titles of overviews in their form."""
-    elements = inputs.tables("elements", HETERO_ELEMENTS, "overview_id", "title")
+    elements = inputs.tables("elements", "overview_id", "title")
     found = []
     for kind, table, key, name in (("N", entities, "entity_id", "name"), ("O", elements, "overview_id", "title")):
         rows = pc.index_in(graph.ids_of(kind), table[key].combine_chunks())
@@ -272,7 +288,7 @@ def _names(inputs: Inputs[Any], graph: TypedGraph, entities: pa.Table) -> pa.Arr
     return pa.concat_arrays([found[0], pa.array(titles, pa.string())])
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the sizes of the graph. What is near to what is not known, so that the low ones are nothing."""
     settings = inputs.settings
     mentions, relations, pairs, entities, t, s, a, h = (
@@ -282,10 +298,10 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     about = s * _most_subjects(inputs, expected)
     names = min(mentions + about, entities)
     n = t + s + a + 2 * h + relations + names
-    made_by_vectors = settings["neighbours"] * (t + s + a + h) + settings["elements"] * (s + a)
+    made_by_vectors = settings.neighbours * (t + s + a + h) + settings.elements * (s + a)
     m = mentions + about + 2 * relations + pairs + a + h + s + made_by_vectors
-    said = min(t, settings["units"] + settings["relations"] * _most_said(inputs, expected, t))
-    comes_from = t + s + relations + a * said + h * min(t, (1 + settings["attributes"]) * said)
+    said = min(t, settings.units + settings.relations * _most_said(inputs, expected, t))
+    comes_from = t + s + relations + a * said + h * min(t, (1 + settings.attributes) * said)
     words = _words(inputs, names) + _TITLE_WORDS * h
     graph = pack_size(
         {
@@ -311,7 +327,8 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
             "words": (np.int32, (words,)),
         }
     )
-    longest = 512 * relations + 4 * sum(inputs.path(digest).stat().st_size for digest in _known(inputs, expected))
+    known = [name for label in inputs.labels("relations") if (name := f"relations/{label}") not in expected]
+    longest = 512 * relations + 4 * sum(inputs.path(inputs.digest(name)).stat().st_size for name in known)
     sizes = {"nodes": 64 * n + 8192, "edges": 96 * m + 8192, "relations": longest + 8192}
     bounds = {"nodes": n, "edges": m, "relations": relations, "graph": 2 * m + n, "names": words + n}
     return Estimate(
@@ -320,34 +337,27 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _known(inputs: Inputs[Any], expected: Mapping[str, Range]) -> list[str]:
-    """The tables of relations that can be read."""
-    return [
-        digest for name, digest in inputs.job.inputs.items() if name.startswith("relations/") and name not in expected
-    ]
-
-
-def _most_said(inputs: Inputs[Any], expected: Mapping[str, Range], passages: int) -> int:
+def _most_said(inputs: Inputs[GraphSettings], expected: Mapping[str, Range], passages: int) -> int:
     """In how many passages one relation stands at most."""
     if any(name.startswith("relations/") for name in expected):
         return passages
     columns = ["source", "target", "text"]
-    said = inputs.tables("relations", RELATIONS, *columns).group_by(columns).aggregate([([], "count_all")])
+    said = inputs.tables("relations", *columns).group_by(columns).aggregate([([], "count_all")])
     return pc.max(said["count_all"]).as_py() or 0
 
 
-def _most_subjects(inputs: Inputs[Any], expected: Mapping[str, Range]) -> int:
+def _most_subjects(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> int:
     """What one passage is about at most."""
     if any(name.startswith("mentions/") for name in expected):
         return 2 + _MOST_SUBJECTS  # a title, with its qualifier and without, and subjects of paragraphs
-    mentions = inputs.tables("mentions", MENTIONS, "passage_id", "kind")
+    mentions = inputs.tables("mentions", "passage_id", "kind")
     about = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
     return pc.max(about.group_by("passage_id").aggregate([([], "count_all")])["count_all"]).as_py() or 0
 
 
-def _words(inputs: Inputs[Any], names: int) -> int:
+def _words(inputs: Inputs[GraphSettings], names: int) -> int:
     """The words of so many names at most: those of all entities where these are fewer."""
-    held = inputs.tables("entities", ENTITIES, "name")["name"]
+    held = inputs.tables("entities", "name")["name"]
     words = np.sort(pc.add(pc.count_substring(held, " "), 1).to_numpy())
     return int(words[len(words) - min(names, len(words)) :].sum())
 
@@ -356,12 +366,13 @@ STAGE = Stage(
     "heterograph",
     version=4,
     compute=_compute,
+    settings=GraphSettings,
     libraries=("numpy", "polars", "scipy"),
     estimate=estimate,
     inputs=(
         Input("units", UNITS, each=True),
         Input("unit_entities", UNIT_ENTITIES, each=True),
-        Input("relations", RELATIONS, each=True),
+        Input("relations", RELATIONS, stage="extract", each=True),
         Input("entities", ENTITIES, each=True),
         Input("same_as", SAME_AS, optional=True),
         Input("passages", PASSAGES, each=True),

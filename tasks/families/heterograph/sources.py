@@ -1,9 +1,9 @@
-"""What the text about an entity or a community is about: the passages that what is read for it comes from.
+"""What the text about an entity or a community names, and the passages that it comes from.
 
-The ledger keeps these ids with an answer, so that the answer falls when a document is forgotten (storage.provenance).
-A unit is one passage's, a relation that of all passages that say it. A name need not be told where it is read: one
-passage that writes an entity as it is shown is among the sources of what shows it. An attribute that a model was asked
-for stands for all that it was made of.
+The ledger keeps the ids of these passages with an answer, so that the answer falls when a document is forgotten
+(storage.provenance). A unit comes from one passage, a relation from all that say it. What is read may write a name
+otherwise than a prompt shows it, so one passage that writes it in that form is a source, too. An attribute that a model
+was asked for stands for all that it was made of.
 """
 
 from __future__ import annotations
@@ -11,17 +11,71 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.tables import HETERO_SOURCES, conform
-from tasks.families.heterograph.graph import relation_ids
+from tasks.families.heterograph.graph import TypedGraph, relation_ids
 from tasks.families.heterograph.reading import rows_of
 
-__all__ = ["about", "by_owner", "passages_of", "passages_that_show", "sources_of"]
+__all__ = ["about", "by_owner", "named", "passages_of", "passages_that_show", "sources_of", "titles"]
 
 _PAIR = pa.schema([("node_id", pa.string()), ("source_id", pa.string())])
+_SIDES = (("mention", 0), ("source", 1), ("target", 0), ("attribute", 1))
+"""The edges between entities and what names them, and at which side that stands."""
+
+_NAMES = 3  # in a title
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def named(graph: TypedGraph, read: pa.Table) -> pa.Table:
+    """The entities that the nodes that are read name: columns owner, node_id, kind and entity_id, each row once.
+
+    A unit names those that it mentions, a relation its two ends, an attribute its entity. read: HETERO_READ. Raises
+    ValueError for a node that is not in the graph.
+    """
+    at = pc.index_in(read["node_id"].combine_chunks(), graph.ids)
+    if at.null_count:
+        missing = read["node_id"].combine_chunks().filter(at.is_null())[0].as_py()
+        raise ValueError(f"the node {missing!r} that is read is none of the graph; read the graph that was grouped")
+    edges = np.concatenate([graph.of(kind)[:, [side, 1 - side]] for kind, side in _SIDES])
+    ends = pl.DataFrame({"row": edges[:, 0], "entity": edges[:, 1]}, schema={"row": pl.Int32, "entity": pl.Int32})
+    columns = _frame(read, "owner", "node_id", "kind")
+    rows = columns.with_columns(row=pl.Series(at, dtype=pl.Int32)).join(ends, on="row").unique()
+    rows = rows.sort("owner", "kind", "node_id", "entity")
+    entities = graph.ids.take(rows["entity"].to_arrow())
+    return pa.table(
+        {name: rows[name].to_arrow().cast(pa.string()) for name in columns.columns} | {"entity_id": entities}
+    )
+
+
+def titles(names: pa.Table, surfaces: pa.Table, owners: pa.Array) -> pa.Table:
+    """What each owner is called: columns owner and shown, in the order of owners.
+
+    The three entities that are named most often in what is read, ties by id, as they are shown; empty where none is
+    named. names: as `named` gives them. surfaces: columns entity_id, once each, and surface; those of all that are
+    named.
+    """
+    counted = _frame(names, "owner", "entity_id").group_by("owner", "entity_id").len()
+    first = counted.sort("owner", "len", "entity_id", descending=[False, True, False])
+    first = first.filter(pl.col("entity_id").cum_count().over("owner") <= _NAMES)
+    at = pc.index_in(first["entity_id"].to_arrow().cast(pa.string()), surfaces["entity_id"].combine_chunks())
+    if at.null_count:
+        missing = first["entity_id"].filter(pl.Series(at.is_null()))[0]
+        raise ValueError(f"the entity {missing!r} has no surface; give those of all entities")
+    shown: dict[str, list[str]] = {owner: [] for owner in owners.to_pylist()}
+    written = surfaces["surface"].combine_chunks().take(at).to_pylist()
+    for owner, surface in zip(first["owner"].to_list(), written, strict=True):
+        shown[owner].append(surface)
+    joined = pa.array([", ".join(dict.fromkeys(some)) for some in shown.values()], pa.string())
+    return pa.table({"owner": owners, "shown": joined})
+
+
+# --- passages --------------------------------------------------------------------------------------------------------
 
 
 def about(

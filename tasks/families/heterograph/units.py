@@ -1,7 +1,5 @@
 """Stage `hetero_units`: the vectors of what the passages of a shard say, one of each unit (NodeRAG, section 2.4).
 
-    Want(<p>, {"units"}, {"encoder": numbers}, {"opening"}, encoder=numbers)
-
 A row of the pack `unit_vectors` is a row of the table `units`, in its order:
 
     text_keys  (n, 16) uint8, the row key of each text
@@ -14,13 +12,12 @@ What an earlier part holds of the same text is copied.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from indexmill.store.packs import pack_size
 from schemas.tables import UNITS
-from tasks.core.encoder import encoder_of
+from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range
 from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
 from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
@@ -28,11 +25,10 @@ from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array
 __all__ = ["STAGE", "estimate"]
 
 
-def _compute(inputs: Inputs[Any]) -> Outputs:
-    texts = inputs.table("units", UNITS, "text")["text"].to_pylist()
-    dimension = inputs.settings["encoder"]["dimension"]
+def _compute(inputs: Inputs[EncoderSettings]) -> Outputs:
+    texts = inputs.table("units", "text")["text"].to_pylist()
     vectors, keys, made = embed_texts(
-        texts, lambda some: encoder_of(inputs).encode(some), _known(inputs, "vectors"), dimension
+        texts, lambda some: encoder_of(inputs).encode(some), _known(inputs, "vectors"), inputs.settings.dimension
     )
     tokens = np.empty(len(texts), dtype=np.int32)
     new = ~_known(inputs, "tokens").copy_into(keys, tokens)
@@ -44,14 +40,14 @@ def _compute(inputs: Inputs[Any]) -> Outputs:
     )
 
 
-def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
+def estimate(inputs: Inputs[EncoderSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many vectors of units must be computed, to the vector."""
-    keys = [row_key(text) for text in inputs.table("units", UNITS, "text")["text"].to_pylist()]
+    keys = [row_key(text) for text in inputs.table("units", "text")["text"].to_pylist()]
     made = len(missing_texts(keys, _known(inputs, "vectors").holds(keys)))
     size = pack_size(
         {
             "text_keys": (np.uint8, (len(keys), KEY_BYTES)),
-            "vectors": (np.float32, (len(keys), inputs.settings["encoder"]["dimension"])),
+            "vectors": (np.float32, (len(keys), inputs.settings.dimension)),
             "tokens": (np.int32, (len(keys),)),
         }
     )
@@ -62,15 +58,15 @@ def estimate(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Estimate:
     )
 
 
-def _known(inputs: Inputs[Any], name: str) -> Vectors:
-    packs = [inputs.pack(digest) for digest in inputs.job.reuse]
-    return Vectors((pack["text_keys"], pack[name]) for pack in packs)
+def _known(inputs: Inputs[EncoderSettings], name: str) -> Vectors:
+    return Vectors((pack["text_keys"], pack[name]) for pack in inputs.reusable_packs())
 
 
 STAGE = Stage(
     "hetero_units",
     version=1,
     compute=_compute,
+    settings=EncoderSettings,
     libraries=("numpy",),
     estimate=estimate,
     inputs=(Input("units", UNITS),),

@@ -177,7 +177,7 @@ STAGE = Stage(
         Input("sentences", SENTENCES, each=True),
         Input("mentions", MENTIONS, each=True),
         Input("entities", ENTITIES, each=True),
-        Input("names", ARRAYS, each=True),
+        Input("names", ARRAYS, stage="embed_names", each=True),
         Input("candidates", ARRAYS, each=True, output="zoom_candidates"),
     ),
     outputs=(Output("matrices", ARRAYS, artifact="zoom_graph/matrices"),),

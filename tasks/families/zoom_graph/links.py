@@ -534,7 +534,7 @@ STAGE = Stage(
         Input("documents", DOCUMENTS, each=True, optional=True),
         Input("passages", PASSAGES, each=True, optional=True),
         Input("vectors", ARRAYS, each=True, optional=True),
-        Input("names", ARRAYS, each=True, optional=True),
+        Input("names", ARRAYS, stage="embed_names", each=True, optional=True),
     ),
     outputs=(
         Output("zoom_vectors", ARRAYS, artifact="zoom_graph/vectors", labels=("documents",)),

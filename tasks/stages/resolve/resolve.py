@@ -205,7 +205,7 @@ STAGE = Stage(
         Input("mentions", MENTIONS, each=True),
         Input("passages", PASSAGES, each=True),
         Input("extracted", EXTRACTED, each=True, optional=True),
-        Input("relations", RELATIONS, each=True, optional=True),
+        Input("relations", RELATIONS, stage="extract", each=True, optional=True),
     ),
     outputs=(
         Output("entities", ENTITIES, artifact="entities/{label}", each=True),

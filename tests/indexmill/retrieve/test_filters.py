@@ -51,7 +51,7 @@ WORLD = {
 
 
 def writer(path: Path) -> SnapshotWriter:
-    made = writer_of(path)
+    made = writer_of(path, WORLD)
     made.bm25()
     made.tri_graph(activation_threshold=0.05)
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -17,17 +17,20 @@ from storage.lineage import LineageEntry
 from storage.protocol import Store
 from storage.receipts import Receipt
 from storage.tables import put_table, read_table
+from tasks.core.run import Run
+from tasks.core.stage import NoSettings
 from tasks.families.heterograph import communities as hetero_groups
 from tasks.families.heterograph import community_graph as hetero_graph
 from tasks.families.heterograph import element_inputs as hetero_elements_read
-from tasks.families.heterograph import element_writer as element_text
 from tasks.families.heterograph import elements
+from tasks.families.heterograph.element_writer import WRITER
 from tasks.families.heterograph.graph import node_id
+from tasks.families.heterograph.writing import TextSettings
 from tasks.llm.ask import Asking
 from tasks.llm.quota import LocalQuota
 from tasks.stages.embed.embed import row_key
 from tests.tasks.families.heterograph.graphs import Corpus, ids, put_corpus
-from tests.tasks.making import OPENING, WHOLE, PartResult, Parts, PartSpec, numbers_of, wanted
+from tests.tasks.making import OPENING, WHOLE, PartResult, Parts, PartSpec, bound, numbers_of
 
 __all__ = ["GROUPING", "MOST", "READING", "Night", "attribute_rows"]
 
@@ -79,10 +82,8 @@ class Night:
         self.inputs["attributes/e0"] = put_table(self.store, attribute_rows(*self.important), HETERO_ATTRIBUTES)[0]
         if self.same_as is not None:
             self.inputs["same_as"] = put_table(self.store, self.same_as, SAME_AS)[0]
-        self.prompt = element_text.prompt_of(self.llm)
-        self.writer = element_text.fingerprint(
-            self.llm, self.prompt, tokens=TOKENS, elements=self.most, input_tokens=ROOM, language="en"
-        )
+        shaping = {"element_tokens": TOKENS, "elements": self.most, "input_tokens": ROOM}
+        self.writer = bound(WRITER, self.llm, heterograph=shaping)
         self.asking = Asking(self.llm, LocalQuota().of("elements"), self.retry_refused)
 
     # What a run is to `inputs_of`.
@@ -98,36 +99,41 @@ class Night:
 
     def graph_want(self) -> PartSpec:
         names = ("units", "unit_entities", "relations", "attributes", "same_as")
-        return wanted(WHOLE, self._of(*names), {})
+        return PartSpec(WHOLE, self._of(*names), NoSettings())
 
     def groups_want(self) -> PartSpec:
-        settings = {**GROUPING, **self.grouping}
+        settings = hetero_groups.CommunitySettings(**{**GROUPING, **self.grouping})
         graph = self.made["hetero_graph"][WHOLE].receipt.outputs["graph"]
-        return wanted(WHOLE, hetero_groups.inputs_of(self, WHOLE, graph, settings), settings)
+        return PartSpec(WHOLE, hetero_groups.inputs_of(cast("Run", self), WHOLE, graph, settings), settings)
 
     def read_want(self) -> PartSpec:
         names = ["units", "relations", "entities", "attributes"]
-        if self.prompt is not None:
+        if self.writer.asks:
             names += ["mentions", "extracted"]
         inputs = {
             **self._of(*names),
             "graph": self.outputs("hetero_graph")["graph"],
             "hetero_communities": self.outputs("hetero_groups")["hetero_communities"],
         }
-        settings = {**READING, "input_tokens": ROOM, "writer": self.writer, **self.reading}
-        return wanted(WHOLE, inputs, settings, encoder={"writer": self.writer})
+        settings = {**READING, "input_tokens": ROOM, "writer": self.writer.fingerprint, **self.reading}
+        return PartSpec(WHOLE, inputs, hetero_elements_read.ElementReadingSettings(**settings))
 
     def element_wants(self) -> list[PartSpec]:
         assert isinstance(self.store, FolderStore)
         made, numbers = self.outputs("hetero_elements_read"), numbers_of(self.store)
-        extra = {"opening": OPENING, "language": "en", "asking": self.asking, "prompt": self.prompt}
         return [
-            wanted(
+            PartSpec(
                 label,
                 {"read": made[f"element_read/{label}"], "made": made[f"element_made/{label}"]},
-                {"writer": self.writer, "encoder": numbers},
-                extra={**extra, "sources": made.get(f"element_sources/{label}")},
-                encoder=numbers,
+                TextSettings(
+                    encoder=numbers,
+                    opening=OPENING,
+                    language="en",
+                    asking=self.asking,
+                    prompt=self.writer.prompt,
+                    writer=self.writer.fingerprint,
+                    sources=made.get(f"element_sources/{label}"),
+                ),
             )
             for label in sorted(name.partition("/")[2] for name in made if name.startswith("element_made/"))
         ]

@@ -14,11 +14,13 @@ from schemas.tables import HETERO_MADE, HETERO_READ, HETERO_SOURCES, SAME_AS
 from storage.folder import FolderStore
 from storage.tables import put_table, read_table
 from tasks.core.estimate import Range
+from tasks.families.heterograph import text_inputs
 from tasks.families.heterograph.attribute_inputs import STAGE, estimate, read_about
 from tasks.families.heterograph.importance import important
+from tasks.families.heterograph.text_inputs import ReadingSettings
 from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, ids, put_corpus, unit
 from tests.tasks.families.heterograph.whole import corpus as many
-from tests.tasks.making import WHOLE, Parts, PartSpec, wanted
+from tests.tasks.making import WHOLE, Parts, PartSpec
 
 NAMES = [f"name {number}" for number in range(200)]
 SHAPING: dict[str, Any] = {"units": 4, "relations": 3, "input_tokens": 100, "seed": 0}
@@ -29,7 +31,7 @@ MODEL = {"backend": "openai", "model": "tester", "tokens": 40, "input_tokens": 1
 def want(held: Mapping[str, str], writer: Mapping[str, Any] = EXTRACTIVE, **changes: Any) -> PartSpec:
     asks = writer["backend"] != "extractive"
     inputs = {name: digest for name, digest in held.items() if asks or not name.startswith(("mentions/", "extracted/"))}
-    return wanted(WHOLE, inputs, {**SHAPING, "writer": writer, **changes})
+    return PartSpec(WHOLE, inputs, ReadingSettings(**{**SHAPING, "writer": writer, **changes}))
 
 
 def tables(store: FolderStore, outputs: Mapping[str, str], name: str, schema: pa.Schema) -> pa.Table:
@@ -42,8 +44,9 @@ def surfaces(names: list[str]) -> pa.Table:
 
 
 def made_of(corpus: Corpus, **changes: Any) -> dict[str, str]:
-    shaping = {**SHAPING, "writer": EXTRACTIVE, **changes}
-    _, made = read_about(corpus.units, corpus.unit_entities, corpus.relations, surfaces(NAMES), None, shaping)
+    shaping = ReadingSettings(**{**SHAPING, "writer": EXTRACTIVE, **changes})
+    tables = text_inputs.Corpus(corpus.units, corpus.relations, surfaces(NAMES))
+    _, _, made = read_about(tables, corpus.unit_entities, None, shaping)
     return dict(zip(made["owner"].to_pylist(), made["made_of"].to_pylist(), strict=True))
 
 
@@ -117,15 +120,14 @@ def test_other_writers_and_names_make_other_attributes_of_the_same(store: Folder
     first, other = made_of(many()), made_of(many(), writer={**EXTRACTIVE, "tokens": 41})
     assert first.keys() == other.keys()
     assert not set(first.values()) & set(other.values())
-    shaping = {**SHAPING, "writer": EXTRACTIVE}
+    shaping = ReadingSettings(**SHAPING, writer=EXTRACTIVE)
     renamed = surfaces(NAMES).to_pylist()
     owner = min(first)
     for row in renamed:
         row["surface"] = "Other" if row["entity_id"] == owner else row["surface"]
     corpus = many()
-    read, made = read_about(
-        corpus.units, corpus.unit_entities, corpus.relations, pa.Table.from_pylist(renamed), None, shaping
-    )
+    tables = text_inputs.Corpus(corpus.units, corpus.relations, pa.Table.from_pylist(renamed))
+    _, read, made = read_about(tables, corpus.unit_entities, None, shaping)
     showing = set(pa.compute.filter(read["owner"], pa.compute.match_substring(read["text"], "Other")).to_pylist())
     now = dict(zip(made["owner"].to_pylist(), made["made_of"].to_pylist(), strict=True))
     assert {one for one in first if first[one] != now[one]} == {owner} | showing

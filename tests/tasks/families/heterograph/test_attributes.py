@@ -21,10 +21,12 @@ from storage.folder import FolderStore, init_store
 from storage.receipts import Receipt
 from storage.tables import read_table
 from tasks.families.heterograph import attribute_inputs as hetero_first
-from tasks.families.heterograph.attribute_writer import extractive, fingerprint, prompt_of
+from tasks.families.heterograph.attribute_writer import WRITER, extractive
 from tasks.families.heterograph.attributes import STAGE, estimate
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import reads
+from tasks.families.heterograph.text_inputs import ReadingSettings
+from tasks.families.heterograph.writing import TextSettings
 from tasks.llm.ask import Asking
 from tasks.llm.quota import LocalQuota, NoQuota
 from tasks.stages.embed.embed import row_key
@@ -32,7 +34,7 @@ from tasks.stages.write.summarise import Extractive
 from tests.llm_server import CANARY, Faults, LlmServer, Received
 from tests.storage.quick import quick_folder
 from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, put_corpus, unit
-from tests.tasks.making import OPENING, WHOLE, Parts, PartSpec, numbers_of, wanted
+from tests.tasks.making import OPENING, WHOLE, Parts, PartSpec, bound, numbers_of
 
 KEY = "INDEXMILL_TEST_KEY"
 NAMES = ["ada marl", "fenna rook", "goran stave", *(f"town {letter}" for letter in "abcdefghijklmnopqrst")]
@@ -81,31 +83,30 @@ class Made:
         **retry: bool,
     ) -> None:
         self.store, self.parts, self.llm, self.reuse = store, Parts(store, run), llm, reuse or {}
-        self.prompt = prompt_of(llm)
-        self.writer = fingerprint(llm, self.prompt, tokens=40, input_tokens=300, language="en")
+        self.writer = bound(WRITER, llm, heterograph={"attribute_tokens": 40, "input_tokens": 300})
         self.numbers = numbers_of(store)
         self.asking = Asking(llm, LocalQuota(None) if llm.backend != "extractive" else NoQuota(), **retry)
         held = put_corpus(store, corpus, names, shards=shards)
         asks = llm.backend != "extractive"
         held = {name: one for name, one in held.items() if asks or not name.startswith(("mentions/", "extracted/"))}
-        first = wanted(WHOLE, held, {**SHAPING, "writer": self.writer})
+        first = PartSpec(WHOLE, held, ReadingSettings(**SHAPING, writer=self.writer.fingerprint))
         self.read = self.parts.make(hetero_first.STAGE, first).receipt.outputs
         self.labels = [f"e{shard}" for shard in range(shards)]
 
     def want(self, label: str) -> PartSpec:
         """The part of a shard of entities, as a build wants it."""
-        return wanted(
+        return PartSpec(
             label,
             {name: self.read[f"attribute_{name}/{label}"] for name in ("read", "made")},
-            {"writer": self.writer, "encoder": self.numbers},
-            extra={
-                "opening": OPENING,
-                "language": "en",
-                "asking": self.asking,
-                "prompt": self.prompt,
-                "sources": self.read.get(f"attribute_sources/{label}"),
-            },
-            encoder=self.numbers,
+            TextSettings(
+                encoder=self.numbers,
+                opening=OPENING,
+                language="en",
+                asking=self.asking,
+                prompt=self.writer.prompt,
+                writer=self.writer.fingerprint,
+                sources=self.read.get(f"attribute_sources/{label}"),
+            ),
         )
 
     def reused(self, label: str) -> list[Receipt]:

@@ -19,7 +19,7 @@ from indexmill.store.packs import open_pack
 from indexmill.text.names import canonical_name
 from storage.tables import read_table
 from tasks.families.heterograph.graph import ENDS, relation_ids
-from tasks.families.heterograph.matching import clusters_of
+from tasks.families.heterograph.vector_edges import clusters_of
 from tests.corpora import documents, told_of
 from tests.tasks.indexes import Index, edited, only
 

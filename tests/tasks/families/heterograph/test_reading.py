@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.families.heterograph.communities import grouped
 from tasks.families.heterograph.graph import attributes, decomposed, graph_of, node_id
-from tasks.families.heterograph.groups import grouped
 from tasks.families.heterograph.importance import stable_order
 from tasks.families.heterograph.reading import (
     Read,

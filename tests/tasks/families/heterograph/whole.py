@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from tasks.families.heterograph.communities import communities_of, community_rows, grouped
 from tasks.families.heterograph.graph import (
     Pieces,
     TypedGraph,
@@ -18,12 +19,10 @@ from tasks.families.heterograph.graph import (
     node_id,
     texts,
 )
-from tasks.families.heterograph.groups import communities_of, community_rows, grouped
 from tasks.families.heterograph.importance import important
-from tasks.families.heterograph.matching import clusters_of, matched
 from tasks.families.heterograph.names import name_words
-from tasks.families.heterograph.near import near_pairs
 from tasks.families.heterograph.reading import about_communities, about_entities, capped, made_of
+from tasks.families.heterograph.vector_edges import clusters_of, matched, near_pairs
 from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, unit, unit_vectors
 
 CAPS = {"S": 4, "R": 3, "A": 2}

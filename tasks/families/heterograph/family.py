@@ -1,0 +1,41 @@
+"""heterograph as a build sees it."""
+
+from __future__ import annotations
+
+from tasks.core.family import Family
+from tasks.core.step import Step
+from tasks.families.heterograph import (
+    attribute_inputs,
+    attribute_writer,
+    attributes,
+    communities,
+    community_graph,
+    element_inputs,
+    element_writer,
+    elements,
+    index,
+    units,
+)
+from tasks.families.heterograph.check import CHECKS
+from tasks.families.heterograph.steps import make_graph, make_units
+
+__all__ = ["FAMILY"]
+
+_STAGES = (attribute_inputs, attributes, community_graph, communities, element_inputs, elements, index)
+
+FAMILY = Family(
+    "heterograph",
+    steps=(
+        Step("hetero_units", make_units, (units.STAGE,), of_shards=True),
+        Step(
+            "heterograph",
+            make_graph,
+            tuple(module.STAGE for module in _STAGES),
+        ),
+    ),
+    artifact="graph",
+    counts=index.counts,
+    checks=CHECKS,
+    writers=(attribute_writer.WRITER, element_writer.WRITER),
+    history_dependent=True,
+)

@@ -1,0 +1,85 @@
+"""The edges that vectors make: between near nodes, and from high-level elements to what is near in their community.
+
+`near_pairs` (NodeRAG, section 2.4). The paper takes the base layer of an HNSW index, which depends on the order that
+nodes were inserted in. Ours links each node to the k nearest by cosine, and keeps a pair that either chose: a function
+of the set. With k = 24 there are 12 to 21 edges for each vector, as in the paper's table 4. Neighbours are exact up to
+`ListSettings.exact` vectors, and those of inverted lists beyond (tasks.core.neighbours); benchmarks/heterograph.py sets
+both beside a true base layer.
+
+`matched` (Algorithm 2). One k-means over the vectors of all units, attributes and high-level elements, K = floor(sqrt(
+their number)). A unit or an attribute is linked to an element where both are of one community and one cluster. (Section
+2.3 also links elements to each other; Algorithm 2 does not.) Ours: the k-means is spherical, on exact products
+(indexmill.retrieve.grid), and starts from the K vectors of the smallest seeded hashes of their ids, so that the
+clusters are a function of the set and a new node hardly moves them. The means are those of a sample of at most 256
+vectors a cluster, as FAISS takes by default: all of up to 65,536.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from indexmill.retrieve.grid import on_grid
+from tasks.core.communities.graph import Edges, Floats, Labels, joined
+from tasks.core.neighbours import Lists, ListSettings, centroids
+from tasks.families.heterograph.importance import stable_order
+
+__all__ = ["clusters_of", "matched", "near_pairs"]
+
+_TILE = 16_384  # vectors put on the grid at once
+_ROUNDS, _SAMPLE = 25, 256
+_CELLS = 1 << 22  # products held at once
+
+
+def near_pairs(
+    ids: Sequence[str], vectors: Floats, k: int = 24, *, lists: ListSettings | None = None, seed: int = 0
+) -> Edges:
+    """Pairs (m, 2) of rows a < b, ascending, of unit vectors (n, d) float32 in the order of the graph's nodes.
+
+    A zero vector is near to none, and so are vectors at a right angle or more. Ties go to the earlier row.
+    """
+    size = len(vectors)
+    if k < 1 or size < 2:
+        return np.empty((0, 2), dtype=np.int64)
+    grid: NDArray[np.float32] = np.empty(vectors.shape, dtype=np.float32)
+    for first in range(0, size, _TILE):
+        grid[first : first + _TILE] = on_grid(vectors[first : first + _TILE])
+    found = Lists(grid, stable_order(ids, seed=seed), lists or ListSettings()).nearest(grid, min(k, size - 1), True)
+    owners, places = ((found.rows >= 0) & (found.products > 0)).nonzero()
+    return joined(size, np.stack([owners, found.rows[owners, places].astype(np.int64)], axis=1))
+
+
+def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels:
+    """The cluster of each of some unit vectors (n, d) float32, below floor(sqrt(n)); ties go to the lower."""
+    size = len(vectors)
+    if not size:
+        return np.empty(0, dtype=np.int64)
+    count = math.isqrt(size)
+    grid = on_grid(vectors)
+    means = centroids(grid, stable_order(ids, seed=seed), count, rounds=_ROUNDS, per_list=_SAMPLE)
+    labels = np.empty(size, dtype=np.int64)
+    tile = max(1, _CELLS // count)
+    for first in range(0, size, tile):
+        labels[first : first + tile] = np.argmax(grid[first : first + tile] @ means.T, axis=1)
+    return labels
+
+
+def matched(clusters: Labels, communities: NDArray[np.int64], elements: NDArray[np.bool_]) -> Edges:
+    """Pairs (m, 2) of rows, a unit or an attribute and a high-level element, ascending.
+
+    clusters, communities: (n,) of each row, -1 for a row without one. elements: which rows are high-level elements.
+    """
+    places = np.flatnonzero((clusters >= 0) & (communities >= 0))
+    keys = communities[places] * (int(clusters.max(initial=0)) + 1) + clusters[places]
+    is_high = elements[places]
+    high = places[is_high][np.argsort(keys[is_high], kind="stable")]
+    their = np.sort(keys[is_high])
+    low, own = places[~is_high], keys[~is_high]
+    first, last = their.searchsorted(own), their.searchsorted(own, side="right")
+    counts = last - first
+    owners = np.arange(len(low)).repeat(counts)
+    at = np.arange(len(owners)) - (counts.cumsum() - counts)[owners] + first[owners]
+    return np.stack([low[owners], high[at]], axis=1).astype(np.int64)
