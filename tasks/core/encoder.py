@@ -138,7 +138,7 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
 
 def tokeniser_of(inputs: Inputs[Any]) -> HashEmbedder | Tokeniser:
     """The tokenizer of a job, opened once per process from the setting `opening`."""
-    opening = _setting(inputs, "opening")
+    opening = inputs.settings.opening
     if opening.get("backend") == HASH_MODEL:
         return HashEmbedder()
     return _opened_tokeniser(inputs.path(opening["tokenizer"]), opening["max_tokens"])
@@ -164,23 +164,18 @@ def encoder_of(inputs: Inputs[Any]) -> Embedder:
 
     Raises IndexmillError where it makes other numbers here than where the run was planned.
     """
-    opening = _setting(inputs, "opening")
+    opening = inputs.settings.opening
     embedder = _open(inputs.store, opening)
     tested = opening.get("tested")
     if tested is not None and tested["machine"] == _machine() and isinstance(embedder, TokenEncoder):
         embedder.reproducible = tested["reproducible"]
-    expected = _setting(inputs, "encoder")
+    expected = inputs.settings.encoder
     if expected is not None and (found := _numbers(embedder.fingerprint.as_dict())) != expected:
         raise IndexmillError(
             f"this worker's encoder is {found}, but the run was planned with {expected}; all workers need "
             "the same libraries and processor features"
         )
     return embedder
-
-
-def _setting(inputs: Inputs[Any], name: str) -> Any:
-    settings = inputs.settings
-    return settings.get(name) if isinstance(settings, Mapping) else getattr(settings, name, None)
 
 
 def _machine() -> list[str]:

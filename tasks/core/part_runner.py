@@ -61,24 +61,12 @@ class Want:
 
     shard: str
     inputs: Mapping[str, str]
-    settings: Settings | Mapping[str, Any]
-    extra: Mapping[str, Any] | None = None  # what the worker needs and the key must not depend on
-    encoder: Mapping[str, Any] | None = None  # what determines the expensive rows, where a stage has them
-
-    @property
-    def row_space(self) -> Mapping[str, Any] | None:
-        """What determines the rows that later parts may copy."""
-        return self.settings.row_space() if isinstance(self.settings, Settings) else self.encoder
-
-    @property
-    def job_settings(self) -> Any:
-        """The settings as a worker gets them."""
-        return self.settings if isinstance(self.settings, Settings) else {**self.settings, **(self.extra or {})}
+    settings: Settings
 
     @property
     def asking(self) -> Asking | None:
         """How the part asks a language model; None where it asks none."""
-        found = getattr(self.settings, "asking", None) or (self.extra or {}).get("asking")
+        found = getattr(self.settings, "asking", None)
         return found if isinstance(found, Asking) and found.settings.backend != "extractive" else None
 
 
@@ -208,8 +196,7 @@ class Maker:
         batcher, requests = self.batcher, stage.requests
         if batcher is None or requests is None or not jobs:
             return
-        settings = jobs[0].settings
-        asking: Asking = settings["asking"] if isinstance(settings, Mapping) else settings.asking
+        asking: Asking = jobs[0].settings.asking
         try:
             batcher.fill(
                 stage.name,
@@ -234,7 +221,7 @@ class Maker:
 
     def _job(self, stage: Stage[Any], want: Want, key: str) -> Job:
         """The part that a stage must make, as a worker gets it."""
-        space = want.row_space
+        space = want.settings.row_space()
         row_space = _row_space(stage, space) if space else ""
         return Job(
             stage=stage.module,
@@ -243,7 +230,7 @@ class Maker:
             store_url=self.store.url,
             run_id=self.run_id,
             inputs=want.inputs,
-            settings=want.job_settings,
+            settings=want.settings,
             row_space=row_space,
             reuse=self._reuse(stage, row_space, want.shard) if row_space and not self.cold else (),
             earlier=self._earlier(stage, want.shard),

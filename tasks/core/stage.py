@@ -44,7 +44,6 @@ __all__ = [
     "Outputs",
     "Settings",
     "Stage",
-    "keyed",
     "left_out_at",
     "make_part",
     "part_key",
@@ -278,20 +277,14 @@ class Inputs(Generic[S]):
 
     def table(self, name: str, *columns: str) -> pa.Table:
         """The input table of this name, or some columns of it, checked against the schema that the stage declares."""
-        schema, columns = self._schema(name, columns)
-        return read_table(self.store, self.job.inputs[name], schema, columns=columns or None)
+        return read_table(self.store, self.job.inputs[name], self.stage.input(name).schema, columns=columns or None)
 
     def tables(self, name: str, *columns: str) -> pa.Table:
         """All input tables `<name>/<label>`, one after the other in the order of their labels."""
-        schema, columns = self._schema(name, columns)
+        schema: pa.Schema = self.stage.input(name).schema
         names = sorted(one for one in self.job.inputs if one.startswith(name + "/"))
         found = [read_table(self.store, self.job.inputs[one], schema, columns=columns or None) for one in names]
         return pa.concat_tables(found or [schema.empty_table().select(list(columns or schema.names))])
-
-    def _schema(self, name: str, columns: tuple[Any, ...]) -> tuple[pa.Schema, tuple[str, ...]]:
-        if columns and isinstance(columns[0], pa.Schema):  # of a stage that does not declare its inputs yet
-            return columns[0], columns[1:]
-        return self.stage.input(name).schema, columns
 
     def paths(self, prefix: str) -> list[Path]:
         """The verified local files of the inputs named `<prefix>/<shard>`, in the order of their labels."""
@@ -307,7 +300,7 @@ class Inputs(Generic[S]):
 
     def pack(self, name: str) -> Mapping[str, NDArray[Any]]:
         """The arrays of the input of this name, memory-mapped."""
-        return self.pack_at(self.job.inputs.get(name, name))
+        return self.pack_at(self.digest(name))
 
     def packs(self, name: str) -> list[Mapping[str, NDArray[Any]]]:
         """The arrays of each input `<name>/<label>`, in the order of their labels."""
@@ -336,19 +329,14 @@ def stage_of(job: Job) -> Stage[Any]:
     return stage
 
 
-def keyed(settings: Settings | Mapping[str, Any]) -> dict[str, Any]:
-    """What the key of a part holds of its settings, by name."""
-    return settings.keyed() if isinstance(settings, Settings) else dict(settings)
-
-
-def part_key(stage: Stage[Any], settings: Settings | Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+def part_key(stage: Stage[Any], settings: Settings, inputs: Mapping[str, str]) -> str:
     """SHA-256 of everything that shapes a part: 64 hex digits."""
     return digest_of(
         canonical_json(
             {
                 "stage": stage.name,
                 "version": stage.version,
-                "settings": keyed(settings),
+                "settings": settings.keyed(),
                 "libraries": library_versions("pyarrow", *stage.libraries),
                 "python": python_version(),
                 "inputs": dict(inputs),

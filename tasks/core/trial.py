@@ -31,13 +31,13 @@ class SomeInputs(Inputs[Any]):
         super().__init__(store, job)
         self._rows = rows
 
-    def table(self, name: str, *columns: Any) -> pa.Table:
+    def table(self, name: str, *columns: str) -> pa.Table:
         """The rows of the input table that belong to the documents."""
-        schema, chosen = self._schema(name, columns)
+        schema: pa.Schema = self.stage.input(name).schema
         key = "document_id" if "document_id" in schema.names else "passage_id"
         wanted = self._documents() if key == "document_id" else self._passages()
         whole = super().table(name)
-        return whole.filter(pc.is_in(whole[key], value_set=wanted)).select(list(chosen or schema.names))
+        return whole.filter(pc.is_in(whole[key], value_set=wanted)).select(list(columns or schema.names))
 
     def _documents(self) -> pa.Array:
         first, last = self._rows

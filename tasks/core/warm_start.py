@@ -6,7 +6,7 @@ is the one that the version before had, so is the start, and the part is found: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ def start_inputs(
     stage: Stage[Any],
     label: str,
     graph: str,
-    settings: Settings | Mapping[str, Any],
+    settings: Settings,
     start: Callable[[LineageEntry], NDArray[np.int64] | None],
 ) -> dict[str, str]:
     """What a graph (the digest) is clustered from: `graph` and, where there is one, `start`.

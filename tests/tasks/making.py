@@ -21,10 +21,10 @@ from storage.folder import FolderStore, open_store
 from storage.receipts import Receipt
 from storage.tables import put_table, read_table
 from tasks.core import encoder
-from tasks.core.encoder import OpenedEncoder, encoder_of, fingerprint_of
+from tasks.core.encoder import EncoderSettings, OpenedEncoder, encoder_of, fingerprint_of
 from tasks.core.isolate import Failing, failing_documents
 from tasks.core.part_runner import Want as PartSpec
-from tasks.core.stage import WHOLE, Inputs, Job, Settings, Stage, make_part, part_key
+from tasks.core.stage import WHOLE, Inputs, Job, Stage, make_part, part_key
 from tasks.core.stage import Made as PartResult
 from tasks.core.writer import BoundWriter, Writer
 from tasks.registry import FAMILIES
@@ -46,7 +46,6 @@ __all__ = [
     "encoder_for",
     "failing",
     "numbers_of",
-    "wanted",
 ]
 
 OPENING: Mapping[str, Any] = {"backend": "hash", "precision": "f32", "path": "", "files": {}}
@@ -64,17 +63,11 @@ def numbers_of(store: FolderStore) -> dict[str, Any]:
     return {name: value for name, value in fingerprint.items() if name != "model"}
 
 
-def wanted(shard: str, inputs: Mapping[str, str], settings: Mapping[str, Any], **more: Any) -> PartSpec:
-    """A part that is to be made."""
-    return PartSpec(shard, inputs, settings, **more)
-
-
 def embedded(
     store: FolderStore, shard: str, inputs: Mapping[str, str], opening: Mapping[str, Any] = OPENING, **settings: Any
 ) -> PartSpec:
     """A part whose rows the deterministic encoder makes, or one that cannot be opened in its place."""
-    numbers = numbers_of(store)
-    return wanted(shard, inputs, {**settings, "encoder": numbers}, extra={"opening": opening}, encoder=numbers)
+    return PartSpec(shard, inputs, EncoderSettings(**settings, encoder=numbers_of(store), opening=opening))
 
 
 def bound(writer: Writer, llm: LlmSettings, language: str = "en", **families: Mapping[str, Any]) -> BoundWriter:
@@ -92,17 +85,14 @@ class Parts:
         self.run = run
 
     def _job(self, stage: Stage, want: PartSpec, reuse: Sequence[Receipt]) -> Job:
-        settings = want.job_settings
-        if stage.settings is not None and not isinstance(settings, Settings):
-            settings = stage.settings(**settings)
         return Job(
             stage=stage.module,
-            key=part_key(stage, settings, want.inputs),
+            key=part_key(stage, want.settings, want.inputs),
             shard=want.shard,
             store_url=self.store.url,
             run_id=self.run,
             inputs=want.inputs,
-            settings=settings,
+            settings=want.settings,
             reuse=tuple(digest for part in reuse for digest in part.outputs.values()),
         )
 
@@ -121,8 +111,7 @@ class Parts:
 
 def encoder_for(store: FolderStore, opened: OpenedEncoder) -> object:
     """The encoder that the worker at a part of a run has."""
-    settings = {"opening": opened.opening, "encoder": opened.numbers}
-    return encoder_of(Inputs(store, Job("", "", "", store.url, "run", {}, settings), encoder.STAGE))
+    return encoder_of(Inputs(store, Job("", "", "", store.url, "run", {}, opened.settings), encoder.STAGE))
 
 
 def failing(stage: str, store: FolderStore, inputs: Mapping[str, str], *more: Any) -> list[Failing]:

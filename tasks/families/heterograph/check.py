@@ -59,18 +59,18 @@ _NODE_TABLES = {
 
 def check_units(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
     """Hold a shard's vectors of units against the units; returns how many these are."""
-    texts = inputs.table("units", UNITS, "text")["text"].to_pylist()
+    texts = inputs.table("units", "text")["text"].to_pylist()
     _check_vectors(inputs, "unit_vectors", [row_key(text).hex() for text in texts])
     return {"units": len(texts)}
 
 
 def check_attributes(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
     """Hold an entity shard's attributes against its entities, their texts and vectors; returns how many they are."""
-    rows = inputs.table("attributes", HETERO_ATTRIBUTES)
+    rows = inputs.table("attributes")
     where = f"attributes/{inputs.job.shard}"
     ids, of = rows["attribute_id"].to_pylist(), rows["entity_id"].to_pylist()
     refuse_if(ids != [node_id("attribute", one) for one in of], f"{where}: an attribute has not the id of its entity's")
-    known = inputs.table("entities", ENTITIES, "entity_id")["entity_id"].combine_chunks()
+    known = inputs.table("entities", "entity_id")["entity_id"].combine_chunks()
     strange = pc.sum(pc.invert(pc.is_in(rows["entity_id"], known))).as_py() or 0
     refuse_if(strange > 0, f"{where}: {strange} attributes of entities that are not there")
     _check_texts(inputs, rows, ids, where, "attribute_vectors")
@@ -79,7 +79,7 @@ def check_attributes(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
 
 def check_elements(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
     """Hold a group's high-level elements against what they are made of, their texts and vectors."""
-    rows, label = inputs.table("elements", HETERO_ELEMENTS), inputs.job.shard
+    rows, label = inputs.table("elements"), inputs.job.shard
     where = f"elements/{label}"
     ids = rows["element_id"].to_pylist()
     said = list(zip(rows["made_of"].to_pylist(), rows["text"].to_pylist(), strict=True))
@@ -123,9 +123,9 @@ class Made:
     def of(cls, inputs: Inputs[Any]) -> Made:
         """Those among the inputs of the check of the whole corpus."""
         return cls(
-            inputs.table("heterograph/nodes", HETERO_NODES),
-            inputs.table("heterograph/edges", HETERO_EDGES),
-            inputs.table("heterograph/relations", HETERO_RELATIONS),
+            inputs.table("heterograph/nodes"),
+            inputs.table("heterograph/edges"),
+            inputs.table("heterograph/relations"),
             inputs.pack("heterograph/graph"),
             inputs.pack("heterograph/names"),
         )

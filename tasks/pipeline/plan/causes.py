@@ -24,7 +24,7 @@ from storage.receipts import Receipt
 from storage.tables import read_table
 from tasks.core.encoder import OpenedEncoder
 from tasks.core.part_runner import WHOLE, Parent, Parts, Want
-from tasks.core.stage import NoSettings, Stage, keyed, part_key
+from tasks.core.stage import NoSettings, Stage, part_key
 from tasks.pipeline.base_run import BaseRun
 from tasks.pipeline.models import PublishedModels
 from tasks.stages.ingest import part as ingest_part
@@ -222,7 +222,7 @@ def _cause(
     direct: set[Cause] = set()
     if part.want.shard not in wants and part.want.shard in ("documents", "entities", WHOLE):
         direct.add("settings")
-    settings, earlier = keyed(part.want.settings), keyed(before.settings)
+    settings, earlier = part.want.settings.keyed(), before.settings.keyed()
     for name in {*settings, *earlier} - _PLACES:
         if settings.get(name) != earlier.get(name):
             direct.add("model" if name in _MODELS else "settings")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 
-from schemas.tables import DOCUMENTS
 from tasks.core.stage import Inputs
 
 __all__ = ["EXIT", "KILL", "RAISE", "TOGETHER", "strike"]
@@ -15,7 +14,7 @@ KILL, EXIT, RAISE, TOGETHER = "strikes-dead", "falls-silent", "raises-hell", "we
 
 def strike(inputs: Inputs) -> None:
     """Do to this process what a document asks for; several that weigh much are killed together."""
-    texts = inputs.table("documents", DOCUMENTS)["text"].to_pylist()
+    texts = inputs.table("documents")["text"].to_pylist()
     if any(KILL in text for text in texts) or sum(TOGETHER in text for text in texts) > 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if any(EXIT in text for text in texts):
