@@ -133,9 +133,7 @@ class Made:
 
 def rows_of_kinds(inputs: Inputs[Any]) -> dict[str, pa.Array]:
     """By kind of node, the ids in its tables, one after the other in the order of their names."""
-    return {
-        kind: inputs.tables(name, _NODE_TABLES[name], key)[key].combine_chunks() for kind, (name, key) in TABLES.items()
-    }
+    return {kind: inputs.tables(name, key)[key].combine_chunks() for kind, (name, key) in TABLES.items()}
 
 
 def check_whole(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
