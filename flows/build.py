@@ -26,11 +26,12 @@ from flows.cancellation import cancelled_with_its_flow_run
 from flows.cluster import open_cluster
 from flows.dask_executor import DaskExecutor
 from flows.lazy_cluster import LazyClusterExecutor
-from flows.run import Order, Outcome
+from flows.run import OpenRun, Order, Outcome
 from flows.run_page import run_page
 from flows.task_logs import Logged
 from indexmill.errors import DiskFull, IndexmillError
 from indexmill.store.free_space import temporary_folder
+from indexmill.store.manifest import Manifest
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
 from tasks.core.executor import Executor, StoppedError
@@ -52,20 +53,27 @@ def index(order: Order) -> Outcome:
         build = run.build
         build.progress = order.progress
         with _workers(order, build) as executor:
-            while True:
-                build.executor = executor()
-                try:
-                    with order.interrupt.stops(build):
-                        runs = TaskRuns(build)
-                        if order.waves is not None:
-                            manifest = backfill(build, order.waves, runs.together, run.publish)
-                        else:
-                            runs.together("", build.steps)
-                            manifest = build.manifest()
-                    break
-                except DocumentsFailed as failed:
-                    build.begin_again(failed)
+            try:
+                manifest = _manifest(order, run, executor)
+            finally:
+                build.update_costs()  # while the scheduler is there that counts them
         return run.finish(manifest)  # its gates, then its commit
+
+
+def _manifest(order: Order, run: OpenRun, executor: Callable[[], Executor]) -> Manifest:
+    """Run the steps, again without the documents that one of them cannot take; the manifest of the rest."""
+    build = run.build
+    while True:
+        build.executor = executor()
+        try:
+            with order.interrupt.stops(build):
+                runs = TaskRuns(build)
+                if order.waves is not None:
+                    return backfill(build, order.waves, runs.together, run.publish)
+                runs.together("", build.steps)
+                return build.manifest()
+        except DocumentsFailed as failed:
+            build.begin_again(failed)
 
 
 class TaskRuns:

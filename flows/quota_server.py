@@ -71,7 +71,7 @@ class ClusterQuota:
         here = AT_WORK.get(self._run)
         if here is not None:
             return at_home(here)
-        with contextlib.suppress(OSError, IndexmillError, ValueError):  # its end ends the run anyway, and says so
+        with contextlib.suppress(OSError, IndexmillError, ValueError, RuntimeError):  # gone, or the client is closed
             return self._client.sync(self._ask_once, do, callback_timeout=_ANSWER)
         return None
 

@@ -231,7 +231,7 @@ def test_what_ended_the_asking_is_raised_and_not_that_others_were_stopped_by_it(
 
     @flow(persist_result=False)
     def both() -> None:
-        steps = [Step("asks", (), failing.asks), Step("waits", (), failing.waits)]
+        steps = [Step("asks", failing.asks), Step("waits", failing.waits)]
         with pytest.raises(GateRefused, match="why it ended"):
             TaskRuns(cast(Build, failing)).together("", steps)
 

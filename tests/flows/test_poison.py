@@ -21,8 +21,12 @@ from schemas.config import Configuration
 from storage import runs
 from storage.folder import open_store
 from tasks.core.executor import Call, Failed, InlineExecutor, WorkerDied
-from tasks.pipeline import build as builds
+from tasks.families.bm25 import postings
+from tasks.pipeline import corpus_run
 from tasks.pipeline.build import Build
+from tasks.stages.embed import embed
+from tasks.stages.recognise import rules
+from tasks.stages.split import split
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows import deadly
 from tests.flows.children import settings
@@ -65,7 +69,8 @@ def build(
 
 def deadly_stage(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let documents kill a stage, in this process and in all others."""
-    monkeypatch.setattr(getattr(builds, name), "STAGE", importlib.import_module(f"tests.flows.deadly.{name}").STAGE)
+    module = {"split": split, "recognise": rules, "embed": embed, "bm25": postings}[name]
+    monkeypatch.setattr(module, "STAGE", importlib.import_module(f"tests.flows.deadly.{name}").STAGE)
 
 
 def poisoned(rows: Documents, words: Mapping[str, str]) -> Documents:
@@ -171,13 +176,13 @@ def test_other_code_or_settings_try_a_document_again(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patched:
         deadly_stage(patched, "recognise")
         assert build(root, rows).quarantined == 2
-        patched.setattr(builds, "code_digest", lambda: "another")
+        patched.setattr(corpus_run, "code_digest", lambda: "another")
         told = Told()
         assert build(root, rows, told=told).quarantined == 2
         assert len(told.warnings) == 2
     whole = build(tmp_path / "whole", rows)
     assert whole.quarantined == 0
-    monkeypatch.setattr(builds, "code_digest", lambda: "mended")
+    monkeypatch.setattr(corpus_run, "code_digest", lambda: "mended")
     assert build(root, rows).manifest == whole.manifest
 
 
