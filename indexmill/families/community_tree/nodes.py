@@ -234,8 +234,8 @@ def quality(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
             }
             for level, (number, (chi, sim)) in enumerate(zip(numbers, rows, strict=True), start=1)
         }
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptBlob(f"{snapshot.path}: {TREE!r} does not say how good each level is: {error}") from error
+    except KeyError as error:
+        raise CorruptBlob(f"{snapshot.path}: {TREE!r} has no array {error}") from error
 
 
 def _fits(tree: CommunityTree) -> bool:
