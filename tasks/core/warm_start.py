@@ -12,12 +12,18 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from indexmill.store.pack_schema import Array, PackSchema
 from storage.arrays import put_pack
 from storage.lineage import LineageEntry
 from storage.protocol import Store
 from tasks.core.stage import Stage, part_key
 
-__all__ = ["Successor", "held_part", "start_inputs", "start_pack"]
+__all__ = ["START", "Successor", "held_part", "start_inputs", "start_pack"]
+
+START = PackSchema(
+    "what a clustering starts from",
+    {"labels": Array("int32", ("nodes",), "the community of each node; -1 for a node that was in none", least=-1)},
+)
 
 
 class Successor(Protocol):
@@ -68,6 +74,6 @@ def start_inputs(
     return {"graph": graph, "start": put_pack(build.store, build.run_id, start_pack(labels))[0]}
 
 
-def start_pack(labels: NDArray[np.integer]) -> dict[str, NDArray[np.int32]]:
-    """The pack `start`: labels (n,) int32, -1 for a node that was in no community."""
-    return {"labels": labels.astype(np.int32)}
+def start_pack(labels: NDArray[np.integer]) -> dict[str, NDArray[Any]]:
+    """The pack `start` of labels `(n,)`."""
+    return START.conform({"labels": labels.astype(np.int32)})

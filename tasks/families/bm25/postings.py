@@ -2,14 +2,8 @@
 
 A shard's pack `bm25` has no texts and nothing of the rest of the corpus, so that a refresh makes the changed shards
 alone; a reader adds up document frequencies and lengths over the shards. Two fields are counted: what a passage says,
-its document's title among it, and, under names that begin with ``titles.``, that title alone. Each integer array is of
-the smallest unsigned type that holds it:
-
-    keys        (n_terms,) uint64, ascending: the key of each term, see `indexmill.text.terms`
-    indptr      (n_terms + 1,) where the postings of each term begin
-    passages    (n_postings,) a term's passages, ascending: rows of the shard's table `passages`
-    counts      (n_postings,) how often the term is there
-    lengths     (n_passages,) the terms of each passage
+its document's title among it, and, under names that begin with ``titles.``, that title alone. The arrays:
+indexmill.families.bm25.schema.
 """
 
 from __future__ import annotations
@@ -24,7 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.families.bm25.retriever import FIELDS
-from indexmill.store.packs import pack_size
+from indexmill.families.bm25.schema import POSTINGS
+from indexmill.store.packs import write_pack
 from indexmill.text.terms import Analyser, term_keys
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.estimate import Estimate, Range
@@ -121,13 +116,13 @@ def _merged_field(
 
 
 def _compute(inputs: Inputs) -> Outputs:
-    return Outputs(packs={"bm25": _postings(inputs)})
+    return Outputs(packs={"bm25": POSTINGS.conform(_postings(inputs))})
 
 
 def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     """The size of the postings, which is known once they are made: a second for 600,000 tokens. No LLM."""
     arrays = _postings(inputs)
-    size = pack_size({name: (array.dtype, array.shape) for name, array in arrays.items()})
+    size = len(write_pack(None, arrays))
     return Estimate(bytes={"bm25": Range.exactly(size)}, rows={"bm25": Range.exactly(len(arrays["passages"]))})
 
 

@@ -4,12 +4,6 @@ Leiden goes on from the communities of the version before: `start` says of every
 in. It is an input like any other, and an output as well, so that the next night finds it: a graph that is the
 same is clustered from the same start, which is to say not at all. A start holds numbers of nodes that are there, and
 so nothing of nodes that are gone.
-
-The packs, over n nodes in the order of their ids and C communities in the order of theirs:
-
-    clusters   nodes (n, 16) uint8; labels (n,) int32, rows of communities; communities (C, 16) uint8;
-               modularity (1,) float64, at resolution 1
-    start      labels (n,) int32, -1 for a node that was in none
 """
 
 from __future__ import annotations
@@ -22,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexmill.store.packs import pack_size
+from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.communities.graph import ALONE, Labels, Weighted, in_order
 from tasks.core.communities.leiden import leiden
 from tasks.core.communities.levels import Cluster, community_id
@@ -33,14 +27,25 @@ from tasks.core.communities.spectral import spectral
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import hex_ids, id_bytes
 from tasks.core.stage import Inputs, Outputs, Stage
+from tasks.core.warm_start import START
 
-__all__ = ["STAGE", "Clusters", "clusters_of", "earlier_names", "estimate", "start_of"]
+__all__ = ["CLUSTERS", "STAGE", "Clusters", "clusters_of", "earlier_names", "estimate", "start_of"]
 
 Ids = NDArray[np.uint8]
 Pack = Mapping[str, NDArray[Any]]
 
 _MEMBERS = 24
 """Members of a community where a clustering has to be told how many communities to find: as Leiden finds (ours)."""
+
+CLUSTERS = PackSchema(
+    "which nodes of a level are one community",
+    {
+        "nodes": Array("uint8", ("nodes", 16), "the ids of the nodes, ascending"),
+        "labels": Array("int32", ("nodes",), "the row of each node's community", below="communities", least=0),
+        "communities": Array("uint8", ("communities", 16), "the ids of the communities, ascending"),
+        "modularity": Array("float64", (1,), "of the clustering, at resolution 1"),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -121,16 +126,15 @@ def _compute(inputs: Inputs) -> Outputs:
     start = None if digest is None else np.asarray(inputs.pack(digest)["labels"])
     labels = _cluster(settings, graph.size)(graph, None if start is None else start.astype(np.int64))
     found = clusters_of(settings["level"], pack["ids"], labels)
-    packs: dict[str, Pack] = {
-        "clusters": {
-            "nodes": found.nodes,
-            "labels": found.labels.astype(np.int32),
-            "communities": found.communities,
-            "modularity": np.array([round(modularity(graph, labels), 6)]),
-        }
+    clusters = {
+        "nodes": found.nodes,
+        "labels": found.labels.astype(np.int32),
+        "communities": found.communities,
+        "modularity": np.array([round(modularity(graph, labels), 6)]),
     }
+    packs = {"clusters": CLUSTERS.conform(clusters)}
     if start is not None:
-        packs["start"] = {"labels": start}
+        packs["start"] = START.conform({"labels": start})
     return Outputs(packs=packs)
 
 
@@ -152,20 +156,9 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     rows = expected.get("graph")
     if rows is None:
         rows = Range.exactly(len(inputs.pack(inputs.job.inputs["graph"])["ids"]))
-
-    def size(nodes: int, communities: int) -> int:
-        return pack_size(
-            {
-                "nodes": (np.uint8, (nodes, 16)),
-                "labels": (np.int32, (nodes,)),
-                "communities": (np.uint8, (communities, 16)),
-                "modularity": (np.float64, (1,)),
-            }
-        )
-
-    sizes = {"clusters": Range(0, size(rows.high, rows.high))}
+    sizes = {"clusters": Range(0, CLUSTERS.size({"nodes": rows.high, "communities": rows.high}))}
     if "start" in inputs.job.inputs:
-        sizes["start"] = Range(0, pack_size({"labels": (np.int32, (rows.high,))}))
+        sizes["start"] = Range(0, START.size({"nodes": rows.high}))
     return Estimate(bytes=sizes, rows=dict.fromkeys(sizes, rows))
 
 

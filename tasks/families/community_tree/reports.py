@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.models.llm import Request
-from indexmill.store.packs import pack_size
 from schemas.tables import (
     COMMUNITIES,
     COMMUNITY_MEMBERS,
@@ -46,7 +44,7 @@ from tasks.families.community_tree.report_writer import (
 )
 from tasks.llm.ask import Answer, ask
 from tasks.llm.prompts import Prompt
-from tasks.stages.embed.embed import KEY_BYTES, embed_texts, keys_array, row_key
+from tasks.stages.embed.embed import TEXT_VECTORS, embed_texts, keys_array, row_key
 from tasks.stages.embed.known_rows import KnownRows
 from tasks.stages.resolve.describe import entity_text
 from tasks.stages.write.summarise import Extractive
@@ -97,11 +95,13 @@ def _compute(inputs: Inputs) -> Outputs:
     return Outputs(
         tables={"communities": conform(pa.Table.from_pylist(rows, COMMUNITIES), COMMUNITIES)},
         packs={
-            "community_vectors": {
-                "keys": id_hashes(row["community_id"] for row in rows),
-                "text_keys": keys_array(keys),
-                "vectors": vectors,
-            }
+            "community_vectors": TEXT_VECTORS.conform(
+                {
+                    "keys": id_hashes(row["community_id"] for row in rows),
+                    "text_keys": keys_array(keys),
+                    "vectors": vectors,
+                }
+            )
         },
         counts={
             "reports_made": sum(one.members > 1 for one in missing),
@@ -232,13 +232,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     dimension = settings["encoder"]["dimension"]
 
     def vectors(count: int) -> int:
-        return pack_size(
-            {
-                "keys": (np.uint8, (count, 32)),
-                "text_keys": (np.uint8, (count, KEY_BYTES)),
-                "vectors": (np.float32, (count, dimension)),
-            }
-        )
+        return TEXT_VECTORS.size({"texts": count, "dimensions": dimension})
 
     most = rows.high * (_LONGEST * settings["summariser"]["tokens"] + 4096) + 16_384
     return Estimate(

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 
+from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS
 from indexmill.models.llm import Request
-from indexmill.store.packs import pack_size
 from schemas.tables import HETERO_ATTRIBUTES, HETERO_MADE, HETERO_READ, HETERO_SOURCES, conform
 from storage.tables import read_table
 from tasks.core.encoder import encoder_of
@@ -33,7 +32,7 @@ from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read, reads
 from tasks.families.heterograph.sources import by_owner
 from tasks.llm.ask import Answer, ask
-from tasks.stages.embed.embed import KEY_BYTES, embed_texts, keys_array, row_key
+from tasks.stages.embed.embed import embed_texts, keys_array, row_key
 from tasks.stages.embed.known_rows import KnownRows
 from tasks.stages.write.summarise import Extractive
 
@@ -71,7 +70,7 @@ def _compute(inputs: Inputs) -> Outputs:
     stand_ins = sum(row["stand_in"] for row in rows)
     return Outputs(
         tables={"attributes": conform(pa.Table.from_pylist(rows, HETERO_ATTRIBUTES), HETERO_ATTRIBUTES)},
-        packs={"attribute_vectors": {"text_keys": keys_array(keys), "vectors": vectors}},
+        packs={"attribute_vectors": ATTRIBUTE_VECTORS.conform({"text_keys": keys_array(keys), "vectors": vectors})},
         counts={
             "attributes_made": len(missing),
             "attributes_reused": len(rows) - len(missing),
@@ -129,12 +128,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     settings = inputs.settings
     count, missing = _missing(inputs)
     rows = Rows(count, count, Range.exactly(len(missing)))
-    vectors = pack_size(
-        {
-            "text_keys": (np.uint8, (count, KEY_BYTES)),
-            "vectors": (np.float32, (count, settings["encoder"]["dimension"])),
-        }
-    )
+    vectors = ATTRIBUTE_VECTORS.size({"own attributes": count, "dimensions": settings["encoder"]["dimension"]})
     most = count * (_LONGEST * settings["writer"]["tokens"] + 512) + 16_384
     asks = settings["writer"]["backend"] != "extractive"
     return Estimate(

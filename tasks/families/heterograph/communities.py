@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 
 from indexmill.errors import CorruptBlob
-from indexmill.store.packs import pack_size
 from schemas.tables import HETERO_COMMUNITIES
 from storage.lineage import LineageEntry
 from storage.tables import read_table
@@ -30,7 +29,7 @@ from tasks.core.communities.graph import Labels
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import id_bytes
 from tasks.core.stage import Inputs, Outputs, Stage
-from tasks.core.warm_start import Successor, start_inputs, start_pack
+from tasks.core.warm_start import START, Successor, start_inputs, start_pack
 from tasks.families.community_tree.clusters import Clusters, start_of
 from tasks.families.heterograph.community_graph import graph_of_pack
 from tasks.families.heterograph.groups import communities_of, community_rows, grouped, quality
@@ -92,7 +91,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
         rows = Range.exactly(len(inputs.pack(inputs.job.inputs["graph"])["ids"]))
     sizes = {"hetero_communities": Range(0, _ROW * rows.high + 4096)}
     if "start" in inputs.job.inputs:
-        sizes["start"] = Range(0, pack_size({"labels": (np.int32, (rows.high,))}))
+        sizes["start"] = Range(0, START.size({"nodes": rows.high}))
     return Estimate(bytes=sizes, rows=dict.fromkeys(sizes, rows))
 
 

@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
+from indexmill.families.heterograph.schema import ELEMENT_VECTORS
 from indexmill.models.llm import Request
-from indexmill.store.packs import pack_size
 from schemas.tables import HETERO_ELEMENTS, HETERO_MADE, HETERO_READ, HETERO_SOURCES, conform
 from storage.tables import read_table
 from tasks.core.encoder import encoder_of
@@ -34,7 +33,7 @@ from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read, reads
 from tasks.families.heterograph.sources import by_owner
 from tasks.llm.ask import Answer, ask
-from tasks.stages.embed.embed import KEY_BYTES, embed_texts, keys_array, row_key
+from tasks.stages.embed.embed import embed_texts, keys_array, row_key
 from tasks.stages.embed.known_rows import KnownRows
 from tasks.stages.write.summarise import Extractive
 
@@ -62,7 +61,7 @@ def _compute(inputs: Inputs) -> Outputs:
     stand_ins = sum(stand_in for _, stand_in in written)
     return Outputs(
         tables={"elements": conform(pa.Table.from_pylist(rows, HETERO_ELEMENTS), HETERO_ELEMENTS)},
-        packs={"element_vectors": {"text_keys": keys_array(keys), "vectors": vectors}},
+        packs={"element_vectors": ELEMENT_VECTORS.conform({"text_keys": keys_array(keys), "vectors": vectors})},
         counts={
             "elements": len(rows),
             "elements_made": len(missing),
@@ -159,12 +158,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
         uses = [_use(inputs, fresh)] if asks else []
 
     def vectors(count: int) -> int:
-        return pack_size(
-            {
-                "text_keys": (np.uint8, (count, KEY_BYTES)),
-                "vectors": (np.float32, (count, settings["encoder"]["dimension"])),
-            }
-        )
+        return ELEMENT_VECTORS.size({"own elements": count, "dimensions": settings["encoder"]["dimension"]})
 
     table = rows.high * (_LONGEST * settings["writer"]["tokens"] + 1024) + 16_384
     return Estimate(

@@ -2,13 +2,8 @@
 
     Want(<p>, {"units"}, {"encoder": numbers}, {"opening"}, encoder=numbers)
 
-A row of the pack `unit_vectors` is a row of the table `units`, in its order:
-
-    text_keys  (n, 16) uint8, the row key of each text
-    vectors    (n, d) float32
-    tokens     (n,) int32, of the text by the encoder, special tokens included
-
-What an earlier part holds of the same text is copied.
+The pack `unit_vectors`: indexmill.families.heterograph.schema. Tokens include special ones. What an earlier
+part holds of the same text is copied.
 """
 
 from __future__ import annotations
@@ -17,12 +12,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from indexmill.store.packs import pack_size
+from indexmill.families.heterograph.schema import UNIT_VECTORS
 from schemas.tables import UNITS
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, Range
 from tasks.core.stage import Inputs, Outputs, Stage
-from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
+from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
 
 __all__ = ["STAGE", "estimate"]
 
@@ -37,8 +32,9 @@ def _compute(inputs: Inputs) -> Outputs:
     new = ~_known(inputs, "tokens").copy_into(keys, tokens)
     if new.any():
         tokens[new] = encoder_of(inputs).count_tokens([texts[row] for row in np.flatnonzero(new).tolist()])
+    pack = {"text_keys": keys_array(keys), "vectors": vectors, "tokens": tokens}
     return Outputs(
-        packs={"unit_vectors": {"text_keys": keys_array(keys), "vectors": vectors, "tokens": tokens}},
+        packs={"unit_vectors": UNIT_VECTORS.conform(pack)},
         counts={"vectors_made": made, "vectors_reused": len(texts) - made},
     )
 
@@ -47,13 +43,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     """How many vectors of units must be computed, to the vector."""
     keys = [row_key(text) for text in inputs.table("units", UNITS, "text")["text"].to_pylist()]
     made = len(missing_texts(keys, _known(inputs, "vectors").holds(keys)))
-    size = pack_size(
-        {
-            "text_keys": (np.uint8, (len(keys), KEY_BYTES)),
-            "vectors": (np.float32, (len(keys), inputs.settings["encoder"]["dimension"])),
-            "tokens": (np.int32, (len(keys),)),
-        }
-    )
+    size = UNIT_VECTORS.size({"own units": len(keys), "dimensions": inputs.settings["encoder"]["dimension"]})
     return Estimate(
         bytes={"unit_vectors": Range.exactly(size)},
         rows={"unit_vectors": Range.exactly(len(keys))},

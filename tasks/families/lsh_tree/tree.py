@@ -1,17 +1,7 @@
 """Stage `lsh_tree`: passages and summaries as the rows of one tree (EraRAG, section III).
 
 Rows are numbered layer by layer: passages as everywhere (shards in the order of their labels), then summaries in the
-order of their tables `summaries/<group>`. The arrays of the pack `tree` are these, over n rows in L + 1 layers:
-
-    hyperplanes       (64, d) int16, the first block of normals
-    bounds            (4,) int64: smallest, largest, layers at most, seed
-    layer_offsets     (L + 2,) int64: the rows of layer l are layer_offsets[l] to layer_offsets[l + 1]
-    children.indptr   (summaries + 1,) int64, where the children of each summary begin in
-    children.indices  (n - roots,) int32, ascending rows
-    parents           (n,) int32, -1 for a root
-    codes             (n,) uint64: bit by bit, on which side of each hyperplane the row lies: a passage where its vector
-                      does, a summary where its children do in the mean
-    stand_ins         (summaries,) uint8, 1 where no model wrote the summary that one was asked for
+order of their tables `summaries/<group>`. The pack `tree`: indexmill.families.lsh_tree.schema.
 """
 
 from __future__ import annotations
@@ -24,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.store.packs import pack_size
+from indexmill.families.lsh_tree.schema import TREE
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES
 from tasks.core.estimate import Estimate, Range
 from tasks.core.stage import Inputs, Outputs, Stage
-from tasks.families.lsh_tree.hyperplanes import BITS
 from tasks.families.lsh_tree.segments import LETTERS, Gathered, layer_label, planes_of, rows_below
 
 __all__ = ["STAGE", "counts", "estimate"]
@@ -85,7 +74,7 @@ def _compute(inputs: Inputs) -> Outputs:
         "codes": np.concatenate(codes),
         "stand_ins": np.concatenate([np.empty(0, dtype=np.uint8), *stand_ins]),
     }
-    return Outputs(packs={"tree": arrays})
+    return Outputs(packs={"tree": TREE.conform(arrays)})
 
 
 def _of_layer(inputs: Inputs, prefix: str, schema: pa.Schema, *columns: str) -> pa.Table:
@@ -105,28 +94,16 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the tree."""
     passages = inputs.rows("passages")
     nodes = rows_below(inputs, expected)  # passages, too
-    summaries = Range(nodes.low - passages, nodes.high - passages)
     layers = sum(name.startswith("codes/") for name in inputs.job.inputs)
 
-    def size(count: int, built: int) -> int:
-        rows = passages + count
-        return pack_size(
-            {
-                "hyperplanes": (np.int16, (BITS, inputs.settings["dimension"])),
-                "bounds": (np.int64, (4,)),
-                "layer_offsets": (np.int64, (built + 2,)),
-                "children.indptr": (np.int64, (count + 1,)),
-                "children.indices": (np.int32, (rows if built else 0,)),
-                "parents": (np.int32, (rows,)),
-                "codes": (np.uint64, (rows,)),
-                "stand_ins": (np.uint8, (count,)),
-            }
-        )
-
-    return Estimate(
-        bytes={"tree": Range(0, size(summaries.high, layers))},
-        rows={"tree": Range(nodes.low, nodes.high)},
-    )
+    lengths = {
+        "layers": layers + 1,
+        "nodes": nodes.high,
+        "summaries": nodes.high - passages,
+        "children": nodes.high if layers else 0,
+        "dimensions": inputs.settings["dimension"],
+    }
+    return Estimate(bytes={"tree": Range(0, TREE.size(lengths))}, rows={"tree": Range(nodes.low, nodes.high)})
 
 
 STAGE = Stage("lsh_tree", version=2, compute=_compute, libraries=("numpy",), estimate=estimate)

@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from indexmill.store.packs import pack_size
+from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS
 from schemas.tables import LSH_SUMMARIES
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import id_hashes
 from tasks.core.stage import Inputs, Outputs, Stage
-from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array
+from tasks.stages.embed.embed import Vectors, embed_texts, keys_array
 
 __all__ = ["STAGE", "estimate"]
 
@@ -37,7 +36,7 @@ def _compute(inputs: Inputs) -> Outputs:
         "text_keys": keys_array(keys),
         "vectors": vectors,
     }
-    return Outputs(packs={"summary_vectors": arrays})
+    return Outputs(packs={"summary_vectors": SUMMARY_VECTORS.conform(arrays)})
 
 
 def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
@@ -48,13 +47,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     dimension: int = inputs.settings["encoder"]["dimension"]
 
     def size(count: int) -> int:
-        return pack_size(
-            {
-                "keys": (np.uint8, (count, 32)),
-                "text_keys": (np.uint8, (count, KEY_BYTES)),
-                "vectors": (np.float32, (count, dimension)),
-            }
-        )
+        return SUMMARY_VECTORS.size({"own summaries": count, "dimensions": dimension})
 
     return Estimate(bytes={"summary_vectors": Range(size(rows.low), size(rows.high))}, rows={"summary_vectors": rows})
 

@@ -1,16 +1,7 @@
 """Stage `tri_graph`: the entity / sentence / passage graph as sparse matrices (LinearRAG, section 3.1, eqs. 1 and 2).
 
 Rows are numbered over the whole corpus: passages and sentences shard after shard in the order of their labels,
-entities in the order of their ids. The arrays of the pack `matrices` are these, each matrix by rows and by columns:
-
-    mentions.indptr, .indices             sentences x entities
-    mentioned_in.indptr, .indices         entities x sentences
-    contents.indptr, .indices, .counts    passages x entities, with occurrences
-    contained_in.indptr, .indices, .counts
-    entity_keys                           (n_entities,) the start of each entity id, to find it by
-    strengths                             (n_entities,) the occurrences of an entity in all passages
-    documents                             (n_entities,) in how many documents an entity is
-    sentence_passage                      (n_sentences,) the passage of each sentence
+entities in the order of their ids. The pack `matrices`: indexmill.families.tri_graph.schema.
 """
 
 from __future__ import annotations
@@ -25,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from indexmill.families.tri_graph.schema import MATRICES
 from indexmill.retrieve.matrices import Matrices, Sparse, link_matrices, sentence_links
-from indexmill.store.packs import pack_size
 from indexmill.text.names import NameIndex
 from schemas.tables import ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.estimate import Estimate, Range
@@ -157,7 +148,7 @@ def _compute(inputs: Inputs) -> Outputs:
         arrays[f"{name}.indptr"], arrays[f"{name}.indices"] = matrix.indptr, matrix.indices
         if matrix.counts is not None:
             arrays[f"{name}.counts"] = matrix.counts
-    return Outputs(packs={"matrices": arrays})
+    return Outputs(packs={"matrices": MATRICES.conform(arrays)})
 
 
 @dataclass(frozen=True)
@@ -199,30 +190,15 @@ def links(inputs: Inputs) -> Links:
 def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     """The size of the matrices: bounds of the links of sentences, all else exact. No LLM."""
     found = links(inputs)
-    entities, passages, sentences = (inputs.rows(name) for name in ("entities", "passages", "sentences"))
+    lengths = {name: inputs.rows(name) for name in ("entities", "passages", "sentences")}
+    lengths |= dict.fromkeys(("contents links", "contained_in links"), found.passages)
 
     def size(mentions: int) -> int:
-        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
-            "entity_keys": (np.uint64, (entities,)),
-            "sentence_passage": (np.int32, (sentences,)),
-            "strengths": (np.int64, (entities,)),
-            "documents": (np.int64, (entities,)),
-        }
-        for name, rows, count in (
-            ("mentions", sentences, mentions),
-            ("mentioned_in", entities, mentions),
-            ("contents", passages, found.passages),
-            ("contained_in", entities, found.passages),
-        ):
-            arrays[f"{name}.indptr"] = (np.int64, (rows + 1,))
-            arrays[f"{name}.indices"] = (np.int32, (count,))
-            if name.startswith("cont"):
-                arrays[f"{name}.counts"] = (np.int32, (count,))
-        return pack_size(arrays)
+        return MATRICES.size(lengths | dict.fromkeys(("mentions links", "mentioned_in links"), mentions))
 
     return Estimate(
         bytes={"matrices": Range(size(found.mentions.low), size(found.mentions.high))},
-        rows={"matrices": Range.exactly(entities)},
+        rows={"matrices": Range.exactly(lengths["entities"])},
     )
 
 

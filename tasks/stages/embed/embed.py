@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.models.embedder import Embedder
-from indexmill.store.packs import pack_size
+from indexmill.retrieve.shared_schema import VECTORS
+from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import DOCUMENTS, PASSAGES, SENTENCES
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, Range
@@ -30,6 +31,7 @@ from tasks.stages.split.split import embedded_text
 __all__ = [
     "KEY_BYTES",
     "STAGE",
+    "TEXT_VECTORS",
     "Floats",
     "Keys",
     "Span",
@@ -48,6 +50,15 @@ Floats = NDArray[np.float32]
 Keys = NDArray[np.uint8]
 Span = tuple[int, int]
 KEY_BYTES = 16
+
+TEXT_VECTORS = PackSchema(
+    "vectors of texts that belong to something with an id, row by row",
+    {
+        "keys": Array("uint8", ("texts", 32), "the SHA-256 of each id"),
+        "text_keys": Array("uint8", ("texts", KEY_BYTES), "the row key of each text"),
+        "vectors": Array("float32", ("texts", "dimensions"), "the vector of each text"),
+    },
+)
 
 
 class Vectors:
@@ -254,7 +265,8 @@ def _compute(inputs: Inputs) -> Outputs:
     if same:
         arrays = _joined(inputs, same, arrays, passages, position, fresh)
     total = len(passages) + len(sentences)
-    return Outputs(packs={"vectors": arrays}, counts={"vectors_made": made, "vectors_reused": total - made})
+    counts = {"vectors_made": made, "vectors_reused": total - made}
+    return Outputs(packs={"vectors": VECTORS.conform(arrays)}, counts=counts)
 
 
 def _embedded(inputs: Inputs, found: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
@@ -326,15 +338,8 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
         own_keys = [row_key(text) for text in found.sentences]
         made = len(missing_texts(keys, known)) + len(missing_texts(own_keys, known_sentences.holds(own_keys)))
     passages, sentences = len(owners), inputs.table("sentences", SENTENCES, "passage_id").num_rows
-    dimension = inputs.settings["encoder"]["dimension"]
-    size = pack_size(
-        {
-            "passages": (np.float32, (passages, dimension)),
-            "passage_keys": (np.uint8, (passages, KEY_BYTES)),
-            "sentences": (np.float32, (sentences, dimension)),
-            "sentence_keys": (np.uint8, (sentences, KEY_BYTES)),
-        }
-    )
+    lengths = {"own passages": passages, "own sentences": sentences}
+    size = VECTORS.size(lengths | {"dimensions": inputs.settings["encoder"]["dimension"]})
     return Estimate(
         bytes={"vectors": Range.exactly(size)},
         rows={"vectors": Range.exactly(passages)},

@@ -1,22 +1,19 @@
 """Stage `embed_names`: vectors of the canonical names of an entity shard.
 
-The pack `names` has the vectors, their row keys, and the key of the entity that each belongs to: an entity without a
-vector has no row.
+The pack `names` (indexmill.retrieve.shared_schema) has no row for an entity without a vector.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
-from indexmill.store.packs import pack_size
+from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
 from indexmill.text.names import NameIndex
 from schemas.tables import NAMES
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, Range
 from tasks.core.stage import Inputs, Outputs, Stage
-from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
+from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
 
 __all__ = ["STAGE", "estimate"]
 
@@ -28,11 +25,13 @@ def _compute(inputs: Inputs) -> Outputs:
     vectors, keys, made = embed_texts(names, embedder.encode, _known(inputs), embedder.dimension)
     return Outputs(
         packs={
-            "names": {
-                "entity_keys": NameIndex.keys(table.column("entity_id").to_pylist()),
-                "keys": keys_array(keys),
-                "vectors": vectors,
-            }
+            "names": NAME_VECTORS.conform(
+                {
+                    "entity_keys": NameIndex.keys(table.column("entity_id").to_pylist()),
+                    "keys": keys_array(keys),
+                    "vectors": vectors,
+                }
+            )
         },
         counts={"vectors_made": made, "vectors_reused": len(names) - made},
     )
@@ -42,14 +41,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     """How many vectors of names must be computed, to the vector."""
     keys = [row_key(name) for name in inputs.table("names", NAMES, "name").column("name").to_pylist()]
     made = len(missing_texts(keys, _known(inputs).holds(keys)))
-    dimension = inputs.settings["encoder"]["dimension"]
-    size = pack_size(
-        {
-            "entity_keys": (np.uint64, (len(keys),)),
-            "keys": (np.uint8, (len(keys), KEY_BYTES)),
-            "vectors": (np.float32, (len(keys), dimension)),
-        }
-    )
+    size = NAME_VECTORS.size({"names": len(keys), "dimensions": inputs.settings["encoder"]["dimension"]})
     return Estimate(
         bytes={"names": Range.exactly(size)},
         rows={"names": Range.exactly(len(keys))},

@@ -2,14 +2,9 @@
 
     Want(<p>, {"documents", "passages"}, {"encoder": numbers}, {"opening"}, encoder=numbers)
 
-A row of the pack `titles` is a row of the table `documents`, in its order:
-
-    text_keys         (n, 16) uint8, the row key of each title
-    vectors           (n, d) float32; zeros for a document without a title
-    passage_document  (n_passages,) int32, the row of each passage's document, so that a reader needs neither table
-
-A title is cut as it is before a passage (`tasks.stages.split.split.title_prefix`). What an earlier part holds of the
-same title is copied.
+The pack `titles` (indexmill.retrieve.shared_schema) says which document each passage is of, too, so that a reader needs
+neither table. A title is cut as it is before a passage (`tasks.stages.split.split.title_prefix`). What an earlier part
+holds of the same title is copied.
 """
 
 from __future__ import annotations
@@ -20,12 +15,12 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.store.packs import pack_size
+from indexmill.retrieve.shared_schema import TITLES
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.encoder import encoder_of
 from tasks.core.estimate import Estimate, Range
 from tasks.core.stage import Inputs, Outputs, Stage
-from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
+from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
 from tasks.stages.split.split import title_prefix
 
 __all__ = ["STAGE", "embedded_title", "estimate", "passage_documents"]
@@ -57,8 +52,9 @@ def _compute(inputs: Inputs) -> Outputs:
     vectors = np.zeros((len(titles), dimension), dtype=np.float32)
     vectors[titled] = found
     keys = keys_array([row_key(title) for title in titles])
+    pack = {"text_keys": keys, "vectors": vectors, "passage_document": passage_documents(inputs)}
     return Outputs(
-        packs={"titles": {"text_keys": keys, "vectors": vectors, "passage_document": passage_documents(inputs)}},
+        packs={"titles": TITLES.conform(pack)},
         counts={"vectors_made": made, "vectors_reused": len(titled) - made},
     )
 
@@ -69,13 +65,8 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
     keys = [row_key(title) for title in titles if title]
     made = len(missing_texts(keys, _known(inputs).holds(keys)))
     passages = inputs.table("passages", PASSAGES, "document_id").num_rows
-    size = pack_size(
-        {
-            "text_keys": (np.uint8, (len(titles), KEY_BYTES)),
-            "vectors": (np.float32, (len(titles), inputs.settings["encoder"]["dimension"])),
-            "passage_document": (np.int32, (passages,)),
-        }
-    )
+    lengths = {"own documents": len(titles), "own passages": passages}
+    size = TITLES.size(lengths | {"dimensions": inputs.settings["encoder"]["dimension"]})
     return Estimate(
         bytes={"titles": Range.exactly(size)},
         rows={"titles": Range.exactly(max(len(titles), passages))},

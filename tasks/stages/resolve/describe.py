@@ -12,14 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from indexmill.models.llm import Request
-from indexmill.store.packs import pack_size
 from schemas.tables import CONSOLIDATED, DESCRIBED, PIECES, RELATED, RELATION_PIECES, conform
 from storage.tables import read_table
 from tasks.core.encoder import encoder_of
@@ -28,7 +26,7 @@ from tasks.core.request_estimate import foreseen
 from tasks.core.shards import id_hashes
 from tasks.core.stage import Inputs, Outputs, Stage
 from tasks.llm.ask import Answer, ask
-from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
+from tasks.stages.embed.embed import TEXT_VECTORS, Vectors, embed_texts, keys_array, missing_texts, row_key
 from tasks.stages.resolve import description_writer as describe_llm
 from tasks.stages.resolve.consolidate import Many, Told, entities_of, entity_text, joined, relations_of
 from tasks.stages.split.node_texts import is_table
@@ -111,7 +109,8 @@ def _compute(inputs: Inputs) -> Outputs:
     )
     hashes = id_hashes(shard.entities.rows["entity_id"].to_list())
     packs: dict[str, dict[str, NDArray[Any]]] = {}
-    packs["description_vectors"] = {"keys": hashes, "text_keys": keys_array(keys), "vectors": vectors}
+    pack = {"keys": hashes, "text_keys": keys_array(keys), "vectors": vectors}
+    packs["description_vectors"] = TEXT_VECTORS.conform(pack)
     if settings["names"]:
         own, own_keys, more = embed_texts(
             shard.entities.rows["name"].to_list(),
@@ -119,7 +118,8 @@ def _compute(inputs: Inputs) -> Outputs:
             shard.known.vectors,
             dimension,
         )
-        packs["name_vectors"] = {"keys": hashes, "text_keys": keys_array(own_keys), "vectors": own}
+        pack = {"keys": hashes, "text_keys": keys_array(own_keys), "vectors": own}
+        packs["name_vectors"] = TEXT_VECTORS.conform(pack)
         computed += more
     stand_ins = sum(shard.entities.stand_ins) + sum(shard.relations.stand_ins)
     return Outputs(
@@ -223,13 +223,7 @@ def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
         names = [row_key(name) for name in entities.rows["name"].to_list()]
         made += len(missing_texts(names, shard.known.vectors.holds(names)))
         total += count
-    size = pack_size(
-        {
-            "keys": (np.uint8, (count, 32)),
-            "text_keys": (np.uint8, (count, KEY_BYTES)),
-            "vectors": (np.float32, (count, settings["encoder"]["dimension"])),
-        }
-    )
+    size = TEXT_VECTORS.size({"texts": count, "dimensions": settings["encoder"]["dimension"]})
     most = 8 * settings["description"]["tokens"] * len([*shard.all()])
     text_bytes = sum(len(text.encode("utf-8")) for text in [*texts, *shard.relations.texts])
     tables = Range(0, most + 2 * text_bytes + 512 * (count + len(shard.relations.texts)) + 16_384)
