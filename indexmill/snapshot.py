@@ -390,7 +390,9 @@ class Snapshot:
 
     def _open_arrays(self, artifact: Artifact) -> Pack:
         """The arrays of an artifact; raises CorruptBlob where they are not what its name and the manifest say."""
+        from indexmill.retrieve.schemas import PACKS
         from indexmill.store.pack_checks import Sizes, check_arrays
+        from indexmill.store.pack_schema import schema_of
         from indexmill.store.packs import open_pack
 
         path = self.file(artifact.name)
@@ -398,7 +400,7 @@ class Snapshot:
         sizes = self.once("sizes", lambda: Sizes(self.manifest))
         if artifact.schema_ is not None and pack.schema != artifact.schema_:
             raise CorruptBlob(f"{path}: {artifact.name!r} does not have the arrays that the manifest declares")
-        if problem := check_arrays(artifact.name, pack, sizes.of(artifact.name)):
+        if problem := check_arrays(schema_of(artifact.name, PACKS), pack, sizes.of(artifact.name)):
             raise CorruptBlob(f"{path}: the arrays {artifact.name!r} cannot be used: {problem}")
         return pack
 

@@ -6,6 +6,10 @@ history. Offsets count Unicode code points (Python's string indices), the end ex
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
 import pyarrow as pa
 
 __all__ = [
@@ -42,9 +46,11 @@ __all__ = [
     "SENTENCES",
     "STAND_INS",
     "SURFACES",
+    "TABLES",
     "TITLE_SENTENCE",
     "UNITS",
     "UNIT_ENTITIES",
+    "Table",
     "conform",
 ]
 
@@ -52,46 +58,77 @@ TITLE_SENTENCE = -1
 """The sentence ordinal of a mention that stands in the document's title."""
 
 
+@dataclass(frozen=True)
+class Table:
+    """A published table: what its rows are, its schema, and, of columns whose names do not say it, what they hold."""
+
+    holds: str
+    schema: pa.Schema
+    columns: Mapping[str, str]
+
+
+TABLES: dict[str, Table] = {}
+"""The published tables by artifact; private ones are known to the stages that read them."""
+
+_Column: TypeAlias = pa.DataType | tuple[pa.DataType, str]
+
+
+def _table(artifact: str, holds: str, *, nullable: tuple[str, ...] = (), **columns: _Column) -> pa.Schema:
+    """Declare a published table; its schema has no metadata, so that descriptions are in no file."""
+    pairs = {name: column if isinstance(column, tuple) else (column, "") for name, column in columns.items()}
+    schema = _schema(nullable=nullable, **{name: kind for name, (kind, _) in pairs.items()})
+    TABLES[artifact] = Table(holds, schema, {name: what for name, (_, what) in pairs.items()})
+    return schema
+
+
 def _schema(*, nullable: tuple[str, ...] = (), **fields: pa.DataType) -> pa.Schema:
     return pa.schema([pa.field(name, kind, nullable=name in nullable) for name, kind in fields.items()])
 
 
-DOCUMENTS = _schema(
+DOCUMENTS = _table(
+    "documents/<shard>",
+    "the documents",
     nullable=("source",),
     document_id=pa.string(),
-    title=pa.string(),  # may be empty
+    title=(pa.string(), "may be empty"),
     text=pa.string(),
-    source=pa.string(),  # what the record itself says, or a text file's path below the corpus; never the record file
-    metadata=pa.string(),  # canonical JSON object: types are kept
-    content_hash=pa.string(),  # SHA-256 of title, text, source and metadata, 64 hex digits
+    source=(pa.string(), "what the record itself says, or a text file's path below the corpus; never the record file"),
+    metadata=(pa.string(), "canonical JSON object: types are kept"),
+    content_hash=(pa.string(), "SHA-256 of title, text, source and metadata, 64 hex digits"),
 )
 
-PASSAGES = _schema(
+PASSAGES = _table(
+    "passages/<shard>",
+    "the passages of the documents",
     passage_id=pa.string(),
     document_id=pa.string(),
-    ordinal=pa.int32(),  # position in the document
-    start=pa.int32(),  # in the document's text
-    end=pa.int32(),
+    ordinal=(pa.int32(), "position in the document"),
+    start=(pa.int32(), "in the document's text"),
+    end=(pa.int32(), "in the same, excluded"),
     text=pa.string(),
-    tokens=pa.int32(),  # of the embedded text, special tokens included
+    tokens=(pa.int32(), "of the embedded text, special tokens included"),
 )
 
-SENTENCES = _schema(
+SENTENCES = _table(
+    "sentences/<shard>",
+    "the sentences of the passages",
     passage_id=pa.string(),
-    ordinal=pa.int32(),  # position in the passage
-    start=pa.int32(),  # in the passage's text
-    end=pa.int32(),
+    ordinal=(pa.int32(), "position in the passage"),
+    start=(pa.int32(), "in the passage's text"),
+    end=(pa.int32(), "in the same, excluded"),
 )
 
-MENTIONS = _schema(
+MENTIONS = _table(
+    "mentions/<shard>",
+    "where passages and titles name entities",
     passage_id=pa.string(),
-    sentence=pa.int32(),  # ordinal of the sentence in its passage, or TITLE_SENTENCE
-    start=pa.int32(),  # in the passage's text, or in the title
-    end=pa.int32(),
+    sentence=(pa.int32(), "ordinal of the sentence in the passage; -1: the title"),
+    start=(pa.int32(), "in the passage's text, or in the title"),
+    end=(pa.int32(), "in the same, excluded"),
     surface=pa.string(),
-    name=pa.string(),  # canonical
+    name=(pa.string(), "canonical"),
     entity_id=pa.string(),
-    kind=pa.string(),
+    kind=(pa.string(), "`subject`: the passage is about the entity until its next subject, and the span is empty"),
 )
 
 PLAIN = _schema(
@@ -109,39 +146,53 @@ PLAIN = _schema(
 
 STAND_INS = _schema(document_id=pa.string())  # of which something else stands in for what a model was to find
 
-UNITS = _schema(
+UNITS = _table(
+    "units/<shard>",
+    "what a passage says, piece by piece",
     unit_id=pa.string(),
     passage_id=pa.string(),
-    ordinal=pa.int32(),  # position in the passage
-    text=pa.string(),  # what the passage says, in a sentence or a few
+    ordinal=(pa.int32(), "position in the passage"),
+    text=(pa.string(), "what the passage says, in a sentence or a few"),
 )
 
-UNIT_ENTITIES = _schema(passage_id=pa.string(), unit_id=pa.string(), entity_id=pa.string())
+UNIT_ENTITIES = _table(
+    "unit_entities/<shard>",
+    "what a unit is about, the ends of its relations among them",
+    passage_id=pa.string(),
+    unit_id=pa.string(),
+    entity_id=pa.string(),
+)
 
-EXTRACTED = _schema(
+EXTRACTED = _table(
+    "extracted/<shard>",
+    "each entity as one passage describes it",
     passage_id=pa.string(),
     entity_id=pa.string(),
-    name=pa.string(),  # canonical
-    surface=pa.string(),  # as the passage or its document's title writes it
-    type=pa.string(),  # may be empty
-    description=pa.string(),  # what this passage says of it; may be empty
+    name=(pa.string(), "canonical"),
+    surface=(pa.string(), "as the passage or its document's title writes it"),
+    type=(pa.string(), "may be empty"),
+    description=(pa.string(), "what this passage says of it; may be empty"),
 )
 
-RELATIONS = _schema(
+RELATIONS = _table(
+    "relations/<shard>",
+    "relations between two entities that `extracted` has for the passage",
     relation_id=pa.string(),
     passage_id=pa.string(),
     unit_id=pa.string(),
-    source=pa.string(),  # entity_id
-    target=pa.string(),  # entity_id, never the source
-    kind=pa.string(),  # in folded words; may be empty
-    text=pa.string(),  # the wording, read from source to target
+    source=(pa.string(), "entity_id"),
+    target=(pa.string(), "entity_id, never the source"),
+    kind=(pa.string(), "in folded words; may be empty"),
+    text=(pa.string(), "the wording, read from source to target"),
     description=pa.string(),
 )
 
-ENTITIES = _schema(
+ENTITIES = _table(
+    "entities/<entity shard>",
+    "the entities",
     entity_id=pa.string(),
-    name=pa.string(),  # canonical
-    surface=pa.string(),  # the most frequent one, the smallest of equals
+    name=(pa.string(), "canonical"),
+    surface=(pa.string(), "the most frequent one, the smallest of equals"),
     mentions=pa.int64(),
     passages=pa.int64(),
     documents=pa.int64(),
@@ -149,7 +200,13 @@ ENTITIES = _schema(
 
 NAMES = _schema(entity_id=pa.string(), name=pa.string())
 
-SURFACES = _schema(entity_id=pa.string(), surface=pa.string(), mentions=pa.int64())
+SURFACES = _table(
+    "surfaces/<entity shard>",
+    "how entities are written",
+    entity_id=pa.string(),
+    surface=pa.string(),
+    mentions=pa.int64(),
+)
 
 LSH_SEGMENTS = _schema(
     node_id=pa.string(),
@@ -159,13 +216,15 @@ LSH_SEGMENTS = _schema(
 )
 """Ordered by (node_id, child_id)."""
 
-LSH_SUMMARIES = _schema(
+LSH_SUMMARIES = _table(
+    "summaries/<group>",
+    "the summaries of lsh_tree",
     node_id=pa.string(),
-    layer=pa.int32(),  # 1 is the lowest
+    layer=(pa.int32(), "1 is the lowest"),
     text=pa.string(),
-    tokens=pa.int32(),  # of the text, special tokens included
-    digest=pa.string(),  # of the text, like child_digest
-    stand_in=pa.bool_(),  # made of the texts' own sentences since the model gave no summary
+    tokens=(pa.int32(), "of the text, special tokens included"),
+    digest=(pa.string(), "of the text"),
+    stand_in=(pa.bool_(), "no model wrote the summary although one was asked"),
 )
 """Ordered by node_id."""
 
@@ -194,60 +253,70 @@ CONSOLIDATED = _schema(
 )
 """Descriptions that are more than pieces joined, ordered by made_of; read by the stage that makes them alone."""
 
-DESCRIBED = _schema(
+DESCRIBED = _table(
+    "described/<entity shard>",
+    "the entities that were extracted, with what all passages say of each",
     entity_id=pa.string(),
-    name=pa.string(),  # canonical
-    surface=pa.string(),  # how it is shown
-    type=pa.string(),  # the most frequent one, the smallest of equals; may be empty
-    description=pa.string(),  # what all passages say of it, put together; may be empty
-    tokens=pa.int32(),  # of the text that is embedded: see tasks.stages.resolve.describe.entity_text
-    digest=pa.string(),  # of that text: see tasks.stages.embed.embed.row_key, 32 hex digits
-    pieces=pa.int32(),  # distinct descriptions that it was put together from
-    passages=pa.int32(),  # that it was extracted from
-    stand_in=pa.bool_(),  # the pieces joined since the model gave no description
+    name=(pa.string(), "canonical"),
+    surface=(pa.string(), "the surface form that is shown"),
+    type=(pa.string(), "the most frequent one, the smallest of equals; may be empty"),
+    description=(pa.string(), "what all passages say of it, put together; may be empty"),
+    tokens=(pa.int32(), "of the text that is embedded, special tokens included"),
+    digest=(pa.string(), "of that text"),
+    pieces=(pa.int32(), "distinct descriptions that it was put together from"),
+    passages=(pa.int32(), "how many the entity was extracted from"),
+    stand_in=(pa.bool_(), "the pieces joined: no model wrote the description although one was asked"),
 )
 """The entities that were extracted, ordered by entity_id."""
 
-RELATED = _schema(
-    source=pa.string(),  # entity_id
-    target=pa.string(),  # entity_id
-    kind=pa.string(),  # the most frequent one, the smallest of equals; may be empty
-    description=pa.string(),  # of all relations from source to target, put together
-    digest=pa.string(),  # of the description
-    relations=pa.int32(),  # how many they are
-    stand_in=pa.bool_(),
+RELATED = _table(
+    "related/<entity shard>",
+    "pairs of entities that a relation leads between, in the shard of the source",
+    source=(pa.string(), "entity_id"),
+    target=(pa.string(), "entity_id"),
+    kind=(pa.string(), "the most frequent one, the smallest of equals; may be empty"),
+    description=(pa.string(), "of all relations from source to target, put together"),
+    digest=(pa.string(), "of the description"),
+    relations=(pa.int32(), "how many lead from the source to the target"),
+    stand_in=(pa.bool_(), "the pieces joined: no model wrote the description although one was asked"),
 )
 """Pairs of entities that a relation leads between, ordered by (source, target); in the shard of the source."""
 
-SAME_AS = _schema(
+SAME_AS = _table(
+    "same_as",
+    "entities whose names are nearly the same",
     entity_id=pa.string(),
-    other_id=pa.string(),  # the greater id
-    cosine=pa.float32(),  # of the vectors of the two names
-    likeness=pa.float32(),  # of their letters, 0 to 1: see tasks.stages.resolve.same_as
+    other_id=(pa.string(), "the greater id"),
+    cosine=(pa.float32(), "of the vectors of the two names"),
+    likeness=(pa.float32(), "of the letters of the two names, 0 to 1"),
 )
 """Entities whose names are nearly the same, ordered by (entity_id, other_id)."""
 
-COMMUNITIES = _schema(
+COMMUNITIES = _table(
+    "communities/<group>",
+    "the communities of community_tree, with their reports",
     community_id=pa.string(),
-    level=pa.int32(),  # 1 is the lowest
+    level=(pa.int32(), "1 is the lowest"),
     title=pa.string(),
-    text=pa.string(),  # the summary
+    text=(pa.string(), "the summary"),
     findings=pa.list_(pa.struct([pa.field("summary", pa.string()), pa.field("explanation", pa.string())])),
-    rating=pa.float32(),  # how much it matters, 0 to 10
+    rating=(pa.float32(), "how much it matters, 0 to 10"),
     rating_explanation=pa.string(),
-    members=pa.int32(),
-    tokens=pa.int32(),  # of the text that is embedded
-    digest=pa.string(),  # of that text
-    made_of=pa.string(),  # of all that the report is made of: what has the same is not made again
-    stand_in=pa.bool_(),
+    members=(pa.int32(), "how many there are"),
+    tokens=(pa.int32(), "of the text that is embedded: title, line feed, text"),
+    digest=(pa.string(), "of that text"),
+    made_of=(pa.string(), "hash of all that the report is made of: what has the same is not made again"),
+    stand_in=(pa.bool_(), "no model wrote the report although one was asked"),
 )
 """Ordered by community_id."""
 
-COMMUNITY_MEMBERS = _schema(
+COMMUNITY_MEMBERS = _table(
+    "community_members/<group>",
+    "the members of communities",
     community_id=pa.string(),
-    member_id=pa.string(),  # of an entity or, above the first level, of a community
-    member_digest=pa.string(),  # of the member's text
-    shard=pa.string(),  # where the member's text lies
+    member_id=(pa.string(), "the id of an entity or, above the first level, of a community"),
+    member_digest=(pa.string(), "of the member's text"),
+    shard=(pa.string(), "where the member's text lies"),
 )
 """Ordered by (community_id, member_id)."""
 
@@ -266,50 +335,71 @@ COMMUNITY_SOURCES = _schema(
 )
 """What a report is about, ordered by (community_id, source_id); read by the stages of communities alone."""
 
-HETERO_NODES = _schema(
+HETERO_NODES = _table(
+    "heterograph/nodes",
+    "the nodes of the graph, by kind in this order, then by id; no two ids are alike",
     node_id=pa.string(),
-    kind=pa.string(),  # one of indexmill.families.heterograph.search.KINDS
+    kind=(
+        pa.string(),
+        (
+            "`T`, a passage; `S`, a unit; `A`, an attribute; `H`, a high-level element; `R`, a relation; `N`, an "
+            "entity; `O`, an overview"
+        ),
+    ),
 )
-"""Ordered by kind, in the order of KINDS, then node_id; no id twice."""
 
-HETERO_EDGES = _schema(
-    source=pa.string(),  # node_id
-    target=pa.string(),  # node_id
-    kind=pa.string(),  # one of tasks.families.heterograph.graph.ENDS, which says what its ends may be
-    weight=pa.float32(),  # 1
+HETERO_EDGES = _table(
+    "heterograph/edges",
+    "the edges of the graph, by kind in this order, then by their ends in the order of nodes; "
+    "no two nodes are linked twice",
+    source=(pa.string(), "node_id"),
+    target=(pa.string(), "node_id"),
+    kind=(
+        pa.string(),
+        (
+            "`mention` (S to N), `source` (N to R), `target` (R to N), `same_as` (N, N), `attribute` (N to A), "
+            "`overview` (H to O), `text` (T to S), `match` (S or A to H), `near` (T, S, A, H), `subject` (S to N)"
+        ),
+    ),
+    weight=(pa.float32(), "1"),
 )
-"""Ordered by kind, in the order of ENDS, then by their ends in the order of nodes; no two nodes are linked twice."""
 
-HETERO_RELATIONS = _schema(
+HETERO_RELATIONS = _table(
+    "heterograph/relations",
+    "the relation nodes: relations of one wording between the same entities are one",
     node_id=pa.string(),
-    source=pa.string(),  # entity_id
-    target=pa.string(),  # entity_id
-    text=pa.string(),  # the wording, read from source to target
-    said=pa.string(),  # the whole text: both ends as they are shown, with the wording between them
+    source=(pa.string(), "entity_id"),
+    target=(pa.string(), "entity_id"),
+    text=(pa.string(), "the wording, read from source to target"),
+    said=(pa.string(), "the whole text: both ends as they are shown, with the wording between them"),
 )
-"""The relation nodes: relations of one wording between the same entities are one. Ordered by node_id."""
+"""Ordered by node_id."""
 
-HETERO_ATTRIBUTES = _schema(
+HETERO_ATTRIBUTES = _table(
+    "attributes/<entity shard>",
+    "what is written of important entities, for heterograph",
     attribute_id=pa.string(),
     entity_id=pa.string(),
     text=pa.string(),
-    tokens=pa.int32(),  # of the text, special tokens included
-    digest=pa.string(),  # of the text: see tasks.stages.embed.embed.row_key, 32 hex digits
-    made_of=pa.string(),  # of all that the attribute is made of: what has the same is not made again
-    stand_in=pa.bool_(),  # made of the texts' own sentences since the model gave none
+    tokens=(pa.int32(), "of the text, special tokens included"),
+    digest=(pa.string(), "of the text"),
+    made_of=(pa.string(), "hash of all that the attribute is made of: what has the same is not made again"),
+    stand_in=(pa.bool_(), "no model wrote the text although one was asked"),
 )
 """Ordered by attribute_id."""
 
-HETERO_ELEMENTS = _schema(
+HETERO_ELEMENTS = _table(
+    "elements/<group>",
+    "the high-level elements of heterograph, with their overviews",
     element_id=pa.string(),
     overview_id=pa.string(),
     community_id=pa.string(),
-    title=pa.string(),  # the overview
+    title=(pa.string(), "the overview"),
     text=pa.string(),
-    tokens=pa.int32(),  # of the text, special tokens included
-    digest=pa.string(),  # of the text, like that of an attribute
-    made_of=pa.string(),  # of all that the elements of the community are made of
-    stand_in=pa.bool_(),
+    tokens=(pa.int32(), "of the text, special tokens included"),
+    digest=(pa.string(), "of the text"),
+    made_of=(pa.string(), "hash of all that the elements of the community are made of"),
+    stand_in=(pa.bool_(), "no model wrote the text although one was asked"),
 )
 """High-level elements with their overviews, ordered by element_id."""
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from indexmill.command import cli
 from schemas.config import Configuration
 from schemas.corpus import CorpusSettings
+from tests.format_tables import PAGE, generated
 from tests.paths import ROOT
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -205,3 +206,8 @@ def _settings(page: Path) -> Iterator[list[str]]:
 @each_page
 def test_settings_exist(page: Path) -> None:
     assert sorted({".".join(keys) for keys in _settings(page) if not _is_setting(keys)}) == []
+
+
+def test_the_tables_of_the_format_are_those_of_the_code() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == generated(page), "run python -m tests.format_tables"

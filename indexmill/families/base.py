@@ -99,7 +99,8 @@ class ReaderFamily:
     """A family, or a method that needs none (``always``): what it reads, and what depends on it.
 
     retriever: called with ``Artifacts``. parameters: a dataclass, the settings of retrieval. artifacts: beside those
-    that every snapshot has, what is read, by name or the name's first part. answering: the way of answering with a
+    that every snapshot has, what is read, by name or the name's first part. packs: the schemas of the family's own
+    arrays, by artifact. answering: the way of answering with a
     language model, called as ``indexmill.answer.base.Answering`` says. said: what the help of ``query`` says. tables:
     those whose rows a diff counts, with what identifies a row. provides: what others use where the snapshot holds the
     family, by a name that both know, called with ``Artifacts``. graphs: of GraphML, by the name of the file. forms: of
@@ -109,6 +110,7 @@ class ReaderFamily:
     name: str
     retriever: str
     parameters: str
+    packs: str = ""
     artifacts: tuple[str, ...] = ()
     always: bool = False
     fusion: Fusion | None = None

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from indexmill.models.llm import Request
 from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.pack_schema import PackSchema
 from indexmill.store.packs import open_pack
 from storage.arrays import put_pack
 from storage.overlay import open_any
@@ -33,7 +34,6 @@ from tasks.core.environment import library_versions, python_version
 from tasks.core.estimate import Estimate, Range
 
 __all__ = [
-    "ARRAYS",
     "WHOLE",
     "Input",
     "Inputs",
@@ -53,9 +53,6 @@ __all__ = [
 
 WHOLE = "all"
 """The shard label of a part that is made from the whole corpus."""
-
-ARRAYS = "arrays"
-"""The schema of an input or output that is a group of arrays."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +95,13 @@ def left_out_at(default: Any) -> Any:
 class Input:
     """What a stage reads: an output of a stage before it.
 
-    schema: of a table, or ARRAYS; None for a file. each: there is one of every label, named `<name>/<label>`. output:
-    the name of the output that it is, where the stage calls it otherwise. stage: the stage that makes it, where several
-    make outputs of this name. optional: it may be left out.
+    schema: of a table or of a pack of arrays; None for a file. each: there is one of every label, named
+    `<name>/<label>`. output: the name of the output that it is, where the stage calls it otherwise. stage: the stage
+    that makes it, where several make outputs of this name. optional: it may be left out.
     """
 
     name: str
-    schema: pa.Schema | str | None = None
+    schema: pa.Schema | PackSchema | None = None
     each: bool = False
     output: str = ""
     stage: str = ""
@@ -120,14 +117,14 @@ class Input:
 class Output:
     """What a stage makes of a part.
 
-    schema: of a table, or ARRAYS; None for a file. artifact: where it stands in the snapshot, `{label}` being the
-    shard's or group's label and `{name}` the output's own; None: private, the input of other stages and of the next
-    build, not of a reader. each: a part makes several, named `<name>/<label>`. labels: of the parts of which it is
-    published, all by default. A name of `*` stands for any other.
+    schema: of a table or of a pack of arrays; None for a file. artifact: where it stands in the snapshot, `{label}`
+    being the shard's or group's label and `{name}` the output's own; None: private, the input of other stages and of
+    the next build, not of a reader. each: a part makes several, named `<name>/<label>`. labels: of the parts of which
+    it is published, all by default. A name of `*` stands for any other.
     """
 
     name: str
-    schema: pa.Schema | str | None = None
+    schema: pa.Schema | PackSchema | None = None
     artifact: str | None = None
     each: bool = False
     labels: tuple[str, ...] = ()
@@ -137,7 +134,7 @@ class Output:
         """What a manifest calls it."""
         if isinstance(self.schema, pa.Schema):
             return "table"
-        return "arrays" if self.schema is not None else "file"
+        return "file" if self.schema is None else "arrays"
 
     def artifact_name(self, label: str, output: str) -> str | None:
         """Where an output of the part `label` stands in the snapshot; None where it is private.
@@ -364,6 +361,9 @@ def make_part(job: Job) -> Made:
         digests[name], sizes[name] = put_table(store, table)
         rows[name] = table.num_rows
     for name, arrays in sorted(outputs.packs.items()):
+        schema = stage.output(name).schema
+        if isinstance(schema, PackSchema):
+            schema.conform(arrays)
         digests[name], sizes[name] = put_pack(store, job.run_id, arrays)
         rows[name] = max((len(array) for array in arrays.values()), default=0)
     for name, data in sorted(outputs.files.items()):

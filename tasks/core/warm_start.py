@@ -12,12 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexmill.store.pack_schema import Array, PackSchema
 from storage.arrays import put_pack
 from storage.lineage import LineageEntry
 from tasks.core.run import Run
 from tasks.core.stage import Settings, Stage, part_key
 
-__all__ = ["earlier_part", "start_inputs", "start_pack"]
+__all__ = ["START", "earlier_part", "start_inputs", "start_pack"]
+
+START = PackSchema(
+    "what a clustering starts from",
+    {"labels": Array("int32", ("nodes",), "the community of each node; -1 for a node that was in none", least=-1)},
+)
 
 
 def earlier_part(run: Run, stage: Stage[Any], label: str) -> LineageEntry | None:
@@ -53,5 +59,5 @@ def start_inputs(
 
 
 def start_pack(labels: NDArray[np.integer]) -> dict[str, NDArray[np.int32]]:
-    """The pack `start`: labels (n,) int32, -1 for a node that was in no community."""
+    """The pack `start` of labels `(n,)`."""
     return {"labels": labels.astype(np.int32)}

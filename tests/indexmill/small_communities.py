@@ -145,8 +145,8 @@ def write_communities(
     ):
         arrays[f"{name}.indptr"] = np.cumsum([0, *map(len, links)]).astype(np.int64)
         arrays[f"{name}.indices"] = np.array([one for its in links for one in its], np.int32)
-    writer.arrays("community_tree/tree", arrays)
-    writer.arrays("community_tree/index", {**built.index.arrays(), "rows": built.sources + starts})
+    writer.pack("community_tree/tree", arrays)
+    writer.pack("community_tree/index", {**built.index.arrays(), "rows": built.sources + starts})
     counts = {"entities": len(things), "levels": len(levels), "communities": offsets[-1] - len(things)}
     counts |= {f"level_{number}": len(level) for number, level in enumerate(levels, start=1)}
     counts |= {"roots": parents.count(-1), "relations": len(related)}

@@ -209,7 +209,7 @@ def _vectors(
             arrays = {"text_keys": np.array(keys, np.uint8).reshape(len(rows), 16), "vectors": made}
             if name == "units":
                 arrays["tokens"] = np.array([len(row["text"].split()) for row in rows], np.int32)
-            writer.arrays(f"{pack}/{label}", arrays)
+            writer.pack(f"{pack}/{label}", arrays)
             found |= dict(zip([row[key] for row in rows], made, strict=True))
     return found
 
@@ -300,5 +300,5 @@ def _whole(
     writer.table("heterograph/nodes", nodes, HETERO_NODES)
     writer.table("heterograph/edges", edges, HETERO_EDGES)
     writer.table("heterograph/relations", said, HETERO_RELATIONS)
-    writer.arrays("heterograph/graph", arrays)
-    writer.arrays("heterograph/names", name_words(_strings(names)).arrays())
+    writer.pack("heterograph/graph", arrays)
+    writer.pack("heterograph/names", name_words(_strings(names)).arrays())

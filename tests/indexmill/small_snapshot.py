@@ -14,11 +14,13 @@ from pydantic import JsonValue
 from indexmill.models.embedder import HashEmbedder
 from indexmill.models.recogniser import WordListRecogniser
 from indexmill.retrieve.matrices import Sparse, build_matrices
+from indexmill.retrieve.schemas import PACKS
 from indexmill.snapshot import Snapshot
 from indexmill.store.canonical import canonical_json, content_id, digest_of
 from indexmill.store.exported import exported_name
 from indexmill.store.layout import BRANCH, alias_name, ref_name
 from indexmill.store.manifest import Alias, Artifact, Corpus, Family, Manifest, Ref
+from indexmill.store.pack_schema import schema_of, shape_problem, split_dimension
 from indexmill.store.packs import write_pack
 from indexmill.text.names import NameIndex, canonical_name, entity_id
 from schemas.tables import DOCUMENTS, ENTITIES, LSH_SUMMARIES, PASSAGES, SENTENCES
@@ -77,6 +79,20 @@ class SnapshotWriter:
     def arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         self._keep(name, "arrays", write_pack(None, arrays))
 
+    def pack(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Arrays as their schema has them; zeros for those that no test looks at."""
+        schema = schema_of(name, PACKS)
+        assert schema is not None
+        sizes = {"dimensions": EMBEDDER.dimension}
+        for one, array in arrays.items():
+            assert not shape_problem(one, array.shape, schema.arrays[one], sizes)
+        zeros = {
+            one: np.zeros([more + sizes.get(length, 0) for length, more in map(split_dimension, its.shape)], its.dtype)
+            for one, its in schema.arrays.items()
+            if one not in arrays and not its.optional
+        }
+        self.arrays(name, schema.conform(zeros | dict(arrays)))
+
     def file(self, name: str, data: bytes) -> None:
         self._keep(name, "file", data)
 
@@ -123,7 +139,7 @@ class SnapshotWriter:
         self.table(f"documents/{label}", pa.Table.from_pylist(documents, DOCUMENTS), DOCUMENTS)
         self.table(f"passages/{label}", pa.Table.from_pylist(passages, PASSAGES), PASSAGES)
         self.table(f"sentences/{label}", pa.Table.from_pylist(sentences, SENTENCES), SENTENCES)
-        self.arrays(
+        self.pack(
             f"vectors/{label}",
             {"passages": EMBEDDER.encode([one["text"] for one in passages]), "sentences": EMBEDDER.encode(spoken)},
         )
@@ -178,7 +194,7 @@ class SnapshotWriter:
             vectors = EMBEDDER.encode([str(row["name"]) for row in some])
             held = slice(0, len(some), every_name)
             keys = NameIndex.keys([str(row["entity_id"]) for row in some])
-            self.arrays(f"names/{label}", {"vectors": vectors[held], "entity_keys": keys[held]})
+            self.pack(f"names/{label}", {"vectors": vectors[held], "entity_keys": keys[held]})
         matrices = build_matrices(
             np.array([mention[0] for mention in self._mentions], np.int64),
             np.array([mention[1] for mention in self._mentions], np.int64),
@@ -201,7 +217,7 @@ class SnapshotWriter:
             arrays |= {f"{name}.indptr": matrix.indptr, f"{name}.indices": matrix.indices}
             if matrix.counts is not None:
                 arrays[f"{name}.counts"] = matrix.counts
-        self.arrays("tri_graph/matrices", arrays)
+        self.pack("tri_graph/matrices", arrays)
         self.families["tri_graph"] = Family(parameters=parameters, counts={"entities": len(surfaces)})
 
     def titles(self, **parameters: JsonValue) -> None:
@@ -213,7 +229,7 @@ class SnapshotWriter:
     def bm25(self, **parameters: JsonValue) -> None:
         """The bm25 family over the shards written so far."""
         for label, (titles, texts) in self._texts.items():
-            self.arrays(f"bm25/{label}", postings(titles, texts, title_weight=2))
+            self.pack(f"bm25/{label}", postings(titles, texts, title_weight=2))
         self.families["bm25"] = Family(parameters=parameters, counts={"passages": self.passages})
 
     def lsh_tree(
@@ -249,7 +265,7 @@ class SnapshotWriter:
                     texts = [layer[one][0] for one in held]
                     self._summaries(f"{chr(96 + number)}{half}", number, [ids[one] for one in held], texts, stand_ins)
                     encoded = [(vectors or {}).get(text, EMBEDDER.encode([text])[0]) for text in texts]
-                    self.arrays(
+                    self.pack(
                         f"summary_vectors/{chr(96 + number)}{half}",
                         {
                             "keys": np.array([list(bytes.fromhex(ids[one]).ljust(32)) for one in held], np.uint8),
@@ -257,15 +273,13 @@ class SnapshotWriter:
                         },
                     )
         arrays = {
-            "hyperplanes": np.zeros((64, 4), np.int16),
             "bounds": np.array([2, 3, 5, 0]),
             "layer_offsets": np.array(offsets, np.int64),
             "children.indptr": np.array(indptr, np.int64),
             "children.indices": np.array(indices, np.int32),
             "parents": np.array(parents, np.int32),
-            "codes": np.zeros(len(parents), np.uint64),
         }
-        self.arrays("lsh_tree/tree", arrays)
+        self.pack("lsh_tree/tree", arrays)
         counts = {"layers": len(layers), "nodes": len(parents), "roots": parents.count(-1)}
         self.families["lsh_tree"] = Family(parameters=parameters, counts=counts)
 

@@ -10,6 +10,7 @@ FAMILY = ReaderFamily(
     name="community_tree",
     retriever="indexmill.families.community_tree.retriever:CommunityTreeReader",
     parameters="indexmill.families.community_tree.parameters:CommunityTreeParameters",
+    packs="indexmill.families.community_tree.schema:PACKS",
     artifacts=("community_tree/tree", "community_tree/index", "described", "related", "communities", "names"),
     fusion=Fusion(weight=1.0, place=5, half_led=True),
     answering="indexmill.families.community_tree.answering:AdaptiveFiltering",

@@ -101,8 +101,8 @@ def statistics(artifacts: Artifacts) -> dict[str, dict[str, Any]]:
             }
             for level, (number, (chi, sim)) in enumerate(zip(numbers, rows, strict=True), start=1)
         }
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptBlob(f"{artifacts.path}: {TREE!r} does not say how good each level is: {error}") from error
+    except KeyError as error:
+        raise CorruptBlob(f"{artifacts.path}: {TREE!r} has no array {error}") from error
 
 
 def listing(told: Mapping[str, Mapping[str, Any]]) -> str:

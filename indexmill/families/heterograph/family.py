@@ -10,6 +10,7 @@ FAMILY = ReaderFamily(
     name="heterograph",
     retriever="indexmill.families.heterograph.retriever:HeterographReader",
     parameters="indexmill.families.heterograph.parameters:HeterographParameters",
+    packs="indexmill.families.heterograph.schema:PACKS",
     artifacts=("heterograph/graph", "heterograph/names", "heterograph/relations", "units", "attributes", "elements"),
     fusion=Fusion(weight=0.0, place=6, floor=1e-3),
     options=(

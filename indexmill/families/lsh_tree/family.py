@@ -10,6 +10,7 @@ FAMILY = ReaderFamily(
     name="lsh_tree",
     retriever="indexmill.families.lsh_tree.retriever:LshTreeReader",
     parameters="indexmill.families.lsh_tree.parameters:LshTreeParameters",
+    packs="indexmill.families.lsh_tree.schema:PACKS",
     artifacts=("lsh_tree/tree", "summaries", "summary_vectors", "sentences"),
     fusion=Fusion(weight=1.0, place=4, first_of_words=True, reads_lists=True),
     options=(

@@ -9,11 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.communities.graph import ALONE, Labels, in_order
 from tasks.core.communities.levels import community_id
 from tasks.core.groups import Ids, hex_ids, id_bytes
 
-__all__ = ["Clusters", "clusters_of", "earlier_names", "start_of"]
+__all__ = ["CLUSTERS", "Clusters", "clusters_of", "earlier_names", "start_of"]
+
+CLUSTERS = PackSchema(
+    "which nodes of a level are one community",
+    {
+        "nodes": Array("uint8", ("nodes", 16), "the ids of the nodes, ascending"),
+        "labels": Array("int32", ("nodes",), "the row of each node's community", below="communities", least=0),
+        "communities": Array("uint8", ("communities", 16), "the ids of the communities, ascending"),
+        "modularity": Array("float64", (1,), "of the clustering, at resolution 1"),
+    },
+)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexmill.families.bm25.schema import POSTINGS
 from indexmill.retrieve.term_index import FIELD_ARRAYS, FIELDS
 from tasks.core.checks import Check, refuse_if
-from tasks.core.stage import ARRAYS, Input, Inputs
+from tasks.core.stage import Input, Inputs
 
 __all__ = ["CHECKS", "check_postings"]
 
@@ -41,4 +42,4 @@ def _check_field(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> Non
     refuse_if(bool((words != pack["lengths"]).any()), f"{where}: occurrences do not add up to the passages' lengths")
 
 
-CHECKS = (Check((Input("bm25", ARRAYS),), _check),)
+CHECKS = (Check((Input("bm25", POSTINGS),), _check),)

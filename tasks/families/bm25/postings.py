@@ -2,14 +2,8 @@
 
 A shard's pack `bm25` has no texts and nothing of the rest of the corpus, so that a refresh makes the changed shards
 alone; a reader adds up document frequencies and lengths over the shards. Two fields are counted: what a passage says,
-its document's title among it, and, under names that begin with ``titles.``, that title alone. Each integer array is of
-the smallest unsigned type that holds it:
-
-    keys        (n_terms,) uint64, ascending: the key of each term, see `indexmill.text.terms`
-    indptr      (n_terms + 1,) where the postings of each term begin
-    passages    (n_postings,) a term's passages, ascending: rows of the shard's table `passages`
-    counts      (n_postings,) how often the term is there
-    lengths     (n_passages,) the terms of each passage
+its document's title among it, and, under names that begin with ``titles.``, that title alone. The arrays:
+indexmill.families.bm25.schema.
 """
 
 from __future__ import annotations
@@ -24,14 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from indexmill.families.bm25.schema import POSTINGS
 from indexmill.retrieve.term_index import FIELDS
-from indexmill.store.packs import pack_size
+from indexmill.store.packs import write_pack
 from indexmill.text.terms import Analyser, term_keys
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN
 from tasks.core.estimate import Estimate, Range
 from tasks.core.part_runner import Want
 from tasks.core.run import Run
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
 from tasks.core.unchanged import unchanged
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import title_prefix
@@ -145,7 +140,7 @@ def _compute(inputs: Inputs[PostingsSettings]) -> Outputs:
 def estimate(inputs: Inputs[PostingsSettings], expected: Mapping[str, Range]) -> Estimate:
     """The size of the postings, which is known once they are made: a second for 600,000 tokens. No LLM."""
     arrays = _postings(inputs)
-    size = pack_size({name: (array.dtype, array.shape) for name, array in arrays.items()})
+    size = len(write_pack(None, arrays))
     return Estimate(bytes={"bm25": Range.exactly(size)}, rows={"bm25": Range.exactly(len(arrays["passages"]))})
 
 
@@ -190,6 +185,6 @@ STAGE = Stage(
         Input("passages", PASSAGES),
         Input("plain", PLAIN),
     ),
-    outputs=(Output("bm25", ARRAYS, artifact="bm25/{label}"),),
+    outputs=(Output("bm25", POSTINGS, artifact="bm25/{label}"),),
     per_document=True,
 )

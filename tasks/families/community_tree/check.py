@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexmill.families.community_tree.schema import INDEX, TREE
 from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.core.checks import Check, check_parents, refuse_if
 from tasks.core.groups import COMMUNITY_LETTERS
-from tasks.core.stage import ARRAYS, Input, Inputs
+from tasks.core.stage import Input, Inputs
 from tasks.families.community_tree.report_writer import community_text
+from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.write.check import check_written
 
 __all__ = ["CHECKS", "check_communities", "check_reports", "check_whole"]
@@ -106,10 +108,10 @@ CHECKS = (
     Check(
         (
             Input("communities", COMMUNITIES),
-            Input("community_vectors", ARRAYS),
+            Input("community_vectors", TEXT_VECTORS),
             Input("members", COMMUNITY_MEMBERS, output="community_members"),
         ),
         check_reports,
     ),
-    Check((Input("community_tree/tree", ARRAYS), Input("community_tree/index", ARRAYS)), check_whole, whole=True),
+    Check((Input("community_tree/tree", TREE), Input("community_tree/index", INDEX)), check_whole, whole=True),
 )

@@ -4,12 +4,6 @@ Leiden goes on from the communities of the version before: `start` says of every
 in. It is an input like any other, and an output as well, so that the next night finds it: a graph that is the
 same is clustered from the same start, which is to say not at all. A start holds numbers of nodes that are there, and
 so nothing of nodes that are gone.
-
-The packs, over n nodes in the order of their ids and C communities in the order of theirs:
-
-    clusters   nodes (n, 16) uint8; labels (n,) int32, rows of communities; communities (C, 16) uint8;
-               modularity (1,) float64, at resolution 1
-    start      labels (n,) int32, -1 for a node that was in none
 """
 
 from __future__ import annotations
@@ -21,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from indexmill.store.packs import pack_size
-from tasks.core.communities.clusters import clusters_of
+from tasks.core.communities.clusters import CLUSTERS, clusters_of
 from tasks.core.communities.graph import Weighted
 from tasks.core.communities.leiden import leiden
 from tasks.core.communities.measures import modularity
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.warm_start import START
+from tasks.families.community_tree.graph import GRAPH
 
 __all__ = ["STAGE", "ClusterSettings", "estimate"]
 
@@ -76,20 +71,9 @@ def estimate(inputs: Inputs[ClusterSettings], expected: Mapping[str, Range]) -> 
     rows = expected.get("graph")
     if rows is None:
         rows = Range.exactly(len(inputs.pack("graph")["ids"]))
-
-    def size(nodes: int, communities: int) -> int:
-        return pack_size(
-            {
-                "nodes": (np.uint8, (nodes, 16)),
-                "labels": (np.int32, (nodes,)),
-                "communities": (np.uint8, (communities, 16)),
-                "modularity": (np.float64, (1,)),
-            }
-        )
-
-    sizes = {"clusters": Range(0, size(rows.high, rows.high))}
+    sizes = {"clusters": Range(0, CLUSTERS.size({"nodes": rows.high, "communities": rows.high}))}
     if inputs.has("start"):
-        sizes["start"] = Range(0, pack_size({"labels": (np.int32, (rows.high,))}))
+        sizes["start"] = Range(0, START.size({"nodes": rows.high}))
     return Estimate(bytes=sizes, rows=dict.fromkeys(sizes, rows))
 
 
@@ -101,11 +85,11 @@ STAGE = Stage(
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
     estimate=estimate,
     inputs=(
-        Input("graph", ARRAYS, stage="community_graph"),
-        Input("start", ARRAYS, stage="community_clusters", optional=True),
+        Input("graph", GRAPH, stage="community_graph"),
+        Input("start", START, stage="community_clusters", optional=True),
     ),
     outputs=(
-        Output("clusters", ARRAYS),
-        Output("start", ARRAYS),
+        Output("clusters", CLUSTERS),
+        Output("start", START),
     ),
 )

@@ -4,12 +4,6 @@ The nodes of level 1 are the entities that were described, linked where a relati
 names are nearly the same (`same_as`, ours). Those of a level above are the communities of the level below, linked where
 members of theirs are. Links by content are added, and every link gets its weight. A pure function of texts' vectors and
 links: where a clustering starts from is no matter of this stage.
-
-The pack `graph` of n nodes, in the order of their ids, and m links:
-
-    ids      (n, 16) uint8, ascending
-    edges    (m, 2) int32, rows a < b, ascending
-    weights  (m,) float64
 """
 
 from __future__ import annotations
@@ -25,18 +19,29 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from indexmill.store.packs import pack_size
+from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import COMMUNITIES, DESCRIBED, RELATED, SAME_AS
 from tasks.core.communities.augment import Augment, codicil, knn, none, weighted
+from tasks.core.communities.clusters import CLUSTERS
 from tasks.core.communities.graph import Edges, Floats, coarser, graph_of
 from tasks.core.estimate import ZERO, Estimate, Range, Rows
 from tasks.core.groups import COMMUNITY_LETTERS, id_bytes
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.stages.embed.embed import TEXT_VECTORS
 
-__all__ = ["LETTERS", "STAGE", "GraphSettings", "estimate", "level_label", "nodes_below", "rows_below"]
+__all__ = ["GRAPH", "LETTERS", "STAGE", "GraphSettings", "estimate", "level_label", "nodes_below", "rows_below"]
 
 LETTERS = COMMUNITY_LETTERS
 """The letter of each level's groups, from level 1."""
+
+GRAPH = PackSchema(
+    "the graph that the communities of a level are found in",
+    {
+        "ids": Array("uint8", ("nodes", 16), "the ids of the nodes, ascending"),
+        "edges": Array("int32", ("links", 2), "rows a < b of two nodes, ascending", below="nodes", least=0),
+        "weights": Array("float64", ("links",), "the weight of each link"),
+    },
+)
 
 
 def level_label(level: int) -> str:
@@ -135,9 +140,7 @@ def estimate(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> Es
         elif name in ("graph", "clusters"):
             links = pairs  # as many as the level below has, which may not be known
     most = min(links, pairs)
-    size = pack_size(
-        {"ids": (np.uint8, (rows.high, 16)), "edges": (np.int32, (most, 2)), "weights": (np.float64, (most,))}
-    )
+    size = GRAPH.size({"nodes": rows.high, "links": most})
     return Estimate(bytes={"graph": Range(0, size)}, rows={"graph": rows})
 
 
@@ -151,12 +154,12 @@ STAGE = Stage(
     inputs=(
         Input("described", DESCRIBED, each=True, optional=True),
         Input("related", RELATED, each=True, optional=True),
-        Input("description_vectors", ARRAYS, each=True, optional=True),
+        Input("description_vectors", TEXT_VECTORS, each=True, optional=True),
         Input("same_as", SAME_AS, optional=True),
         Input("communities", COMMUNITIES, each=True, optional=True),
-        Input("community_vectors", ARRAYS, each=True, optional=True),
-        Input("graph", ARRAYS, stage="community_graph", optional=True),
-        Input("clusters", ARRAYS, optional=True),
+        Input("community_vectors", TEXT_VECTORS, each=True, optional=True),
+        Input("graph", GRAPH, stage="community_graph", optional=True),
+        Input("clusters", CLUSTERS, optional=True),
     ),
-    outputs=(Output("graph", ARRAYS),),
+    outputs=(Output("graph", GRAPH),),
 )

@@ -31,10 +31,10 @@ from schemas.tables import (
     conform,
 )
 from storage.tables import read_table
-from tasks.core.communities.clusters import Clusters
+from tasks.core.communities.clusters import CLUSTERS, Clusters
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.groups import assigned, expected_labels, hex_ids, shares
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
 from tasks.families.community_tree.graph import LETTERS, nodes_below, rows_below
 from tasks.stages.split.node_texts import is_table
 
@@ -192,7 +192,7 @@ STAGE = Stage(
     libraries=("polars", "numpy"),
     estimate=estimate,
     inputs=(
-        Input("clusters", ARRAYS),
+        Input("clusters", CLUSTERS),
         Input("described", DESCRIBED, each=True, optional=True),
         Input("related", RELATED, each=True, optional=True),
         Input("communities", COMMUNITIES, each=True, optional=True),

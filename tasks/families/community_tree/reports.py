@@ -11,12 +11,10 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.models.llm import Request
-from indexmill.store.packs import pack_size
 from schemas.tables import (
     COMMUNITIES,
     COMMUNITY_MEMBERS,
@@ -27,7 +25,7 @@ from schemas.tables import (
 )
 from storage.tables import read_table
 from tasks.core.estimate import Estimate, Range, Rows
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage, worker_arg
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage, worker_arg
 from tasks.families.community_tree.report_writer import (
     WRITER,
     Made,
@@ -42,7 +40,7 @@ from tasks.families.community_tree.report_writer import (
     parse,
     request,
 )
-from tasks.stages.embed.embed import KEY_BYTES
+from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.consolidate import entity_text
 from tasks.stages.write.summarise import Extractive
 from tasks.stages.write.text_writer import WriterSettings
@@ -219,13 +217,7 @@ def estimate(inputs: Inputs[ReportSettings], expected: Mapping[str, Range]) -> E
     dimension: int = inputs.settings.encoder["dimension"]
 
     def vectors(count: int) -> int:
-        return pack_size(
-            {
-                "keys": (np.uint8, (count, 32)),
-                "text_keys": (np.uint8, (count, KEY_BYTES)),
-                "vectors": (np.float32, (count, dimension)),
-            }
-        )
+        return TEXT_VECTORS.size({"texts": count, "dimensions": dimension})
 
     most = rows.high * (_LONGEST * tokens + 4096) + 16_384
     return Estimate(
@@ -249,7 +241,7 @@ STAGE = Stage(
     ),
     outputs=(
         Output("communities", COMMUNITIES, artifact="communities/{label}"),
-        Output("community_vectors", ARRAYS),
+        Output("community_vectors", TEXT_VECTORS),
     ),
     uses_encoder=True,
 )

@@ -1,26 +1,7 @@
 """Stage `community_tree`: entities and communities as the rows of one tree, and C-HNSW over them (ArchRAG, 3.1).
 
 Rows are numbered level by level: entities in the order of the tables `described/<e>`, then communities in the order of
-their tables `communities/<g>`, level 1 first. The arrays of the pack `tree` are these, over E entities and C
-communities in L levels, n = E + C:
-
-    level_offsets      (L + 2,) int64: the rows of level l are level_offsets[l] to level_offsets[l + 1]
-    children.indptr    (C + 1,) int64, where the members of each community begin in
-    children.indices   (n - roots,) int32, ascending rows
-    parents            (n,) int32, -1 for a root
-    passages.indptr    (E + 1,) int64, where the passages that each entity was extracted from begin in
-    passages.indices   int32, ascending rows of passages
-    passages.about     uint8, parallel: 1 where the passage is about the entity
-    entity_keys        (E,) uint64, the start of each entity id, to find it by
-    relations.indptr   (E + 1,) int64, where the entities that each is related to begin in
-    relations.indices  int32, ascending rows of entities; an entity to which relations lead both ways stands twice
-    relations.rows     int32: which row of the tables `related/<e>` says so
-    stand_ins          (C,) uint8, 1 where no model wrote the report that one was asked for
-    quality            (L, 2) float64: CHI and Sim of each level's clustering (eqs. 5 and 6), NaN where not defined
-    bounds             (3,) int64: levels at most, fewest nodes that a level is built over, links of a node at least (M)
-
-The pack `index` has the arrays of indexmill.families.community_tree.chnsw.Chnsw, and `rows` (n,) int64: which row of
-the tree each of its rows is.
+their tables `communities/<g>`, level 1 first. The packs `tree` and `index`: indexmill.families.community_tree.schema.
 """
 
 from __future__ import annotations
@@ -35,15 +16,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from indexmill.store.packs import pack_size
+from indexmill.families.community_tree.schema import INDEX, TREE
 from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, EXTRACTED, MENTIONS, PASSAGES, RELATED
 from tasks.core.communities.graph import Floats, Labels
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
 from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
 from tasks.families.community_tree.graph import LETTERS
 from tasks.families.community_tree.level_links import LinkSettings
+from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.resolve import entity_keys
 
 __all__ = ["STAGE", "SUBJECT_KINDS", "TreeSettings", "counts", "estimate"]
@@ -220,40 +202,21 @@ def estimate(inputs: Inputs[TreeSettings], expected: Mapping[str, Range]) -> Est
             if name.startswith(prefixes)
         )
 
-    entities, communities = rows("described/"), rows("communities/")
-    extracted, related, n = rows("extracted/"), rows("related/"), entities + communities
-    built, most = _built(inputs), min(2 * inputs.settings.m, n)
-    tree = pack_size(
-        {
-            "level_offsets": (np.int64, (built + 2,)),
-            "children.indptr": (np.int64, (communities + 1,)),
-            "children.indices": (np.int32, (n,)),
-            "parents": (np.int32, (n,)),
-            "passages.indptr": (np.int64, (entities + 1,)),
-            "passages.indices": (np.int32, (extracted,)),
-            "passages.about": (np.uint8, (extracted,)),
-            "entity_keys": (np.uint64, (entities,)),
-            "relations.indptr": (np.int64, (entities + 1,)),
-            "relations.indices": (np.int32, (2 * related,)),
-            "relations.rows": (np.int32, (2 * related,)),
-            "stand_ins": (np.uint8, (communities,)),
-            "quality": (np.float64, (built, 2)),
-            "bounds": (np.int64, (3,)),
-        }
-    )
-    index = pack_size(
-        {
-            "vectors": (np.int16, (n, inputs.settings.dimension)),
-            "level_offsets": (np.int64, (built + 2,)),
-            "indptr": (np.int64, (n + 1,)),
-            "indices": (np.int32, (n * most,)),
-            "down": (np.int32, (n,)),
-            "entries": (np.int32, (built + 1,)),
-            "rows": (np.int64, (n,)),
-        }
-    )
+    entities, communities, related = (rows(f"{name}/") for name in ("described", "communities", "related"))
+    n = entities + communities
+    lengths = {
+        "levels": _built(inputs) + 1,
+        "nodes": n,
+        "described": entities,
+        "communities": communities,
+        "children": n,
+        "extracted": rows("extracted/"),
+        "ends": 2 * related,
+        "links": n * min(2 * inputs.settings.m, n),
+        "dimensions": inputs.settings.dimension,
+    }
     return Estimate(
-        bytes={"tree": Range(0, tree), "index": Range(0, index)},
+        bytes={"tree": Range(0, TREE.size(lengths)), "index": Range(0, INDEX.size(lengths))},
         rows={"tree": Range(entities, n), "index": Range(entities, n)},
     )
 
@@ -268,16 +231,16 @@ STAGE = Stage(
     inputs=(
         Input("described", DESCRIBED, each=True),
         Input("related", RELATED, each=True),
-        Input("description_vectors", ARRAYS, each=True),
+        Input("description_vectors", TEXT_VECTORS, each=True),
         Input("passages", PASSAGES, each=True),
         Input("mentions", MENTIONS, each=True),
         Input("extracted", EXTRACTED, each=True),
         Input("communities", COMMUNITIES, each=True),
-        Input("community_vectors", ARRAYS, each=True),
+        Input("community_vectors", TEXT_VECTORS, each=True),
         Input("community_members", COMMUNITY_MEMBERS, each=True),
     ),
     outputs=(
-        Output("tree", ARRAYS, artifact="community_tree/tree"),
-        Output("index", ARRAYS, artifact="community_tree/index"),
+        Output("tree", TREE, artifact="community_tree/tree"),
+        Output("index", INDEX, artifact="community_tree/index"),
     ),
 )

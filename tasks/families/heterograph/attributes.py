@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS
 from indexmill.models.llm import Request
 from schemas.tables import HETERO_ATTRIBUTES, HETERO_MADE, HETERO_READ
 from tasks.core.estimate import Estimate, Range, Rows
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
 from tasks.families.heterograph.attribute_writer import extractive, parse, request
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read
@@ -83,7 +84,7 @@ STAGE = Stage(
     ),
     outputs=(
         Output("attributes", HETERO_ATTRIBUTES, artifact="attributes/{label}"),
-        Output("attribute_vectors", ARRAYS, artifact="attribute_vectors/{label}"),
+        Output("attribute_vectors", ATTRIBUTE_VECTORS, artifact="attribute_vectors/{label}"),
     ),
     uses_encoder=True,
 )

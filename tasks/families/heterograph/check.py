@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.families.heterograph.name_words import NameWords
+from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS, ELEMENT_VECTORS, GRAPH, NAMES, UNIT_VECTORS
 from indexmill.families.heterograph.search import KINDS, Heterograph
 from indexmill.retrieve.matrices import Sparse
 from indexmill.text.names import NameIndex
@@ -28,7 +29,7 @@ from schemas.tables import (
 )
 from tasks.core.checks import Check, check_lengths, refuse_if
 from tasks.core.groups import bits_of
-from tasks.core.stage import ARRAYS, Input, Inputs
+from tasks.core.stage import Input, Inputs
 from tasks.families.heterograph.graph import ENDS, TypedGraph, graph_of_tables, node_id
 from tasks.families.heterograph.index import TABLES
 from tasks.families.heterograph.support import faults
@@ -247,16 +248,20 @@ def _check_names(pack: Pack, names: int) -> None:
 
 
 CHECKS = (
-    Check((Input("unit_vectors", ARRAYS), Input("units", UNITS)), check_units),
-    Check(
-        (Input("attributes", HETERO_ATTRIBUTES), Input("attribute_vectors", ARRAYS), Input("entities", ENTITIES)),
-        check_attributes,
-    ),
-    Check((Input("elements", HETERO_ELEMENTS), Input("element_vectors", ARRAYS)), check_elements),
+    Check((Input("unit_vectors", UNIT_VECTORS), Input("units", UNITS)), check_units),
     Check(
         (
-            Input("heterograph/graph", ARRAYS),
-            Input("heterograph/names", ARRAYS),
+            Input("attributes", HETERO_ATTRIBUTES),
+            Input("attribute_vectors", ATTRIBUTE_VECTORS),
+            Input("entities", ENTITIES),
+        ),
+        check_attributes,
+    ),
+    Check((Input("elements", HETERO_ELEMENTS), Input("element_vectors", ELEMENT_VECTORS)), check_elements),
+    Check(
+        (
+            Input("heterograph/graph", GRAPH),
+            Input("heterograph/names", NAMES),
             Input("heterograph/nodes", HETERO_NODES),
             Input("heterograph/edges", HETERO_EDGES),
             Input("heterograph/relations", HETERO_RELATIONS),

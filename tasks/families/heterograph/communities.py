@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.errors import CorruptBlob
-from indexmill.store.packs import pack_size
 from schemas.tables import HETERO_COMMUNITIES, conform
 from storage.lineage import LineageEntry
 from storage.tables import read_table
@@ -33,9 +32,9 @@ from tasks.core.communities.measures import modularity
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import id_bytes
 from tasks.core.run import Run
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
-from tasks.core.warm_start import start_inputs, start_pack
-from tasks.families.heterograph.community_graph import graph_of_pack
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.warm_start import START, start_inputs, start_pack
+from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph
 
 __all__ = [
@@ -157,7 +156,7 @@ def estimate(inputs: Inputs[CommunitySettings], expected: Mapping[str, Range]) -
         rows = Range.exactly(len(inputs.pack("graph")["ids"]))
     sizes = {"hetero_communities": Range(0, _ROW * rows.high + 4096)}
     if inputs.has("start"):
-        sizes["start"] = Range(0, pack_size({"labels": (np.int32, (rows.high,))}))
+        sizes["start"] = Range(0, START.size({"nodes": rows.high}))
     return Estimate(bytes=sizes, rows=dict.fromkeys(sizes, rows))
 
 
@@ -171,11 +170,11 @@ STAGE = Stage(
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
     estimate=estimate,
     inputs=(
-        Input("graph", ARRAYS, stage="hetero_graph"),
-        Input("start", ARRAYS, stage="hetero_groups", optional=True),
+        Input("graph", GRAPH, stage="hetero_graph"),
+        Input("start", START, stage="hetero_groups", optional=True),
     ),
     outputs=(
         Output("hetero_communities", HETERO_COMMUNITIES),
-        Output("start", ARRAYS),
+        Output("start", START),
     ),
 )

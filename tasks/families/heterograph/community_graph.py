@@ -3,13 +3,6 @@
 (NodeRAG, section 2.3.) Entities are also linked where their names are nearly the same (`same_as`, ours). A pure
 function of what was extracted and of whose attributes were written: where a clustering starts from is no matter of
 this stage.
-
-The private pack `graph` of n nodes, kind by kind in the order of KINDS and then by id, and m links (see TypedGraph):
-
-    ids      (n, 16) uint8
-    offsets  (8,) int64, where each kind begins
-    edges    (m, 2) int32, rows of source and target
-    kinds    (m,) uint8, places in tasks.families.heterograph.graph.ENDS
 """
 
 from __future__ import annotations
@@ -22,16 +15,26 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from indexmill.families.heterograph.search import KINDS
-from indexmill.store.packs import pack_size
+from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import HETERO_ATTRIBUTES, RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import hex_ids, id_bytes
-from tasks.core.stage import ARRAYS, Input, Inputs, NoSettings, Output, Outputs, Stage
-from tasks.families.heterograph.graph import TypedGraph, attributes, decomposed, graph_of
+from tasks.core.stage import Input, Inputs, NoSettings, Output, Outputs, Stage
+from tasks.families.heterograph.graph import ENDS, TypedGraph, attributes, decomposed, graph_of
 
-__all__ = ["STAGE", "estimate", "graph_of_pack", "graph_pack", "most_rows"]
+__all__ = ["GRAPH", "STAGE", "estimate", "graph_of_pack", "graph_pack", "most_rows"]
 
 Pack = Mapping[str, NDArray[Any]]
+
+GRAPH = PackSchema(
+    "the graph that communities are found in: see TypedGraph",
+    {
+        "ids": Array("uint8", ("nodes", 16), "kind by kind in the order of KINDS, then by id"),
+        "offsets": Array("int64", (len(KINDS) + 1,), "where each kind begins, and the end", into="nodes"),
+        "edges": Array("int32", ("links", 2), "rows of source and target", below="nodes", least=0),
+        "kinds": Array("uint8", ("links",), "places in tasks.families.heterograph.graph.ENDS", below=len(ENDS)),
+    },
+)
 
 
 def graph_pack(graph: TypedGraph) -> Pack:
@@ -70,14 +73,7 @@ def estimate(inputs: Inputs[NoSettings], expected: Mapping[str, Range]) -> Estim
         most_rows(inputs, expected, name) for name in ("units", "unit_entities", "relations", "attributes", "same_as")
     )
     nodes, links = units + named + relations + written, named + 2 * relations + written + same
-    size = pack_size(
-        {
-            "ids": (np.uint8, (nodes, 16)),
-            "offsets": (np.int64, (len(KINDS) + 1,)),
-            "edges": (np.int32, (links, 2)),
-            "kinds": (np.uint8, (links,)),
-        }
-    )
+    size = GRAPH.size({"nodes": nodes, "links": links})
     return Estimate(bytes={"graph": Range(0, size)}, rows={"graph": Range(0, max(nodes, len(KINDS) + 1, links))})
 
 
@@ -95,5 +91,5 @@ STAGE = Stage(
         Input("attributes", HETERO_ATTRIBUTES, each=True),
         Input("same_as", SAME_AS, optional=True),
     ),
-    outputs=(Output("graph", ARRAYS),),
+    outputs=(Output("graph", GRAPH),),
 )

@@ -22,8 +22,8 @@ from schemas.tables import HETERO_ATTRIBUTES, HETERO_COMMUNITIES, HETERO_MADE
 from storage.tables import read_table
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.groups import assigned, expected_labels, shares
-from tasks.core.stage import ARRAYS, Input, Inputs, Outputs, Stage
-from tasks.families.heterograph.community_graph import graph_of_pack, most_rows
+from tasks.core.stage import Input, Inputs, Outputs, Stage
+from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack, most_rows
 from tasks.families.heterograph.graph import TypedGraph
 from tasks.families.heterograph.reading import about_communities, made_of
 from tasks.families.heterograph.sources import named, titles
@@ -132,7 +132,7 @@ STAGE = Stage(
     inputs=(
         *CORPUS,
         Input("attributes", HETERO_ATTRIBUTES, each=True),
-        Input("graph", ARRAYS, stage="hetero_graph"),
+        Input("graph", GRAPH, stage="hetero_graph"),
         Input("hetero_communities", HETERO_COMMUNITIES),
     ),
     outputs=outputs_of("element"),

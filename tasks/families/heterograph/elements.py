@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from indexmill.families.heterograph.schema import ELEMENT_VECTORS
 from indexmill.models.llm import Request
 from schemas.tables import HETERO_ELEMENTS, HETERO_MADE, HETERO_READ
 from tasks.core.estimate import Estimate, Range, Rows
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
 from tasks.families.heterograph.element_writer import WRITER, Element, extractive, most_output, parse, request
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read
@@ -111,7 +112,7 @@ STAGE = Stage(
     ),
     outputs=(
         Output("elements", HETERO_ELEMENTS, artifact="elements/{label}"),
-        Output("element_vectors", ARRAYS, artifact="element_vectors/{label}"),
+        Output("element_vectors", ELEMENT_VECTORS, artifact="element_vectors/{label}"),
     ),
     uses_encoder=True,
 )

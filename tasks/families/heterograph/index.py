@@ -3,18 +3,9 @@
 NodeRAG, sections 2.2 to 2.4. What the passages say, what was written of important entities and of communities, and two
 kinds of edges that vectors make: a unit or an attribute and a high-level element of one community that are near to each
 other (Algorithm 2), and neighbours of any kind that has vectors. The tables are `nodes`, `edges` (HETERO_NODES,
-HETERO_EDGES) and `relations` (HETERO_RELATIONS). The pack `graph` of n nodes, in the order of `nodes`, holds the arrays
-of indexmill.families.heterograph.search.Heterograph, and beside them
-
-    rows             (n,) int32: the row of each node in the tables of its kind, one after the other in the order of
-                     their names: T passages, S units, A attributes, H elements, R relations, N entities, O elements
-    entity_keys      (N,) uint64, ascending: those of the entities (indexmill.text.names.NameIndex.keys)
-    edges            (10,) int64: the edges of each kind, in the order of tasks.families.heterograph.graph.ENDS
-    relation_tokens  (R,) int32: of the whole text of each relation, estimated by its bytes
-    stand_ins        (2,) int64: attributes, and elements, that no model wrote though one was asked
-
-The pack `names` holds the arrays of indexmill.families.heterograph.name_words.NameWords: row i is node offsets[5] + i,
-an entity's canonical name or an overview in its form.
+HETERO_EDGES) and `relations` (HETERO_RELATIONS). The packs `graph` and `names`:
+indexmill.families.heterograph.schema. Row i of `names` is node offsets[5] + i, an entity's canonical name or an
+overview in the form of such a name.
 """
 
 from __future__ import annotations
@@ -28,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS, ELEMENT_VECTORS, GRAPH, NAMES, UNIT_VECTORS
 from indexmill.families.heterograph.search import KINDS, Heterograph
-from indexmill.store.packs import pack_size
+from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.text.names import NameIndex, canonical_name
 from schemas.tables import (
     ENTITIES,
@@ -50,7 +42,7 @@ from schemas.tables import (
 from tasks.core.communities.graph import Floats
 from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import estimate_tokens
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
 from tasks.families.heterograph.communities import communities_of, community_rows
 from tasks.families.heterograph.community_graph import most_rows
 from tasks.families.heterograph.graph import (
@@ -303,30 +295,18 @@ def estimate(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> Es
     said = min(t, settings.units + settings.relations * _most_said(inputs, expected, t))
     comes_from = t + s + relations + a * said + h * min(t, (1 + settings.attributes) * said)
     words = _words(inputs, names) + _TITLE_WORDS * h
-    graph = pack_size(
-        {
-            "offsets": (np.int64, (len(KINDS) + 1,)),
-            "links.indptr": (np.int64, (n + 1,)),
-            "links.indices": (np.int32, (2 * m,)),
-            "links.kinds": (np.uint8, (2 * m,)),
-            "passages.indptr": (np.int64, (n + 1,)),
-            "passages.indices": (np.int32, (comes_from,)),
-            "rows": (np.int32, (n,)),
-            "entity_keys": (np.uint64, (names,)),
-            "edges": (np.int64, (len(ENDS),)),
-            "relation_tokens": (np.int32, (relations,)),
-            "stand_ins": (np.int64, (2,)),
-        }
-    )
-    lookup = pack_size(
-        {
-            "keys": (np.uint64, (words,)),
-            "holders.indptr": (np.int64, (words + 1,)),
-            "holders.indices": (np.int32, (words,)),
-            "starts": (np.int64, (names + h + 1,)),
-            "words": (np.int32, (words,)),
-        }
-    )
+    lengths = {
+        "kinds": len(KINDS),
+        "nodes": n,
+        "links": 2 * m,
+        "supported": n,
+        "support": comes_from,
+        "entity nodes": names,
+        "kinds of edges": len(ENDS),
+        "heterograph/relations": relations,
+    }
+    graph = GRAPH.size(lengths)
+    lookup = NAMES.size({"words": words, "holders": words, "names": names + h, "words of names": words})
     known = [name for label in inputs.labels("relations") if (name := f"relations/{label}") not in expected]
     longest = 512 * relations + 4 * sum(inputs.path(inputs.digest(name)).stat().st_size for name in known)
     sizes = {"nodes": 64 * n + 8192, "edges": 96 * m + 8192, "relations": longest + 8192}
@@ -377,19 +357,19 @@ STAGE = Stage(
         Input("same_as", SAME_AS, optional=True),
         Input("passages", PASSAGES, each=True),
         Input("mentions", MENTIONS, each=True),
-        Input("vectors", ARRAYS, each=True),
-        Input("unit_vectors", ARRAYS, each=True),
+        Input("vectors", VECTORS, each=True),
+        Input("unit_vectors", UNIT_VECTORS, each=True),
         Input("attributes", HETERO_ATTRIBUTES, each=True),
-        Input("attribute_vectors", ARRAYS, each=True),
+        Input("attribute_vectors", ATTRIBUTE_VECTORS, each=True),
         Input("elements", HETERO_ELEMENTS, each=True),
-        Input("element_vectors", ARRAYS, each=True),
+        Input("element_vectors", ELEMENT_VECTORS, each=True),
         Input("attribute_read", HETERO_READ, each=True),
         Input("element_read", HETERO_READ, each=True),
         Input("hetero_communities", HETERO_COMMUNITIES),
     ),
     outputs=(
-        Output("graph", ARRAYS, artifact="heterograph/graph"),
-        Output("names", ARRAYS, artifact="heterograph/names"),
+        Output("graph", GRAPH, artifact="heterograph/graph"),
+        Output("names", NAMES, artifact="heterograph/names"),
         Output("nodes", HETERO_NODES, artifact="heterograph/nodes"),
         Output("edges", HETERO_EDGES, artifact="heterograph/edges"),
         Output("relations", HETERO_RELATIONS, artifact="heterograph/relations"),

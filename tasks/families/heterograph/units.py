@@ -1,12 +1,6 @@
 """Stage `hetero_units`: the vectors of what the passages of a shard say, one of each unit (NodeRAG, section 2.4).
 
-A row of the pack `unit_vectors` is a row of the table `units`, in its order:
-
-    text_keys  (n, 16) uint8, the row key of each text
-    vectors    (n, d) float32
-    tokens     (n,) int32, of the text by the encoder, special tokens included
-
-What an earlier part holds of the same text is copied.
+Tokens include special ones. What an earlier part holds of the same text is copied.
 """
 
 from __future__ import annotations
@@ -15,12 +9,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from indexmill.store.packs import pack_size
+from indexmill.families.heterograph.schema import UNIT_VECTORS
 from schemas.tables import UNITS
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
-from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
+from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
 
 __all__ = ["STAGE", "estimate"]
 
@@ -44,13 +38,7 @@ def estimate(inputs: Inputs[EncoderSettings], expected: Mapping[str, Range]) -> 
     """How many vectors of units must be computed, to the vector."""
     keys = [row_key(text) for text in inputs.table("units", "text")["text"].to_pylist()]
     made = len(missing_texts(keys, _known(inputs, "vectors").holds(keys)))
-    size = pack_size(
-        {
-            "text_keys": (np.uint8, (len(keys), KEY_BYTES)),
-            "vectors": (np.float32, (len(keys), inputs.settings.dimension)),
-            "tokens": (np.int32, (len(keys),)),
-        }
-    )
+    size = UNIT_VECTORS.size({"own units": len(keys), "dimensions": inputs.settings.dimension})
     return Estimate(
         bytes={"unit_vectors": Range.exactly(size)},
         rows={"unit_vectors": Range.exactly(len(keys))},
@@ -70,6 +58,6 @@ STAGE = Stage(
     libraries=("numpy",),
     estimate=estimate,
     inputs=(Input("units", UNITS),),
-    outputs=(Output("unit_vectors", ARRAYS, artifact="unit_vectors/{label}"),),
+    outputs=(Output("unit_vectors", UNIT_VECTORS, artifact="unit_vectors/{label}"),),
     uses_encoder=True,
 )

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from indexmill.store.packs import pack_size
+from indexmill.store.pack_schema import PackSchema
 from schemas.tables import HETERO_SOURCES
 from storage.tables import read_table
 from tasks.core.encoder import EncoderSettings
@@ -20,7 +18,6 @@ from tasks.core.estimate import Estimate, LlmUse, Range, Rows
 from tasks.core.stage import Inputs, worker_arg
 from tasks.families.heterograph.reading import Read, reads
 from tasks.families.heterograph.sources import by_owner
-from tasks.stages.embed.embed import KEY_BYTES
 from tasks.stages.write.summarise import Extractive
 from tasks.stages.write.text_writer import T, WriterSettings
 from tasks.stages.write.written_rows import WrittenRows
@@ -67,13 +64,11 @@ class ReadTexts(WrittenRows[TextSettings, Read, T]):
     def estimate_of(self, rows: Rows, use: tuple[LlmUse, ...]) -> Estimate:
         """Bounds of the sizes of so many rows, and of what a model is asked for them."""
 
+        schema = self.inputs.stage.output(self.vectors).schema
+        assert isinstance(schema, PackSchema)  # noqa: S101 - it is declared so
+
         def vectors(count: int) -> int:
-            return pack_size(
-                {
-                    "text_keys": (np.uint8, (count, KEY_BYTES)),
-                    "vectors": (np.float32, (count, self.settings.dimension)),
-                }
-            )
+            return schema.size({schema.tables[0]: count, "dimensions": self.settings.dimension})
 
         most = rows.high * (_LONGEST * self.writer["tokens"] + _REST_OF_ROW) + 16_384
         return Estimate(

@@ -2,8 +2,7 @@
 
 In hundreds of dimensions most random hyperplanes cut where texts hardly vary. The principal axes of the vectors of a
 fixed list of subjects (tasks.families.lsh_tree.topics) are a function of the encoder alone: no passage turns them, so
-that segments stay as local as with random ones, and hold passages about twice as alike (docs/families.md). The pack
-`axes` has them as `axes` (m, d) int16, m at most AXES, the widest first.
+that segments stay as local as with random ones, and hold passages about twice as alike (docs/families.md).
 """
 
 from __future__ import annotations
@@ -16,14 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from indexmill.store.canonical import canonical_json, digest_of
+from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import encoder_of
-from tasks.core.stage import ARRAYS, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Inputs, Output, Outputs, Settings, Stage, worker_arg
 from tasks.families.lsh_tree.hyperplanes import LARGEST_NORMAL
 from tasks.families.lsh_tree.topics import TOPICS
 
-__all__ = ["AXES", "STAGE", "TOPICS_DIGEST", "AxesSettings", "principal_axes"]
+__all__ = ["AXES", "DIRECTIONS", "STAGE", "TOPICS_DIGEST", "AxesSettings", "principal_axes"]
 
 AXES = 32
+
+DIRECTIONS = PackSchema(
+    "the axes of an encoder",
+    {"axes": Array("int16", ("axes", "dimensions"), "the widest first, AXES at most")},
+)
 
 TOPICS_DIGEST = digest_of(canonical_json(sorted(TOPICS)))
 """Of what the axes are made from beside the encoder."""
@@ -61,6 +66,6 @@ STAGE = Stage(
     compute=_compute,
     settings=AxesSettings,
     libraries=("numpy",),
-    outputs=(Output("axes", ARRAYS),),
+    outputs=(Output("axes", DIRECTIONS),),
     uses_encoder=True,
 )

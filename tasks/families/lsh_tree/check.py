@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS, TREE
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES
 from tasks.core.checks import Check, check_parents, refuse_if
-from tasks.core.stage import ARRAYS, Input, Inputs
+from tasks.core.stage import Input, Inputs
 from tasks.families.lsh_tree.segments import LETTERS
 from tasks.stages.write.check import check_written
 
@@ -54,8 +55,8 @@ def check_tree(pack: Mapping[str, NDArray[Any]], passages: int, summaries: int) 
 
 CHECKS = (
     Check(
-        (Input("summaries", LSH_SUMMARIES), Input("summary_vectors", ARRAYS), Input("segments", LSH_SEGMENTS)),
+        (Input("summaries", LSH_SUMMARIES), Input("summary_vectors", SUMMARY_VECTORS), Input("segments", LSH_SEGMENTS)),
         check_summaries,
     ),
-    Check((Input("lsh_tree/tree", ARRAYS),), check_whole, whole=True),
+    Check((Input("lsh_tree/tree", TREE),), check_whole, whole=True),
 )

@@ -5,9 +5,7 @@ children do in the mean (ours): so a layer waits for the texts below it and for 
 that a summary says otherwise moves nothing. A segment becomes a node of the next layer, whose id hashes
 the layer, the ids and the texts' digests of its children, and what makes summaries: a node whose id is known has its
 summary. The tables `segments/<group>` say what each node is made of. A group is a leaf of a trie over node ids, with
-the layer's letter and its bits for a label; its summaries are one part. The pack `codes` has the codes of the nodes
-that were cut, in the order of their rows; the pack `places` has where the new nodes lie, `places` (n, d) float32, in
-the order of their ids, which is that of their rows.
+the layer's letter and its bits for a label; its summaries are one part.
 """
 
 from __future__ import annotations
@@ -21,20 +19,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.canonical import canonical_json, digest_of
-from indexmill.store.packs import pack_size
+from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES, conform
 from storage.tables import read_table
 from tasks.core.estimate import ZERO, Estimate, Range, Rows
 from tasks.core.groups import assigned, expected_labels, shares
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.families.lsh_tree.axes import DIRECTIONS
 from tasks.families.lsh_tree.hierarchy import Bounds, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.families.lsh_tree.segmentation import centres
 from tasks.stages.embed.embed import row_key
 from tasks.stages.split.node_texts import is_table, texts_of
 
-__all__ = ["LETTERS", "STAGE", "Gathered", "SegmentSettings", "estimate", "layer_label", "planes_of", "rows_below"]
+__all__ = [
+    "CODES",
+    "LETTERS",
+    "PLACES",
+    "STAGE",
+    "Gathered",
+    "SegmentSettings",
+    "estimate",
+    "layer_label",
+    "planes_of",
+    "rows_below",
+]
 
 _REDONE = 2
 """Segments that a change of the nodes below redoes at most, in the mean of many: 1.0 to 1.3 were measured."""
@@ -44,6 +55,14 @@ _REDONE_MORE = 8
 
 LETTERS = "abcdfghijklmnoqr"
 """The letter of each layer's groups, from layer 1: `e` and `p` are shards of entities and of documents."""
+
+CODES = PackSchema(
+    "the codes of the nodes that were cut", {"codes": Array("uint64", ("nodes",), "in the order of their rows")}
+)
+PLACES = PackSchema(
+    "where the new nodes lie",
+    {"places": Array("float32", ("nodes", "dimensions"), "in the order of their ids, which is that of their rows")},
+)
 
 
 def layer_label(layer: int) -> str:
@@ -168,9 +187,9 @@ def estimate(inputs: Inputs[SegmentSettings], expected: Mapping[str, Range]) -> 
     labels = _expected_groups(inputs, made)
     sizes = {f"segments/{label}": Range(0, 256 * below.high + 4096) for label in labels}
     rows = shares(Rows(made.low, made.high, fresh), len(labels))
-    placed = (pack_size({"places": (np.float32, (count, settings.dimension))}) for count in (made.low, made.high))
+    placed = (PLACES.size({"nodes": count, "dimensions": settings.dimension}) for count in (made.low, made.high))
     return Estimate(
-        bytes={**sizes, "codes": Range(0, pack_size({"codes": (np.uint64, (below.high,))})), "places": Range(*placed)},
+        bytes={**sizes, "codes": Range(0, CODES.size({"nodes": below.high})), "places": Range(*placed)},
         rows={f"segments/{label}": share for label, share in zip(labels, rows, strict=True)},
     )
 
@@ -218,16 +237,16 @@ STAGE = Stage(
     libraries=("numpy",),
     estimate=estimate,
     inputs=(
-        Input("axes", ARRAYS),
+        Input("axes", DIRECTIONS),
         Input("passages", PASSAGES, each=True, optional=True),
-        Input("vectors", ARRAYS, each=True, optional=True),
+        Input("vectors", VECTORS, each=True, optional=True),
         Input("summaries", LSH_SUMMARIES, each=True, optional=True),
-        Input("places", ARRAYS, optional=True),
+        Input("places", PLACES, optional=True),
     ),
     outputs=(
         Output("segments", LSH_SEGMENTS, each=True),
-        Output("codes", ARRAYS),
-        Output("places", ARRAYS),
+        Output("codes", CODES),
+        Output("places", PLACES),
     ),
     priority=30,
 )

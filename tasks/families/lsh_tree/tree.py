@@ -1,17 +1,7 @@
 """Stage `lsh_tree`: passages and summaries as the rows of one tree (EraRAG, section III).
 
 Rows are numbered layer by layer: passages as everywhere (shards in the order of their labels), then summaries in the
-order of their tables `summaries/<group>`. The arrays of the pack `tree` are these, over n rows in L + 1 layers:
-
-    hyperplanes       (64, d) int16, the first block of normals
-    bounds            (4,) int64: smallest, largest, layers at most, seed
-    layer_offsets     (L + 2,) int64: the rows of layer l are layer_offsets[l] to layer_offsets[l + 1]
-    children.indptr   (summaries + 1,) int64, where the children of each summary begin in
-    children.indices  (n - roots,) int32, ascending rows
-    parents           (n,) int32, -1 for a root
-    codes             (n,) uint64: bit by bit, on which side of each hyperplane the row lies: a passage where its vector
-                      does, a summary where its children do in the mean
-    stand_ins         (summaries,) uint8, 1 where no model wrote the summary that one was asked for
+order of their tables `summaries/<group>`. The pack `tree`: indexmill.families.lsh_tree.schema.
 """
 
 from __future__ import annotations
@@ -25,12 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.store.packs import pack_size
+from indexmill.families.lsh_tree.schema import TREE
+from indexmill.retrieve.shared_schema import VECTORS
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage
-from tasks.families.lsh_tree.hyperplanes import BITS
-from tasks.families.lsh_tree.segments import LETTERS, Gathered, layer_label, planes_of, rows_below
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.families.lsh_tree.axes import DIRECTIONS
+from tasks.families.lsh_tree.segments import CODES, LETTERS, PLACES, Gathered, layer_label, planes_of, rows_below
 
 __all__ = ["STAGE", "TreeSettings", "counts", "estimate"]
 
@@ -119,28 +110,15 @@ def estimate(inputs: Inputs[TreeSettings], expected: Mapping[str, Range]) -> Est
     """Bounds of the size of the tree."""
     passages = inputs.rows("passages")
     nodes = rows_below(inputs, expected)  # passages, too
-    summaries = Range(nodes.low - passages, nodes.high - passages)
     layers = len(inputs.labels("codes"))
-
-    def size(count: int, built: int) -> int:
-        rows = passages + count
-        return pack_size(
-            {
-                "hyperplanes": (np.int16, (BITS, inputs.settings.dimension)),
-                "bounds": (np.int64, (4,)),
-                "layer_offsets": (np.int64, (built + 2,)),
-                "children.indptr": (np.int64, (count + 1,)),
-                "children.indices": (np.int32, (rows if built else 0,)),
-                "parents": (np.int32, (rows,)),
-                "codes": (np.uint64, (rows,)),
-                "stand_ins": (np.uint8, (count,)),
-            }
-        )
-
-    return Estimate(
-        bytes={"tree": Range(0, size(summaries.high, layers))},
-        rows={"tree": Range(nodes.low, nodes.high)},
-    )
+    lengths = {
+        "layers": layers + 1,
+        "nodes": nodes.high,
+        "summaries": nodes.high - passages,
+        "children": nodes.high if layers else 0,
+        "dimensions": inputs.settings.dimension,
+    }
+    return Estimate(bytes={"tree": Range(0, TREE.size(lengths))}, rows={"tree": Range(nodes.low, nodes.high)})
 
 
 STAGE = Stage(
@@ -151,13 +129,13 @@ STAGE = Stage(
     libraries=("numpy",),
     estimate=estimate,
     inputs=(
-        Input("axes", ARRAYS),
+        Input("axes", DIRECTIONS),
         Input("passages", PASSAGES, each=True),
-        Input("codes", ARRAYS, each=True),
+        Input("codes", CODES, each=True),
         Input("segments", LSH_SEGMENTS, each=True),
         Input("summaries", LSH_SUMMARIES, each=True),
-        Input("places", ARRAYS, optional=True),
-        Input("vectors", ARRAYS, each=True, optional=True),
+        Input("places", PLACES, optional=True),
+        Input("vectors", VECTORS, each=True, optional=True),
     ),
-    outputs=(Output("tree", ARRAYS, artifact="lsh_tree/tree"),),
+    outputs=(Output("tree", TREE, artifact="lsh_tree/tree"),),
 )

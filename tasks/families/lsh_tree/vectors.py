@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from indexmill.store.packs import pack_size
+from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS
 from schemas.tables import LSH_SUMMARIES
 from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import id_hashes
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
-from tasks.stages.embed.embed import KEY_BYTES, Vectors
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.stages.embed.embed import Vectors
 from tasks.stages.write.written_rows import text_vectors
 
 __all__ = ["STAGE", "SummaryVectorSettings", "estimate"]
@@ -50,13 +48,7 @@ def estimate(inputs: Inputs[SummaryVectorSettings], expected: Mapping[str, Range
     dimension: int = inputs.settings.encoder["dimension"]
 
     def size(count: int) -> int:
-        return pack_size(
-            {
-                "keys": (np.uint8, (count, 32)),
-                "text_keys": (np.uint8, (count, KEY_BYTES)),
-                "vectors": (np.float32, (count, dimension)),
-            }
-        )
+        return SUMMARY_VECTORS.size({"own summaries": count, "dimensions": dimension})
 
     return Estimate(bytes={"summary_vectors": Range(size(rows.low), size(rows.high))}, rows={"summary_vectors": rows})
 
@@ -69,7 +61,7 @@ STAGE = Stage(
     libraries=("numpy",),
     estimate=estimate,
     inputs=(Input("summaries", LSH_SUMMARIES),),
-    outputs=(Output("summary_vectors", ARRAYS, artifact="summary_vectors/{label}"),),
+    outputs=(Output("summary_vectors", SUMMARY_VECTORS, artifact="summary_vectors/{label}"),),
     priority=6,
     uses_encoder=True,
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from indexmill.families.tri_graph.schema import MATRICES
 from tasks.core.checks import Check, refuse_if
-from tasks.core.stage import ARRAYS, Input, Inputs
+from tasks.core.stage import Input, Inputs
 
 __all__ = ["CHECKS"]
 
@@ -23,4 +24,4 @@ def _check(inputs: Inputs[Any], counts: Mapping[str, int]) -> dict[str, int]:
     return {}
 
 
-CHECKS = (Check((Input("tri_graph/matrices", ARRAYS),), _check, whole=True),)
+CHECKS = (Check((Input("tri_graph/matrices", MATRICES),), _check, whole=True),)

@@ -1,16 +1,7 @@
 """Stage `tri_graph`: the entity / sentence / passage graph as sparse matrices (LinearRAG, section 3.1, eqs. 1 and 2).
 
 Rows are numbered over the whole corpus: passages and sentences shard after shard in the order of their labels,
-entities in the order of their ids. The arrays of the pack `matrices` are these, each matrix by rows and by columns:
-
-    mentions.indptr, .indices             sentences x entities
-    mentioned_in.indptr, .indices         entities x sentences
-    contents.indptr, .indices, .counts    passages x entities, with occurrences
-    contained_in.indptr, .indices, .counts
-    entity_keys                           (n_entities,) the start of each entity id, to find it by
-    strengths                             (n_entities,) the occurrences of an entity in all passages
-    documents                             (n_entities,) in how many documents an entity is
-    sentence_passage                      (n_sentences,) the passage of each sentence
+entities in the order of their ids. The pack `matrices`: indexmill.families.tri_graph.schema.
 """
 
 from __future__ import annotations
@@ -21,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexmill.families.tri_graph.schema import MATRICES
 from indexmill.retrieve.matrices import Sparse
-from indexmill.store.packs import pack_size
 from schemas.tables import ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.estimate import Estimate, Range
 from tasks.core.part_runner import Want
 from tasks.core.run import Run
-from tasks.core.stage import ARRAYS, WHOLE, Input, Inputs, NoSettings, Output, Outputs, Stage
+from tasks.core.stage import WHOLE, Input, Inputs, NoSettings, Output, Outputs, Stage
 from tasks.stages.resolve.mention_links import links, mentioned
 
 __all__ = ["STAGE", "counts", "drive", "estimate"]
@@ -69,30 +60,15 @@ def _compute(inputs: Inputs[NoSettings]) -> Outputs:
 def estimate(inputs: Inputs[NoSettings], expected: Mapping[str, Range]) -> Estimate:
     """The size of the matrices: bounds of the links of sentences, all else exact. No LLM."""
     found = links(inputs)
-    entities, passages, sentences = (inputs.rows(name) for name in ("entities", "passages", "sentences"))
+    lengths = {name: inputs.rows(name) for name in ("entities", "passages", "sentences")}
+    lengths |= dict.fromkeys(("contents links", "contained_in links"), found.passages)
 
     def size(mentions: int) -> int:
-        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
-            "entity_keys": (np.uint64, (entities,)),
-            "sentence_passage": (np.int32, (sentences,)),
-            "strengths": (np.int64, (entities,)),
-            "documents": (np.int64, (entities,)),
-        }
-        for name, rows, count in (
-            ("mentions", sentences, mentions),
-            ("mentioned_in", entities, mentions),
-            ("contents", passages, found.passages),
-            ("contained_in", entities, found.passages),
-        ):
-            arrays[f"{name}.indptr"] = (np.int64, (rows + 1,))
-            arrays[f"{name}.indices"] = (np.int32, (count,))
-            if name.startswith("cont"):
-                arrays[f"{name}.counts"] = (np.int32, (count,))
-        return pack_size(arrays)
+        return MATRICES.size(lengths | dict.fromkeys(("mentions links", "mentioned_in links"), mentions))
 
     return Estimate(
         bytes={"matrices": Range(size(found.mentions.low), size(found.mentions.high))},
-        rows={"matrices": Range.exactly(entities)},
+        rows={"matrices": Range.exactly(lengths["entities"])},
     )
 
 
@@ -109,5 +85,5 @@ STAGE = Stage(
         Input("mentions", MENTIONS, each=True),
         Input("entities", ENTITIES, each=True),
     ),
-    outputs=(Output("matrices", ARRAYS, artifact="tri_graph/matrices"),),
+    outputs=(Output("matrices", MATRICES, artifact="tri_graph/matrices"),),
 )

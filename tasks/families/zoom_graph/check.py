@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from indexmill.families.zoom_graph.schema import MATRICES
 from tasks.core.checks import Check, refuse_if
-from tasks.core.stage import ARRAYS, Input, Inputs
+from tasks.core.stage import Input, Inputs
 
 __all__ = ["CHECKS", "check_matrices"]
 
@@ -34,4 +35,4 @@ def check_matrices(pack: Mapping[str, NDArray[Any]], *, documents: int, passages
         refuse_if(bool((owners == indices).any()), f"zoom_graph: some of {name} are linked to themselves")
 
 
-CHECKS = (Check((Input("zoom_graph/matrices", ARRAYS),), _check, whole=True),)
+CHECKS = (Check((Input("zoom_graph/matrices", MATRICES),), _check, whole=True),)

@@ -1,16 +1,8 @@
 """Stage `zoom_graph`: documents and entities in one sparse graph (ZoomRAG, section 3.1, eqs. 1 and 2).
 
 Rows are numbered over the whole corpus: documents, passages and sentences shard after shard in the order of their
-labels, entities in the order of their ids. The arrays of the pack `matrices` are these:
-
-    documents.indptr, .indices, .weights  documents x documents, symmetric, exp(cos) as float32
-    entities.indptr, .indices, .weights   the same for entities; no links where the settings ask for none
-    contents.indptr, .indices, .titles    documents x entities; 1 where the entity is the document's title or a subject
-    mentions.indptr, .indices             sentences x entities; titles and subjects in every sentence about them
-    mentioned_in.indptr, .indices         entities x sentences
-    entity_keys                           (n_entities,) the start of each entity id, to find it by
-    sentence_passage, passage_document    (n_sentences,), (n_passages,), ascending
-    cut                                   (4,) choices cut by the cap and rows they are of: documents, then entities
+labels, entities in the order of their ids. The pack `matrices`: indexmill.families.zoom_graph.schema.
+Titles and subjects count as mentioned in every sentence that is about them.
 """
 
 from __future__ import annotations
@@ -23,13 +15,14 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.store.packs import pack_size
+from indexmill.families.zoom_graph.schema import MATRICES
+from indexmill.retrieve.shared_schema import NAMES
 from schemas.tables import DOCUMENTS, ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.estimate import Estimate, Range
 from tasks.core.part_runner import Want
 from tasks.core.run import Run
-from tasks.core.stage import ARRAYS, WHOLE, Input, Inputs, Output, Outputs, Settings, Stage
-from tasks.families.zoom_graph.links import chosen_links
+from tasks.core.stage import WHOLE, Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.families.zoom_graph.links import CANDIDATES, chosen_links
 from tasks.stages.resolve.mention_links import links, mentioned
 
 __all__ = ["STAGE", "GraphSettings", "counts", "drive", "estimate"]
@@ -100,35 +93,23 @@ def _compute(inputs: Inputs[GraphSettings]) -> Outputs:
 def estimate(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the graph: which documents resemble each other is not known before. No LLM."""
     found = links(inputs)
-    tables = ("documents", "entities", "passages", "sentences")
-    documents, entities, passages, sentences = (inputs.rows(name) for name in tables)
+    lengths = {name: inputs.rows(name) for name in ("documents", "entities", "passages", "sentences")}
+    linked = ("documents", "entities")
 
-    def size(mentions: int, linked: Mapping[str, int]) -> int:
-        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
-            "entity_keys": (np.uint64, (entities,)),
-            "sentence_passage": (np.int32, (sentences,)),
-            "passage_document": (np.int32, (passages,)),
-            "contents.indptr": (np.int64, (documents + 1,)),
-            "contents.indices": (np.int32, (found.documents,)),
-            "contents.titles": (np.uint8, (found.documents,)),
-            "cut": (np.int64, (4,)),
-        }
-        for name, rows in (("mentions", sentences), ("mentioned_in", entities)):
-            arrays |= {f"{name}.indptr": (np.int64, (rows + 1,)), f"{name}.indices": (np.int32, (mentions,))}
-        for name, rows in (("documents", documents), ("entities", entities)):
-            arrays[f"{name}.indptr"] = (np.int64, (rows + 1,))
-            arrays[f"{name}.indices"], arrays[f"{name}.weights"] = (
-                (np.int32, (linked[name],)),
-                (np.float32, (linked[name],)),
-            )
-        return pack_size(arrays)
+    def most(name: str) -> int:
+        rows = lengths[name] if inputs.has(f"candidates/{name}") else 0
+        return rows * min(rows - 1, 2 * inputs.settings.cap) if rows else 0
 
-    most = {
-        name: rows * min(rows - 1, 2 * inputs.settings.cap) if rows and inputs.has(f"candidates/{name}") else 0
-        for name, rows in (("documents", documents), ("entities", entities))
-    }
-    low, high = size(found.mentions.low, {"documents": 0, "entities": 0}), size(found.mentions.high, most)
-    return Estimate(bytes={"matrices": Range(low, high)}, rows={"matrices": Range.exactly(documents + entities)})
+    def size(mentions: int, links: dict[str, int]) -> int:
+        counts = dict.fromkeys(("mentions", "mentioned_in"), mentions) | {"contents": found.documents} | links
+        return MATRICES.size(lengths | {f"{name} links": count for name, count in counts.items()})
+
+    sizes = Range(
+        size(found.mentions.low, dict.fromkeys(linked, 0)),
+        size(found.mentions.high, {name: most(name) for name in linked}),
+    )
+    rows = Range.exactly(sum(lengths[name] for name in linked))
+    return Estimate(bytes={"matrices": sizes}, rows={"matrices": rows})
 
 
 def _links(
@@ -177,8 +158,8 @@ STAGE = Stage(
         Input("sentences", SENTENCES, each=True),
         Input("mentions", MENTIONS, each=True),
         Input("entities", ENTITIES, each=True),
-        Input("names", ARRAYS, stage="embed_names", each=True),
-        Input("candidates", ARRAYS, each=True, output="zoom_candidates"),
+        Input("names", NAMES, stage="embed_names", each=True),
+        Input("candidates", CANDIDATES, each=True, output="zoom_candidates"),
     ),
-    outputs=(Output("matrices", ARRAYS, artifact="zoom_graph/matrices"),),
+    outputs=(Output("matrices", MATRICES, artifact="zoom_graph/matrices"),),
 )

@@ -1,12 +1,8 @@
 """Stage `zoom_links`: which documents, and which entities, resemble each other (ZoomRAG, section 3.1, eq. 2).
 
 A row's links are the others whose exp(cos) exceeds the row's mean by `threshold` standard deviations. The part of each
-kind (`documents`, `entities`) holds, per row, the candidates that those links are chosen from, with slack:
-
-    zoom_vectors     keys (n, 16) uint8 of the vectors, `vectors` (n, d) float32 on the grid of indexmill.retrieve.grid
-    zoom_candidates  `indptr`, `partners`, `products` (int32): all pairs whose product reaches the row's level;
-                     `levels` (n,) int16; `below` (n,) int32, how many reach the level below; `sums`, `squares` (n,)
-                     int64, the moments; `thresholds` (n,) float64; `keys` as above
+kind (`documents`, `entities`) holds the vectors on the grid of indexmill.retrieve.grid, and, per row, the candidates
+that those links are chosen from, with slack (CANDIDATES).
 
 Every number is a function of the set of vectors. Products on the grid are exact integers, and moments are sums of
 integers, exp(cos) - 1 in steps of 1 / 1024, so that adding a row and taking it out again leaves nothing behind. That is
@@ -31,15 +27,19 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from indexmill.families.zoom_graph.schema import VECTORS
 from indexmill.retrieve.grid import SCALE, UNIT, on_grid
-from indexmill.store.packs import pack_size
+from indexmill.retrieve.shared_schema import NAMES
+from indexmill.retrieve.shared_schema import VECTORS as PASSAGE_VECTORS
+from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.estimate import Estimate, Range
 from tasks.core.part_runner import Want
 from tasks.core.run import Run
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
 
 __all__ = [
+    "CANDIDATES",
     "SAMPLE",
     "STAGE",
     "Candidates",
@@ -67,6 +67,22 @@ _STEP = int(UNIT) // LEVELS
 _LOWEST, _HIGHEST = -LEVELS - 2, LEVELS + 2  # a vector on the grid may be a little longer than one
 _STRIP = 512  # rows compared at once
 _TILE = 8192  # columns whose exponentials are held at once
+
+
+CANDIDATES = PackSchema(
+    "the pairs that links are chosen from, and what the thresholds come from",
+    {
+        "keys": Array("uint8", ("rows", 16), "the keys of the vectors"),
+        "indptr": Array("int64", ("rows + 1",), "where each row's candidates begin, and the end", into="pairs"),
+        "partners": Array("int32", ("pairs",), "every row whose product with this one reaches this one's level"),
+        "products": Array("int32", ("pairs",), "that product"),
+        "levels": Array("int16", ("rows",), "each row's level"),
+        "below": Array("int32", ("rows",), "how many products reach the level below"),
+        "sums": Array("int64", ("rows",), "the sum of exp(cos) - 1, in steps of 1 / STEPS"),
+        "squares": Array("int64", ("rows",), "the sum of squares of these steps"),
+        "thresholds": Array("float64", ("rows",), "what exp(cos) has to exceed"),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -499,26 +515,11 @@ def estimate(inputs: Inputs[LinkSettings], expected: Mapping[str, Range]) -> Est
     else:
         names = [f"names/{label}" for label in inputs.labels("names")]
         rows = sum(expected[name].high if name in expected else len(inputs.pack(name)["entity_keys"]) for name in names)
-
-    def size(pairs: int) -> int:
-        arrays: dict[str, tuple[Any, tuple[int, ...]]] = {
-            "keys": (np.uint8, (rows, 16)),
-            "sums": (np.int64, (rows,)),
-            "squares": (np.int64, (rows,)),
-            "thresholds": (np.float64, (rows,)),
-            "levels": (np.int16, (rows,)),
-            "below": (np.int32, (rows,)),
-            "indptr": (np.int64, (rows + 1,)),
-            "partners": (np.int32, (pairs,)),
-            "products": (np.int32, (pairs,)),
-        }
-        return pack_size(arrays)
-
-    dimension = (inputs.settings.encoder or {})["dimension"]
-    vectors = pack_size({"keys": (np.uint8, (rows, 16)), "vectors": (np.float32, (rows, dimension))})
+    vectors = VECTORS.size({"documents": rows, "dimensions": (inputs.settings.encoder or {})["dimension"]})
     most = rows * min(max(rows - 1, 0), inputs.settings.room)
+    sizes = Range(*(CANDIDATES.size({"rows": rows, "pairs": pairs}) for pairs in (0, most)))
     return Estimate(
-        bytes={"zoom_vectors": Range.exactly(vectors), "zoom_candidates": Range(size(0), size(most))},
+        bytes={"zoom_vectors": Range.exactly(vectors), "zoom_candidates": sizes},
         rows={"zoom_vectors": Range.exactly(rows), "zoom_candidates": Range(rows, max(rows + 1, most))},
     )
 
@@ -533,12 +534,12 @@ STAGE = Stage(
     inputs=(
         Input("documents", DOCUMENTS, each=True, optional=True),
         Input("passages", PASSAGES, each=True, optional=True),
-        Input("vectors", ARRAYS, each=True, optional=True),
-        Input("names", ARRAYS, stage="embed_names", each=True, optional=True),
+        Input("vectors", PASSAGE_VECTORS, each=True, optional=True),
+        Input("names", NAMES, stage="embed_names", each=True, optional=True),
     ),
     outputs=(
-        Output("zoom_vectors", ARRAYS, artifact="zoom_graph/vectors", labels=("documents",)),
-        Output("zoom_candidates", ARRAYS),
+        Output("zoom_vectors", VECTORS, artifact="zoom_graph/vectors", labels=("documents",)),
+        Output("zoom_candidates", CANDIDATES),
     ),
 )
 

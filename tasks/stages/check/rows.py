@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
+from indexmill.retrieve.shared_schema import TITLES, VECTORS
 from indexmill.text.names import NameIndex
 from schemas.tables import (
     DESCRIBED,
@@ -27,8 +29,8 @@ from schemas.tables import (
 )
 from tasks.core.checks import Check, check_lengths, columns, refuse_if
 from tasks.core.shards import id_hash, id_hashes
-from tasks.core.stage import ARRAYS, Input, Inputs
-from tasks.stages.embed.embed import keys_array, row_key
+from tasks.core.stage import Input, Inputs
+from tasks.stages.embed.embed import TEXT_VECTORS, keys_array, row_key
 from tasks.stages.embed.titles import embedded_title, passage_documents
 from tasks.stages.extract.tables import EXTRACTION
 from tasks.stages.resolve.consolidate import entity_text
@@ -230,18 +232,18 @@ CHECKS = (
             _PASSAGES,
             Input("sentences", SENTENCES),
             Input("plain", PLAIN),
-            Input("vectors", ARRAYS),
+            Input("vectors", VECTORS),
         ),
         _check_documents,
     ),
-    Check((Input("titles", ARRAYS), Input("documents", DOCUMENTS), _PASSAGES), _check_titles),
+    Check((Input("titles", TITLES), Input("documents", DOCUMENTS), _PASSAGES), _check_titles),
     Check((*(Input(name, schema) for name, schema in EXTRACTION.items()), _PASSAGES), _check_extraction),
-    Check((_ENTITIES, Input("names", ARRAYS)), _check_entities),
+    Check((_ENTITIES, Input("names", NAME_VECTORS)), _check_entities),
     Check(
         (
             Input("described", DESCRIBED),
             Input("related", RELATED),
-            Input("description_vectors", ARRAYS),
+            Input("description_vectors", TEXT_VECTORS),
             _ENTITIES,
         ),
         _check_described,

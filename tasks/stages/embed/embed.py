@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.models.embedder import Embedder
-from indexmill.store.packs import pack_size
+from indexmill.retrieve.shared_schema import VECTORS
+from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range
 from tasks.core.part_runner import Want
 from tasks.core.run import Run
-from tasks.core.stage import ARRAYS, Inputs, Output, Outputs, Stage
+from tasks.core.stage import Inputs, Output, Outputs, Stage
 from tasks.core.unchanged import Unchanged, unchanged
 from tasks.stages.split.plain import TEXTS, Plain
 from tasks.stages.split.split import embedded_text
@@ -31,6 +32,7 @@ from tasks.stages.split.split import embedded_text
 __all__ = [
     "KEY_BYTES",
     "STAGE",
+    "TEXT_VECTORS",
     "EmbedStageSettings",
     "Floats",
     "Keys",
@@ -51,6 +53,15 @@ Floats = NDArray[np.float32]
 Keys = NDArray[np.uint8]
 Span = tuple[int, int]
 KEY_BYTES = 16
+
+TEXT_VECTORS = PackSchema(
+    "vectors of texts that belong to something with an id, row by row",
+    {
+        "keys": Array("uint8", ("texts", 32), "the SHA-256 of each id"),
+        "text_keys": Array("uint8", ("texts", KEY_BYTES), "the row key of each text"),
+        "vectors": Array("float32", ("texts", "dimensions"), "the vector of each text"),
+    },
+)
 
 
 class Vectors:
@@ -343,15 +354,8 @@ def estimate(inputs: Inputs[EmbedStageSettings], expected: Mapping[str, Range]) 
         own_keys = [row_key(text) for text in found.sentences]
         made = len(missing_texts(keys, known)) + len(missing_texts(own_keys, known_sentences.holds(own_keys)))
     passages, sentences = len(owners), inputs.rows_of("sentences")
-    dimension = inputs.settings.dimension
-    size = pack_size(
-        {
-            "passages": (np.float32, (passages, dimension)),
-            "passage_keys": (np.uint8, (passages, KEY_BYTES)),
-            "sentences": (np.float32, (sentences, dimension)),
-            "sentence_keys": (np.uint8, (sentences, KEY_BYTES)),
-        }
-    )
+    lengths = {"own passages": passages, "own sentences": sentences, "dimensions": inputs.settings.dimension}
+    size = VECTORS.size(lengths)
     return Estimate(
         bytes={"vectors": Range.exactly(size)},
         rows={"vectors": Range.exactly(passages)},
@@ -367,7 +371,7 @@ STAGE = Stage(
     libraries=("numpy",),
     estimate=estimate,
     inputs=TEXTS,
-    outputs=(Output("vectors", ARRAYS, artifact="vectors/{label}"),),
+    outputs=(Output("vectors", VECTORS, artifact="vectors/{label}"),),
     per_document=True,
     moves_with_documents=True,
     uses_encoder=True,

@@ -1,7 +1,6 @@
 """Stage `embed_names`: vectors of the canonical names of an entity shard.
 
-The pack `names` has the vectors, their row keys, and the key of the entity that each belongs to: an entity without a
-vector has no row.
+The pack `names` (indexmill.retrieve.shared_schema) has no row for an entity without a vector.
 """
 
 from __future__ import annotations
@@ -9,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from indexmill.store.packs import pack_size
+from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
 from indexmill.text.names import NameIndex
 from schemas.tables import NAMES
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range
 from tasks.core.part_runner import Want
 from tasks.core.run import Run
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
-from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
+from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
 
 __all__ = ["STAGE", "drive", "estimate"]
 
@@ -52,14 +49,7 @@ def estimate(inputs: Inputs[EncoderSettings], expected: Mapping[str, Range]) -> 
     """How many vectors of names must be computed, to the vector."""
     keys = [row_key(name) for name in inputs.table("names", "name").column("name").to_pylist()]
     made = len(missing_texts(keys, _known(inputs).holds(keys)))
-    dimension = inputs.settings.dimension
-    size = pack_size(
-        {
-            "entity_keys": (np.uint64, (len(keys),)),
-            "keys": (np.uint8, (len(keys), KEY_BYTES)),
-            "vectors": (np.float32, (len(keys), dimension)),
-        }
-    )
+    size = NAME_VECTORS.size({"names": len(keys), "dimensions": inputs.settings.dimension})
     return Estimate(
         bytes={"names": Range.exactly(size)},
         rows={"names": Range.exactly(len(keys))},
@@ -79,7 +69,7 @@ STAGE = Stage(
     libraries=("numpy",),
     estimate=estimate,
     inputs=(Input("names", NAMES, output="named"),),
-    outputs=(Output("names", ARRAYS, artifact="names/{label}"),),
+    outputs=(Output("names", NAME_VECTORS, artifact="names/{label}"),),
     priority=5,
     uses_encoder=True,
 )

@@ -1,13 +1,7 @@
 """Stage `embed_titles`: the vectors of the titles of a shard's documents, and which of them each passage is under.
 
-A row of the pack `titles` is a row of the table `documents`, in its order:
-
-    text_keys         (n, 16) uint8, the row key of each title
-    vectors           (n, d) float32; zeros for a document without a title
-    passage_document  (n_passages,) int32, the row of each passage's document, so that a reader needs neither table
-
-A title is cut as it is before a passage (`tasks.stages.split.split.title_prefix`). What an earlier part holds of the
-same title is copied.
+The pack `titles` says which document each passage is of, too, so that a reader needs neither table. A title is cut as
+it is before a passage (`tasks.stages.split.split.title_prefix`). What an earlier part holds of it is copied.
 """
 
 from __future__ import annotations
@@ -19,14 +13,14 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from indexmill.store.packs import pack_size
+from indexmill.retrieve.shared_schema import TITLES
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range
 from tasks.core.part_runner import Want
 from tasks.core.run import Run
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage
-from tasks.stages.embed.embed import KEY_BYTES, Vectors, embed_texts, keys_array, missing_texts, row_key
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
+from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
 from tasks.stages.split.split import title_prefix
 
 __all__ = ["STAGE", "drive", "embedded_title", "estimate", "passage_documents"]
@@ -76,13 +70,8 @@ def estimate(inputs: Inputs[EncoderSettings], expected: Mapping[str, Range]) -> 
     keys = [row_key(title) for title in titles if title]
     made = len(missing_texts(keys, _known(inputs).holds(keys)))
     passages = inputs.rows_of("passages")
-    size = pack_size(
-        {
-            "text_keys": (np.uint8, (len(titles), KEY_BYTES)),
-            "vectors": (np.float32, (len(titles), inputs.settings.dimension)),
-            "passage_document": (np.int32, (passages,)),
-        }
-    )
+    lengths = {"own documents": len(titles), "own passages": passages, "dimensions": inputs.settings.dimension}
+    size = TITLES.size(lengths)
     return Estimate(
         bytes={"titles": Range.exactly(size)},
         rows={"titles": Range.exactly(max(len(titles), passages))},
@@ -110,7 +99,7 @@ STAGE = Stage(
         Input("documents", DOCUMENTS),
         Input("passages", PASSAGES),
     ),
-    outputs=(Output("titles", ARRAYS, artifact="titles/{label}"),),
+    outputs=(Output("titles", TITLES, artifact="titles/{label}"),),
     moves_with_documents=True,
     uses_encoder=True,
 )

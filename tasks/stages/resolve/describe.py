@@ -12,13 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexmill.models.llm import Request
-from indexmill.store.packs import pack_size
 from schemas.tables import CONSOLIDATED, DESCRIBED, PIECES, RELATED, RELATION_PIECES, conform
 from storage.tables import read_table
 from tasks.core.encoder import EncoderSettings, encoder_of
@@ -26,10 +24,10 @@ from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.part_runner import Want
 from tasks.core.run import Run
 from tasks.core.shards import id_hashes
-from tasks.core.stage import ARRAYS, Input, Inputs, Output, Outputs, Stage, worker_arg
+from tasks.core.stage import Input, Inputs, Output, Outputs, Stage, worker_arg
 from tasks.llm.ask import Asking
 from tasks.llm.prompts import Prompt
-from tasks.stages.embed.embed import KEY_BYTES, Vectors, missing_texts, row_key
+from tasks.stages.embed.embed import TEXT_VECTORS, Vectors, missing_texts, row_key
 from tasks.stages.resolve.consolidate import Many, Told, entities_of, entity_text, relations_of
 from tasks.stages.resolve.description_writer import WRITER, DescriptionWriter
 from tasks.stages.split.node_texts import is_table
@@ -237,13 +235,7 @@ def estimate(inputs: Inputs[DescribeSettings], expected: Mapping[str, Range]) ->
         names = [row_key(name) for name in entities.rows["name"].to_list()]
         made += len(missing_texts(names, shard.known.vectors.holds(names)))
         total += count
-    size = pack_size(
-        {
-            "keys": (np.uint8, (count, 32)),
-            "text_keys": (np.uint8, (count, KEY_BYTES)),
-            "vectors": (np.float32, (count, settings.dimension)),
-        }
-    )
+    size = TEXT_VECTORS.size({"texts": count, "dimensions": settings.dimension})
     most = 8 * settings.tokens * len([*shard.all()])
     text_bytes = sum(len(text.encode("utf-8")) for text in [*texts, *shard.relations.texts])
     tables = Range(0, most + 2 * text_bytes + 512 * (count + len(shard.relations.texts)) + 16_384)
@@ -275,8 +267,8 @@ STAGE = Stage(
         Output("described", DESCRIBED, artifact="described/{label}"),
         Output("related", RELATED, artifact="related/{label}"),
         Output("consolidated", CONSOLIDATED),
-        Output("description_vectors", ARRAYS),
-        Output("name_vectors", ARRAYS),
+        Output("description_vectors", TEXT_VECTORS),
+        Output("name_vectors", TEXT_VECTORS),
     ),
     uses_encoder=True,
 )

@@ -21,7 +21,8 @@ from tasks.core.estimate import Estimate, Range
 from tasks.core.neighbours import Lists, ListSettings
 from tasks.core.part_runner import Want
 from tasks.core.run import Run
-from tasks.core.stage import ARRAYS, WHOLE, Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import WHOLE, Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 
 __all__ = ["STAGE", "SameAsStageSettings", "drive", "estimate", "same_as"]
@@ -118,7 +119,7 @@ STAGE = Stage(
     estimate=estimate,
     inputs=(
         Input("described", DESCRIBED, each=True),
-        Input("name_vectors", ARRAYS, each=True),
+        Input("name_vectors", TEXT_VECTORS, each=True),
     ),
     outputs=(Output("same_as", SAME_AS, artifact="same_as"),),
 )

@@ -9,8 +9,10 @@ from pydantic import JsonValue
 
 import indexmill
 from indexmill.errors import CorruptBlob
+from indexmill.retrieve.schemas import PACKS
 from indexmill.store.manifest import Artifact
 from indexmill.store.pack_checks import Sizes, check_arrays
+from indexmill.store.pack_schema import schema_of
 from indexmill.store.packs import write_pack
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter, writer_of
 
@@ -42,7 +44,9 @@ TERMS: Arrays = {
 
 def check(name: str, arrays: Arrays, **other: np.ndarray) -> str:
     changed = arrays | {one.replace("__", "."): array for one, array in other.items()}
-    return check_arrays(name, changed, {"dimensions": 8, "own passages": 2, "passages": 4, "summaries": 3})
+    return check_arrays(
+        schema_of(name, PACKS), changed, {"dimensions": 8, "own passages": 2, "passages": 4, "summaries": 3}
+    )
 
 
 def test_arrays_that_fit_have_nothing_wrong() -> None:

@@ -1,0 +1,39 @@
+"""The pack of the family bm25: which terms a shard's passages hold, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from indexmill.store.pack_schema import SMALLEST, Array, PackSchema, indices, keys, pointers
+
+__all__ = ["PACKS", "POSTINGS"]
+
+
+def _field(prefix: str, what: str) -> dict[str, Array]:
+    terms, postings = f"{prefix}terms", f"{prefix}postings"
+    return {
+        f"{prefix}keys": keys(
+            terms,
+            f"the terms of {what}: of each the first eight bytes (big-endian) of its SHA-256. "
+            "What a term is: `indexmill/text/terms.py`",
+        ),
+        f"{prefix}indptr": pointers(terms, postings, "where the postings of each term begin, and the end", SMALLEST),
+        f"{prefix}passages": indices(
+            postings, "own passages", "the rows of the passages that hold each term, ascending", dtype=SMALLEST
+        ),
+        f"{prefix}counts": Array(SMALLEST, (postings,), "how often the term is in the passage", least=0),
+        f"{prefix}lengths": Array(SMALLEST, ("own passages",), "how many terms each passage has", least=0),
+    }
+
+
+POSTINGS = PackSchema(
+    "the words of the shard's passages",
+    _field("", "the passages")
+    | {
+        name: replace(array, optional=True)
+        for name, array in _field("titles.", "the titles of the passages alone").items()
+    },
+    tables=("own passages",),
+)
+
+PACKS = {"bm25/<shard>": POSTINGS}

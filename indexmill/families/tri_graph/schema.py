@@ -1,0 +1,24 @@
+"""The pack of the family tri_graph: sentences, passages and entities as sparse matrices (LinearRAG, section 3.1)."""
+
+from __future__ import annotations
+
+from indexmill.retrieve.shared_schema import sentence_arrays
+from indexmill.store.pack_schema import Array, PackSchema, sparse
+
+__all__ = ["MATRICES", "PACKS"]
+
+_COUNTS = ("int32", "how often the entity occurs in the passage")
+
+MATRICES = PackSchema(
+    "sentences, passages and entities as sparse matrices, each by its rows and by its columns",
+    {
+        **sentence_arrays(),
+        **sparse("contents", "passages", "entities", "passages by entities", counts=_COUNTS),
+        **sparse("contained_in", "entities", "passages", "entities by passages", counts=_COUNTS),
+        "strengths": Array("int64", ("entities",), "how often each entity occurs in all passages", least=0),
+        "documents": Array("int64", ("entities",), "how many documents each entity occurs in", least=0),
+    },
+    tables=("passages", "sentences", "entities"),
+)
+
+PACKS = {"tri_graph/matrices": MATRICES}

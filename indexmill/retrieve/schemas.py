@@ -1,0 +1,14 @@
+"""The packs that a snapshot may have, by artifact: those that no family owns, and what the families declare."""
+
+from __future__ import annotations
+
+from indexmill.families.base import load
+from indexmill.retrieve import shared_schema
+from indexmill.retrieve.registry import METHODS
+from indexmill.store.pack_schema import PackSchema, gathered
+
+__all__ = ["PACKS"]
+
+PACKS: dict[str, PackSchema] = gathered(
+    shared_schema.PACKS, *(load(method.packs) for method in METHODS.values() if method.packs)
+)

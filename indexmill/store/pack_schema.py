@@ -1,0 +1,221 @@
+"""What the arrays of a pack are, declared once for its writer, its reader, estimates and the documentation.
+
+A dimension is a length: an integer, or a name with an integer added to it or not (``"nodes"``, ``"nodes + 1"``). Equal
+names in one pack are equal lengths. The name ``dimensions`` is the length of a passage's vector; names that
+``PackSchema.tables`` lists are the rows of a table, in all shards (``"passages"``) or, with ``own`` before it, in the
+shard or group of the artifact's label (``"own passages"``). Every other name means something in this pack alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexmill.store.packs import pack_size
+
+__all__ = [
+    "SMALLEST",
+    "Array",
+    "Arrays",
+    "Check",
+    "Dimension",
+    "PackSchema",
+    "gathered",
+    "hashes",
+    "indices",
+    "keys",
+    "pointers",
+    "schema_of",
+    "shape_problem",
+    "sparse",
+    "split_dimension",
+    "vectors",
+]
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+Dimension = str | int
+
+SMALLEST = "uint*"
+"""In the place of a type: the smallest unsigned one that holds the values."""
+
+
+def split_dimension(dimension: Dimension) -> tuple[str, int]:
+    """The name of a length, empty for an integer, and what is added to it."""
+    if isinstance(dimension, int):
+        return "", dimension
+    name, _, number = dimension.replace(" - ", " + -").partition(" + ")
+    return name, int(number or 0)
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array: type, dimensions, what it holds, and what its values are bounded by.
+
+    into: the values rise from 0 to this length; they say where each row's entries begin, and where the last ones end.
+    below, least: every value is less than this, and not less than that. rising: no value is less than the one before
+    it. optional: older snapshots lack the array.
+    """
+
+    dtype: str
+    shape: tuple[Dimension, ...]
+    holds: str
+    into: str = ""
+    below: Dimension = ""
+    least: int | None = None
+    rising: bool = False
+    optional: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What a reader accepts: ``float``, ``integer`` of any width and sign, or ``unsigned``."""
+        if self.dtype == SMALLEST:
+            return "integer"
+        return {"f": "float", "i": "integer", "u": "unsigned"}[np.dtype(self.dtype).kind]
+
+    @property
+    def lengths(self) -> set[str]:
+        """The names of lengths that its dimensions have."""
+        return {name for name, _ in map(split_dimension, self.shape) if name}
+
+    def fits(self, dtype: np.dtype[Any]) -> bool:
+        """Whether a writer may give it values of this type."""
+        return dtype.kind == "u" if self.dtype == SMALLEST else dtype == np.dtype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What several arrays have to be together.
+
+    holds: a sentence. arrays: the names of those that ``problems`` takes, in its order; it yields what is wrong with
+    them. Their types, shapes and bounds are right when it is called. It is not called where the pack lacks any.
+    """
+
+    holds: str
+    arrays: tuple[str, ...]
+    problems: Callable[..., Iterator[str]]
+
+
+@dataclass(frozen=True)
+class PackSchema:
+    """The arrays of a pack by name, and the tables whose rows are among their dimensions."""
+
+    holds: str
+    arrays: Mapping[str, Array]
+    tables: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        shapes = {name for array in self.arrays.values() for name in array.lengths}
+        bounds = {name for array in self.arrays.values() for name in (array.into, split_dimension(array.below)[0])}
+        if unknown := bounds - shapes - {"", *self.tables}:
+            raise ValueError(f"values are bounded by {sorted(unknown)}, which no array has for a dimension")
+        if unused := set(self.tables) - shapes - bounds:
+            raise ValueError(f"no array has anything to do with the tables {sorted(unused)}")
+        for check in self.checks:
+            for name in set(check.arrays) - set(self.arrays):
+                raise ValueError(f"the check {check.holds!r} is about {name!r}, which is no array of the pack")
+
+    def conform(self, arrays: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+        """The arrays, which have to have these names, types and shapes; values are not looked at.
+
+        Raises ValueError, naming the array, where the code that made them broke the declaration.
+        """
+        needed = {name for name, array in self.arrays.items() if not array.optional}
+        if missing := sorted(needed - set(arrays)):
+            raise ValueError(f"the pack lacks {missing}; it has {sorted(arrays)}")
+        if unknown := sorted(set(arrays) - set(self.arrays)):
+            raise ValueError(f"the pack's schema has no arrays {unknown}; it has {sorted(self.arrays)}")
+        sizes: dict[str, int] = {}
+        for name, values in arrays.items():
+            declared = self.arrays[name]
+            if not declared.fits(values.dtype):
+                raise ValueError(f"array {name!r} is {values.dtype}; its schema says {declared.dtype}")
+            if problem := shape_problem(name, values.shape, declared, sizes):
+                raise ValueError(problem)
+        return dict(arrays)
+
+    def size(self, lengths: Mapping[str, int]) -> int:
+        """The bytes of a pack whose dimensions have these lengths; raises KeyError where one is not given."""
+
+        def length(dimension: Dimension) -> int:
+            name, more = split_dimension(dimension)
+            return max(0, lengths[name] + more) if name else more
+
+        return pack_size(
+            {
+                name: ("uint32" if one.dtype == SMALLEST else one.dtype, tuple(map(length, one.shape)))
+                for name, one in self.arrays.items()
+            }
+        )
+
+
+def shape_problem(name: str, shape: tuple[int, ...], array: Array, sizes: dict[str, int]) -> str:
+    """How a shape is not what the array's dimensions say; empty where it is.
+
+    sizes: lengths by name; those that are not known yet are added.
+    """
+    if len(shape) != len(array.shape):
+        return f"{name!r} has the shape {shape}; expected {len(array.shape)} dimensions"
+    for found, dimension in zip(shape, array.shape, strict=True):
+        length, more = split_dimension(dimension)
+        expected = (sizes.setdefault(length, found - more) if length else 0) + more
+        if found != expected or found < more:
+            return f"{name!r} has the shape {shape}; expected {expected} where it has {found}"
+    return ""
+
+
+def gathered(*packs: Mapping[str, PackSchema]) -> dict[str, PackSchema]:
+    """The schemas of several modules by artifact; raises ValueError where two declare the same."""
+    found: dict[str, PackSchema] = {}
+    for some in packs:
+        for name in found.keys() & some.keys():
+            raise ValueError(f"two schemas are declared for the artifact {name!r}")
+        found |= some
+    return found
+
+
+def schema_of(name: str, packs: Mapping[str, PackSchema]) -> PackSchema | None:
+    """The schema of an artifact among those by pattern, such as ``bm25/<shard>``; None where nothing declares it."""
+    if name in packs:
+        return packs[name]
+    folder = name.partition("/")[0] + "/<"
+    return next((schema for pattern, schema in packs.items() if pattern.startswith(folder)), None)
+
+
+def vectors(rows: str, holds: str, dtype: str = "float32") -> Array:
+    """A vector in each row."""
+    return Array(dtype, (rows, "dimensions"), holds)
+
+
+def hashes(rows: str, holds: str, width: int = 16) -> Array:
+    """The first bytes of a SHA-256 in each row."""
+    return Array("uint8", (rows, width), holds)
+
+
+def keys(rows: str, holds: str, optional: bool = False) -> Array:
+    """Integers to be found by, ascending."""
+    return Array("uint64", (rows,), holds, rising=True, optional=optional)
+
+
+def pointers(rows: str, into: str, holds: str, dtype: str = "int64", optional: bool = False) -> Array:
+    """Where the entries of each row begin, and the end."""
+    return Array(dtype, (f"{rows} + 1",), holds, into=into, optional=optional)
+
+
+def indices(length: str, below: Dimension, holds: str, least: int = 0, dtype: str = "int32") -> Array:
+    """Rows of something of the length ``below``."""
+    return Array(dtype, (length,), holds, below=below, least=least)
+
+
+def sparse(name: str, rows: str, columns: str, holds: str, **beside: tuple[str, str]) -> dict[str, Array]:
+    """A sparse matrix by rows; ``beside`` its links stand arrays of these types, each with what it holds."""
+    links = f"{name} links"
+    return {
+        f"{name}.indptr": pointers(rows, links, f"{holds}: where each row's links begin, and the end"),
+        f"{name}.indices": indices(links, columns, "the columns of the links"),
+        **{f"{name}.{one}": Array(dtype, (links,), what) for one, (dtype, what) in beside.items()},
+    }
