@@ -162,7 +162,6 @@ def killed_and_followed(folder: Path, configuration: Path, temporary: Path) -> N
         assert killed.left_behind() == {}
     left = {path.name for path in temporary.rglob("*")}
     assert {"key.pem", "server.log", "dask-scratch-space"} <= left
-    assert any(name.startswith("pymp-") for name in left)
     with command(folder, "build", "-c", configuration, "--json", environment=environment) as later:
         assert later.wait() == 0, later.err
     assert list(temporary.iterdir()) == []

@@ -30,6 +30,7 @@ from tasks.core.writer import BoundWriter, Writer
 from tasks.registry import FAMILIES
 from tasks.stages.check.check import STAGE as CHECK
 from tasks.stages.check.check import CheckSettings, checks_of
+from tasks.stages.check.rows import CHECKS
 from tests.tasks.indexes import outputs_of
 
 __all__ = [
@@ -111,7 +112,9 @@ class Parts:
 
 def encoder_for(store: FolderStore, opened: OpenedEncoder) -> object:
     """The encoder that the worker at a part of a run has."""
-    return encoder_of(Inputs(store, Job("", "", "", store.url, "run", {}, opened.settings), encoder.STAGE))
+    return encoder_of(
+        Inputs(store, Job("", "", "", store.url, "run", {}, EncoderSettings(**opened.settings)), encoder.STAGE)
+    )
 
 
 def failing(stage: str, store: FolderStore, inputs: Mapping[str, str], *more: Any) -> list[Failing]:
@@ -135,7 +138,9 @@ class Check:
     def opened(self, settings: CheckSettings | None = None) -> Inputs:
         """What the check reads."""
         job = Job(CHECK.module, "", self.shard, self.store.url, "run", self.inputs, settings)
-        return Inputs(self.store, job)
+        checks = (*CHECKS, *(check for family in FAMILIES for check in family.checks))
+        read = {one.name: one for check in checks if check.whole == (self.shard == WHOLE) for one in check.inputs}
+        return Inputs(self.store, job, dataclasses.replace(CHECK, inputs=(*CHECK.inputs, *read.values())))
 
     def with_inputs(self, **inputs: str) -> Check:
         return dataclasses.replace(self, inputs={**self.inputs, **inputs})

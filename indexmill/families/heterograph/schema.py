@@ -61,7 +61,7 @@ GRAPH = PackSchema(
 NAMES = PackSchema(
     "the words of the names of N and then of the titles of O, in their order",
     {
-        "keys": keys("words", "the words, as the terms of `bm25`"),
+        "keys": keys("words", "the words, as lexical retrieval has its terms"),
         "holders.indptr": pointers("words", "holders", "where the names that hold each word begin, and the end"),
         "holders.indices": indices("holders", "names", "the names that hold a word, ascending"),
         "starts": pointers("names", "words of names", "where the words of each name begin, and the end"),

@@ -102,11 +102,11 @@ def test_the_clustering_goes_on_from_the_start(store: FolderStore) -> None:
     made = second(store, first(store))
     inputs = made.parts.inputs(STAGE, made.groups_want())
     digest = inputs.job.inputs["start"]
-    labels = np.asarray(inputs.pack(digest)["labels"]).astype(np.int64)
+    labels = np.asarray(inputs.pack_at(digest)["labels"]).astype(np.int64)
     graph = made.corpus.first()
     assert len(labels) == len(graph) + 1  # and the attribute
     table = made.table("hetero_groups", "hetero_communities")
-    whole = graph_of_pack(inputs.pack(inputs.job.inputs["graph"]))
+    whole = graph_of_pack(inputs.pack("graph"))
     assert grouped(whole, labels, **GROUPING).equals(table)
 
 
