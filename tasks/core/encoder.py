@@ -6,7 +6,6 @@ a part like any other, keyed by the digest of the weights and the versions of th
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,6 @@ __all__ = [
     "choose_encoder",
     "encoder_of",
     "fingerprint_of",
-    "open_ahead",
     "tokeniser_of",
 ]
 
@@ -147,16 +145,6 @@ def tokeniser_of(inputs: Inputs[Any]) -> HashEmbedder | Tokeniser:
 def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """What determines the vectors of an encoder, as this worker opens it, and the machine it runs on."""
     return _open(open_any(store_url), opening).fingerprint.as_dict(), _machine()
-
-
-def open_ahead(store_url: str, opening: Mapping[str, Any]) -> None:
-    """Begin to open an encoder in this process; who needs it waits for that, and is told of what fails."""
-
-    def begin() -> None:
-        with contextlib.suppress(Exception):
-            _open(open_any(store_url), opening)
-
-    threading.Thread(target=begin, name="open-encoder", daemon=True).start()
 
 
 def encoder_of(inputs: Inputs[Any]) -> Embedder:

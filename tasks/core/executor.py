@@ -25,7 +25,6 @@ class Call:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     light: bool = False  # quick, and safe enough for the process that hands it out: not worth starting a worker for
-    warms: bool = False  # opens what a worker would have to open anyway: where workers are expected, it is for them
     asks: bool = False  # asks a language model: what it has under way is paid for
     heard: Listener | None = None  # told now and then, in any thread, how far the call is
 

@@ -91,7 +91,7 @@ class ParentReplay(BaseRun):
                 stage=entry.stage, key=entry.key, shard=entry.shard, outputs=entry.outputs, run_id="parent"
             )
             self.parts.setdefault(entry.stage, {})[entry.shard] = receipt
-        self.labels = list(self.parts["ingest"])
+        self.labels = list(self.parts.get("ingest", {}))
         self._stages: dict[str, Stage[Any]] = {}
         self._same_code: dict[str, bool] = {}
         self.wants: dict[str, dict[str, Want]] = {}
