@@ -36,7 +36,7 @@ from storage.processes import this_user
 from storage.tombstones import Forgotten, document_digest
 from tasks.core.report import Progress
 
-__all__ = ["HandedOver", "TakenIn", "export_ledger", "import_ledger"]
+__all__ = ["ExportReport", "ImportReport", "export_ledger", "import_ledger"]
 
 _EXPORT = "ledger export"
 _MIB = 1 << 20
@@ -52,7 +52,7 @@ _DETAILS = {
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
+class ExportReport:
     """How an export ended: what scripts read from `ledger export --json`."""
 
     path: str
@@ -66,7 +66,7 @@ class HandedOver:
 
 
 @dataclass
-class TakenIn:
+class ImportReport:
     """How an import ended: what scripts read from `ledger import --json`."""
 
     dry_run: bool
@@ -81,7 +81,7 @@ class TakenIn:
     run: str | None = None
 
 
-def export_ledger(store: FolderStore, path: Path, *, progress: Progress, clock: Clock = time.time) -> HandedOver:
+def export_ledger(store: FolderStore, path: Path, *, progress: Progress, clock: Clock = time.time) -> ExportReport:
     """Write the ledger to a new file, which appears under its name once it is whole.
 
     Needs no lease: a build may be at work. Raises BadInput for a file that exists, or lies in the store,
@@ -117,7 +117,7 @@ def export_ledger(store: FolderStore, path: Path, *, progress: Progress, clock: 
         progress.end("export", f"{counted(answers, 'answer')}, {counted(size, 'byte')}")
         run.done = True
         run.report = {"ledger": {"answers": answers, "damaged": damaged}}
-        return HandedOver(str(path), answers, damaged, size, run.run_id, made.number)
+        return ExportReport(str(path), answers, damaged, size, run.run_id, made.number)
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ def _arriving(store: FolderStore, path: Path, run_id: str) -> Iterator[IO[bytes]
 
 def import_ledger(
     store: FolderStore, path: Path, *, progress: Progress, dry_run: bool = False, clock: Clock = time.time
-) -> TakenIn:
+) -> ImportReport:
     """Take in the answers of an exported ledger; one that the store has already stays as it is.
 
     A line that is not as it was exported is refused, and so is an answer that comes from a forgotten document, as far
@@ -160,9 +160,9 @@ def import_ledger(
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file; `indexmill ledger export FILE` writes one")
     if dry_run:
-        return _taken_in(store, path, TakenIn(dry_run=True), [], progress)
+        return _taken_in(store, path, ImportReport(dry_run=True), [], progress)
     with operation(store, "ledger import", details={"path": str(path.absolute())}, clock=clock) as run:
-        done, refused = TakenIn(dry_run=False, run=run.run_id), list[dict[str, Any]]()
+        done, refused = ImportReport(dry_run=False, run=run.run_id), list[dict[str, Any]]()
         try:
             _taken_in(store, path, done, refused, progress)
         finally:
@@ -176,8 +176,8 @@ def import_ledger(
 
 
 def _taken_in(
-    store: FolderStore, path: Path, done: TakenIn, refused: list[dict[str, Any]], progress: Progress
-) -> TakenIn:
+    store: FolderStore, path: Path, done: ImportReport, refused: list[dict[str, Any]], progress: Progress
+) -> ImportReport:
     forgotten = tombstones.forgotten(store)
     fallen = _fallen(path, forgotten)
     progress.begin("import", path.stat().st_size // _MIB + 1)

@@ -55,7 +55,7 @@ def make_plan(
             allow_shrink=allow_shrink,
             retry_refused=retry_refused,
         )
-        planner.look()
+        planner.preflight()
         return planner.plan(_history(store), configuration.run.workers or os.cpu_count() or 1)
 
 

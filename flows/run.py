@@ -244,13 +244,13 @@ class Order:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[OpenRun]:
-        """The run, its preflight done; blocks within the first share it. Raises what `open_run` and `Build.look` do."""
+        """The run, its preflight done; blocks in the first share it. Raises what `open_run` and `preflight` raise."""
         if self.run is not None:
             yield self.run
             return
         command = "backfill" if self.waves else "build"
         with open_run(command, self.configuration, InlineExecutor(), progress=self.progress, **self.options) as run:
-            run.build.look()
+            run.build.preflight()
             self.run = run
             yield run
 

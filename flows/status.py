@@ -23,7 +23,7 @@ from storage.lease import MARGIN, Holding
 from storage.processes import alive
 from storage.runs import Run
 
-__all__ = ["EXIT_CODES", "State", "Status", "look", "told"]
+__all__ = ["EXIT_CODES", "State", "Status", "duration_text", "read_status"]
 
 State = Literal["fresh", "stale", "refused", "candidate-waiting", "rolled-back", "on-hold", "unpublished"]
 """How a store stands; of several that hold, the last.
@@ -125,7 +125,7 @@ class Status:
         }
 
 
-def look(store: FolderStore, now: float, max_age: float | None = None) -> Status:
+def read_status(store: FolderStore, now: float, max_age: float | None = None) -> Status:
     """The state of a store at a time, seconds since the epoch; `max_age` in seconds, any age for None."""
     history = refs.history(store)
     newest = refs.standing(store)
@@ -255,7 +255,8 @@ def _staleness(published: bool, age: float | None, max_age: float | None) -> Ite
     elif max_age is not None and age is None:
         yield "no run is known to have held the index against the corpus: run `indexmill build`"
     elif max_age is not None and age is not None and age > max_age:
-        yield f"the index was last held against the corpus {told(age)} ago, and --max-age is {told(max_age)}"
+        spent = f"the index was last held against the corpus {duration_text(age)} ago"
+        yield f"{spent}, and --max-age is {duration_text(max_age)}"
 
 
 def _of_hold(hold: Hold | None) -> Iterable[str]:
@@ -323,7 +324,7 @@ def _age(timestamp: str, now: float) -> float:
     return round(now - from_timestamp(timestamp), 3)
 
 
-def told(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A length of time for people: its two largest units."""
     pieces = []
     rest = round(seconds)

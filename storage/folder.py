@@ -32,7 +32,7 @@ from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, blob_p
 from storage import reserve
 from storage.faults import fault_point, write_all
 from storage.processes import Process, alive, this_process
-from storage.protocol import Kept, Names
+from storage.protocol import Names, Stat
 from storage.writing import writing_to_store
 
 __all__ = ["FolderStore", "check_free", "init_store", "link", "open_store", "replace_file", "sync_folder"]
@@ -293,7 +293,7 @@ class FolderStore:
             raise StoreError(f"{top} cannot be listed: {error.strerror}") from error
         return sorted(name for name in names if name.startswith(prefix))
 
-    def stat(self, name: str) -> Kept | None:
+    def stat(self, name: str) -> Stat | None:
         """How large a record or blob is and since when it is there; None if it is not."""
         path = self.root / check_name(name)
         try:
@@ -302,7 +302,7 @@ class FolderStore:
             return None
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-        return Kept(status.st_size, status.st_mtime)
+        return Stat(status.st_size, status.st_mtime)
 
     def replace(self, name: str, data: bytes) -> None:
         """Put a record in the place of the one that is there."""

@@ -34,7 +34,7 @@ from storage import deletions, lineage, refs, runs
 from storage.clock import Clock, from_timestamp, timestamp
 from storage.deletions import Since
 from storage.lease import STALE, Lease, at_work
-from storage.protocol import Kept, Store
+from storage.protocol import Stat, Store
 from storage.receipts import Receipt
 from storage.records import get_record, get_record_blob
 from storage.runs import Run
@@ -291,7 +291,7 @@ def reach(store: Store, manifest: str) -> frozenset[str]:
     )
 
 
-def blobs_of(store: Store) -> Iterator[tuple[str, Kept]]:
+def blobs_of(store: Store) -> Iterator[tuple[str, Stat]]:
     """Every blob that is there, by digest."""
     for name in store.list("blobs/sha256/"):
         digest = name.rpartition("/")[2]
@@ -421,6 +421,6 @@ def receipts_of(store: Store) -> Iterator[tuple[str, Receipt | None]]:
             yield name, None
 
 
-def _young(entry: Kept | None, limit: float) -> bool:
+def _young(entry: Stat | None, limit: float) -> bool:
     """Whether something is there and newer than the limit."""
     return entry is not None and entry.modified > limit

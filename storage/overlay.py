@@ -19,7 +19,7 @@ from indexmill.store.canonical import digest_of
 from indexmill.store.folder import hash_file, read_name
 from indexmill.store.layout import TEMPORARY, blob_path, check_name
 from storage.folder import FolderStore, check_free, link, open_store
-from storage.protocol import Kept, Names, Store
+from storage.protocol import Names, Stat, Store
 from storage.writing import writing_to_store
 
 __all__ = ["OverlayStore", "open_any", "overlay_of"]
@@ -145,12 +145,12 @@ class OverlayStore:
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
 
-    def stat(self, name: str) -> Kept | None:
+    def stat(self, name: str) -> Stat | None:
         """How large a record or blob of either store is, and since when it is there."""
         path = self.above / check_name(name)
         if path.is_file():
             status = path.stat()
-            return Kept(status.st_size, status.st_mtime)
+            return Stat(status.st_size, status.st_mtime)
         return self.below.stat(name) if self.below is not None and not self._deleted(name).exists() else None
 
     def replace(self, name: str, data: bytes) -> None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-__all__ = ["Kept", "Names", "Store"]
+__all__ = ["Names", "Stat", "Store"]
 
 Names: TypeAlias = list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Stat:
     """A record or blob as it lies there."""
 
     bytes: int
@@ -72,7 +72,7 @@ class Store(Protocol):
         """The names that begin with a prefix, sorted."""
         ...
 
-    def stat(self, name: str) -> Kept | None:
+    def stat(self, name: str) -> Stat | None:
         """How large a record or blob is and since when it is there; None if it is not."""
         ...
 

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from flows.status import EXIT_CODES, Status, look, told
+from flows.status import EXIT_CODES, Status, duration_text, read_status
 from indexmill.command.options import Duration, Options, common
 from indexmill.text.printable import printable
 
@@ -31,7 +31,7 @@ def command(options: Options, max_age: float | None) -> None:
     """
     from storage.folder import open_store
 
-    found = look(open_store(options.store_path()), time.time(), max_age)
+    found = read_status(open_store(options.store_path()), time.time(), max_age)
     if options.json:
         options.print_json(found.to_json())
     else:
@@ -46,10 +46,14 @@ def _print(found: Status) -> None:
     newest, success, last = found.version, found.success, found.last
     click.echo(f"state: {found.state}")
     if newest is not None:
-        click.echo(f"newest version: {newest.version}, published {told(newest.age_seconds)} ago by run {newest.run}")
+        click.echo(
+            f"newest version: {newest.version}, published {duration_text(newest.age_seconds)} ago by run {newest.run}"
+        )
     if success is not None and found.age_seconds is not None:
         claim = "up to date: with" if found.fresh else "not up to date: holds"
-        click.echo(f"{claim} the corpus of {told(found.age_seconds)} ago, by run {success.run} ({success.state})")
+        click.echo(
+            f"{claim} the corpus of {duration_text(found.age_seconds)} ago, by run {success.run} ({success.state})"
+        )
     for stage, count in found.stand_ins.items():
         click.echo(f"no language model wrote {count['stand_ins']:,} of {count['texts']:,} texts of {stage}")
     if last is not None:
@@ -62,6 +66,6 @@ def _print(found: Status) -> None:
         "at work: nobody" if at_work is None else f"at work: run {at_work.run} ({at_work.holder}) since {at_work.since}"
     )
     for batch in found.batches:
-        click.echo(f"batch {batch.id}: {batch.state}, for {told(batch.age_seconds)}")
+        click.echo(f"batch {batch.id}: {batch.state}, for {duration_text(batch.age_seconds)}")
     for alias, version in found.aliases.items():
         click.echo(f"alias {alias}: version {version}")

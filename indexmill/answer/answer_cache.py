@@ -18,13 +18,13 @@ from indexmill.models.llm import LLM, Completion, LlmWrapper, Request, key_of
 from indexmill.models.readable import BadAnswer
 from indexmill.store.canonical import canonical_json, strict_json
 
-__all__ = ["Kept", "KeptAnswers", "KeptLlm"]
+__all__ = ["AnswerCache", "CachedLlm", "Savings"]
 
 _FIELDS = {"input_tokens": int, "key": str, "model": str, "output_tokens": int, "text": str}
 _BEGINNING = b'{"input_tokens":'  # of every line
 
 
-class Kept(NamedTuple):
+class Savings(NamedTuple):
     """What the file spared: calls that were not made, and the tokens that they were billed for when they were."""
 
     calls: int = 0
@@ -32,7 +32,7 @@ class Kept(NamedTuple):
     output_tokens: int = 0
 
 
-class KeptAnswers:
+class AnswerCache:
     """The answers in a file, which is made where there is none. Thread-safe.
 
     Raises BadInput where it cannot be read and added to, or holds anything else, naming the line.
@@ -40,7 +40,7 @@ class KeptAnswers:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.spared = Kept()
+        self.spared = Savings()
         self._lock = Lock()
         self._held: dict[str, Completion] = {}
         try:
@@ -63,7 +63,7 @@ class KeptAnswers:
             found = self._held.get(key)
             if found is not None:
                 more = (1, found.input_tokens, found.output_tokens)
-                self.spared = Kept(*map(sum, zip(self.spared, more, strict=True)))
+                self.spared = Savings(*map(sum, zip(self.spared, more, strict=True)))
             return found
 
     def keep(self, key: str, completion: Completion) -> None:
@@ -97,14 +97,14 @@ class KeptAnswers:
         return DiskFull.of(error, self.path) or bad
 
 
-class KeptLlm(LlmWrapper[LLM]):
+class CachedLlm(LlmWrapper[LLM]):
     """A model that is asked only what is not kept; see ``LLM``.
 
     The same request twice at a time is sent once. An answer that cannot be used is not kept; one that was repaired is
     the answer to the request itself.
     """
 
-    def __init__(self, llm: LLM, kept: KeptAnswers) -> None:
+    def __init__(self, llm: LLM, kept: AnswerCache) -> None:
         super().__init__(llm)
         self._kept = kept
         self._asked: dict[tuple[int, str], asyncio.Event] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from indexmill.answer.abstract import abstract_questions
-from indexmill.answer.answer_cache import KeptAnswers, KeptLlm
+from indexmill.answer.answer_cache import AnswerCache, CachedLlm
 from indexmill.answer.base import Bill
 from indexmill.answer.evaluation import AnswerEvaluation, Asking, bill, evaluate_answers
 from indexmill.answer.judging import CRITERIA, Judgement, bill_of_judging, judge
@@ -92,9 +92,9 @@ def evaluate_answers_of(
         judging: LLM | None = None
         if judged is not None:
             judging = llm if judge_model is None else model_of(options, judge_model, base_url, api_key_env)
-        kept = None if answers is None or dry_run else KeptAnswers(answers)
+        kept = None if answers is None or dry_run else AnswerCache(answers)
         if kept is not None:
-            llm, judging = KeptLlm(llm, kept), None if judging is None else KeptLlm(judging, kept)
+            llm, judging = CachedLlm(llm, kept), None if judging is None else CachedLlm(judging, kept)
         asking = Asking(
             llm,
             k=depths[0],

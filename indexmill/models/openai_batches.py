@@ -117,7 +117,7 @@ class OpenAiBatches:
 
         return self._call(send, seconds=_LONG)
 
-    def look(self, batch_id: str) -> Shown | None:
+    def retrieve(self, batch_id: str) -> Shown | None:
         """How a batch stands; None where the endpoint knows of none."""
 
         async def send(client: openai.AsyncOpenAI) -> Shown:

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from indexmill.errors import IndexmillError
-from tasks.core.stage import Input, Inputs
+from tasks.core.stage import Input, Part
 
 __all__ = ["Check", "CheckError", "check_lengths", "check_parents", "columns", "refuse_if"]
 
@@ -35,7 +35,7 @@ class Check:
     """
 
     inputs: tuple[Input, ...]
-    check: Callable[[Inputs[Any], Mapping[str, int]], Mapping[str, int]]
+    check: Callable[[Part[Any], Mapping[str, int]], Mapping[str, int]]
     whole: bool = False
 
 
@@ -47,9 +47,9 @@ def refuse_if(broken: bool, message: str) -> None:
         )
 
 
-def columns(inputs: Inputs[Any], name: str, *columns: str) -> pl.DataFrame:
+def columns(part: Part[Any], name: str, *columns: str) -> pl.DataFrame:
     """Some columns of an input table."""
-    return pl.scan_parquet(inputs.path(inputs.job.inputs[name])).select(*columns).collect()
+    return pl.scan_parquet(part.path(part.job.inputs[name])).select(*columns).collect()
 
 
 def check_lengths(vectors: NDArray[Any], where: str) -> None:

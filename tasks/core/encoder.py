@@ -22,7 +22,7 @@ from schemas.config import EmbedSettings
 from storage.overlay import open_any
 from storage.processes import this_process
 from storage.protocol import Store
-from tasks.core.stage import Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
 
 __all__ = [
     "HASH_MODEL",
@@ -134,12 +134,12 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
     return EncoderChoice(settings.backend, settings.precision, model)
 
 
-def tokeniser_of(inputs: Inputs[Any]) -> HashEmbedder | Tokeniser:
+def tokeniser_of(part: Part[Any]) -> HashEmbedder | Tokeniser:
     """The tokenizer of a job, opened once per process from the setting `opening`."""
-    opening = inputs.settings.opening
+    opening = part.settings.opening
     if opening.get("backend") == HASH_MODEL:
         return HashEmbedder()
-    return _opened_tokeniser(inputs.path(opening["tokenizer"]), opening["max_tokens"])
+    return _opened_tokeniser(part.path(opening["tokenizer"]), opening["max_tokens"])
 
 
 def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -147,17 +147,17 @@ def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str
     return _open(open_any(store_url), opening).fingerprint.as_dict(), _machine()
 
 
-def encoder_of(inputs: Inputs[Any]) -> Embedder:
+def encoder_of(part: Part[Any]) -> Embedder:
     """The embedder of a job, opened once per process from the setting `opening`.
 
     Raises IndexmillError where it makes other numbers here than where the run was planned.
     """
-    opening = inputs.settings.opening
-    embedder = _open(inputs.store, opening)
+    opening = part.settings.opening
+    embedder = _open(part.store, opening)
     tested = opening.get("tested")
     if tested is not None and tested["machine"] == _machine() and isinstance(embedder, TokenEncoder):
         embedder.reproducible = tested["reproducible"]
-    expected = inputs.settings.encoder
+    expected = part.settings.encoder
     if expected is not None and (found := _numbers(embedder.fingerprint.as_dict())) != expected:
         raise IndexmillError(
             f"this worker's encoder is {found}, but the run was planned with {expected}; all workers need "
@@ -215,8 +215,8 @@ class ConversionSettings(Settings):
     path: str = worker_arg()
 
 
-def _compute(inputs: Inputs[ConversionSettings]) -> Outputs:
-    return Outputs(files=convert(ModelFiles(inputs.settings.name, Path(inputs.settings.path))))
+def _compute(part: Part[ConversionSettings]) -> Outputs:
+    return Outputs(files=convert(ModelFiles(part.settings.name, Path(part.settings.path))))
 
 
 STAGE = Stage(

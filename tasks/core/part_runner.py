@@ -1,7 +1,7 @@
 """Making parts: which are there, which may be copied from, and what to do about those that fail.
 
-A `Maker` finds the parts that have receipts, hands the others to an executor, tries again where workers died, and looks
-for the documents that make a stage fail. It knows what a part is, and no stage by its work.
+A `PartRunner` finds the parts that have receipts, hands the others to an executor, tries again where workers died, and
+looks for the documents that make a stage fail. It knows what a part is, and no stage by its work.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tasks.core.environment import library_versions
 from tasks.core.executor import Call, Executor, Failed, StoppedError, WorkerDied
 from tasks.core.isolate import DocumentsFailed, blames_documents, failing_documents
 from tasks.core.report import Progress, Report, StageReport
-from tasks.core.stage import WHOLE, Inputs, Job, Made, Settings, Stage, make_part, part_key
+from tasks.core.stage import WHOLE, Job, Part, PartResult, Settings, Stage, make_part, part_key
 from tasks.llm.ask import Asking
 from tasks.llm.batch import Batcher
 from tasks.llm.quota import AskingEnded
 
-__all__ = ["SEARCH_PRIORITY", "WHOLE", "Maker", "Parent", "Parts", "Want"]
+__all__ = ["SEARCH_PRIORITY", "WHOLE", "Parent", "PartRunner", "PartSpec", "Parts"]
 
 Parts = dict[str, Receipt]  # by shard label
 
@@ -56,7 +56,7 @@ class Parent:
 
 
 @dataclass(frozen=True)
-class Want:
+class PartSpec:
     """A part that a stage needs: the shard, what it is made from, and the settings that shape it."""
 
     shard: str
@@ -70,7 +70,7 @@ class Want:
         return found if isinstance(found, Asking) and found.settings.backend != "extractive" else None
 
 
-class Maker:
+class PartRunner:
     """Makes the parts of a run.
 
     retry_refused: whether parts that were published with failed rows are made again. llm: the language model that
@@ -98,7 +98,7 @@ class Maker:
         self._lock = threading.Lock()
         self._told: dict[str, float] = {}  # seconds of work that the progress was told of, by stage
 
-    def maker_of(self, stage: str) -> str:
+    def poison_scope(self, stage: str) -> str:
         """What a record of poison at a stage holds for: with other settings, code or libraries, it is tried again."""
         raise NotImplementedError
 
@@ -115,23 +115,23 @@ class Maker:
         for name in ("_parents_keys", "_parents_outputs", "_parents_parts", "_parents_shards", "_places"):
             self.__dict__.pop(name, None)
 
-    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         """Find or make the parts a stage needs; the receipts by shard, also kept in `parts`."""
         report = self.report.stage(stage.name)
         self.stages[stage.name] = stage
         try:
-            return self._make_parts(stage, wants, report)
+            return self._make_parts(stage, specs, report)
         except (StoppedError, BudgetReached):
             raise
         except Exception:
             report.parts_failed += 1
             raise
 
-    def _make_parts(self, stage: Stage[Any], wants: Iterable[Want], report: StageReport) -> Parts:
+    def _make_parts(self, stage: Stage[Any], specs: Iterable[PartSpec], report: StageReport) -> Parts:
         receipts: Parts = {}
-        by_key: dict[str, list[Want]] = {}  # shards that are made from the same have one part
+        by_key: dict[str, list[PartSpec]] = {}  # shards that are made from the same have one part
         with self.report.at_work(stage.name):
-            wanted = list(wants)
+            wanted = list(specs)
             self.progress.begin(stage.name, len(wanted))
             calls = self._calls(stage, wanted, by_key, receipts, report)
         try:
@@ -141,7 +141,7 @@ class Maker:
             for key, made in self._made(stage, calls):
                 same = by_key[key]
                 self._receipts[key] = self._count(stage, report, made)
-                receipts |= dict.fromkeys((want.shard for want in same), self._receipts[key])
+                receipts |= dict.fromkeys((spec.shard for spec in same), self._receipts[key])
                 self.progress.within(stage.name, key, 0.0)
                 self.progress.advance(stage.name, len(same))
         except BudgetReached as error:
@@ -160,18 +160,18 @@ class Maker:
     def _calls(
         self,
         stage: Stage[Any],
-        wanted: Sequence[Want],
-        by_key: dict[str, list[Want]],
+        wanted: Sequence[PartSpec],
+        by_key: dict[str, list[PartSpec]],
         receipts: Parts,
         report: StageReport,
     ) -> list[Call]:
         """Find the parts that are there, into `receipts`; the calls that make the others, whose keys fill `by_key`."""
-        for want in wanted:
-            by_key.setdefault(part_key(stage, want.settings, want.inputs), []).append(want)
+        for spec in wanted:
+            by_key.setdefault(part_key(stage, spec.settings, spec.inputs), []).append(spec)
         if wanted:
             self._compare_parts(stage, wanted[0])
         calls: list[Call] = []
-        for key, (want, *_) in by_key.items():
+        for key, (spec, *_) in by_key.items():
             before = self._receipts.get(key)
             found = before if before or self.cold else self.find(stage, key)
             if found is not None:
@@ -180,10 +180,10 @@ class Maker:
                 report.parts_reused += before is None
                 self.progress.advance(stage.name, len(by_key[key]))
                 continue
-            job = self._job(stage, want, key)
+            job = self._job(stage, spec, key)
             heard = partial(self._within, stage.name, key)
             calls.append(
-                Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,), asks=want.asking is not None, heard=heard)
+                Call(f"{self.run_id}-{stage.name}-{key}", make_part, (job,), asks=spec.asking is not None, heard=heard)
             )
         return calls
 
@@ -201,7 +201,7 @@ class Maker:
             batcher.fill(
                 stage.name,
                 asking,
-                lambda: (request for job in jobs for request in requests(Inputs(self.store, job))),
+                lambda: (request for job in jobs for request in requests(Part(self.store, job))),
                 report.counts,
             )
         except AskingEnded as error:
@@ -219,25 +219,25 @@ class Maker:
             return found
         return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
 
-    def _job(self, stage: Stage[Any], want: Want, key: str) -> Job:
+    def _job(self, stage: Stage[Any], spec: PartSpec, key: str) -> Job:
         """The part that a stage must make, as a worker gets it."""
-        space = want.settings.row_space()
+        space = spec.settings.row_space()
         row_space = _row_space(stage, space) if space else ""
         return Job(
             stage=stage.module,
             key=key,
-            shard=want.shard,
+            shard=spec.shard,
             store_url=self.store.url,
             run_id=self.run_id,
-            inputs=want.inputs,
-            settings=want.settings,
+            inputs=spec.inputs,
+            settings=spec.settings,
             row_space=row_space,
-            reuse=self._reuse(stage, row_space, want.shard) if row_space and not self.cold else (),
-            earlier=self._earlier(stage, want.shard),
+            reuse=self._reuse(stage, row_space, spec.shard) if row_space and not self.cold else (),
+            earlier=self._earlier(stage, spec.shard),
             cold=self.cold,
         )
 
-    def _made(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[str, Made]]:
+    def _made(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[str, PartResult]]:
         """What some calls make, by the keys of their parts.
 
         Where workers died, or an exception may be a document's fault, the documents at fault are looked for: raises
@@ -321,7 +321,7 @@ class Maker:
                     poison.Poison(
                         content_hash=one.content_hash,
                         stage=stage.name,
-                        maker=self.maker_of(stage.name),
+                        maker=self.poison_scope(stage.name),
                         kills=one.kills,
                         detail=one.detail,
                         run_id=self.run_id,
@@ -331,7 +331,7 @@ class Maker:
             listed = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
             raise DocumentsFailed(f"{stage.name} cannot take {listed}: see `indexmill quarantine`")
 
-    def _count(self, stage: Stage[Any], report: StageReport, made: Made) -> Receipt:
+    def _count(self, stage: Stage[Any], report: StageReport, made: PartResult) -> Receipt:
         self.report.worked(stage.name, made.seconds)
         with self._lock:
             if made.reused:
@@ -371,19 +371,19 @@ class Maker:
         found = [{name: digest for name, digest in outputs.items() if name in names} for outputs in shards]
         return tuple(one for one in found if all(self.store.blob_size(digest) is not None for digest in one.values()))
 
-    def _compare_parts(self, stage: Stage[Any], want: Want) -> None:
+    def _compare_parts(self, stage: Stage[Any], spec: PartSpec) -> None:
         """Find out which parts of the parent documents may be copied from."""
-        self._alike[stage.name] = self._alike_shards(stage, want)
+        self._alike[stage.name] = self._alike_shards(stage, spec)
 
-    def _alike_shards(self, stage: Stage[Any], want: Want) -> frozenset[str]:
+    def _alike_shards(self, stage: Stage[Any], spec: PartSpec) -> frozenset[str]:
         """The shards of which this run would make the parent's part of a stage again, were they as they were."""
         if not stage.per_document or self.cold:
             return frozenset()
         alike = frozenset(
             label
             for label, outputs in self._parents_shards.items()
-            if want.inputs.keys() <= outputs.keys()
-            and (stage.name, label, part_key(stage, want.settings, {name: outputs[name] for name in want.inputs}))
+            if spec.inputs.keys() <= outputs.keys()
+            and (stage.name, label, part_key(stage, spec.settings, {name: outputs[name] for name in spec.inputs}))
             in self._parents_keys
         )
         read = {one.source for one in stage.inputs}

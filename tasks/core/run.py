@@ -13,7 +13,7 @@ from storage.lineage import LineageEntry
 from storage.protocol import Store
 from tasks.core.encoder import EncoderChoice, OpenedEncoder
 from tasks.core.family import Family
-from tasks.core.part_runner import Parent, Parts, Want
+from tasks.core.part_runner import Parent, Parts, PartSpec
 from tasks.core.stage import Stage
 from tasks.core.writer import BoundWriter, Writer
 from tasks.llm.ask import Asking
@@ -95,7 +95,7 @@ class Run(Protocol):
         """What determines the tokens, and opens the tokenizer once `split` has run."""
         ...
 
-    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         """Find or make the parts that a stage needs; the receipts of all parts of the stage, by label."""
         ...
 

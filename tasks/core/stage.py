@@ -36,12 +36,12 @@ from tasks.core.estimate import Estimate, Range
 __all__ = [
     "WHOLE",
     "Input",
-    "Inputs",
     "Job",
-    "Made",
     "NoSettings",
     "Output",
     "Outputs",
+    "Part",
+    "PartResult",
     "Settings",
     "Stage",
     "left_out_at",
@@ -164,7 +164,7 @@ class Stage(Generic[S]):
 
     name: str
     version: int
-    compute: Callable[[Inputs[S]], Outputs]
+    compute: Callable[[Part[S]], Outputs]
     libraries: tuple[str, ...] = ()
     settings: type[S] | None = None
     inputs: tuple[Input, ...] = ()
@@ -173,8 +173,8 @@ class Stage(Generic[S]):
     moves_with_documents: bool = False
     priority: int = 0
     uses_encoder: bool = False
-    estimate: Callable[[Inputs[S], Mapping[str, Range]], Estimate] | None = None
-    requests: Callable[[Inputs[S]], Iterable[Request]] | None = None
+    estimate: Callable[[Part[S], Mapping[str, Range]], Estimate] | None = None
+    requests: Callable[[Part[S]], Iterable[Request]] | None = None
 
     @property
     def module(self) -> str:
@@ -238,7 +238,7 @@ class Outputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class PartResult:
     """A part as the driver sees it: its receipt, and what making it took (nothing when it was there)."""
 
     receipt: Receipt
@@ -248,7 +248,7 @@ class Made:
     differs: bool = False  # a cold run made other bytes than the receipt's: the environment is not reproducible
 
 
-class Inputs(Generic[S]):
+class Part(Generic[S]):
     """The inputs of one part, read and verified on first use."""
 
     def __init__(self, store: Store, job: Job, stage: Stage[S] | None = None) -> None:
@@ -342,15 +342,15 @@ def part_key(stage: Stage[Any], settings: Settings, inputs: Mapping[str, str]) -
     )
 
 
-def make_part(job: Job) -> Made:
+def make_part(job: Job) -> PartResult:
     """Make the part of a job, or find that it is made. Runs on a worker; safe to run twice at the same time."""
     started = time.perf_counter()
     store = open_any(job.store_url)
     stage = stage_of(job)
     found = find(store, stage.name, job.key)
     if found is not None and not job.cold:
-        return Made(found, reused=True, counts={}, seconds=time.perf_counter() - started)
-    outputs = stage.compute(Inputs(store, job, stage))
+        return PartResult(found, reused=True, counts={}, seconds=time.perf_counter() - started)
+    outputs = stage.compute(Part(store, job, stage))
     digests: dict[str, str] = {}
     rows: dict[str, int] = {}
     sizes: dict[str, int] = {}
@@ -388,4 +388,4 @@ def make_part(job: Job) -> Made:
     differs = winner.outputs != digests
     if job.cold and differs and made.complete:
         winner = replace(store, made)  # what was there came of other arithmetic, or was damaged
-    return Made(winner, False, dict(outputs.counts), seconds, differs)
+    return PartResult(winner, False, dict(outputs.counts), seconds, differs)

@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from storage.folder import open_store
 from storage.protocol import Store
 from tasks.core.isolate import Rows, Trial, blames_documents
-from tasks.core.stage import Inputs, Job, stage_of
+from tasks.core.stage import Job, Part, stage_of
 
 __all__ = ["SomeInputs", "run"]
 
 
-class SomeInputs(Inputs[Any]):
+class SomeInputs(Part[Any]):
     """The inputs of a part that was made from some documents of its shard alone."""
 
     def __init__(self, store: Store, job: Job, rows: Rows) -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from schemas.tables import DOCUMENTS, STAND_INS
 from storage.tables import read_table
-from tasks.core.stage import Inputs
+from tasks.core.stage import Part
 
 __all__ = ["Unchanged", "in_order", "unchanged"]
 
@@ -28,7 +28,7 @@ __all__ = ["Unchanged", "in_order", "unchanged"]
 class Unchanged:
     """The documents that one earlier part holds as they are now, and the digests of what was made of them."""
 
-    inputs: Inputs[Any]
+    inputs: Part[Any]
     digests: Mapping[str, str]
     ids: pa.Array[Any]
 
@@ -61,7 +61,7 @@ class Unchanged:
 
 
 def unchanged(
-    inputs: Inputs[Any], documents: pa.Table, *, again: str | None = None
+    part: Part[Any], documents: pa.Table, *, again: str | None = None
 ) -> tuple[list[Unchanged], NDArray[np.bool_]]:
     """The earlier parts that hold some of the documents with the same content, each document in one of them.
 
@@ -71,18 +71,18 @@ def unchanged(
     ids, hashes = (documents.column(name).combine_chunks() for name in ("document_id", "content_hash"))
     held = np.zeros(len(ids), dtype=bool)
     found = []
-    for digests in inputs.job.earlier:
+    for digests in part.job.earlier:
         if held.all():
             break
-        before = read_table(inputs.store, digests["documents"], DOCUMENTS, columns=("document_id", "content_hash"))
+        before = read_table(part.store, digests["documents"], DOCUMENTS, columns=("document_id", "content_hash"))
         row = pc.index_in(ids, before.column("document_id").combine_chunks())
         same = pc.equal(before.column("content_hash").combine_chunks().take(row), hashes).fill_null(False)
         mine = same.to_numpy(zero_copy_only=False) & ~held
         if again is not None and again in digests:
-            stand_ins = read_table(inputs.store, digests[again], STAND_INS).column("document_id").combine_chunks()
+            stand_ins = read_table(part.store, digests[again], STAND_INS).column("document_id").combine_chunks()
             mine &= ~pc.is_in(ids, stand_ins).to_numpy(zero_copy_only=False)
         if mine.any():
-            found.append(Unchanged(inputs, digests, ids.filter(pa.array(mine))))
+            found.append(Unchanged(part, digests, ids.filter(pa.array(mine))))
             held |= mine
     return found, held
 

@@ -32,7 +32,7 @@ from tasks.llm.answers import BadAnswer, fits, read
 from tasks.llm.quota import Quota
 from tasks.llm.refusals import Refusal, quarantine, refused_before
 
-__all__ = ["Answer", "Asked", "Asking", "Refusal", "ask", "keep", "known"]
+__all__ = ["Answer", "AskResult", "Asking", "Refusal", "ask", "keep", "known"]
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -63,7 +63,7 @@ class Answer:
     from_ledger: bool
 
 
-class Asked(NamedTuple):
+class AskResult(NamedTuple):
     """What came of each request, in their order, and the counts for the stage's report.
 
     llm_calls: calls that were or may have been billed; llm_tokens, llm_input_tokens and llm_output_tokens of these;
@@ -84,7 +84,7 @@ def ask(
     llm: LLM | None = None,
     clock: Clock = time.time,
     sleep: Sleep = asyncio.sleep,
-) -> Asked:
+) -> AskResult:
     """Answer every request, keeping `settings.concurrency` calls in flight; equal prompts are asked once.
 
     llm: the back-end, in place of that of the settings. sleep: waits so many seconds before a retry.
@@ -182,7 +182,7 @@ class _Asking:
         """What prices, quotas and the ledger call the model."""
         return self.asking.settings.model or str(self.llm.fingerprint.get("model", self.asking.settings.backend))
 
-    async def all(self, requests: Sequence[Request]) -> Asked:
+    async def all(self, requests: Sequence[Request]) -> AskResult:
         fingerprint = self.llm.fingerprint
         keys = [key_of(fingerprint, request) for request in requests]
         distinct: dict[str, Request] = {}
@@ -199,7 +199,7 @@ class _Asking:
             self.failure.counts = self.counts  # type: ignore[attr-defined]
             raise self.failure
         self.counts["llm_refused"] += sum(isinstance(result, Refusal) for result in results.values())
-        return Asked([results[key] for key in keys], +self.counts)
+        return AskResult([results[key] for key in keys], +self.counts)
 
     async def _work(self, waiting: Iterator[tuple[str, Request]], results: dict[str, Answer | Refusal]) -> None:
         for key, request in waiting:

@@ -297,7 +297,7 @@ class Batcher:
         """Whether a batch has ended; it is collected then, by the first who finds out."""
         with flight.lock:
             if flight.outcome is None:
-                shown = self._steps.look(flight.batch, waiting=waiting)
+                shown = self._steps.retrieve(flight.batch, waiting=waiting)
                 if shown is not None and shown.ended:
                     self._collect(job, flight, shown)
                 elif shown is not None:

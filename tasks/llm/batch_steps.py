@@ -122,14 +122,14 @@ class BatchSteps:
             self.end(batch, "never-started", "its run died before")
         return None  # where it is not closed, its file may still come to light: a later run deletes it
 
-    def look(self, batch: Batch, *, waiting: bool) -> Shown | None:
+    def retrieve(self, batch: Batch, *, waiting: bool) -> Shown | None:
         """How a batch stands that was started; None where the endpoint does not know it yet.
 
         waiting: for it, and so more patient. Raises LlmForbidden where the endpoint will not know it.
         """
         assert batch.started is not None  # noqa: S101 - by those who call
         patience = self._rhythm.patience if waiting else self._rhythm.away
-        shown = self._patiently(partial(self._endpoint.look, batch.started.batch_id), patience)
+        shown = self._patiently(partial(self._endpoint.retrieve, batch.started.batch_id), patience)
         if shown is None and self._is_listed(batch.started.created):
             raise LlmForbidden(
                 f"{self.where} does not know {batch}: use the key of the project that it was started with, or give "

@@ -16,7 +16,7 @@ from indexmill.models.openai_llm import open_llm
 from indexmill.store.manifest import Manifest
 from tasks.core import encoder
 from tasks.core.isolate import DocumentsFailed
-from tasks.core.part_runner import Parent, Parts, Want
+from tasks.core.part_runner import Parent, Parts, PartSpec
 from tasks.core.report import StandIns
 from tasks.core.stage import Stage
 from tasks.llm.ask import Asking
@@ -45,9 +45,9 @@ class Build(CorpusRun):
         self._manifest: Manifest | None = None
         self.measured: Quality | None = None
 
-    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         """Find or make the parts a stage needs; raises GateRefused where too many of their texts are stand-ins."""
-        parts = super().make(stage, wants)
+        parts = super().make(stage, specs)
         self._refuse_stand_ins(stage.name, parts)
         return parts
 
@@ -82,7 +82,7 @@ class Build(CorpusRun):
 
     def run(self) -> Manifest:
         """Every step in order, again without the documents that one of them cannot take; the manifest of the rest."""
-        self.look()
+        self.preflight()
         while True:
             try:
                 for step in self.steps:

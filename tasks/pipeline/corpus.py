@@ -18,7 +18,7 @@ from storage import runs, tombstones
 from storage.poison import Poison
 from storage.tables import read_table
 from tasks.core.executor import Call, timed
-from tasks.core.part_runner import SEARCH_PRIORITY, Maker, Want
+from tasks.core.part_runner import SEARCH_PRIORITY, PartRunner, PartSpec
 from tasks.pipeline import gates
 from tasks.stages.ingest import spill, supervisor
 from tasks.stages.ingest.part import IngestSettings
@@ -34,7 +34,7 @@ class Corpus:
     allow_shrink: whether the gate of the corpus is off. plan: the shards, once the corpus is read.
     """
 
-    def __init__(self, runner: Maker, configuration: Configuration, *, allow_shrink: bool) -> None:
+    def __init__(self, runner: PartRunner, configuration: Configuration, *, allow_shrink: bool) -> None:
         self._runner = runner
         self._configuration = configuration
         self._allow_shrink = allow_shrink
@@ -103,10 +103,10 @@ class Corpus:
         """How many documents the shards have that were taken so far."""
         return sum(shard.documents for shard in self._taken)
 
-    def wants(self, shards: Iterable[spill.Shard]) -> list[Want]:
+    def specs(self, shards: Iterable[spill.Shard]) -> list[PartSpec]:
         """The parts of the stage `ingest` for some shards."""
         return [
-            Want(shard.label, {"documents": shard.digest}, IngestSettings(spill=str(self._folder), shard=shard))
+            PartSpec(shard.label, {"documents": shard.digest}, IngestSettings(spill=str(self._folder), shard=shard))
             for shard in shards
         ]
 

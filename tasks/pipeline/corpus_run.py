@@ -16,7 +16,7 @@ from tasks.core import encoder
 from tasks.core.encoder import OpenedEncoder, fingerprint_of
 from tasks.core.environment import code_digest, environment_fingerprint
 from tasks.core.executor import Call, Executor, timed
-from tasks.core.part_runner import Maker, Parent, Parts, Want
+from tasks.core.part_runner import Parent, PartRunner, Parts, PartSpec
 from tasks.core.report import Progress
 from tasks.core.stage import WHOLE
 from tasks.pipeline.base_run import BaseRun
@@ -29,7 +29,7 @@ from tasks.stages.ingest import part as ingest_part
 __all__ = ["CorpusRun"]
 
 
-class CorpusRun(BaseRun, Maker):
+class CorpusRun(BaseRun, PartRunner):
     """A run whose corpus is read, and whose parts are found or made.
 
     allow_shrink: whether the gate of the corpus is off. retry_refused: whether parts that were published with fallbacks
@@ -50,7 +50,7 @@ class CorpusRun(BaseRun, Maker):
         retry_refused: bool = False,
         approve: Callable[[Any], None] | None = None,
     ) -> None:
-        Maker.__init__(self, store, executor, run_id, parent=parent, progress=progress, cold=cold)
+        PartRunner.__init__(self, store, executor, run_id, parent=parent, progress=progress, cold=cold)
         BaseRun.__init__(self, configuration, Models(configuration))
         self.allow_shrink = allow_shrink
         self.retry_refused = retry_refused
@@ -60,7 +60,7 @@ class CorpusRun(BaseRun, Maker):
         self._approve = approve
         self._attempt = 0
 
-    def look(self) -> None:
+    def preflight(self) -> None:
         """Raise at once what needs no worker to be known: no corpus, or a file or model that is not there."""
         self.corpus.preflight()
         self.models.preflight(WRITERS)
@@ -69,7 +69,7 @@ class CorpusRun(BaseRun, Maker):
     def expects_work(self) -> bool:
         """Whether the corpus' files are others than the last run saw, as far as that can be told at a glance.
 
-        `look` has found them. What has changed, and whether anything has that is in the index, a scan tells.
+        `preflight` has found them. What has changed, and whether anything has that is in the index, a scan tells.
         """
         return runs.saw_other_files(self.store, self.report.corpus_files)
 
@@ -99,8 +99,8 @@ class CorpusRun(BaseRun, Maker):
         """Find the model and, for a back-end that runs converted files, convert it once."""
         if self._encoder is not None:
             return
-        want = self._conversion()
-        files = self.make(encoder.STAGE, [want])[WHOLE].outputs if want is not None else {}
+        spec = self._conversion()
+        files = self.make(encoder.STAGE, [spec])[WHOLE].outputs if spec is not None else {}
         opening = self.choice.opening(files)
         # A worker opens it, which has to do so anyway; this process never needs it.
         asked = (fingerprint_of, self.store.url, opening)
@@ -111,13 +111,13 @@ class CorpusRun(BaseRun, Maker):
         self.report.worked("encoder", seconds)
         self._encoder = OpenedEncoder.of(opening, fingerprint, machine)
 
-    def _conversion(self) -> Want | None:
+    def _conversion(self) -> PartSpec | None:
         """The part that is the converted model; None for a back-end that needs none."""
         model = self.choice.model
         if self.choice.backend != "openvino" or model is None:
             return None
         settings = encoder.ConversionSettings(model=model.digest, name=model.name, path=str(model.folder))
-        return Want(WHOLE, {}, settings)
+        return PartSpec(WHOLE, {}, settings)
 
     def scan(self) -> None:
         """Read the corpus, and cut it into shards; raises what its gates and an approved plan refuse."""
@@ -128,7 +128,7 @@ class CorpusRun(BaseRun, Maker):
     def ingest(self) -> None:
         """Make the documents of each shard a part."""
         self.corpus.take_all()
-        self.make(ingest_part.STAGE, self.corpus.wants(self.corpus.wave))
+        self.make(ingest_part.STAGE, self.corpus.specs(self.corpus.wave))
         self.corpus.drop_spill()
 
     # Documents that a stage cannot take
@@ -152,7 +152,7 @@ class CorpusRun(BaseRun, Maker):
             for name, stage in stages.items()
         }
 
-    def maker_of(self, stage: str) -> str:
+    def poison_scope(self, stage: str) -> str:
         """What a record of poison at a stage holds for."""
         return self._makers[stage]
 

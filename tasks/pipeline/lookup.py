@@ -8,7 +8,7 @@ from typing import Any
 
 from storage.lineage import LineageEntry
 from storage.receipts import Receipt
-from tasks.core.part_runner import Parent, Parts, Want
+from tasks.core.part_runner import Parent, Parts, PartSpec
 from tasks.core.stage import Stage, part_key
 from tasks.pipeline.base_run import BaseRun
 from tasks.pipeline.corpus_run import CorpusRun
@@ -39,16 +39,16 @@ class _Lookup(BaseRun):
 
     def ingest(self) -> None:
         """Look for the documents of the shards."""
-        self.make(ingest_part.STAGE, self._build.corpus.wants(self._shards))
+        self.make(ingest_part.STAGE, self._build.corpus.specs(self._shards))
 
-    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         """Find the parts; raises _NotThere for one that is to be made."""
         found: dict[str, Receipt] = {}
-        for want in wants:
-            receipt = self._build.find(stage, part_key(stage, want.settings, want.inputs))
+        for spec in specs:
+            receipt = self._build.find(stage, part_key(stage, spec.settings, spec.inputs))
             if receipt is None:
                 raise _NotThere
-            found[want.shard] = receipt
+            found[spec.shard] = receipt
         self.parts[stage.name] = {**self.parts.get(stage.name, {}), **found}
         return self.parts[stage.name]
 

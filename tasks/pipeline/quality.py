@@ -30,9 +30,9 @@ from schemas.config import GateSettings
 from storage.protocol import Store
 from storage.tombstones import Forgotten
 from tasks.core.environment import code_digest
-from tasks.core.part_runner import Parent, Parts, Want
+from tasks.core.part_runner import Parent, Parts, PartSpec
 from tasks.core.report import Progress
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 
 __all__ = ["STAGE", "Comparison", "Measured", "Quality", "QualityGate", "QualitySettings", "compare"]
 
@@ -199,7 +199,7 @@ class QualityGate:
         inputs = {"manifest": manifest, "questions": run.store.put_blob(self.questions)}
         settings = QualitySettings(methods=sorted(methods), k=self._settings.k, code=code_digest())
         label = manifest[:12]
-        digest = run.make(STAGE, [Want(label, inputs, settings)])[label].outputs["measured"]
+        digest = run.make(STAGE, [PartSpec(label, inputs, settings)])[label].outputs["measured"]
         return Measured.from_bytes(run.store.get_blob(digest), f"{run.store.url}/{blob_path(digest)}")
 
     def _measured_parent(self, run: Measuring) -> Measured | None:
@@ -222,15 +222,15 @@ class Measuring(Protocol):
     parent: Parent | None
     progress: Progress
 
-    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         """Find or make parts."""
         ...
 
 
-def _compute(inputs: Inputs[QualitySettings]) -> Outputs:
-    questions = parse_questions(inputs.path(inputs.digest("questions")).read_bytes(), "gates.questions")
-    methods, k = inputs.settings.methods, inputs.settings.k
-    with open_manifest(Path(inputs.store.url), inputs.digest("manifest")) as snapshot:
+def _compute(part: Part[QualitySettings]) -> Outputs:
+    questions = parse_questions(part.path(part.digest("questions")).read_bytes(), "gates.questions")
+    methods, k = part.settings.methods, part.settings.k
+    with open_manifest(Path(part.store.url), part.digest("manifest")) as snapshot:
         known = set(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
         vectors = None
         if any(snapshot.retriever(method).uses_vectors for method in methods):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from indexmill.answer.answer_cache import KeptAnswers, KeptLlm
+from indexmill.answer.answer_cache import AnswerCache, CachedLlm
 from indexmill.models import openai_llm
 from indexmill.models.llm import LLM, Completion, Request, data_block
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmRejected, LlmUnreachable
@@ -18,7 +18,7 @@ from tests.llm_server import CANARY, Faults, LlmServer
 
 MODELS: dict[str, Callable[[LLM, Path], LLM]] = {
     "endpoint": lambda llm, _: llm,
-    "kept": lambda llm, folder: KeptLlm(llm, KeptAnswers(folder / "answers.jsonl")),
+    "kept": lambda llm, folder: CachedLlm(llm, AnswerCache(folder / "answers.jsonl")),
 }
 SCHEMA = {
     "type": "object",

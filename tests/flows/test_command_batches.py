@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from flows.forget import forget
-from flows.status import look
+from flows.status import read_status
 from indexmill.command import main
 from indexmill.store.manifest import Manifest
 from schemas.tables import PASSAGES
@@ -45,7 +45,7 @@ def pending(server: LlmServer) -> Iterator[Bench]:
         yield bench
 
 
-def told(bench: Bench, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
+def run_batches(bench: Bench, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
     """What `indexmill batches --json` says, its exit code, and what it complains about."""
     folder = Path(bench.store.root).parent
     llm = {"backend": "openai", "model": "some-model", "base_url": bench.base_url}
@@ -57,20 +57,20 @@ def told(bench: Bench, capsys: pytest.CaptureFixture[str], *arguments: str) -> t
 
 
 def test_pending_batches_are_listed(pending: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    code, found, _ = told(pending, capsys)
+    code, found, _ = run_batches(pending, capsys)
     (batch,) = found["batches"]
     assert code == 0
     assert (batch["state"], batch["questions"], batch["stage"]) == ("started", 4, "summaries")
     assert batch["batch_id"] == "batch_0001"
-    (shown,) = look(pending.store, pending.now).batches
+    (shown,) = read_status(pending.store, pending.now).batches
     assert (shown.id, shown.state) == (batch["id"], "started")
 
 
 def test_a_cancelled_batch_is_collected_by_the_next_run(
     pending: Bench, server: LlmServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (batch,) = told(pending, capsys)[1]["batches"]
-    code, found, _ = told(pending, capsys, "--cancel", batch["id"])
+    (batch,) = run_batches(pending, capsys)[1]["batches"]
+    code, found, _ = run_batches(pending, capsys, "--cancel", batch["id"])
     assert (code, found["status"]) == (0, "cancelled")
     pending.stop_after = None
     counts = pending.fill(questions(5))
@@ -81,10 +81,10 @@ def test_a_cancelled_batch_is_collected_by_the_next_run(
 def test_a_batch_that_is_given_up_is_asked_again(
     pending: Bench, server: LlmServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (batch,) = told(pending, capsys)[1]["batches"]
+    (batch,) = run_batches(pending, capsys)[1]["batches"]
     server.batches.batches.clear()
-    assert told(pending, capsys, "--give-up", batch["id"])[0] == 0
-    assert told(pending, capsys)[1] == {"batches": []}
+    assert run_batches(pending, capsys, "--give-up", batch["id"])[0] == 0
+    assert run_batches(pending, capsys)[1] == {"batches": []}
     pending.stop_after = None
     server.batches.plan = Plan()
     with acquire(pending.store, "run-2", clock=lambda: pending.now):
@@ -96,7 +96,7 @@ def test_a_batch_that_is_given_up_is_asked_again(
 def test_what_cannot_be_done_is_said(
     pending: Bench, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
-    code, found, complaint = told(pending, capsys, *arguments)
+    code, found, complaint = run_batches(pending, capsys, *arguments)
     assert (code, found) == (2, None)
     assert "batch" in complaint
     assert CANARY not in complaint

@@ -22,7 +22,7 @@ from storage.lease import acquire, holding
 from tasks.core.estimate import Estimate, LlmUse, Range
 from tasks.core.executor import Call, InlineExecutor
 from tasks.core.report import Silent
-from tasks.core.stage import Inputs
+from tasks.core.stage import Part
 from tasks.families.bm25 import postings as bm25
 from tasks.pipeline.build import Build
 from tests.corpora import documents, write_corpus
@@ -252,7 +252,7 @@ def test_a_build_is_held_to_its_plan_before_any_worker_starts(
 def test_what_a_family_asks_of_a_model_is_priced_and_held_against_the_most_it_may_cost(
     chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def estimate(inputs: Inputs, expected: Mapping[str, Range]) -> Estimate:
+    def estimate(part: Part, expected: Mapping[str, Range]) -> Estimate:
         use = LlmUse("writer", Range(0, 1), Range(1_000_000, 2_000_000), Range(0, 1_000_000))
         return Estimate(bytes={"bm25": Range(0, 10)}, llm=(use,))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flows.run import Outcome, run_build
-from flows.status import look
+from flows.status import read_status
 from indexmill.command import main
 from indexmill.errors import GateRefused
 from indexmill.store.canonical import canonical_json
@@ -117,14 +117,14 @@ def test_a_few_stand_ins_are_published_and_told_everywhere(quick: Path, capsys: 
         (warning,) = (said for said in progress.said if "stands in" in said)
         assert "no usable answer for 2 of " in warning
         store = open_store(plain["store"])
-        found = look(store, time.time())
+        found = read_status(store, time.time())
         assert found.stand_ins["lsh_summaries"]["stand_ins"] == 2
         assert main(["status", "--store", plain["store"]]) == 0
         assert "no language model wrote 2 of " in capsys.readouterr().out
         asked = len(server.chats)
         again = build(plain, progress=progress)
         assert (again.published, again.stand_ins, len(server.chats)) == (False, 2, asked)
-        assert look(store, time.time()).stand_ins == found.stand_ins
+        assert read_status(store, time.time()).stand_ins == found.stand_ins
 
 
 def test_more_than_the_share_is_refused_and_may_be_allowed(quick: Path) -> None:

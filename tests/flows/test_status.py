@@ -13,7 +13,7 @@ from flows.candidates import publish_candidate
 from flows.operation import operation
 from flows.rollback import resume, roll_back
 from flows.run import run_build
-from flows.status import Status, look, told
+from flows.status import Status, duration_text, read_status
 from indexmill.command import main
 from indexmill.errors import GateRefused
 from schemas.config import Configuration
@@ -55,7 +55,7 @@ class Nights:
         )
 
     def look(self, hour: float, max_age: float | None = 26.0) -> Status:
-        return look(self.store, START + hour * HOUR, None if max_age is None else max_age * HOUR)
+        return read_status(self.store, START + hour * HOUR, None if max_age is None else max_age * HOUR)
 
     def clock(self, hour: float) -> Callable[[], float]:
         return lambda: START + hour * HOUR
@@ -277,7 +277,7 @@ def test_a_run_of_the_future_counts_for_nothing(built: Nights) -> None:
     [(0, "0s"), (59.6, "1m"), (3661, "1h 1m"), (93_600, "1d 2h"), (86_400, "1d"), (86_430, "1d 30s")],
 )
 def test_a_length_of_time_is_told_in_two_units(seconds: float, said: str) -> None:
-    assert told(seconds) == said
+    assert duration_text(seconds) == said
 
 
 def test_the_command_answers_people_and_monitors(

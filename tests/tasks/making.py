@@ -23,9 +23,8 @@ from storage.tables import put_table, read_table
 from tasks.core import encoder
 from tasks.core.encoder import EncoderSettings, OpenedEncoder, encoder_of, fingerprint_of
 from tasks.core.isolate import Failing, failing_documents
-from tasks.core.part_runner import Want as PartSpec
-from tasks.core.stage import WHOLE, Inputs, Job, Stage, make_part, part_key
-from tasks.core.stage import Made as PartResult
+from tasks.core.part_runner import PartSpec
+from tasks.core.stage import WHOLE, Job, Part, PartResult, Stage, make_part, part_key
 from tasks.core.writer import BoundWriter, Writer
 from tasks.registry import FAMILIES
 from tasks.stages.check.check import STAGE as CHECK
@@ -85,25 +84,25 @@ class Parts:
         self.store = store
         self.run = run
 
-    def _job(self, stage: Stage, want: PartSpec, reuse: Sequence[Receipt]) -> Job:
+    def _job(self, stage: Stage, spec: PartSpec, reuse: Sequence[Receipt]) -> Job:
         return Job(
             stage=stage.module,
-            key=part_key(stage, want.settings, want.inputs),
-            shard=want.shard,
+            key=part_key(stage, spec.settings, spec.inputs),
+            shard=spec.shard,
             store_url=self.store.url,
             run_id=self.run,
-            inputs=want.inputs,
-            settings=want.settings,
+            inputs=spec.inputs,
+            settings=spec.settings,
             reuse=tuple(digest for part in reuse for digest in part.outputs.values()),
         )
 
-    def make(self, stage: Stage, want: PartSpec, reuse: Sequence[Receipt] = ()) -> PartResult:
+    def make(self, stage: Stage, spec: PartSpec, reuse: Sequence[Receipt] = ()) -> PartResult:
         """Make a part, or find it; reuse: parts whose rows it may copy."""
-        return make_part(self._job(stage, want, reuse))
+        return make_part(self._job(stage, spec, reuse))
 
-    def inputs(self, stage: Stage, want: PartSpec, reuse: Sequence[Receipt] = ()) -> Inputs:
+    def inputs(self, stage: Stage, spec: PartSpec, reuse: Sequence[Receipt] = ()) -> Part:
         """What an estimate and the questions of a part are made from."""
-        return Inputs(self.store, self._job(stage, want, reuse))
+        return Part(self.store, self._job(stage, spec, reuse))
 
     def vectors(self, digest: str) -> np.ndarray:
         """The vectors of a pack."""
@@ -113,7 +112,7 @@ class Parts:
 def encoder_for(store: FolderStore, opened: OpenedEncoder) -> object:
     """The encoder that the worker at a part of a run has."""
     return encoder_of(
-        Inputs(store, Job("", "", "", store.url, "run", {}, EncoderSettings(**opened.settings)), encoder.STAGE)
+        Part(store, Job("", "", "", store.url, "run", {}, EncoderSettings(**opened.settings)), encoder.STAGE)
     )
 
 
@@ -135,12 +134,12 @@ class Check:
         checks = checks_of(FAMILIES, self.inputs, whole=self.shard == WHOLE)
         CHECK.compute(self.opened(CheckSettings(checks=checks)))
 
-    def opened(self, settings: CheckSettings | None = None) -> Inputs:
+    def opened(self, settings: CheckSettings | None = None) -> Part:
         """What the check reads."""
         job = Job(CHECK.module, "", self.shard, self.store.url, "run", self.inputs, settings)
         checks = (*CHECKS, *(check for family in FAMILIES for check in family.checks))
         read = {one.name: one for check in checks if check.whole == (self.shard == WHOLE) for one in check.inputs}
-        return Inputs(self.store, job, dataclasses.replace(CHECK, inputs=(*CHECK.inputs, *read.values())))
+        return Part(self.store, job, dataclasses.replace(CHECK, inputs=(*CHECK.inputs, *read.values())))
 
     def with_inputs(self, **inputs: str) -> Check:
         return dataclasses.replace(self, inputs={**self.inputs, **inputs})

@@ -34,7 +34,7 @@ from indexmill.retrieve.linking import Links
 from indexmill.retrieve.matrices import Scores
 from indexmill.retrieve.residual_query import LEAST
 
-__all__ = ["BESIDE", "NAMED", "NEAR", "WAYS", "Gains", "Known", "entities_of", "gains", "with_gains"]
+__all__ = ["BESIDE", "NAMED", "NEAR", "WAYS", "FoundEntities", "Gains", "entities_of", "gains", "with_gains"]
 
 NEAR, NAMED, BESIDE = 0, 1, 2
 """How an entity was found: by its vector, by its name in the question, or in a passage of one that is named."""
@@ -86,7 +86,7 @@ def gains(tree: CommunityTree, linked: Sequence[Links], residual: Vectors, setti
     return Gains(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
-class Known(NamedTuple):
+class FoundEntities(NamedTuple):
     """All entities that questions found, ascending by question and row.
 
     beyond: how much more each counts than the least near of the nearest ones, s(q, e) - b. ways: by what.
@@ -97,7 +97,7 @@ class Known(NamedTuple):
     ways: Ways
 
 
-def entities_of(nearest: LevelNodes, least: Scores, gained: Gains) -> Known:
+def entities_of(nearest: LevelNodes, least: Scores, gained: Gains) -> FoundEntities:
     """The entities that questions find by vectors and by words, each once.
 
     nearest: of the questions from 0 on; least: b of each, ``(n_questions,)``. gained: of the same questions.
@@ -108,7 +108,7 @@ def entities_of(nearest: LevelNodes, least: Scores, gained: Gains) -> Known:
     both = np.concatenate([gained.pairs, paired(asker, nearest.rows[asker, place])])
     pairs, beyond, first = best_of_each(both, np.concatenate([by_words, near]))
     ways = np.concatenate([gained.ways, np.full(len(near), NEAR, np.int8)])
-    return Known(pairs, beyond, ways[first])
+    return FoundEntities(pairs, beyond, ways[first])
 
 
 def with_gains(nearest: LevelNodes, least: Scores, gained: Gains, k: int) -> LevelNodes:

@@ -26,7 +26,7 @@ from indexmill.text.names import NameIndex
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["INDEX", "TREE", "Communities", "Told", "communities_of", "open_tree"]
+__all__ = ["INDEX", "TREE", "Communities", "NodeLabel", "communities_of", "open_tree"]
 
 TREE = "community_tree/tree"
 """The artifact that holds the tree."""
@@ -49,7 +49,7 @@ _OF_TREE = (
 _OF_INDEX = ("vectors", "level_offsets", "indptr", "indices", "down", "entries", "rows")
 
 
-class Told(NamedTuple):
+class NodeLabel(NamedTuple):
     """What is said of a node where it is named: its id, its name or title, and its text."""
 
     id: str
@@ -104,14 +104,14 @@ class Communities:
             raise CorruptBlob(f"{artifacts.path}: {TREE!r} has keys of {len(keys)} entities, not {self.tree.entities}")
         return keys
 
-    def told(self, row: int) -> Told:
+    def told(self, row: int) -> NodeLabel:
         """The id, the name or title, and the text of one node."""
         first = self.tree.entities
         if row < first:
             told = (self._entities.value(row, name) for name in ("entity_id", "surface", "description"))
         else:
             told = (self._communities.value(row - first, name) for name in ("community_id", "title", "text"))
-        return Told(*map(str, told))
+        return NodeLabel(*map(str, told))
 
     def rating(self, row: int) -> float:
         """How much a community matters, 0 to 10."""

@@ -30,7 +30,7 @@ from indexmill.retrieve.rows import Rows as TableRows
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-__all__ = ["GRAPH", "NAMES", "SHOWN", "HeterographNodes", "Told", "heterograph_of"]
+__all__ = ["GRAPH", "NAMES", "SHOWN", "HeterographNodes", "NodeLabel", "heterograph_of"]
 
 GRAPH = "heterograph/graph"
 """The artifact that holds the graph."""
@@ -58,7 +58,7 @@ _OF_GRAPH = (
 _OF_NAMES = ("keys", "holders.indptr", "holders.indices", "starts", "words")
 
 
-class Told(NamedTuple):
+class NodeLabel(NamedTuple):
     """What is said of a node where it is named: its id, its title, and its text.
 
     The title of a text or a unit is its document's, that of an attribute the entity that it is of; a relation has none.
@@ -181,32 +181,32 @@ class HeterographNodes:
 
     # What is said of them
 
-    def told(self, row: int) -> Told:
+    def told(self, row: int) -> NodeLabel:
         """The id, title and text of one node."""
         (kind,) = self.graph.kinds(np.array([row]))
         (passages,) = self._come_from(np.array([row])) if kind == "S" else (np.empty(0, dtype=np.int64),)
         return self._told(row, kind, passages)
 
-    def _told(self, row: int, kind: str, passages: Rows) -> Told:
+    def _told(self, row: int, kind: str, passages: Rows) -> NodeLabel:
         """The same, of a node of a kind. passages: those that it comes from."""
         place = int(self._rows[row])
         if kind == "T":
             at = np.array([place])
-            return Told(self._passages.ids(at)[0], self._passages.title(place), self._passages.text(place))
+            return NodeLabel(self._passages.ids(at)[0], self._passages.title(place), self._passages.text(place))
         if kind == "O":
             table = self._tables["H"]
-            return Told(table.value(place, "overview_id"), table.value(place, "title"), "")
+            return NodeLabel(table.value(place, "overview_id"), table.value(place, "title"), "")
         table = self._tables[kind]
         if kind == "S":
             title = self._passages.title(int(passages[0]))
-            return Told(table.value(place, "unit_id"), title, table.value(place, "text"))
+            return NodeLabel(table.value(place, "unit_id"), title, table.value(place, "text"))
         if kind == "A":
-            return Told(table.value(place, "attribute_id"), self._about(row), table.value(place, "text"))
+            return NodeLabel(table.value(place, "attribute_id"), self._about(row), table.value(place, "text"))
         if kind == "H":
-            return Told(table.value(place, "element_id"), table.value(place, "title"), table.value(place, "text"))
+            return NodeLabel(table.value(place, "element_id"), table.value(place, "title"), table.value(place, "text"))
         if kind == "R":
-            return Told(table.value(place, "node_id"), "", table.value(place, "said"))
-        return Told(table.value(place, "entity_id"), table.value(place, "surface"), "")
+            return NodeLabel(table.value(place, "node_id"), "", table.value(place, "said"))
+        return NodeLabel(table.value(place, "entity_id"), table.value(place, "surface"), "")
 
     def tokens(self, row: int) -> int:
         """The tokens of one node's text; of a relation's, an estimate."""

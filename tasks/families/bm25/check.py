@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from indexmill.families.bm25.schema import POSTINGS
 from indexmill.retrieve.term_index import FIELD_ARRAYS, FIELDS
 from tasks.core.checks import Check, refuse_if
-from tasks.core.stage import Input, Inputs
+from tasks.core.stage import Input, Part
 
 __all__ = ["CHECKS", "check_postings"]
 
 
-def _check(inputs: Inputs[Any], counts: Mapping[str, int]) -> dict[str, int]:
-    check_postings(inputs.pack("bm25"), counts["passages"], f"bm25/{inputs.job.shard}")
+def _check(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+    check_postings(part.pack("bm25"), counts["passages"], f"bm25/{part.job.shard}")
     return {}
 
 

@@ -24,9 +24,9 @@ from indexmill.store.packs import write_pack
 from indexmill.text.terms import Analyser, term_keys
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN
 from tasks.core.estimate import Estimate, Range
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.core.unchanged import unchanged
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import title_prefix
@@ -46,7 +46,7 @@ def drive(run: Run) -> None:
     configuration = run.configuration
     weight = configuration.families.bm25.title_weight if configuration.split.title_in_passage else 0
     settings = PostingsSettings(title_weight=weight)
-    run.make(STAGE, [Want(label, run.inputs(STAGE, label), settings) for label in run.labels])
+    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])
 
 
 def counts(*packs: Mapping[str, NDArray[Any]]) -> dict[str, int]:
@@ -133,18 +133,18 @@ def _merged_field(
     }
 
 
-def _compute(inputs: Inputs[PostingsSettings]) -> Outputs:
-    return Outputs(packs={"bm25": _postings(inputs)})
+def _compute(part: Part[PostingsSettings]) -> Outputs:
+    return Outputs(packs={"bm25": _postings(part)})
 
 
-def estimate(inputs: Inputs[PostingsSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[PostingsSettings], expected: Mapping[str, Range]) -> Estimate:
     """The size of the postings, which is known once they are made: a second for 600,000 tokens. No LLM."""
-    arrays = _postings(inputs)
+    arrays = _postings(part)
     size = len(write_pack(None, arrays))
     return Estimate(bytes={"bm25": Range.exactly(size)}, rows={"bm25": Range.exactly(len(arrays["passages"]))})
 
 
-def _postings(inputs: Inputs[PostingsSettings]) -> dict[str, NDArray[Any]]:
+def _postings(inputs: Part[PostingsSettings]) -> dict[str, NDArray[Any]]:
     documents = inputs.table("documents", "document_id", "title", "content_hash")
     passages = inputs.table("passages", "passage_id", "document_id", "ordinal", "start", "end", "text")
     weight = inputs.settings.title_weight

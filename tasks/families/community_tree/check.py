@@ -12,7 +12,7 @@ from indexmill.families.community_tree.schema import INDEX, TREE
 from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.core.checks import Check, check_parents, refuse_if
 from tasks.core.groups import COMMUNITY_LETTERS
-from tasks.core.stage import Input, Inputs
+from tasks.core.stage import Input, Part
 from tasks.families.community_tree.report_writer import community_text
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.write.check import check_written
@@ -22,10 +22,10 @@ __all__ = ["CHECKS", "check_communities", "check_reports", "check_whole"]
 Pack = Mapping[str, NDArray[Any]]
 
 
-def check_reports(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
+def check_reports(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     """Hold a group's reports against their communities, and their vectors; returns how many they are."""
     return check_written(
-        inputs,
+        part,
         "communities",
         key="community_id",
         layer="level",
@@ -37,9 +37,9 @@ def check_reports(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
     )
 
 
-def check_whole(inputs: Inputs[Any], counted: Mapping[str, int]) -> dict[str, int]:
+def check_whole(part: Part[Any], counted: Mapping[str, int]) -> dict[str, int]:
     """Hold the tree and the index against the numbers of passages, entities, communities and related pairs."""
-    tree, index = (inputs.pack(f"community_tree/{name}") for name in ("tree", "index"))
+    tree, index = (part.pack(f"community_tree/{name}") for name in ("tree", "index"))
     sizes = {name: counted[name] for name in ("passages", "communities", "related")}
     check_communities(tree, index, entities=counted["described"], **sizes)
     return {}

@@ -20,7 +20,7 @@ from tasks.core.communities.graph import Weighted
 from tasks.core.communities.leiden import leiden
 from tasks.core.communities.measures import modularity
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.core.warm_start import START
 from tasks.families.community_tree.graph import GRAPH
 
@@ -40,11 +40,11 @@ class ClusterSettings(Settings):
     level: int
 
 
-def _compute(inputs: Inputs[ClusterSettings]) -> Outputs:
-    settings = inputs.settings
-    pack = inputs.pack("graph")
+def _compute(part: Part[ClusterSettings]) -> Outputs:
+    settings = part.settings
+    pack = part.pack("graph")
     graph = Weighted(len(pack["ids"]), pack["edges"].astype(np.int64), np.asarray(pack["weights"]))
-    start = np.asarray(inputs.pack("start")["labels"]) if inputs.has("start") else None
+    start = np.asarray(part.pack("start")["labels"]) if part.has("start") else None
     labels = leiden(
         graph,
         None if start is None else start.astype(np.int64),
@@ -66,13 +66,13 @@ def _compute(inputs: Inputs[ClusterSettings]) -> Outputs:
     return Outputs(packs=packs)
 
 
-def estimate(inputs: Inputs[ClusterSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[ClusterSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the sizes of memberships."""
     rows = expected.get("graph")
     if rows is None:
-        rows = Range.exactly(len(inputs.pack("graph")["ids"]))
+        rows = Range.exactly(len(part.pack("graph")["ids"]))
     sizes = {"clusters": Range(0, CLUSTERS.size({"nodes": rows.high, "communities": rows.high}))}
-    if inputs.has("start"):
+    if part.has("start"):
         sizes["start"] = Range(0, START.size({"nodes": rows.high}))
     return Estimate(bytes=sizes, rows=dict.fromkeys(sizes, rows))
 

@@ -26,7 +26,7 @@ from tasks.core.communities.clusters import CLUSTERS
 from tasks.core.communities.graph import Edges, Floats, coarser, graph_of
 from tasks.core.estimate import ZERO, Estimate, Range, Rows
 from tasks.core.groups import COMMUNITY_LETTERS, id_bytes
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.stages.embed.embed import TEXT_VECTORS
 
 __all__ = ["GRAPH", "LETTERS", "STAGE", "GraphSettings", "estimate", "level_label", "nodes_below", "rows_below"]
@@ -61,28 +61,28 @@ class GraphSettings(Settings):
     dimension: int
 
 
-def nodes_below(inputs: Inputs[Any]) -> pa.Table:
+def nodes_below(part: Part[Any]) -> pa.Table:
     """`id`, `digest` and `shard` of the nodes of a level, in the order of ids."""
-    name, key = ("described", "entity_id") if inputs.labels("described") else ("communities", "community_id")
+    name, key = ("described", "entity_id") if part.labels("described") else ("communities", "community_id")
     found = [pa.table({column: pa.array([], pa.string()) for column in ("id", "digest", "shard")})]
-    for label in inputs.labels(name):
-        table = inputs.table(f"{name}/{label}", key, "digest")
+    for label in part.labels(name):
+        table = part.table(f"{name}/{label}", key, "digest")
         shard = pa.array([label] * len(table), pa.string())
         found.append(pa.table({"id": table[key], "digest": table["digest"], "shard": shard}))
     return pa.concat_tables(found).combine_chunks()
 
 
-def _vectors_below(inputs: Inputs[GraphSettings]) -> Floats:
+def _vectors_below(part: Part[GraphSettings]) -> Floats:
     """The vectors (n, d) of the nodes, row by row."""
-    packs = [*inputs.packs("description_vectors"), *inputs.packs("community_vectors")]
-    none = np.empty((0, inputs.settings.dimension), dtype=np.float32)
+    packs = [*part.packs("description_vectors"), *part.packs("community_vectors")]
+    none = np.empty((0, part.settings.dimension), dtype=np.float32)
     return np.concatenate([none, *(pack["vectors"] for pack in packs)])
 
 
-def _compute(inputs: Inputs[GraphSettings]) -> Outputs:
-    settings = inputs.settings
-    ids = nodes_below(inputs)["id"].combine_chunks()
-    graph = graph_of(ids.to_pylist(), _vectors_below(inputs), _links(inputs, ids))
+def _compute(part: Part[GraphSettings]) -> Outputs:
+    settings = part.settings
+    ids = nodes_below(part)["id"].combine_chunks()
+    graph = graph_of(ids.to_pylist(), _vectors_below(part), _links(part, ids))
     edges = _augment(settings)(graph)
     made = weighted(graph, edges)
     pack: dict[str, NDArray[Any]] = {
@@ -93,14 +93,14 @@ def _compute(inputs: Inputs[GraphSettings]) -> Outputs:
     return Outputs(packs={"graph": pack}, counts={f"links_l{settings.level}": len(edges)})
 
 
-def _links(inputs: Inputs[GraphSettings], ids: pa.Array) -> Edges:
+def _links(part: Part[GraphSettings], ids: pa.Array) -> Edges:
     """The links that nodes have, as rows of the nodes."""
-    if inputs.has("clusters"):
-        edges = inputs.pack("graph")["edges"].astype(np.int64)
-        return coarser(edges, inputs.pack("clusters")["labels"].astype(np.int64))
-    ends = inputs.tables("related", "source", "target")
-    if inputs.has("same_as"):
-        same = inputs.table("same_as", "entity_id", "other_id")
+    if part.has("clusters"):
+        edges = part.pack("graph")["edges"].astype(np.int64)
+        return coarser(edges, part.pack("clusters")["labels"].astype(np.int64))
+    ends = part.tables("related", "source", "target")
+    if part.has("same_as"):
+        same = part.table("same_as", "entity_id", "other_id")
         ends = pa.concat_tables([ends, same.rename_columns(["source", "target"])])
     rows = [pc.index_in(ends[name], ids).fill_null(-1).to_numpy() for name in ("source", "target")]
     links = np.stack(rows, axis=1).astype(np.int64)
@@ -116,26 +116,26 @@ def _augment(settings: GraphSettings) -> Augment:
     return ways[settings.augmentation]
 
 
-def rows_below(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Rows:
+def rows_below(part: Part[Any], expected: Mapping[str, Range]) -> Rows:
     """How many nodes there are, and how many of them are new where that is known."""
     low = high = fresh_low = fresh_high = 0
-    for name, digest in inputs.job.inputs.items():
+    for name, digest in part.job.inputs.items():
         if name.startswith(("described/", "communities/")):
-            rows = expected.get(name) or Range.exactly(pq.read_metadata(inputs.path(digest)).num_rows)
+            rows = expected.get(name) or Range.exactly(pq.read_metadata(part.path(digest)).num_rows)
             fresh = rows.fresh if isinstance(rows, Rows) else ZERO
             low, high = low + rows.low, high + rows.high
             fresh_low, fresh_high = fresh_low + fresh.low, fresh_high + fresh.high
     return Rows(low, high, Range(fresh_low, fresh_high))
 
 
-def estimate(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the graph: of links that there are, at most all are kept."""
-    rows = rows_below(inputs, expected)
+    rows = rows_below(part, expected)
     pairs = rows.high * (rows.high - 1) // 2
-    links = rows.high * max(inputs.settings.neighbours, 1)
-    for name, digest in inputs.job.inputs.items():
+    links = rows.high * max(part.settings.neighbours, 1)
+    for name, digest in part.job.inputs.items():
         if name.startswith(("related/", "same_as")):
-            held = expected.get(name) or Range.exactly(pq.read_metadata(inputs.path(digest)).num_rows)
+            held = expected.get(name) or Range.exactly(pq.read_metadata(part.path(digest)).num_rows)
             links += held.high
         elif name in ("graph", "clusters"):
             links = pairs  # as many as the level below has, which may not be known

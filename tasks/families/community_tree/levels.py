@@ -34,7 +34,7 @@ from storage.tables import read_table
 from tasks.core.communities.clusters import CLUSTERS, Clusters
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.groups import assigned, expected_labels, hex_ids, shares
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.families.community_tree.graph import LETTERS, nodes_below, rows_below
 from tasks.stages.split.node_texts import is_table
 
@@ -65,10 +65,10 @@ class LevelSettings(Settings):
         return {"level": self.level, "summariser": self.summariser}
 
 
-def _compute(inputs: Inputs[LevelSettings]) -> Outputs:
-    settings = inputs.settings
-    clusters = Clusters.of(inputs.pack("clusters"))
-    nodes = nodes_below(inputs)
+def _compute(part: Part[LevelSettings]) -> Outputs:
+    settings = part.settings
+    clusters = Clusters.of(part.pack("clusters"))
+    nodes = nodes_below(part)
     if nodes["id"].to_pylist() != hex_ids(clusters.nodes):
         raise IndexmillError(
             f"level {settings.level}: the nodes are not those that were clustered; `indexmill build --cold` makes "
@@ -85,9 +85,9 @@ def _compute(inputs: Inputs[LevelSettings]) -> Outputs:
     ).sort("community_id", "member_id")
     tables = {"community_members": members}
     if settings.level == 1:
-        tables["community_relations"] = _relations(inputs, members)
+        tables["community_relations"] = _relations(part, members)
     if settings.asks:
-        tables["community_sources"] = _sources(inputs, members)
+        tables["community_sources"] = _sources(part, members)
     groups = assigned(communities, settings.group, LETTERS[settings.level - 1])
     made: dict[str, pa.Table] = {}
     for name, table in tables.items():
@@ -102,11 +102,11 @@ def _compute(inputs: Inputs[LevelSettings]) -> Outputs:
 _ENDS: tuple[tuple[int, Literal["left", "right"]], ...] = ((0, "left"), (-1, "right"))
 
 
-def _relations(inputs: Inputs[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
+def _relations(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
     """The relations whose ends are members of one community (columns of COMMUNITY_RELATIONS)."""
     found = [pl.DataFrame(schema=dict.fromkeys(("source", "target", "digest", "shard"), pl.String))]
-    for label in inputs.labels("related"):
-        table = pl.DataFrame(inputs.table(f"related/{label}", "source", "target", "digest"))
+    for label in part.labels("related"):
+        table = pl.DataFrame(part.table(f"related/{label}", "source", "target", "digest"))
         found.append(table.with_columns(shard=pl.lit(label)))
     of = members.select("member_id", "community_id")
     return (
@@ -119,22 +119,22 @@ def _relations(inputs: Inputs[LevelSettings], members: pl.DataFrame) -> pl.DataF
     )
 
 
-def _sources(inputs: Inputs[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
+def _sources(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
     """What the text of each community comes from (columns of COMMUNITY_SOURCES).
 
     An entity's comes from its passages, and from one that writes it as it is shown, which need not tell of it. A report
     that a model was asked for stands for all that it was made of; a community of one member has its member's text and
     sources.
     """
-    level = inputs.settings.level
+    level = part.settings.level
     if level == 1:
-        found = inputs.tables("extracted", "entity_id", "passage_id")
-        of = pl.concat([pl.DataFrame(found), *_showing(inputs)])
+        found = part.tables("extracted", "entity_id", "passage_id")
+        of = pl.concat([pl.DataFrame(found), *_showing(part)])
         of = of.rename({"entity_id": "member_id", "passage_id": "source_id"})
     else:
-        below = pl.DataFrame(inputs.tables("communities", "community_id", "made_of", "members"))
+        below = pl.DataFrame(part.tables("communities", "community_id", "made_of", "members"))
         below = below.rename({"community_id": "member_id"})
-        sources = pl.DataFrame(inputs.tables("community_sources"))
+        sources = pl.DataFrame(part.tables("community_sources"))
         alone = sources.rename({"community_id": "member_id"}).join(
             below.filter(pl.col("members") == 1), on="member_id", how="semi"
         )
@@ -149,26 +149,26 @@ def _sources(inputs: Inputs[LevelSettings], members: pl.DataFrame) -> pl.DataFra
     )
 
 
-def _showing(inputs: Inputs[Any]) -> Iterator[pl.DataFrame]:
+def _showing(part: Part[Any]) -> Iterator[pl.DataFrame]:
     """A passage that writes each entity as it is shown, shard by shard (columns entity_id and passage_id)."""
-    for path in inputs.paths("pieces"):
+    for path in part.paths("pieces"):
         rows = pl.scan_parquet(path).filter(pl.col("part") == "surface")
         yield rows.select("entity_id", "passage_id").collect()
 
 
-def estimate(inputs: Inputs[LevelSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[LevelSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many communities there may be, and of how many a report is made: without vectors nobody knows which.
 
     Of the rows, those of several members count as fresh: a community of one needs no report.
     """
-    settings = inputs.settings
-    below = rows_below(inputs, expected)
+    settings = part.settings
+    below = rows_below(part, expected)
     joined = below.high if settings.level == 1 else below.fresh.high
     several = math.ceil(joined / max(2.0, settings.largest / _TOGETHER))
     known: set[str] = set()
-    for digest in inputs.job.reuse:
-        if is_table(inputs, digest):
-            known.update(read_table(inputs.store, digest, columns=("community_id",))["community_id"].to_pylist())
+    for digest in part.job.reuse:
+        if is_table(part, digest):
+            known.update(read_table(part.store, digest, columns=("community_id",))["community_id"].to_pylist())
     made = Range(0, below.high)
     labels = expected_labels(known, made, settings.group, LETTERS[settings.level - 1])
     names = [name for name in _TABLES if _is_made(name, settings.level, settings.asks)]

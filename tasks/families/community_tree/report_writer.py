@@ -24,10 +24,10 @@ from tasks.stages.write.summarise import Extractive, fingerprint, plain, text_re
 __all__ = [
     "WRITER",
     "Finding",
-    "Made",
     "Member",
     "Relation",
     "Report",
+    "ReportInput",
     "alone",
     "chosen",
     "community_text",
@@ -95,7 +95,7 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Made:
+class ReportInput:
     """What a report is made of, in the order of its telling.
 
     above: of communities, not of entities. alone: the community has one member.
@@ -137,7 +137,7 @@ def community_text(title: str, text: str) -> str:
     return f"{title}\n{text}"
 
 
-def chosen(members: Sequence[Member], relations: Sequence[Relation], room: int, *, above: bool = False) -> Made:
+def chosen(members: Sequence[Member], relations: Sequence[Relation], room: int, *, above: bool = False) -> ReportInput:
     """What a report is made of: about `room` tokens of members and relations.
 
     Members come in classes, those with the most relations or, above, the most members first: a class is a power of two,
@@ -167,7 +167,7 @@ def chosen(members: Sequence[Member], relations: Sequence[Relation], room: int, 
     room -= sum(estimate_tokens(len(_told(one, names).encode())) for one in taken)
     more, _ = _fitting(left, [cost[one.id] for one in left], room)
     both = sorted([*first, *more], key=lambda one: there[one.id])
-    return Made(both, taken, above, alone=len(members) == 1)
+    return ReportInput(both, taken, above, alone=len(members) == 1)
 
 
 def _told(one: Relation, names: Mapping[str, str]) -> str:
@@ -196,7 +196,7 @@ def alone(member: Member) -> Report:
 # --- without a model -------------------------------------------------------------------------------------------------
 
 
-def extractive(made: Made, writer: Extractive) -> Report:
+def extractive(made: ReportInput, writer: Extractive) -> Report:
     """A report of the texts' own words.
 
     The title names the first members; the summary is sentences of the members' texts, or of what is said of their
@@ -246,7 +246,7 @@ def most_output(tokens: int) -> int:
     return summarise.most_output(tokens) + 4 * _MOST_FINDINGS * _FINDING_TOKENS + 200
 
 
-def request(made: Made, tokens: int, room: int, asked: Prompt, *, about: Sequence[str], makes: str) -> Request:
+def request(made: ReportInput, tokens: int, room: int, asked: Prompt, *, about: Sequence[str], makes: str) -> Request:
     """The question for a report with a summary of about so many tokens; room: the tokens that are told, about.
 
     about: the ids that the texts come from; makes: what the report is made of.
@@ -264,7 +264,7 @@ def request(made: Made, tokens: int, room: int, asked: Prompt, *, about: Sequenc
     )
 
 
-def _content(made: Made, room: int) -> list[str]:
+def _content(made: ReportInput, room: int) -> list[str]:
     """The texts of a prompt: each report of a member or, on the first level, all entities and then all relations."""
     texts = [one.text for one in made.members]
     if len(texts) == 1 and len(texts[0].encode()) > 4 * room:

@@ -25,13 +25,13 @@ from schemas.tables import (
 )
 from storage.tables import read_table
 from tasks.core.estimate import Estimate, Range, Rows
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.families.community_tree.report_writer import (
     WRITER,
-    Made,
     Member,
     Relation,
     Report,
+    ReportInput,
     alone,
     chosen,
     community_text,
@@ -73,7 +73,7 @@ class _Community:
 
     id: str
     members: int
-    made: Made
+    made: ReportInput
     made_of: str
 
 
@@ -83,8 +83,8 @@ class _Reports(WrittenRows[ReportSettings, _Community, Report]):
     table, schema, counted_as = "communities", COMMUNITIES, "reports"
     vectors, with_ids = "community_vectors", True
 
-    def __init__(self, inputs: Inputs[ReportSettings]) -> None:
-        super().__init__(inputs)
+    def __init__(self, part: Part[ReportSettings]) -> None:
+        super().__init__(part)
         self._tokens: int = self.settings.summariser["tokens"]
         self._room: int = self.settings.summariser["input_tokens"]
         self._extractive = Extractive(self._tokens, self.settings.language)
@@ -150,24 +150,24 @@ class _Reports(WrittenRows[ReportSettings, _Community, Report]):
         return {"reports_of_one_member": len(self.items) - len(self.written)}
 
 
-def _compute(inputs: Inputs[ReportSettings]) -> Outputs:
-    return _Reports(inputs).compute()
+def _compute(part: Part[ReportSettings]) -> Outputs:
+    return _Reports(part).compute()
 
 
-def _requests(inputs: Inputs[ReportSettings]) -> list[Request]:
-    reports = _Reports(inputs)
+def _requests(part: Part[ReportSettings]) -> list[Request]:
+    reports = _Reports(part)
     return reports.requests(reports.unwritten)
 
 
-def _members(inputs: Inputs[ReportSettings], table: pa.Table) -> dict[str, Member]:
+def _members(part: Part[ReportSettings], table: pa.Table) -> dict[str, Member]:
     """The members of a group's communities, by id."""
     found: dict[str, Member] = {}
     for shard in sorted(table["shard"].unique().to_pylist()):
         wanted = table.filter(pc.equal(table["shard"], shard))["member_id"].combine_chunks()
-        digests = inputs.settings.texts[shard]
+        digests = part.settings.texts[shard]
         if "described" in digests:
             columns = ["entity_id", "surface", "type", "description", "digest"]
-            rows = read_table(inputs.store, digests["described"], DESCRIBED, columns=columns)
+            rows = read_table(part.store, digests["described"], DESCRIBED, columns=columns)
             for one in rows.filter(pc.is_in(rows["entity_id"], wanted)).to_pylist():
                 text = entity_text(one["surface"], one["type"], one["description"])
                 found[one["entity_id"]] = Member(
@@ -175,7 +175,7 @@ def _members(inputs: Inputs[ReportSettings], table: pa.Table) -> dict[str, Membe
                 )
         else:
             columns = ["community_id", "title", "text", "members", "digest"]
-            rows = read_table(inputs.store, digests["communities"], COMMUNITIES, columns=columns)
+            rows = read_table(part.store, digests["communities"], COMMUNITIES, columns=columns)
             for one in rows.filter(pc.is_in(rows["community_id"], wanted)).to_pylist():
                 text = community_text(one["title"], one["text"])
                 found[one["community_id"]] = Member(
@@ -184,16 +184,16 @@ def _members(inputs: Inputs[ReportSettings], table: pa.Table) -> dict[str, Membe
     return found
 
 
-def _relations(inputs: Inputs[ReportSettings]) -> dict[str, list[Relation]]:
+def _relations(part: Part[ReportSettings]) -> dict[str, list[Relation]]:
     """The relations between members of one community, by community."""
     found: dict[str, list[Relation]] = {}
-    if not inputs.has("relations"):
+    if not part.has("relations"):
         return found
-    table = inputs.table("relations")
+    table = part.table("relations")
     for shard in sorted(table["shard"].unique().to_pylist()):
         mine = table.filter(pc.equal(table["shard"], shard))
         columns = ["source", "target", "description"]
-        texts = read_table(inputs.store, inputs.settings.texts[shard]["related"], RELATED, columns=columns)
+        texts = read_table(part.store, part.settings.texts[shard]["related"], RELATED, columns=columns)
         texts = texts.filter(pc.is_in(texts["source"], mine["source"].combine_chunks()))
         told = {(one["source"], one["target"]): one["description"] for one in texts.to_pylist()}
         for one in mine.to_pylist():
@@ -202,19 +202,19 @@ def _relations(inputs: Inputs[ReportSettings]) -> dict[str, list[Relation]]:
     return found
 
 
-def estimate(inputs: Inputs[ReportSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[ReportSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of what has to be reported on, exact where the communities are known, and what a model is asked for it."""
-    reports, rows = _Reports(inputs), expected.get("members")
-    tokens, room = (inputs.settings.summariser[name] for name in ("tokens", "input_tokens"))
+    reports, rows = _Reports(part), expected.get("members")
+    tokens, room = (part.settings.summariser[name] for name in ("tokens", "input_tokens"))
     if isinstance(rows, Rows):
         told = Range(0, 2 * room * rows.fresh.high)
         use = reports.planned_use(
-            inputs.store, rows.fresh, task=WRITER.task, told=told, more=600, answer=most_output(tokens)
+            part.store, rows.fresh, task=WRITER.task, told=told, more=600, answer=most_output(tokens)
         )
     else:
         rows = Rows(len(reports.items), len(reports.items), Range.exactly(len(reports.unwritten)))
-        use = reports.use(inputs.store, reports.unwritten)
-    dimension: int = inputs.settings.encoder["dimension"]
+        use = reports.use(part.store, reports.unwritten)
+    dimension: int = part.settings.encoder["dimension"]
 
     def vectors(count: int) -> int:
         return TEXT_VECTORS.size({"texts": count, "dimensions": dimension})

@@ -18,7 +18,7 @@ from tasks.core.communities.clusters import Clusters, earlier_names, start_of
 from tasks.core.communities.graph import Labels
 from tasks.core.communities.levels import Stops
 from tasks.core.groups import Ids
-from tasks.core.part_runner import WHOLE, Parts, Want
+from tasks.core.part_runner import WHOLE, Parts, PartSpec
 from tasks.core.redone import count_redone
 from tasks.core.run import Run
 from tasks.core.warm_start import earlier_part, start_inputs
@@ -122,7 +122,7 @@ def make_tree(run: Run) -> None:
     whole = community_tree.TreeSettings(
         levels=settings.levels, fewest=settings.fewest, m=settings.m, dimension=dimension
     )
-    run.make(community_tree.STAGE, [Want(WHOLE, tree, whole)])
+    run.make(community_tree.STAGE, [PartSpec(WHOLE, tree, whole)])
 
 
 def _same_as(run: Run) -> dict[str, str]:
@@ -147,7 +147,7 @@ def _graph(run: Run, level: int, below: Digests) -> str:
         level=level,
         dimension=run.opened_encoder.numbers["dimension"],
     )
-    return run.make(community_graph.STAGE, [Want(label, below, shaping)])[label].outputs["graph"]
+    return run.make(community_graph.STAGE, [PartSpec(label, below, shaping)])[label].outputs["graph"]
 
 
 def _clusters(run: Run, level: int, graph: str, before: _Before) -> str:
@@ -160,8 +160,8 @@ def _clusters(run: Run, level: int, graph: str, before: _Before) -> str:
         seed=settings.seed,
         level=level,
     )
-    want = Want(label, before.inputs(level, graph, shaping), shaping)
-    return run.make(community_clusters.STAGE, [want])[label].outputs["clusters"]
+    spec = PartSpec(label, before.inputs(level, graph, shaping), shaping)
+    return run.make(community_clusters.STAGE, [spec])[label].outputs["clusters"]
 
 
 def _groups(run: Run, level: int, inputs: Digests) -> Digests:
@@ -180,7 +180,7 @@ def _groups(run: Run, level: int, inputs: Digests) -> Digests:
         asks=writer.asks,
         summariser=writer.fingerprint,
     )
-    return run.make(community_levels.STAGE, [Want(label, kept, shaping)])[label].outputs
+    return run.make(community_levels.STAGE, [PartSpec(label, kept, shaping)])[label].outputs
 
 
 def _reports(run: Run, level: int, made: Digests, texts: Mapping[str, Digests]) -> Parts:
@@ -188,7 +188,7 @@ def _reports(run: Run, level: int, made: Digests, texts: Mapping[str, Digests]) 
     writer, encoder = run.writer(WRITER), run.opened_encoder
     asking = run.asking(community_reports.STAGE.name)
     groups = [name.partition("/")[2] for name in made if name.startswith("community_members/")]
-    wants = []
+    specs = []
     for group in groups:
         inputs = {"members": made[f"community_members/{group}"]}
         if f"community_relations/{group}" in made:
@@ -204,8 +204,8 @@ def _reports(run: Run, level: int, made: Digests, texts: Mapping[str, Digests]) 
             prompt=writer.prompt,
             sources=made.get(f"community_sources/{group}"),
         )
-        wants.append(Want(group, inputs, settings))
-    found = run.make(community_reports.STAGE, wants)
+        specs.append(PartSpec(group, inputs, settings))
+    found = run.make(community_reports.STAGE, specs)
     parts = {group: found[group] for group in groups}
     letter = community_graph.LETTERS[level - 1]
     count_redone(

@@ -21,7 +21,7 @@ from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, EXTRACTED,
 from tasks.core.communities.graph import Floats, Labels
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
 from tasks.families.community_tree.graph import LETTERS
 from tasks.families.community_tree.level_links import LinkSettings
@@ -60,19 +60,19 @@ class TreeSettings(Settings):
     dimension: int
 
 
-def _compute(inputs: Inputs[TreeSettings]) -> Outputs:
-    settings = inputs.settings
-    entities = inputs.tables("described", "entity_id")["entity_id"].combine_chunks()
-    levels = [Level(entities.to_pylist(), _vectors(inputs, "description_vectors"))]
+def _compute(part: Part[TreeSettings]) -> Outputs:
+    settings = part.settings
+    entities = part.tables("described", "entity_id")["entity_id"].combine_chunks()
+    levels = [Level(entities.to_pylist(), _vectors(part, "description_vectors"))]
     below, offsets = entities, [0, len(entities)]
     parents = [np.full(len(entities), -1, dtype=np.int32)]
     indices: list[NDArray[np.int32]] = []
     held: list[Array] = []
     stand_ins = []
     quality = []
-    for letter in LETTERS[: _built(inputs)]:
-        communities = _of_level(inputs, "communities", letter, "community_id", "stand_in")
-        members = _of_level(inputs, "community_members", letter, "community_id", "member_id")
+    for letter in LETTERS[: _built(part)]:
+        communities = _of_level(part, "communities", letter, "community_id", "stand_in")
+        members = _of_level(part, "community_members", letter, "community_id", "member_id")
         ids = communities["community_id"].combine_chunks()
         owner = pc.index_in(members["community_id"], ids).to_numpy().astype(np.int64)
         child = pc.index_in(members["member_id"], below).to_numpy()
@@ -85,7 +85,7 @@ def _compute(inputs: Inputs[TreeSettings]) -> Outputs:
         labels = np.empty(len(below), dtype=np.int64)
         labels[child] = owner
         quality.append(_quality(levels[-1].vectors, labels))
-        levels.append(Level(ids.to_pylist(), _vectors(inputs, "community_vectors", letter)))
+        levels.append(Level(ids.to_pylist(), _vectors(part, "community_vectors", letter)))
         below = ids
         offsets.append(offsets[-1] + len(ids))
     none = np.empty(0, dtype=np.int32)
@@ -94,9 +94,9 @@ def _compute(inputs: Inputs[TreeSettings]) -> Outputs:
         "children.indptr": np.cumsum(np.concatenate([[0], *held])).astype(np.int64),
         "children.indices": np.concatenate([none, *indices]),
         "parents": np.concatenate(parents),
-        **_passages(inputs, entities),
+        **_passages(part, entities),
         "entity_keys": entity_keys(entities),
-        **_relations(inputs, entities),
+        **_relations(part, entities),
         "stand_ins": np.concatenate([np.empty(0, dtype=np.uint8), *stand_ins]),
         "quality": np.array(quality, dtype=np.float64).reshape(-1, 2),
         "bounds": np.array([settings.levels, settings.fewest, settings.m], dtype=np.int64),
@@ -112,22 +112,22 @@ def _chnsw_settings(least: int) -> ChnswSettings:
     return ChnswSettings(links=LinkSettings(least=least, candidates=candidates, far=far))
 
 
-def _built(inputs: Inputs[TreeSettings]) -> int:
+def _built(part: Part[TreeSettings]) -> int:
     """How many levels of communities there are."""
-    return len({label[0] for label in inputs.labels("communities")})
+    return len({label[0] for label in part.labels("communities")})
 
 
-def _of_level(inputs: Inputs[TreeSettings], name: str, letter: str, *columns: str) -> pa.Table:
+def _of_level(part: Part[TreeSettings], name: str, letter: str, *columns: str) -> pa.Table:
     """Some columns of all tables of a level's groups."""
-    labels = [label for label in inputs.labels(name) if label.startswith(letter)]
-    return pa.concat_tables([inputs.table(f"{name}/{label}", *columns) for label in labels])
+    labels = [label for label in part.labels(name) if label.startswith(letter)]
+    return pa.concat_tables([part.table(f"{name}/{label}", *columns) for label in labels])
 
 
-def _vectors(inputs: Inputs[TreeSettings], name: str, letter: str = "") -> Floats:
+def _vectors(part: Part[TreeSettings], name: str, letter: str = "") -> Floats:
     """The vectors of a level."""
-    labels = [label for label in inputs.labels(name) if label.startswith(letter)]
-    found = [inputs.pack(f"{name}/{label}")["vectors"] for label in labels]
-    return np.concatenate([np.empty((0, inputs.settings.dimension), dtype=np.float32), *found])
+    labels = [label for label in part.labels(name) if label.startswith(letter)]
+    found = [part.pack(f"{name}/{label}")["vectors"] for label in labels]
+    return np.concatenate([np.empty((0, part.settings.dimension), dtype=np.float32), *found])
 
 
 def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
@@ -137,15 +137,15 @@ def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
     return chi, sim
 
 
-def _passages(inputs: Inputs[TreeSettings], entities: pa.Array) -> dict[str, Array]:
+def _passages(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]:
     """The passages that each entity was extracted from, and which of these are about it."""
-    passages = inputs.tables("passages", "passage_id")["passage_id"].combine_chunks()
-    found = inputs.tables("extracted", "entity_id", "passage_id")
+    passages = part.tables("passages", "passage_id")["passage_id"].combine_chunks()
+    found = part.tables("extracted", "entity_id", "passage_id")
     owner = pc.index_in(found["entity_id"], entities).to_numpy()
     passage = pc.index_in(found["passage_id"], passages).to_numpy()
     order = np.lexsort((passage, owner))
     owner, passage = owner[order].astype(np.int64), passage[order].astype(np.int64)
-    subject, where = _subjects(inputs, entities, passages)
+    subject, where = _subjects(part, entities, passages)
     about = np.isin(owner * len(passages) + passage, subject * len(passages) + where)
     return {
         "passages.indptr": _ends(owner, len(entities)),
@@ -154,13 +154,13 @@ def _passages(inputs: Inputs[TreeSettings], entities: pa.Array) -> dict[str, Arr
     }
 
 
-def _subjects(inputs: Inputs[TreeSettings], entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
+def _subjects(part: Part[TreeSettings], entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
     """Pairs of an entity and a passage that is about it, as rows.
 
     That is what a mention of one of SUBJECT_KINDS says, and the first name in the passage's first sentence: where
     titles tell nothing, texts still begin with what they are about.
     """
-    found = inputs.tables("mentions", "entity_id", "passage_id", "kind", "sentence", "start", "end")
+    found = part.tables("mentions", "entity_id", "passage_id", "kind", "sentence", "start", "end")
     entity, passage = (
         pc.index_in(found[name], ids).fill_null(-1).to_numpy().astype(np.int64)
         for name, ids in (("entity_id", entities), ("passage_id", passages))
@@ -174,9 +174,9 @@ def _subjects(inputs: Inputs[TreeSettings], entities: pa.Array, passages: pa.Arr
     return entity[chosen], passage[chosen]
 
 
-def _relations(inputs: Inputs[TreeSettings], entities: pa.Array) -> dict[str, Array]:
+def _relations(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]:
     """The entities that each is related to, in both directions, and which rows say so."""
-    related = inputs.tables("related", "source", "target")
+    related = part.tables("related", "source", "target")
     ends = [pc.index_in(related[name], entities).to_numpy() for name in ("source", "target")]
     owner, other = np.concatenate(ends), np.concatenate(ends[::-1])
     row = np.tile(np.arange(len(related)), 2)
@@ -192,28 +192,28 @@ def _ends(owner: Array, count: int) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))]).astype(np.int64)
 
 
-def estimate(inputs: Inputs[TreeSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[TreeSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the sizes of tree and index."""
 
     def rows(*prefixes: str) -> int:
         return sum(
-            (expected.get(name) or Range.exactly(pq.read_metadata(inputs.path(digest)).num_rows)).high
-            for name, digest in inputs.job.inputs.items()
+            (expected.get(name) or Range.exactly(pq.read_metadata(part.path(digest)).num_rows)).high
+            for name, digest in part.job.inputs.items()
             if name.startswith(prefixes)
         )
 
     entities, communities, related = (rows(f"{name}/") for name in ("described", "communities", "related"))
     n = entities + communities
     lengths = {
-        "levels": _built(inputs) + 1,
+        "levels": _built(part) + 1,
         "nodes": n,
         "described": entities,
         "communities": communities,
         "children": n,
         "extracted": rows("extracted/"),
         "ends": 2 * related,
-        "links": n * min(2 * inputs.settings.m, n),
-        "dimensions": inputs.settings.dimension,
+        "links": n * min(2 * part.settings.m, n),
+        "dimensions": part.settings.dimension,
     }
     return Estimate(
         bytes={"tree": Range(0, TREE.size(lengths)), "index": Range(0, INDEX.size(lengths))},

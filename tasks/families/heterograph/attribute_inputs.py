@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from schemas.tables import SAME_AS, UNIT_ENTITIES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Input, Inputs, Outputs, Stage
+from tasks.core.stage import Input, Outputs, Part, Stage
 from tasks.families.heterograph.graph import TypedGraph, decomposed, graph_of
 from tasks.families.heterograph.importance import important
 from tasks.families.heterograph.reading import about_entities, made_of
@@ -57,35 +57,35 @@ def _shown(graph: TypedGraph, read: pa.Table) -> pa.Table:
     return pa.concat_tables([ends, pa.table({"owner": owners, "entity_id": owners})])
 
 
-def _tables(inputs: Inputs[ReadingSettings], *, without_same_as: bool = False) -> tuple[dict[str, pa.Table], int]:
+def _tables(part: Part[ReadingSettings], *, without_same_as: bool = False) -> tuple[dict[str, pa.Table], int]:
     """The tables of a part, and how many entities are important."""
-    corpus, same_as = Corpus.of(inputs), None
-    if inputs.has("same_as") and not without_same_as:
-        same_as = inputs.table("same_as", "entity_id", "other_id")
-    names = inputs.tables("unit_entities", "unit_id", "entity_id")
-    graph, read, made = read_about(corpus, names, same_as, inputs.settings)
-    shown = _shown(graph, read) if inputs.settings.asks else None
+    corpus, same_as = Corpus.of(part), None
+    if part.has("same_as") and not without_same_as:
+        same_as = part.table("same_as", "entity_id", "other_id")
+    names = part.tables("unit_entities", "unit_id", "entity_id")
+    graph, read, made = read_about(corpus, names, same_as, part.settings)
+    shown = _shown(graph, read) if part.settings.asks else None
     owners = {
-        label: inputs.table(f"entities/{label}", "entity_id")["entity_id"].combine_chunks()
-        for label in inputs.labels("entities")
+        label: part.table(f"entities/{label}", "entity_id")["entity_id"].combine_chunks()
+        for label in part.labels("entities")
     }
-    return grouped(tables_of(inputs, "attribute", corpus, read, made, shown), owners), len(made)
+    return grouped(tables_of(part, "attribute", corpus, read, made, shown), owners), len(made)
 
 
-def _compute(inputs: Inputs[ReadingSettings]) -> Outputs:
-    tables, count = _tables(inputs)
+def _compute(part: Part[ReadingSettings]) -> Outputs:
+    tables, count = _tables(part)
     return Outputs(tables=tables, counts={"important_entities": count})
 
 
-def estimate(inputs: Inputs[ReadingSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[ReadingSettings], expected: Mapping[str, Range]) -> Estimate:
     """What the part will hold, so that the plan knows the attributes that are missing.
 
     A plan takes as long for it as a build, 20 s CPU for a graph of a million nodes. Where the pairs of `same_as` are
     only planned, it is what the part would hold without them: a guess.
     """
     guessed = "same_as" in expected
-    tables, _ = _tables(inputs, without_same_as=guessed)
-    return estimate_of(inputs, tables, guessed=guessed)
+    tables, _ = _tables(part, without_same_as=guessed)
+    return estimate_of(part, tables, guessed=guessed)
 
 
 STAGE = Stage(

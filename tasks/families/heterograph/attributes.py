@@ -13,7 +13,7 @@ from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS
 from indexmill.models.llm import Request
 from schemas.tables import HETERO_ATTRIBUTES, HETERO_MADE, HETERO_READ
 from tasks.core.estimate import Estimate, Range, Rows
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.families.heterograph.attribute_writer import extractive, parse, request
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read
@@ -50,24 +50,24 @@ class _Attributes(ReadTexts[str]):
         return {**row, "attribute_id": node_id("attribute", item.owner), "entity_id": item.owner}
 
 
-def _compute(inputs: Inputs[TextSettings]) -> Outputs:
-    return _Attributes(inputs).compute()
+def _compute(part: Part[TextSettings]) -> Outputs:
+    return _Attributes(part).compute()
 
 
-def _requests(inputs: Inputs[TextSettings]) -> list[Request]:
-    attributes = _Attributes(inputs)
+def _requests(part: Part[TextSettings]) -> list[Request]:
+    attributes = _Attributes(part)
     return attributes.requests(attributes.missing)
 
 
-def estimate(inputs: Inputs[TextSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[TextSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many attributes are written, and what a model is asked for them: both tables are known where a plan is made.
 
     How long a text will be is not.
     """
-    attributes = _Attributes(inputs)
+    attributes = _Attributes(part)
     count, missing = len(attributes.items), attributes.missing
     rows = Rows(count, count, Range.exactly(len(missing)))
-    return attributes.estimate_of(rows, attributes.use(inputs.store, missing))
+    return attributes.estimate_of(rows, attributes.use(part.store, missing))
 
 
 STAGE = Stage(

@@ -29,7 +29,7 @@ from schemas.tables import (
 )
 from tasks.core.checks import Check, check_lengths, refuse_if
 from tasks.core.groups import bits_of
-from tasks.core.stage import Input, Inputs
+from tasks.core.stage import Input, Part
 from tasks.families.heterograph.graph import ENDS, TypedGraph, graph_of_tables, node_id
 from tasks.families.heterograph.index import TABLES
 from tasks.families.heterograph.support import faults
@@ -37,7 +37,7 @@ from tasks.stages.embed.embed import row_key
 
 __all__ = [
     "CHECKS",
-    "Made",
+    "GraphTables",
     "check_attributes",
     "check_elements",
     "check_graph",
@@ -58,29 +58,29 @@ _NODE_TABLES = {
 }
 
 
-def check_units(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
+def check_units(part: Part[Any], _: Counts) -> dict[str, int]:
     """Hold a shard's vectors of units against the units; returns how many these are."""
-    texts = inputs.table("units", "text")["text"].to_pylist()
-    _check_vectors(inputs, "unit_vectors", [row_key(text).hex() for text in texts])
+    texts = part.table("units", "text")["text"].to_pylist()
+    _check_vectors(part, "unit_vectors", [row_key(text).hex() for text in texts])
     return {"units": len(texts)}
 
 
-def check_attributes(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
+def check_attributes(part: Part[Any], _: Counts) -> dict[str, int]:
     """Hold an entity shard's attributes against its entities, their texts and vectors; returns how many they are."""
-    rows = inputs.table("attributes")
-    where = f"attributes/{inputs.job.shard}"
+    rows = part.table("attributes")
+    where = f"attributes/{part.job.shard}"
     ids, of = rows["attribute_id"].to_pylist(), rows["entity_id"].to_pylist()
     refuse_if(ids != [node_id("attribute", one) for one in of], f"{where}: an attribute has not the id of its entity's")
-    known = inputs.table("entities", "entity_id")["entity_id"].combine_chunks()
+    known = part.table("entities", "entity_id")["entity_id"].combine_chunks()
     strange = pc.sum(pc.invert(pc.is_in(rows["entity_id"], known))).as_py() or 0
     refuse_if(strange > 0, f"{where}: {strange} attributes of entities that are not there")
-    _check_texts(inputs, rows, ids, where, "attribute_vectors")
+    _check_texts(part, rows, ids, where, "attribute_vectors")
     return {"attributes": len(ids)}
 
 
-def check_elements(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
+def check_elements(part: Part[Any], _: Counts) -> dict[str, int]:
     """Hold a group's high-level elements against what they are made of, their texts and vectors."""
-    rows, label = inputs.table("elements"), inputs.job.shard
+    rows, label = part.table("elements"), part.job.shard
     where = f"elements/{label}"
     ids = rows["element_id"].to_pylist()
     said = list(zip(rows["made_of"].to_pylist(), rows["text"].to_pylist(), strict=True))
@@ -89,21 +89,21 @@ def check_elements(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
     refuse_if(rows["overview_id"].to_pylist() != overviews, f"{where}: an overview has not the id of its element's")
     strange = [made_of for made_of, _ in said if not bits_of(made_of).startswith(label[1:])]
     refuse_if(bool(strange), f"{where}: what is made of {strange[:1]} belongs to another group")
-    _check_texts(inputs, rows, ids, where, "element_vectors")
+    _check_texts(part, rows, ids, where, "element_vectors")
     return {"elements": len(ids)}
 
 
-def _check_texts(inputs: Inputs[Any], rows: pa.Table, ids: Sequence[str], where: str, vectors: str) -> None:
+def _check_texts(part: Part[Any], rows: pa.Table, ids: Sequence[str], where: str, vectors: str) -> None:
     """What holds of attributes and of elements: their order, the digests of their texts, and their vectors."""
     refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: not in the order of their ids")
     digests = [row_key(text).hex() for text in rows["text"].to_pylist()]
     refuse_if(digests != rows["digest"].to_pylist(), f"{where}: a text is not that of its digest")
-    _check_vectors(inputs, vectors, digests)
+    _check_vectors(part, vectors, digests)
 
 
-def _check_vectors(inputs: Inputs[Any], name: str, digests: Sequence[str]) -> None:
+def _check_vectors(part: Part[Any], name: str, digests: Sequence[str]) -> None:
     """Raise CheckError where a pack does not hold one vector of length one, or zero, for each of some texts."""
-    pack, where = inputs.pack(name), f"{name}/{inputs.job.shard}"
+    pack, where = part.pack(name), f"{name}/{part.job.shard}"
     refuse_if(len(pack["vectors"]) != len(digests), f"{where}: {len(pack['vectors'])} rows for {len(digests)} texts")
     own = [key.tobytes().hex() for key in pack["text_keys"]]
     refuse_if(own != list(digests), f"{where}: vectors of other texts")
@@ -111,7 +111,7 @@ def _check_vectors(inputs: Inputs[Any], name: str, digests: Sequence[str]) -> No
 
 
 @dataclass(frozen=True)
-class Made:
+class GraphTables:
     """The artifacts of a heterograph."""
 
     nodes: pa.Table
@@ -121,29 +121,29 @@ class Made:
     names: Pack
 
     @classmethod
-    def of(cls, inputs: Inputs[Any]) -> Made:
+    def of(cls, part: Part[Any]) -> GraphTables:
         """Those among the inputs of the check of the whole corpus."""
         return cls(
-            inputs.table("heterograph/nodes"),
-            inputs.table("heterograph/edges"),
-            inputs.table("heterograph/relations"),
-            inputs.pack("heterograph/graph"),
-            inputs.pack("heterograph/names"),
+            part.table("heterograph/nodes"),
+            part.table("heterograph/edges"),
+            part.table("heterograph/relations"),
+            part.pack("heterograph/graph"),
+            part.pack("heterograph/names"),
         )
 
 
-def rows_of_kinds(inputs: Inputs[Any]) -> dict[str, pa.Array]:
+def rows_of_kinds(part: Part[Any]) -> dict[str, pa.Array]:
     """By kind of node, the ids in its tables, one after the other in the order of their names."""
-    return {kind: inputs.tables(name, key)[key].combine_chunks() for kind, (name, key) in TABLES.items()}
+    return {kind: part.tables(name, key)[key].combine_chunks() for kind, (name, key) in TABLES.items()}
 
 
-def check_whole(inputs: Inputs[Any], _: Counts) -> dict[str, int]:
+def check_whole(part: Part[Any], _: Counts) -> dict[str, int]:
     """Hold the graph against the tables of its nodes."""
-    check_graph(Made.of(inputs), rows_of_kinds(inputs))
+    check_graph(GraphTables.of(part), rows_of_kinds(part))
     return {}
 
 
-def check_graph(made: Made, ids: Mapping[str, pa.Array]) -> None:
+def check_graph(made: GraphTables, ids: Mapping[str, pa.Array]) -> None:
     """Raise CheckError where the artifacts of a heterograph are not one graph over the rows of its tables.
 
     ids: by kind of node, those of the tables that its nodes are rows of, one after the other.
@@ -172,7 +172,7 @@ def check_graph(made: Made, ids: Mapping[str, pa.Array]) -> None:
     _check_names(made.names, len(graph) - int(graph.offsets[5]))
 
 
-def _graph(made: Made) -> TypedGraph:
+def _graph(made: GraphTables) -> TypedGraph:
     """The graph of the two tables, which have to be in its order."""
     try:
         graph = graph_of_tables(made.nodes, made.edges)

@@ -32,7 +32,7 @@ from tasks.core.communities.measures import modularity
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import id_bytes
 from tasks.core.run import Run
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.core.warm_start import START, start_inputs, start_pack
 from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph
@@ -134,10 +134,10 @@ def clusters_before(table: pa.Table) -> Clusters:
     return Clusters(id_bytes(table["node_id"]), labels, id_bytes(communities))
 
 
-def _compute(inputs: Inputs[CommunitySettings]) -> Outputs:
-    settings = inputs.settings
-    graph = graph_of_pack(inputs.pack("graph"))
-    start = np.asarray(inputs.pack("start")["labels"], dtype=np.int64) if inputs.has("start") else None
+def _compute(part: Part[CommunitySettings]) -> Outputs:
+    settings = part.settings
+    graph = graph_of_pack(part.pack("graph"))
+    start = np.asarray(part.pack("start")["labels"], dtype=np.int64) if part.has("start") else None
     table = grouped(graph, start, grain=settings.grain, largest=settings.largest, seed=settings.seed)
     return Outputs(
         tables={"hetero_communities": table},
@@ -149,13 +149,13 @@ def _compute(inputs: Inputs[CommunitySettings]) -> Outputs:
     )
 
 
-def estimate(inputs: Inputs[CommunitySettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[CommunitySettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the sizes of memberships."""
     rows = expected.get("graph")
     if rows is None:
-        rows = Range.exactly(len(inputs.pack("graph")["ids"]))
+        rows = Range.exactly(len(part.pack("graph")["ids"]))
     sizes = {"hetero_communities": Range(0, _ROW * rows.high + 4096)}
-    if inputs.has("start"):
+    if part.has("start"):
         sizes["start"] = Range(0, START.size({"nodes": rows.high}))
     return Estimate(bytes=sizes, rows=dict.fromkeys(sizes, rows))
 

@@ -19,7 +19,7 @@ from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import HETERO_ATTRIBUTES, RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS
 from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import hex_ids, id_bytes
-from tasks.core.stage import Input, Inputs, NoSettings, Output, Outputs, Stage
+from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
 from tasks.families.heterograph.graph import ENDS, TypedGraph, attributes, decomposed, graph_of
 
 __all__ = ["GRAPH", "STAGE", "estimate", "graph_of_pack", "graph_pack", "most_rows"]
@@ -48,29 +48,29 @@ def graph_of_pack(pack: Pack) -> TypedGraph:
     return TypedGraph(ids, np.asarray(pack["offsets"]), np.asarray(pack["edges"]), np.asarray(pack["kinds"]))
 
 
-def _compute(inputs: Inputs[NoSettings]) -> Outputs:
+def _compute(part: Part[NoSettings]) -> Outputs:
     first = decomposed(
-        inputs.tables("units", "unit_id"),
-        inputs.tables("unit_entities", "unit_id", "entity_id"),
-        inputs.tables("relations", "source", "target", "text"),
-        inputs.table("same_as", "entity_id", "other_id") if inputs.has("same_as") else None,
+        part.tables("units", "unit_id"),
+        part.tables("unit_entities", "unit_id", "entity_id"),
+        part.tables("relations", "source", "target", "text"),
+        part.table("same_as", "entity_id", "other_id") if part.has("same_as") else None,
     )
-    graph = graph_of(first, attributes(inputs.tables("attributes", "attribute_id", "entity_id")))
+    graph = graph_of(first, attributes(part.tables("attributes", "attribute_id", "entity_id")))
     counts = graph.counts()
     return Outputs(packs={"graph": graph_pack(graph)}, counts={"nodes": counts["nodes"], "links": counts["edges"]})
 
 
-def most_rows(inputs: Inputs[Any], expected: Mapping[str, Range], *names: str) -> int:
+def most_rows(part: Part[Any], expected: Mapping[str, Range], *names: str) -> int:
     """The rows that the input tables of these names, or named `<name>/<label>`, have together at most."""
-    tables = [name for name in names if inputs.has(name)]
-    tables += [f"{name}/{label}" for name in names for label in inputs.labels(name)]
-    return sum(expected[name].high if name in expected else inputs.rows_of(name) for name in tables)
+    tables = [name for name in names if part.has(name)]
+    tables += [f"{name}/{label}" for name in names for label in part.labels(name)]
+    return sum(expected[name].high if name in expected else part.rows_of(name) for name in tables)
 
 
-def estimate(inputs: Inputs[NoSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[NoSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the graph: what several passages say may be one node."""
     units, named, relations, written, same = (
-        most_rows(inputs, expected, name) for name in ("units", "unit_entities", "relations", "attributes", "same_as")
+        most_rows(part, expected, name) for name in ("units", "unit_entities", "relations", "attributes", "same_as")
     )
     nodes, links = units + named + relations + written, named + 2 * relations + written + same
     size = GRAPH.size({"nodes": nodes, "links": links})

@@ -22,7 +22,7 @@ from schemas.tables import HETERO_ATTRIBUTES, HETERO_COMMUNITIES, HETERO_MADE
 from storage.tables import read_table
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.groups import assigned, expected_labels, shares
-from tasks.core.stage import Input, Inputs, Outputs, Stage
+from tasks.core.stage import Input, Outputs, Part, Stage
 from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack, most_rows
 from tasks.families.heterograph.graph import TypedGraph
 from tasks.families.heterograph.reading import about_communities, made_of
@@ -80,11 +80,11 @@ def read_about(
     return read, made_of(read, {"writer": settings.writer}, owners), names
 
 
-def _tables(inputs: Inputs[ElementReadingSettings]) -> tuple[dict[str, pa.Table], int]:
+def _tables(part: Part[ElementReadingSettings]) -> tuple[dict[str, pa.Table], int]:
     """The tables of a part, and of how many communities they are."""
-    corpus, settings = Corpus.of(inputs), inputs.settings
-    graph, communities = graph_of_pack(inputs.pack("graph")), inputs.table("hetero_communities")
-    attributes = inputs.tables("attributes", "attribute_id", "text", "made_of")
+    corpus, settings = Corpus.of(part), part.settings
+    graph, communities = graph_of_pack(part.pack("graph")), part.table("hetero_communities")
+    attributes = part.tables("attributes", "attribute_id", "text", "made_of")
     read, made, names = read_about(graph, communities, corpus, attributes, settings)
     shown = (
         names.filter(pc.equal(names["kind"], "R")) if settings.asks else None
@@ -92,25 +92,25 @@ def _tables(inputs: Inputs[ElementReadingSettings]) -> tuple[dict[str, pa.Table]
     ids = made["owner"].combine_chunks()
     groups = assigned(made["made_of"].to_pylist(), settings.group, GROUPS)
     owners = {label: ids.take(pa.array(rows)) for label, rows in groups.items()}
-    return grouped(tables_of(inputs, "element", corpus, read, made, shown, attributes), owners), len(made)
+    return grouped(tables_of(part, "element", corpus, read, made, shown, attributes), owners), len(made)
 
 
-def _compute(inputs: Inputs[ElementReadingSettings]) -> Outputs:
-    tables, count = _tables(inputs)
+def _compute(part: Part[ElementReadingSettings]) -> Outputs:
+    tables, count = _tables(part)
     return Outputs(tables=tables, counts={"communities_read": count})
 
 
-def estimate(inputs: Inputs[ElementReadingSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[ElementReadingSettings], expected: Mapping[str, Range]) -> Estimate:
     """What the part will hold, where the graph and its communities are known, and else how many there may be."""
     if not expected:
-        return estimate_of(inputs, _tables(inputs)[0])
-    settings = inputs.settings
-    nodes = most_rows(inputs, expected, "units", "relations", "attributes")  # each is read for one community at most
+        return estimate_of(part, _tables(part)[0])
+    settings = part.settings
+    nodes = most_rows(part, expected, "units", "relations", "attributes")  # each is read for one community at most
     made = Range(0, nodes // max(1, settings.fewest))
     known: set[str] = set()
-    for digest in inputs.job.reuse:
-        if is_table(inputs, digest) and "made_of" in pq.read_schema(inputs.path(digest)).names:
-            known.update(read_table(inputs.store, digest, HETERO_MADE, columns=("made_of",))["made_of"].to_pylist())
+    for digest in part.job.reuse:
+        if is_table(part, digest) and "made_of" in pq.read_schema(part.path(digest)).names:
+            known.update(read_table(part.store, digest, HETERO_MADE, columns=("made_of",))["made_of"].to_pylist())
     labels = expected_labels(known, made, settings.group, GROUPS)
     names = ("element_read", "element_made", *(("element_sources",) if settings.asks else ()))
     rows = {

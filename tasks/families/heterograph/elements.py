@@ -16,7 +16,7 @@ from indexmill.families.heterograph.schema import ELEMENT_VECTORS
 from indexmill.models.llm import Request
 from schemas.tables import HETERO_ELEMENTS, HETERO_MADE, HETERO_READ
 from tasks.core.estimate import Estimate, Range, Rows
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.families.heterograph.element_writer import WRITER, Element, extractive, most_output, parse, request
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read
@@ -61,33 +61,33 @@ class _Elements(ReadTexts[list[Element]]):
         return {"elements": len(rows)}
 
 
-def _compute(inputs: Inputs[TextSettings]) -> Outputs:
-    return _Elements(inputs).compute()
+def _compute(part: Part[TextSettings]) -> Outputs:
+    return _Elements(part).compute()
 
 
-def _requests(inputs: Inputs[TextSettings]) -> list[Request]:
-    elements = _Elements(inputs)
+def _requests(part: Part[TextSettings]) -> list[Request]:
+    elements = _Elements(part)
     return elements.requests(elements.missing)
 
 
-def estimate(inputs: Inputs[TextSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[TextSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of how many elements are written, and of what a model is asked for them.
 
     Which communities are asked about is exact where they are known; how many elements an answer has is not.
     """
-    elements, planned = _Elements(inputs), expected.get("made")
+    elements, planned = _Elements(part), expected.get("made")
     most = 1 if elements.prompt is None else int(elements.writer["elements"])
     if planned is None:
         known, new = sum(map(len, elements.known_rows.values())), len(elements.missing)
         rows = Rows(known + new, known + most * new, Range(new, most * new))
-        return elements.estimate_of(rows, elements.use(inputs.store, elements.missing))
+        return elements.estimate_of(rows, elements.use(part.store, elements.missing))
     fresh = planned.fresh if isinstance(planned, Rows) else planned
     rows = Rows(planned.low, most * planned.high, Range(fresh.low, most * fresh.high))
     if elements.prompt is None:
         return elements.estimate_of(rows, ())
     read = 3 * 4 * elements.writer["input_tokens"]  # bytes of three texts, each of which is cut
     use = elements.planned_use(
-        inputs.store,
+        part.store,
         fresh,
         task=WRITER.task,
         told=Range(0, fresh.high * read),

@@ -42,7 +42,7 @@ from schemas.tables import (
 from tasks.core.communities.graph import Floats
 from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import estimate_tokens
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.families.heterograph.communities import communities_of, community_rows
 from tasks.families.heterograph.community_graph import most_rows
 from tasks.families.heterograph.graph import (
@@ -139,17 +139,17 @@ class _Tables:
     same_as: pa.Table | None
 
     @classmethod
-    def of(cls, inputs: Inputs[GraphSettings]) -> _Tables:
+    def of(cls, part: Part[GraphSettings]) -> _Tables:
         return cls(
-            inputs.tables("passages", "passage_id", "document_id"),
-            inputs.tables("units", "unit_id", "passage_id"),
-            inputs.tables("unit_entities", "unit_id", "entity_id"),
-            inputs.tables("relations", "passage_id", "source", "target", "text"),
-            inputs.tables("attributes", "attribute_id", "entity_id", "stand_in"),
-            inputs.tables("elements", "element_id", "overview_id", "community_id", "stand_in"),
-            inputs.table("hetero_communities"),
-            inputs.tables("mentions", "passage_id", "entity_id", "kind"),
-            inputs.table("same_as", "entity_id", "other_id") if inputs.has("same_as") else None,
+            part.tables("passages", "passage_id", "document_id"),
+            part.tables("units", "unit_id", "passage_id"),
+            part.tables("unit_entities", "unit_id", "entity_id"),
+            part.tables("relations", "passage_id", "source", "target", "text"),
+            part.tables("attributes", "attribute_id", "entity_id", "stand_in"),
+            part.tables("elements", "element_id", "overview_id", "community_id", "stand_in"),
+            part.table("hetero_communities"),
+            part.tables("mentions", "passage_id", "entity_id", "kind"),
+            part.table("same_as", "entity_id", "other_id") if part.has("same_as") else None,
         )
 
     def pieces(self) -> tuple[Pieces, ...]:
@@ -162,39 +162,39 @@ class _Tables:
             subjects(self.units, self.mentions),
         )
 
-    def read(self, inputs: Inputs[GraphSettings]) -> pa.Table:
+    def read(self, part: Part[GraphSettings]) -> pa.Table:
         """What each attribute and each element is made of: columns owner, its own id, and node_id."""
         found = []
         for prefix, table, shown, own in (
             ("attribute_read", self.attributes, "entity_id", "attribute_id"),
             ("element_read", self.elements, "community_id", "element_id"),
         ):
-            read = inputs.tables(prefix, "owner", "node_id")
+            read = part.tables(prefix, "owner", "node_id")
             ids = table.select([shown, own]).rename_columns(["owner", "own"])
             joined = read.join(ids, "owner", join_type="inner")  # a community has several elements
             found.append(pa.table({"owner": joined["own"], "node_id": joined["node_id"]}))
         return pa.concat_tables(found)
 
 
-def _compute(inputs: Inputs[GraphSettings]) -> Outputs:
-    settings = inputs.settings
-    tables = _Tables.of(inputs)
+def _compute(part: Part[GraphSettings]) -> Outputs:
+    settings = part.settings
+    tables = _Tables.of(part)
     pieces = tables.pieces()
     graph = graph_of(*pieces)
-    vectors = _vectors(inputs, graph)
+    vectors = _vectors(part, graph)
     match = _matches(graph, vectors, tables, settings.seed)
     near = _near(graph, vectors, settings.neighbours, settings.seed)
     graph = graph_of(*pieces, match, near)
-    entities = inputs.tables("entities", "entity_id", "name", "surface")
+    entities = part.tables("entities", "entity_id", "name", "surface")
     relations = relation_table(relation_nodes(tables.relations), entities.select(["entity_id", "surface"]))
     passages = tables.passages["passage_id"].combine_chunks()
-    comes_from = support(graph, passages, tables.units, tables.relations, tables.read(inputs))
+    comes_from = support(graph, passages, tables.units, tables.relations, tables.read(part))
     said = relations["said"].to_pylist()
     nodes, edges = graph.tables()
     asked = int(settings.asks)
     pack: dict[str, NDArray[Any]] = {
         **Heterograph(graph.offsets, graph.links, comes_from, graph.link_kinds).arrays(),
-        "rows": _rows(inputs, graph),
+        "rows": _rows(part, graph),
         "entity_keys": NameIndex.keys(graph.ids_of("N").to_pylist()),
         "edges": np.bincount(graph.kinds, minlength=len(ENDS)).astype(np.int64),
         "relation_tokens": np.array([estimate_tokens(len(text.encode())) for text in said], dtype=np.int32),
@@ -205,38 +205,38 @@ def _compute(inputs: Inputs[GraphSettings]) -> Outputs:
     }
     return Outputs(
         tables={"nodes": nodes, "edges": edges, "relations": relations},
-        packs={"graph": pack, "names": name_words(_names(inputs, graph, entities)).arrays()},
+        packs={"graph": pack, "names": name_words(_names(part, graph, entities)).arrays()},
     )
 
 
-def _shards(inputs: Inputs[GraphSettings], kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
+def _shards(part: Part[GraphSettings], kind: str, *columns: str) -> Iterator[tuple[str, pa.Table]]:
     """The tables that a kind of nodes are rows of, by label, in the order of their names."""
     name = TABLES[kind][0]
-    for label in inputs.labels(name):
-        yield label, inputs.table(f"{name}/{label}", *columns)
+    for label in part.labels(name):
+        yield label, part.table(f"{name}/{label}", *columns)
 
 
-def _rows(inputs: Inputs[GraphSettings], graph: TypedGraph) -> NDArray[np.int32]:
+def _rows(part: Part[GraphSettings], graph: TypedGraph) -> NDArray[np.int32]:
     """For each node its row in the tables of its kind, one after the other."""
     rows = np.full(len(graph), -1, dtype=np.int32)
     relations = graph.rows("R")
     rows[relations] = np.arange(relations.stop - relations.start)
     for kind, (_, key) in TABLES.items():
         own, ids, first = graph.rows(kind), graph.ids_of(kind), 0
-        for _, table in _shards(inputs, kind, key):
+        for _, table in _shards(part, kind, key):
             places = _places(table[key], ids)
             rows[own][places[places >= 0]] = first + np.flatnonzero(places >= 0)  # not every entity is a node
             first += len(table)
     return rows
 
 
-def _vectors(inputs: Inputs[GraphSettings], graph: TypedGraph) -> Floats:
+def _vectors(part: Part[GraphSettings], graph: TypedGraph) -> Floats:
     """The vectors of the nodes of the first four kinds, (n, d)."""
-    held: Floats = np.zeros((int(graph.offsets[4]), inputs.settings.dimension), dtype=np.float32)
+    held: Floats = np.zeros((int(graph.offsets[4]), part.settings.dimension), dtype=np.float32)
     for kind, (packs, array) in _VECTORS.items():
         own, ids, key = graph.rows(kind), graph.ids_of(kind), TABLES[kind][1]
-        for label, table in _shards(inputs, kind, key):
-            held[own][_places(table[key], ids)] = inputs.pack(f"{packs}/{label}")[array]
+        for label, table in _shards(part, kind, key):
+            held[own][_places(table[key], ids)] = part.pack(f"{packs}/{label}")[array]
     return held
 
 
@@ -269,9 +269,9 @@ def _pieces(kind: str, ids: pa.Array, pairs: NDArray[np.int64]) -> Pieces:
     return Pieces({}, {kind: (ids.take(pa.array(pairs[:, 0])), ids.take(pa.array(pairs[:, 1])))})
 
 
-def _names(inputs: Inputs[GraphSettings], graph: TypedGraph, entities: pa.Table) -> pa.Array:
+def _names(part: Part[GraphSettings], graph: TypedGraph, entities: pa.Table) -> pa.Array:
     """The canonical names of entities, then the titles of overviews in their form."""
-    elements = inputs.tables("elements", "overview_id", "title")
+    elements = part.tables("elements", "overview_id", "title")
     found = []
     for kind, table, key, name in (("N", entities, "entity_id", "name"), ("O", elements, "overview_id", "title")):
         rows = pc.index_in(graph.ids_of(kind), table[key].combine_chunks())
@@ -280,21 +280,21 @@ def _names(inputs: Inputs[GraphSettings], graph: TypedGraph, entities: pa.Table)
     return pa.concat_arrays([found[0], pa.array(titles, pa.string())])
 
 
-def estimate(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the sizes of the graph. What is near to what is not known, so that the low ones are nothing."""
-    settings = inputs.settings
+    settings = part.settings
     mentions, relations, pairs, entities, t, s, a, h = (
-        most_rows(inputs, expected, name)
+        most_rows(part, expected, name)
         for name in ("unit_entities", "relations", "same_as", "entities", "passages", "units", "attributes", "elements")
     )
-    about = s * _most_subjects(inputs, expected)
+    about = s * _most_subjects(part, expected)
     names = min(mentions + about, entities)
     n = t + s + a + 2 * h + relations + names
     made_by_vectors = settings.neighbours * (t + s + a + h) + settings.elements * (s + a)
     m = mentions + about + 2 * relations + pairs + a + h + s + made_by_vectors
-    said = min(t, settings.units + settings.relations * _most_said(inputs, expected, t))
+    said = min(t, settings.units + settings.relations * _most_said(part, expected, t))
     comes_from = t + s + relations + a * said + h * min(t, (1 + settings.attributes) * said)
-    words = _words(inputs, names) + _TITLE_WORDS * h
+    words = _words(part, names) + _TITLE_WORDS * h
     lengths = {
         "kinds": len(KINDS),
         "nodes": n,
@@ -307,8 +307,8 @@ def estimate(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> Es
     }
     graph = GRAPH.size(lengths)
     lookup = NAMES.size({"words": words, "holders": words, "names": names + h, "words of names": words})
-    known = [name for label in inputs.labels("relations") if (name := f"relations/{label}") not in expected]
-    longest = 512 * relations + 4 * sum(inputs.path(inputs.digest(name)).stat().st_size for name in known)
+    known = [name for label in part.labels("relations") if (name := f"relations/{label}") not in expected]
+    longest = 512 * relations + 4 * sum(part.path(part.digest(name)).stat().st_size for name in known)
     sizes = {"nodes": 64 * n + 8192, "edges": 96 * m + 8192, "relations": longest + 8192}
     bounds = {"nodes": n, "edges": m, "relations": relations, "graph": 2 * m + n, "names": words + n}
     return Estimate(
@@ -317,27 +317,27 @@ def estimate(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> Es
     )
 
 
-def _most_said(inputs: Inputs[GraphSettings], expected: Mapping[str, Range], passages: int) -> int:
+def _most_said(part: Part[GraphSettings], expected: Mapping[str, Range], passages: int) -> int:
     """In how many passages one relation stands at most."""
     if any(name.startswith("relations/") for name in expected):
         return passages
     columns = ["source", "target", "text"]
-    said = inputs.tables("relations", *columns).group_by(columns).aggregate([([], "count_all")])
+    said = part.tables("relations", *columns).group_by(columns).aggregate([([], "count_all")])
     return pc.max(said["count_all"]).as_py() or 0
 
 
-def _most_subjects(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> int:
+def _most_subjects(part: Part[GraphSettings], expected: Mapping[str, Range]) -> int:
     """What one passage is about at most."""
     if any(name.startswith("mentions/") for name in expected):
         return 2 + _MOST_SUBJECTS  # a title, with its qualifier and without, and subjects of paragraphs
-    mentions = inputs.tables("mentions", "passage_id", "kind")
+    mentions = part.tables("mentions", "passage_id", "kind")
     about = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
     return pc.max(about.group_by("passage_id").aggregate([([], "count_all")])["count_all"]).as_py() or 0
 
 
-def _words(inputs: Inputs[GraphSettings], names: int) -> int:
+def _words(part: Part[GraphSettings], names: int) -> int:
     """The words of so many names at most: those of all entities where these are fewer."""
-    held = inputs.tables("entities", "name")["name"]
+    held = part.tables("entities", "name")["name"]
     words = np.sort(pc.add(pc.count_substring(held, " "), 1).to_numpy())
     return int(words[len(words) - min(names, len(words)) :].sum())
 

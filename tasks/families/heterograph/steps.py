@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks.core.encoder import EncoderSettings
-from tasks.core.part_runner import WHOLE, Want
+from tasks.core.part_runner import WHOLE, PartSpec
 from tasks.core.redone import count_redone
 from tasks.core.run import Run
 from tasks.core.stage import NoSettings, Settings, Stage
@@ -39,7 +39,7 @@ Digests = Mapping[str, str]
 def make_units(run: Run) -> None:
     """Make the vectors of units that no earlier part holds."""
     settings = EncoderSettings(**run.opened_encoder.settings)
-    run.make(units.STAGE, [Want(label, run.inputs(units.STAGE, label), settings) for label in run.labels])
+    run.make(units.STAGE, [PartSpec(label, run.inputs(units.STAGE, label), settings) for label in run.labels])
 
 
 def make_graph(run: Run) -> None:
@@ -81,7 +81,7 @@ def _make(run: Run, stage: Stage[Any], digests: Digests, settings: Settings) -> 
     """Make the part of the whole corpus from those of some digests, by input name, that the stage declares."""
     names = {one.name for one in stage.inputs}
     inputs = {name: digest for name, digest in digests.items() if name.partition("/")[0] in names}
-    return run.make(stage, [Want(WHOLE, inputs, settings)])[WHOLE].outputs
+    return run.make(stage, [PartSpec(WHOLE, inputs, settings)])[WHOLE].outputs
 
 
 def _write(run: Run, stage: Stage[Any], kind: str, writer: BoundWriter, read: Digests) -> dict[str, str]:
@@ -101,11 +101,11 @@ def _write(run: Run, stage: Stage[Any], kind: str, writer: BoundWriter, read: Di
             sources=read.get(f"{kind}_sources/{label}"),
         )
 
-    wants = [
-        Want(label, {name: read[f"{kind}_{name}/{label}"] for name in ("read", "made")}, settings(label))
+    specs = [
+        PartSpec(label, {name: read[f"{kind}_{name}/{label}"] for name in ("read", "made")}, settings(label))
         for label in labels
     ]
-    found = run.make(stage, wants)
+    found = run.make(stage, specs)
     parts = {label: found[label].outputs for label in labels}
     count_redone(run, stage, stage.name, (part[stage.name] for part in parts.values()), "made_of", named=stage.name)
     return {f"{name}/{label}": digest for label, part in parts.items() for name, digest in part.items()}

@@ -27,7 +27,7 @@ from schemas.tables import (
 )
 from storage.tables import put_table
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Input, Inputs, Output, Settings
+from tasks.core.stage import Input, Output, Part, Settings
 from tasks.families.heterograph.graph import relation_nodes
 from tasks.families.heterograph.reading import capped, first_of, rows_of
 from tasks.families.heterograph.sources import about
@@ -87,12 +87,12 @@ class Corpus:
     surfaces: pa.Table
 
     @classmethod
-    def of(cls, inputs: Inputs[Any]) -> Corpus:
+    def of(cls, part: Part[Any]) -> Corpus:
         """The columns of a part's inputs that its work needs."""
         return cls(
-            inputs.tables("units", "unit_id", "passage_id", "text"),
-            inputs.tables("relations", "passage_id", "source", "target", "text"),
-            inputs.tables("entities", "entity_id", "surface"),
+            part.tables("units", "unit_id", "passage_id", "text"),
+            part.tables("relations", "passage_id", "source", "target", "text"),
+            part.tables("entities", "entity_id", "surface"),
         )
 
 
@@ -116,7 +116,7 @@ def read_nodes(
 
 
 def tables_of(
-    inputs: Inputs[Any],
+    part: Part[Any],
     kind: str,
     corpus: Corpus,
     read: pa.Table,
@@ -131,7 +131,7 @@ def tables_of(
     """
     found = {f"{kind}_read": conform(read, HETERO_READ), f"{kind}_made": made}
     if shown is not None:
-        texts = [*inputs.paths("mentions"), *inputs.paths("extracted")]
+        texts = [*part.paths("mentions"), *part.paths("extracted")]
         sources = about(read, corpus.units, corpus.relations, shown, corpus.surfaces, texts, attributes)
         found[f"{kind}_sources"] = sources
     return found
@@ -146,17 +146,17 @@ def grouped(tables: Tables, owners: Mapping[str, pa.Array]) -> dict[str, pa.Tabl
     }
 
 
-def estimate_of(inputs: Inputs[Any], tables: Tables, *, guessed: bool = False) -> Estimate:
+def estimate_of(part: Part[Any], tables: Tables, *, guessed: bool = False) -> Estimate:
     """The estimate of a part that holds these tables; they are put in the plan's store for the stages that read them.
 
     guessed: the part may hold others.
     """
     if guessed:  # not to be taken for what the part will hold
         tables = {
-            name: table.append_column("planned", pa.array([inputs.job.key] * len(table), pa.string()))
+            name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
             for name, table in tables.items()
         }
-    put = {name: put_table(inputs.store, table) for name, table in tables.items()}
+    put = {name: put_table(part.store, table) for name, table in tables.items()}
     return Estimate(
         bytes={name: Range(0, 2 * size) if guessed else Range.exactly(size) for name, (_, size) in put.items()},
         rows={name: Range.exactly(len(table)) for name, table in tables.items()},

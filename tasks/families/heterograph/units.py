@@ -13,32 +13,32 @@ from indexmill.families.heterograph.schema import UNIT_VECTORS
 from schemas.tables import UNITS
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
 
 __all__ = ["STAGE", "estimate"]
 
 
-def _compute(inputs: Inputs[EncoderSettings]) -> Outputs:
-    texts = inputs.table("units", "text")["text"].to_pylist()
+def _compute(part: Part[EncoderSettings]) -> Outputs:
+    texts = part.table("units", "text")["text"].to_pylist()
     vectors, keys, made = embed_texts(
-        texts, lambda some: encoder_of(inputs).encode(some), _known(inputs, "vectors"), inputs.settings.dimension
+        texts, lambda some: encoder_of(part).encode(some), _known(part, "vectors"), part.settings.dimension
     )
     tokens = np.empty(len(texts), dtype=np.int32)
-    new = ~_known(inputs, "tokens").copy_into(keys, tokens)
+    new = ~_known(part, "tokens").copy_into(keys, tokens)
     if new.any():
-        tokens[new] = encoder_of(inputs).count_tokens([texts[row] for row in np.flatnonzero(new).tolist()])
+        tokens[new] = encoder_of(part).count_tokens([texts[row] for row in np.flatnonzero(new).tolist()])
     return Outputs(
         packs={"unit_vectors": {"text_keys": keys_array(keys), "vectors": vectors, "tokens": tokens}},
         counts={"vectors_made": made, "vectors_reused": len(texts) - made},
     )
 
 
-def estimate(inputs: Inputs[EncoderSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[EncoderSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many vectors of units must be computed, to the vector."""
-    keys = [row_key(text) for text in inputs.table("units", "text")["text"].to_pylist()]
-    made = len(missing_texts(keys, _known(inputs, "vectors").holds(keys)))
-    size = UNIT_VECTORS.size({"own units": len(keys), "dimensions": inputs.settings.dimension})
+    keys = [row_key(text) for text in part.table("units", "text")["text"].to_pylist()]
+    made = len(missing_texts(keys, _known(part, "vectors").holds(keys)))
+    size = UNIT_VECTORS.size({"own units": len(keys), "dimensions": part.settings.dimension})
     return Estimate(
         bytes={"unit_vectors": Range.exactly(size)},
         rows={"unit_vectors": Range.exactly(len(keys))},
@@ -46,8 +46,8 @@ def estimate(inputs: Inputs[EncoderSettings], expected: Mapping[str, Range]) -> 
     )
 
 
-def _known(inputs: Inputs[EncoderSettings], name: str) -> Vectors:
-    return Vectors((pack["text_keys"], pack[name]) for pack in inputs.reusable_packs())
+def _known(part: Part[EncoderSettings], name: str) -> Vectors:
+    return Vectors((pack["text_keys"], pack[name]) for pack in part.reusable_packs())
 
 
 STAGE = Stage(

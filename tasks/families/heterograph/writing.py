@@ -15,7 +15,7 @@ from schemas.tables import HETERO_SOURCES
 from storage.tables import read_table
 from tasks.core.encoder import EncoderSettings
 from tasks.core.estimate import Estimate, LlmUse, Range, Rows
-from tasks.core.stage import Inputs, worker_arg
+from tasks.core.stage import Part, worker_arg
 from tasks.families.heterograph.reading import Read, reads
 from tasks.families.heterograph.sources import by_owner
 from tasks.stages.write.summarise import Extractive
@@ -41,8 +41,8 @@ class TextSettings(EncoderSettings, WriterSettings):
 class ReadTexts(WrittenRows[TextSettings, Read, T]):
     """The rows of the texts of some owners, from the tables `read` and `made` of these."""
 
-    def __init__(self, inputs: Inputs[TextSettings]) -> None:
-        super().__init__(inputs)
+    def __init__(self, part: Part[TextSettings]) -> None:
+        super().__init__(part)
         self.writer = self.settings.writer
         self.extractive = Extractive(self.writer["tokens"], self.settings.language)
         self.about: dict[str, list[str]] = {}  # by owner, once questions are asked

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import encoder_of
-from tasks.core.stage import Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.families.lsh_tree.hyperplanes import LARGEST_NORMAL
 from tasks.families.lsh_tree.topics import TOPICS
 
@@ -56,8 +56,8 @@ class AxesSettings(Settings):
     opening: Mapping[str, Any] = worker_arg()
 
 
-def _compute(inputs: Inputs[AxesSettings]) -> Outputs:
-    return Outputs(packs={"axes": {"axes": principal_axes(encoder_of(inputs).encode(sorted(TOPICS)))}})
+def _compute(part: Part[AxesSettings]) -> Outputs:
+    return Outputs(packs={"axes": {"axes": principal_axes(encoder_of(part).encode(sorted(TOPICS)))}})
 
 
 STAGE = Stage(

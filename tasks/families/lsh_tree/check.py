@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS, TREE
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES
 from tasks.core.checks import Check, check_parents, refuse_if
-from tasks.core.stage import Input, Inputs
+from tasks.core.stage import Input, Part
 from tasks.families.lsh_tree.segments import LETTERS
 from tasks.stages.write.check import check_written
 
 __all__ = ["CHECKS", "check_summaries", "check_tree", "check_whole"]
 
 
-def check_summaries(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
+def check_summaries(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     """Hold a group's summaries against their segments, and their vectors; returns how many they are."""
     return check_written(
-        inputs,
+        part,
         "summaries",
         key="node_id",
         layer="layer",
@@ -31,9 +31,9 @@ def check_summaries(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]
     )
 
 
-def check_whole(inputs: Inputs[Any], counted: Mapping[str, int]) -> dict[str, int]:
+def check_whole(part: Part[Any], counted: Mapping[str, int]) -> dict[str, int]:
     """Hold the tree against the numbers of passages and summaries."""
-    check_tree(inputs.pack("lsh_tree/tree"), counted["passages"], counted["summaries"])
+    check_tree(part.pack("lsh_tree/tree"), counted["passages"], counted["summaries"])
     return {}
 
 

@@ -26,7 +26,7 @@ from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES, conform
 from storage.tables import read_table
 from tasks.core.estimate import ZERO, Estimate, Range, Rows
 from tasks.core.groups import assigned, expected_labels, shares
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.families.lsh_tree.axes import DIRECTIONS
 from tasks.families.lsh_tree.hierarchy import Bounds, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
@@ -121,33 +121,33 @@ class SegmentSettings(Settings):
         return {**shaping, "encoder": self.encoder}
 
 
-def _below(inputs: Inputs[SegmentSettings]) -> tuple[Nodes, list[str], Gathered]:
+def _below(part: Part[SegmentSettings]) -> tuple[Nodes, list[str], Gathered]:
     """What is cut, row by row, the shards where its texts lie, and where it lies itself."""
     ids: list[str] = []
     digests: list[str] = []
     shards: list[str] = []
-    vectors = [inputs.pack("places")["places"]] if inputs.has("places") else []
-    for label in inputs.labels("passages"):
-        found = inputs.table(f"passages/{label}", "passage_id").column("passage_id").to_pylist()
-        pack = inputs.pack(f"vectors/{label}")
+    vectors = [part.pack("places")["places"]] if part.has("places") else []
+    for label in part.labels("passages"):
+        found = part.table(f"passages/{label}", "passage_id").column("passage_id").to_pylist()
+        pack = part.pack(f"vectors/{label}")
         digests += [key.tobytes().hex() for key in pack["passage_keys"]]
         vectors.append(pack["passages"])
         ids += found
         shards += [label] * len(found)
-    for label in inputs.labels("summaries"):
-        rows = inputs.table(f"summaries/{label}", "node_id", "digest")
+    for label in part.labels("summaries"):
+        rows = part.table(f"summaries/{label}", "node_id", "digest")
         ids += rows.column("node_id").to_pylist()
         digests += rows.column("digest").to_pylist()
         shards += [label] * len(rows)
-    gathered = Gathered(vectors, inputs.settings.dimension)
+    gathered = Gathered(vectors, part.settings.dimension)
     return Nodes(ids, digests, gathered), shards, gathered
 
 
-def _compute(inputs: Inputs[SegmentSettings]) -> Outputs:
-    settings = inputs.settings
-    planes = planes_of(inputs, settings.seed, settings.dimension)
+def _compute(part: Part[SegmentSettings]) -> Outputs:
+    settings = part.settings
+    planes = planes_of(part, settings.seed, settings.dimension)
     bounds = Bounds(settings.smallest, settings.largest, settings.layer)
-    below, shards, vectors = _below(inputs)
+    below, shards, vectors = _below(part)
     codes = vectors.codes(planes)
     layer = layer_over(settings.layer, below, planes, bounds, digest_of(canonical_json(settings.summariser)), codes)
     place = dict(zip(below.ids, shards, strict=True))
@@ -161,9 +161,9 @@ def _compute(inputs: Inputs[SegmentSettings]) -> Outputs:
     return Outputs(tables=tables, packs={"codes": {"codes": codes}, "places": {"places": places[in_order]}})
 
 
-def planes_of(inputs: Inputs[Any], seed: int, dimension: int) -> Hyperplanes:
+def planes_of(part: Part[Any], seed: int, dimension: int) -> Hyperplanes:
     """The hyperplanes of a seed and of the input `axes`."""
-    return Hyperplanes(seed, dimension, inputs.pack("axes")["axes"])
+    return Hyperplanes(seed, dimension, part.pack("axes")["axes"])
 
 
 def _table(made: Sequence[tuple[str, list[tuple[str, str]]]], place: Mapping[str, str]) -> pa.Table:
@@ -173,18 +173,18 @@ def _table(made: Sequence[tuple[str, list[tuple[str, str]]]], place: Mapping[str
     return conform(pa.table(columns), LSH_SEGMENTS)
 
 
-def estimate(inputs: Inputs[SegmentSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[SegmentSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many segments there will be, and how many new ones: no vector is made, so that nobody knows which."""
-    settings = inputs.settings
-    below = rows_below(inputs, expected)
+    settings = part.settings
+    below = rows_below(part, expected)
     least = -(-below.low // settings.largest) if below.low > settings.largest else 0  # or there is no such layer
     made = Range(least, max(1, below.high // settings.smallest))
     fresh = made
-    if inputs.job.reuse:
-        changes = _changes(inputs) if settings.layer == 1 else Range(below.fresh.low, 2 * below.fresh.high)
+    if part.job.reuse:
+        changes = _changes(part) if settings.layer == 1 else Range(below.fresh.low, 2 * below.fresh.high)
         most = min(made.high, _REDONE * changes.high + _REDONE_MORE) if changes.high else 0
         fresh = Range(min(most, -(-changes.low // settings.largest)), most)
-    labels = _expected_groups(inputs, made)
+    labels = _expected_groups(part, made)
     sizes = {f"segments/{label}": Range(0, 256 * below.high + 4096) for label in labels}
     rows = shares(Rows(made.low, made.high, fresh), len(labels))
     placed = (PLACES.size({"nodes": count, "dimensions": settings.dimension}) for count in (made.low, made.high))
@@ -194,39 +194,39 @@ def estimate(inputs: Inputs[SegmentSettings], expected: Mapping[str, Range]) -> 
     )
 
 
-def rows_below(inputs: Inputs[Any], expected: Mapping[str, Range]) -> Rows:
+def rows_below(part: Part[Any], expected: Mapping[str, Range]) -> Rows:
     """The nodes that are cut, and how many of them are new where that is known."""
     low = high = fresh_low = fresh_high = 0
-    for name, digest in inputs.job.inputs.items():
+    for name, digest in part.job.inputs.items():
         if name.startswith(("passages/", "summaries/")):
-            rows = expected.get(name) or Range.exactly(pq.read_metadata(inputs.path(digest)).num_rows)
+            rows = expected.get(name) or Range.exactly(pq.read_metadata(part.path(digest)).num_rows)
             fresh = rows.fresh if isinstance(rows, Rows) else ZERO
             low, high = low + rows.low, high + rows.high
             fresh_low, fresh_high = fresh_low + fresh.low, fresh_high + fresh.high
     return Rows(low, high, Range(fresh_low, fresh_high))
 
 
-def _changes(inputs: Inputs[SegmentSettings]) -> Range:
+def _changes(part: Part[SegmentSettings]) -> Range:
     """Passages that are new, and at most so many that are new or gone."""
     before: set[tuple[str, str]] = set()
-    for digest in inputs.job.reuse:
-        if is_table(inputs, digest):
-            table = read_table(inputs.store, digest, LSH_SEGMENTS, columns=("child_id", "child_digest"))
+    for digest in part.job.reuse:
+        if is_table(part, digest):
+            table = read_table(part.store, digest, LSH_SEGMENTS, columns=("child_id", "child_digest"))
             before.update(zip(table["child_id"].to_pylist(), table["child_digest"].to_pylist(), strict=True))
     now: set[tuple[str, str]] = set()
-    for digests in inputs.settings.texts.values():
-        now.update((identity, row_key(text).hex()) for identity, text in texts_of(inputs, digests))
+    for digests in part.settings.texts.values():
+        now.update((identity, row_key(text).hex()) for identity, text in texts_of(part, digests))
     added = len(now - before)
     return Range(added, added + len(before - now))
 
 
-def _expected_groups(inputs: Inputs[SegmentSettings], made: Range) -> list[str]:
+def _expected_groups(part: Part[SegmentSettings], made: Range) -> list[str]:
     """The labels of the groups as they were, or as they are for so many nodes."""
     nodes: set[str] = set()
-    for digest in inputs.job.reuse:
-        if is_table(inputs, digest):
-            nodes.update(read_table(inputs.store, digest, LSH_SEGMENTS, columns=("node_id",))["node_id"].to_pylist())
-    return expected_labels(nodes, made, inputs.settings.group, LETTERS[inputs.settings.layer - 1])
+    for digest in part.job.reuse:
+        if is_table(part, digest):
+            nodes.update(read_table(part.store, digest, LSH_SEGMENTS, columns=("node_id",))["node_id"].to_pylist())
+    return expected_labels(nodes, made, part.settings.group, LETTERS[part.settings.layer - 1])
 
 
 STAGE = Stage(

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 
 from storage.receipts import Receipt
-from tasks.core.part_runner import WHOLE, Parts, Want
+from tasks.core.part_runner import WHOLE, Parts, PartSpec
 from tasks.core.redone import count_redone
 from tasks.core.run import Run
 from tasks.families.lsh_tree import axes as lsh_axes
@@ -27,7 +27,7 @@ def make_axes(run: Run) -> None:
     """Find the directions in which the encoder tells texts apart."""
     encoder = run.opened_encoder
     settings = lsh_axes.AxesSettings(encoder=encoder.numbers, opening=encoder.opening)
-    run.make(lsh_axes.STAGE, [Want(WHOLE, {}, settings)])
+    run.make(lsh_axes.STAGE, [PartSpec(WHOLE, {}, settings)])
 
 
 def make_tree(run: Run) -> None:
@@ -84,7 +84,7 @@ def make_tree(run: Run) -> None:
         seed=settings.seed,
         dimension=run.opened_encoder.numbers["dimension"],
     )
-    run.make(lsh_tree.STAGE, [Want(WHOLE, tree, shaping)])
+    run.make(lsh_tree.STAGE, [PartSpec(WHOLE, tree, shaping)])
 
 
 def make_vectors(run: Run) -> None:
@@ -101,7 +101,7 @@ def _embed(run: Run, summaries: Mapping[str, Receipt]) -> None:
     groups = sorted(summaries.items(), reverse=True)
     run.make(
         lsh_vectors.STAGE,
-        [Want(group, {"summaries": part.outputs["summaries"]}, settings) for group, part in groups],
+        [PartSpec(group, {"summaries": part.outputs["summaries"]}, settings) for group, part in groups],
     )
 
 
@@ -121,7 +121,7 @@ def _segment(run: Run, layer: int, below: Mapping[str, str], texts: Texts) -> Ma
         title_in_passage=run.configuration.split.title_in_passage,
     )
     label = lsh_segments.layer_label(layer)
-    return run.make(lsh_segments.STAGE, [Want(label, below, shaping)])[label].outputs
+    return run.make(lsh_segments.STAGE, [PartSpec(label, below, shaping)])[label].outputs
 
 
 def _summarise(run: Run, layer: int, segments: Mapping[str, str], texts: Texts) -> Parts:
@@ -142,6 +142,6 @@ def _summarise(run: Run, layer: int, segments: Mapping[str, str], texts: Texts) 
     )
     groups = {name.removeprefix("segments/"): digest for name, digest in segments.items()}
     made = run.make(
-        lsh_summaries.STAGE, [Want(group, {"segments": digest}, settings) for group, digest in groups.items()]
+        lsh_summaries.STAGE, [PartSpec(group, {"segments": digest}, settings) for group, digest in groups.items()]
     )
     return {group: made[group] for group in groups}

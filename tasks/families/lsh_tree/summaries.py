@@ -17,7 +17,7 @@ from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES
 from storage.tables import read_table
 from tasks.core.encoder import tokeniser_of
 from tasks.core.estimate import Estimate, Range, Rows
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.families.lsh_tree.summary_writer import WRITER, parse, request
 from tasks.stages.split.node_texts import texts_of
 from tasks.stages.write.summarise import Extractive, most_output
@@ -70,8 +70,8 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
 
     table, schema, key = "summaries", LSH_SUMMARIES, "node_id"
 
-    def __init__(self, inputs: Inputs[SummarySettings]) -> None:
-        super().__init__(inputs)
+    def __init__(self, part: Part[SummarySettings]) -> None:
+        super().__init__(part)
         self._tokens: int = self.settings.summariser["tokens"]
         self._extractive = Extractive(self._tokens, self.settings.language)
         self._texts: dict[str, str] = {}  # of children, by id
@@ -132,43 +132,43 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
         return Rows(rows.low, rows.high, Range(0, rows.high)) if rows.fresh == Range(rows.low, rows.high) else rows
 
 
-def estimate(inputs: Inputs[SummarySettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[SummarySettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of what has to be summarised, exact where the segments are known, and what a model is asked for it."""
-    summaries, planned = _Summaries(inputs), expected.get("segments")
+    summaries, planned = _Summaries(part), expected.get("segments")
     rows = summaries.expected_rows(planned)
-    tokens: int = inputs.settings.summariser["tokens"]
+    tokens: int = part.settings.summariser["tokens"]
     if not isinstance(planned, Rows):
-        use = summaries.use(inputs.store, summaries.missing)
+        use = summaries.use(part.store, summaries.missing)
     else:
-        told, more = _tokens_of_texts(inputs, rows), 200 + 40 * inputs.settings.largest
+        told, more = _tokens_of_texts(part, rows), 200 + 40 * part.settings.largest
         use = summaries.planned_use(
-            inputs.store, rows.fresh, task=WRITER.task, told=told, more=more, answer=most_output(tokens)
+            part.store, rows.fresh, task=WRITER.task, told=told, more=more, answer=most_output(tokens)
         )
     most = rows.high * (_LONGEST * tokens + 128) + 8192
     return Estimate(bytes={"summaries": Range(0, most)}, rows={"summaries": rows}, llm=use)
 
 
-def _tokens_of_texts(inputs: Inputs[SummarySettings], rows: Rows) -> Range:
+def _tokens_of_texts(part: Part[SummarySettings], rows: Rows) -> Range:
     """Bounds of the tokens of all texts to be summarised: half and twice what the embedder counts in passages."""
-    settings = inputs.settings
+    settings = part.settings
     if settings.layer > 1:
         return Range(0, 2 * rows.fresh.high * settings.largest * most_output(settings.summariser["tokens"]))
     tokens: list[int] = []
     for digests in settings.texts.values():
-        table = read_table(inputs.store, digests["passages"], PASSAGES, columns=("tokens",))
+        table = read_table(part.store, digests["passages"], PASSAGES, columns=("tokens",))
         tokens += table["tokens"].to_pylist()
     share = -(-sum(tokens) // settings.groups)
-    anew = rows.fresh.high == rows.high and not inputs.job.reuse
+    anew = rows.fresh.high == rows.high and not part.job.reuse
     most = 2 * min(share, rows.fresh.high * settings.largest * max(tokens, default=0))
     return Range(min(share // 2, most) if anew else 0, most)
 
 
-def _compute(inputs: Inputs[SummarySettings]) -> Outputs:
-    return _Summaries(inputs).compute()
+def _compute(part: Part[SummarySettings]) -> Outputs:
+    return _Summaries(part).compute()
 
 
-def _requests(inputs: Inputs[SummarySettings]) -> list[Request]:
-    summaries = _Summaries(inputs)
+def _requests(part: Part[SummarySettings]) -> list[Request]:
+    summaries = _Summaries(part)
     return summaries.requests(summaries.missing)
 
 

@@ -19,7 +19,7 @@ from indexmill.families.lsh_tree.schema import TREE
 from indexmill.retrieve.shared_schema import VECTORS
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.lsh_tree.axes import DIRECTIONS
 from tasks.families.lsh_tree.segments import CODES, LETTERS, PLACES, Gathered, layer_label, planes_of, rows_below
 
@@ -49,21 +49,21 @@ class TreeSettings(Settings):
     dimension: int
 
 
-def _compute(inputs: Inputs[TreeSettings]) -> Outputs:
-    settings = inputs.settings
-    planes = planes_of(inputs, settings.seed, settings.dimension)
-    passages = inputs.tables("passages", "passage_id").column("passage_id")
+def _compute(part: Part[TreeSettings]) -> Outputs:
+    settings = part.settings
+    planes = planes_of(part, settings.seed, settings.dimension)
+    passages = part.tables("passages", "passage_id").column("passage_id")
     below, offsets = passages.combine_chunks(), [0, len(passages)]
     parents = [np.full(len(passages), -1, dtype=np.int32)]
     indices: list[NDArray[np.int32]] = []
     held: list[NDArray[np.int64]] = []
     stand_ins = []
     codes = []
-    layers = len(inputs.labels("codes"))
+    layers = len(part.labels("codes"))
     for layer in range(1, layers + 1):
         letter = LETTERS[layer - 1]
-        nodes = _of_layer(inputs, "summaries", letter, "node_id", "stand_in")
-        segments = _of_layer(inputs, "segments", letter, "node_id", "child_id")
+        nodes = _of_layer(part, "summaries", letter, "node_id", "stand_in")
+        segments = _of_layer(part, "segments", letter, "node_id", "child_id")
         ids = nodes.column("node_id").combine_chunks()
         owner = pc.index_in(segments.column("node_id"), ids).to_numpy()
         child = pc.index_in(segments.column("child_id"), below).to_numpy()
@@ -73,10 +73,10 @@ def _compute(inputs: Inputs[TreeSettings]) -> Outputs:
         parents[-1][child] = owner + offsets[-1]
         parents.append(np.full(len(ids), -1, dtype=np.int32))
         stand_ins.append(nodes.column("stand_in").to_numpy().astype(np.uint8))
-        codes.append(inputs.pack(f"codes/{layer_label(layer)}")["codes"])
+        codes.append(part.pack(f"codes/{layer_label(layer)}")["codes"])
         below = ids
         offsets.append(offsets[-1] + len(ids))
-    codes.append(_uppermost(inputs).codes(planes))
+    codes.append(_uppermost(part).codes(planes))
     none = np.empty(0, dtype=np.int32)
     arrays: dict[str, NDArray[Any]] = {
         "hyperplanes": planes.normals(),
@@ -91,32 +91,32 @@ def _compute(inputs: Inputs[TreeSettings]) -> Outputs:
     return Outputs(packs={"tree": arrays})
 
 
-def _of_layer(inputs: Inputs[Any], name: str, letter: str, *columns: str) -> pa.Table:
+def _of_layer(part: Part[Any], name: str, letter: str, *columns: str) -> pa.Table:
     """Some columns of all tables of a layer's groups."""
-    labels = [label for label in inputs.labels(name) if label.startswith(letter)]
-    return pa.concat_tables([inputs.table(f"{name}/{label}", *columns) for label in labels])
+    labels = [label for label in part.labels(name) if label.startswith(letter)]
+    return pa.concat_tables([part.table(f"{name}/{label}", *columns) for label in labels])
 
 
-def _uppermost(inputs: Inputs[TreeSettings]) -> Gathered:
+def _uppermost(part: Part[TreeSettings]) -> Gathered:
     """Where the roots lie."""
-    if inputs.has("places"):
-        found = [inputs.pack("places")["places"]]
+    if part.has("places"):
+        found = [part.pack("places")["places"]]
     else:
-        found = [pack["passages"] for pack in inputs.packs("vectors")]
-    return Gathered(found, inputs.settings.dimension)
+        found = [pack["passages"] for pack in part.packs("vectors")]
+    return Gathered(found, part.settings.dimension)
 
 
-def estimate(inputs: Inputs[TreeSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[TreeSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the tree."""
-    passages = inputs.rows("passages")
-    nodes = rows_below(inputs, expected)  # passages, too
-    layers = len(inputs.labels("codes"))
+    passages = part.rows("passages")
+    nodes = rows_below(part, expected)  # passages, too
+    layers = len(part.labels("codes"))
     lengths = {
         "layers": layers + 1,
         "nodes": nodes.high,
         "summaries": nodes.high - passages,
         "children": nodes.high if layers else 0,
-        "dimensions": inputs.settings.dimension,
+        "dimensions": part.settings.dimension,
     }
     return Estimate(bytes={"tree": Range(0, TREE.size(lengths))}, rows={"tree": Range(nodes.low, nodes.high)})
 

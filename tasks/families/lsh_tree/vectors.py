@@ -13,7 +13,7 @@ from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS
 from schemas.tables import LSH_SUMMARIES
 from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.stages.embed.embed import Vectors
 from tasks.stages.write.written_rows import text_vectors
 
@@ -32,20 +32,20 @@ class SummaryVectorSettings(Settings):
         return self.encoder
 
 
-def _compute(inputs: Inputs[SummaryVectorSettings]) -> Outputs:
-    summaries = inputs.table("summaries", "node_id", "text")
-    known = Vectors((pack["text_keys"], pack["vectors"]) for pack in map(inputs.pack_at, inputs.job.reuse))
+def _compute(part: Part[SummaryVectorSettings]) -> Outputs:
+    summaries = part.table("summaries", "node_id", "text")
+    known = Vectors((pack["text_keys"], pack["vectors"]) for pack in map(part.pack_at, part.job.reuse))
     texts = summaries.column("text").to_pylist()
-    arrays, _ = text_vectors(inputs, texts, known, inputs.settings.encoder["dimension"])
+    arrays, _ = text_vectors(part, texts, known, part.settings.encoder["dimension"])
     return Outputs(packs={"summary_vectors": {"keys": id_hashes(summaries.column("node_id").to_pylist()), **arrays}})
 
 
-def estimate(inputs: Inputs[SummaryVectorSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[SummaryVectorSettings], expected: Mapping[str, Range]) -> Estimate:
     """The size of the vectors: exact where the summaries are there."""
     rows = expected.get("summaries")
     if rows is None:
-        rows = Range.exactly(inputs.rows_of("summaries"))
-    dimension: int = inputs.settings.encoder["dimension"]
+        rows = Range.exactly(part.rows_of("summaries"))
+    dimension: int = part.settings.encoder["dimension"]
 
     def size(count: int) -> int:
         return SUMMARY_VECTORS.size({"own summaries": count, "dimensions": dimension})

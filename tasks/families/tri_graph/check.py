@@ -7,13 +7,13 @@ from typing import Any
 
 from indexmill.families.tri_graph.schema import MATRICES
 from tasks.core.checks import Check, refuse_if
-from tasks.core.stage import Input, Inputs
+from tasks.core.stage import Input, Part
 
 __all__ = ["CHECKS"]
 
 
-def _check(inputs: Inputs[Any], counts: Mapping[str, int]) -> dict[str, int]:
-    pack = inputs.pack("tri_graph/matrices")
+def _check(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
+    pack = part.pack("tri_graph/matrices")
     for name, array, more in (
         ("passages", "contents.indptr", 1),
         ("sentences", "sentence_passage", 0),

@@ -16,9 +16,9 @@ from indexmill.families.tri_graph.schema import MATRICES
 from indexmill.retrieve.matrices import Sparse
 from schemas.tables import ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import WHOLE, Input, Inputs, NoSettings, Output, Outputs, Stage
+from tasks.core.stage import WHOLE, Input, NoSettings, Output, Outputs, Part, Stage
 from tasks.stages.resolve.mention_links import links, mentioned
 
 __all__ = ["STAGE", "counts", "drive", "estimate"]
@@ -26,7 +26,7 @@ __all__ = ["STAGE", "counts", "drive", "estimate"]
 
 def drive(run: Run) -> None:
     """Build the entity / sentence / passage graph (LinearRAG)."""
-    run.make(STAGE, [Want(WHOLE, run.inputs(STAGE, WHOLE), NoSettings())])
+    run.make(STAGE, [PartSpec(WHOLE, run.inputs(STAGE, WHOLE), NoSettings())])
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
@@ -40,8 +40,8 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     }
 
 
-def _compute(inputs: Inputs[NoSettings]) -> Outputs:
-    found = mentioned(inputs)
+def _compute(part: Part[NoSettings]) -> Outputs:
+    found = mentioned(part)
     matrices = found.matrices()
     arrays: dict[str, NDArray[Any]] = {
         "entity_keys": found.entity_keys,
@@ -57,10 +57,10 @@ def _compute(inputs: Inputs[NoSettings]) -> Outputs:
     return Outputs(packs={"matrices": arrays})
 
 
-def estimate(inputs: Inputs[NoSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[NoSettings], expected: Mapping[str, Range]) -> Estimate:
     """The size of the matrices: bounds of the links of sentences, all else exact. No LLM."""
-    found = links(inputs)
-    lengths = {name: inputs.rows(name) for name in ("entities", "passages", "sentences")}
+    found = links(part)
+    lengths = {name: part.rows(name) for name in ("entities", "passages", "sentences")}
     lengths |= dict.fromkeys(("contents links", "contained_in links"), found.passages)
 
     def size(mentions: int) -> int:

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from indexmill.families.zoom_graph.schema import MATRICES
 from tasks.core.checks import Check, refuse_if
-from tasks.core.stage import Input, Inputs
+from tasks.core.stage import Input, Part
 
 __all__ = ["CHECKS", "check_matrices"]
 
 
-def _check(inputs: Inputs[Any], counts: Mapping[str, int]) -> dict[str, int]:
+def _check(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
     sizes = {name: counts[name] for name in ("documents", "passages", "entities")}
-    check_matrices(inputs.pack("zoom_graph/matrices"), **sizes)
+    check_matrices(part.pack("zoom_graph/matrices"), **sizes)
     return {}
 
 

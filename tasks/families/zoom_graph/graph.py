@@ -19,9 +19,9 @@ from indexmill.families.zoom_graph.schema import MATRICES
 from indexmill.retrieve.shared_schema import NAMES
 from schemas.tables import DOCUMENTS, ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import WHOLE, Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.zoom_graph.links import CANDIDATES, chosen_links
 from tasks.stages.resolve.mention_links import links, mentioned
 
@@ -40,7 +40,7 @@ class GraphSettings(Settings):
 def drive(run: Run) -> None:
     """Build the graph of documents and entities (ZoomRAG)."""
     settings = GraphSettings(cap=run.configuration.families.zoom_graph.cap)
-    run.make(STAGE, [Want(WHOLE, run.inputs(STAGE, WHOLE), settings)])
+    run.make(STAGE, [PartSpec(WHOLE, run.inputs(STAGE, WHOLE), settings)])
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
@@ -59,10 +59,10 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     }
 
 
-def _compute(inputs: Inputs[GraphSettings]) -> Outputs:
-    found = mentioned(inputs)
+def _compute(part: Part[GraphSettings]) -> Outputs:
+    found = mentioned(part)
     links = dict(zip(("mentions", "mentioned_in"), found.sentences(), strict=True))
-    passage_document, documents = _passage_documents(inputs)
+    passage_document, documents = _passage_documents(part)
     entities = len(found.entity_keys)
     pairs = passage_document[found.passage] * entities + found.entity
     marked = np.unique(pairs * 2 + (found.title | found.subject))  # a pair that is a title somewhere ends with one
@@ -83,22 +83,22 @@ def _compute(inputs: Inputs[GraphSettings]) -> Outputs:
         arrays[f"{name}.indptr"], arrays[f"{name}.indices"] = matrix.indptr, matrix.indices
     cut = []
     for name, rows in (("documents", documents), ("entities", entities)):
-        (indptr, indices, weights), counted = _links(inputs, name, rows, found.entity_keys)
+        (indptr, indices, weights), counted = _links(part, name, rows, found.entity_keys)
         arrays |= {f"{name}.indptr": indptr, f"{name}.indices": indices, f"{name}.weights": weights}
         cut += [counted["cut"], counted["full"]]
     arrays["cut"] = np.array(cut, dtype=np.int64)
     return Outputs(packs={"matrices": arrays})
 
 
-def estimate(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
     """Bounds of the size of the graph: which documents resemble each other is not known before. No LLM."""
-    found = links(inputs)
-    lengths = {name: inputs.rows(name) for name in ("documents", "entities", "passages", "sentences")}
+    found = links(part)
+    lengths = {name: part.rows(name) for name in ("documents", "entities", "passages", "sentences")}
     linked = ("documents", "entities")
 
     def most(name: str) -> int:
-        rows = lengths[name] if inputs.has(f"candidates/{name}") else 0
-        return rows * min(rows - 1, 2 * inputs.settings.cap) if rows else 0
+        rows = lengths[name] if part.has(f"candidates/{name}") else 0
+        return rows * min(rows - 1, 2 * part.settings.cap) if rows else 0
 
     def size(mentions: int, links: dict[str, int]) -> int:
         counts = dict.fromkeys(("mentions", "mentioned_in"), mentions) | {"contents": found.documents} | links
@@ -113,15 +113,15 @@ def estimate(inputs: Inputs[GraphSettings], expected: Mapping[str, Range]) -> Es
 
 
 def _links(
-    inputs: Inputs[GraphSettings], kind: str, rows: int, entity_keys: NDArray[np.uint64]
+    part: Part[GraphSettings], kind: str, rows: int, entity_keys: NDArray[np.uint64]
 ) -> tuple[tuple[Integers, NDArray[np.int32], NDArray[np.float32]], dict[str, int]]:
     """The links of a kind, numbered over all its rows: entities whose name has no vector have none."""
-    if not inputs.has(f"candidates/{kind}"):
+    if not part.has(f"candidates/{kind}"):
         none = np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
         return none, {"cut": 0, "full": 0}
-    (indptr, indices, weights), counted = chosen_links(inputs.pack(f"candidates/{kind}"), inputs.settings.cap)
+    (indptr, indices, weights), counted = chosen_links(part.pack(f"candidates/{kind}"), part.settings.cap)
     if kind == "entities":
-        own = (pack["entity_keys"] for pack in inputs.packs("names"))
+        own = (pack["entity_keys"] for pack in part.packs("names"))
         keys = np.concatenate([np.empty(0, dtype=np.uint64), *own])
         row_of = np.searchsorted(entity_keys, keys)
         owners = row_of[np.repeat(np.arange(len(keys)), np.diff(indptr))]
@@ -129,13 +129,13 @@ def _links(
     return (indptr, indices, weights), counted
 
 
-def _passage_documents(inputs: Inputs[GraphSettings]) -> tuple[Integers, int]:
+def _passage_documents(part: Part[GraphSettings]) -> tuple[Integers, int]:
     """The document of each passage, and the number of documents."""
     found: list[Integers] = [np.empty(0, dtype=np.int64)]
     documents = 0
-    for label in inputs.labels("documents"):
-        ids = inputs.table(f"documents/{label}", "document_id").column("document_id").combine_chunks()
-        passages = inputs.table(f"passages/{label}", "document_id").column("document_id")
+    for label in part.labels("documents"):
+        ids = part.table(f"documents/{label}", "document_id").column("document_id").combine_chunks()
+        passages = part.table(f"passages/{label}", "document_id").column("document_id")
         found.append(pc.index_in(passages, ids).to_numpy().astype(np.int64) + documents)
         documents += len(ids)
     return np.concatenate(found), documents

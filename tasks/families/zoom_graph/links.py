@@ -34,9 +34,9 @@ from indexmill.retrieve.shared_schema import VECTORS as PASSAGE_VECTORS
 from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.estimate import Estimate, Range
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 
 __all__ = [
     "CANDIDATES",
@@ -460,20 +460,20 @@ def drive(run: Run) -> None:
 def _compare(run: Run, kind: str, *inputs: str) -> None:
     links = run.configuration.families.zoom_graph.links()
     settings = LinkSettings(**links, encoder=run.opened_encoder.numbers)
-    run.make(STAGE, [Want(kind, run.outputs(*inputs), settings)])
+    run.make(STAGE, [PartSpec(kind, run.outputs(*inputs), settings)])
 
 
-def _document_vectors(inputs: Inputs[LinkSettings]) -> Floats:
+def _document_vectors(part: Part[LinkSettings]) -> Floats:
     """The vectors of documents on the grid, in the order of the documents: normalised means of their passages'.
 
     A document without passages has a vector of zeros.
     """
     found = []
-    for label in inputs.labels("documents"):
-        ids = inputs.table(f"documents/{label}", "document_id").column("document_id").combine_chunks()
-        passages = inputs.table(f"passages/{label}", "document_id").column("document_id")
+    for label in part.labels("documents"):
+        ids = part.table(f"documents/{label}", "document_id").column("document_id").combine_chunks()
+        passages = part.table(f"passages/{label}", "document_id").column("document_id")
         owners = pc.index_in(passages, ids).to_numpy().astype(np.int64)
-        vectors = inputs.pack(f"vectors/{label}")["passages"]
+        vectors = part.pack(f"vectors/{label}")["passages"]
         sums = np.zeros((len(ids), vectors.shape[1]))
         first = np.flatnonzero(np.diff(owners, prepend=-1))  # a document's passages stand together
         sums[owners[first]] = np.add.reduceat(vectors, first, axis=0, dtype=np.float64) if len(first) else 0.0
@@ -482,24 +482,24 @@ def _document_vectors(inputs: Inputs[LinkSettings]) -> Floats:
     return np.concatenate(found) if found else np.empty((0, 1), dtype=np.float32)
 
 
-def _name_vectors(inputs: Inputs[LinkSettings]) -> Floats:
+def _name_vectors(part: Part[LinkSettings]) -> Floats:
     """The vectors of names on the grid, in the order of the entities that have one."""
-    packs = inputs.packs("names")
+    packs = part.packs("names")
     return np.concatenate([on_grid(pack["vectors"]) for pack in packs]) if packs else np.empty((0, 1), dtype=np.float32)
 
 
-def _compute(inputs: Inputs[LinkSettings]) -> Outputs:
-    vectors = _document_vectors(inputs) if inputs.job.shard == "documents" else _name_vectors(inputs)
-    found = find_candidates(vectors, inputs.settings, _known(inputs, vectors.shape[1]))
+def _compute(part: Part[LinkSettings]) -> Outputs:
+    vectors = _document_vectors(part) if part.job.shard == "documents" else _name_vectors(part)
+    found = find_candidates(vectors, part.settings, _known(part, vectors.shape[1]))
     return Outputs(
         packs=found.packs(),
         counts={"rows_compared": found.computed, "rows_found": len(vectors) - found.computed},
     )
 
 
-def _known(inputs: Inputs[LinkSettings], dimension: int) -> Candidates | None:
+def _known(part: Part[LinkSettings], dimension: int) -> Candidates | None:
     """The candidates of the first earlier part whose packs are both there."""
-    packs = inputs.reusable_packs()
+    packs = part.reusable_packs()
     for candidates in (pack for pack in packs if "partners" in pack):
         for vectors in (pack for pack in packs if "vectors" in pack):
             fits = vectors["vectors"].shape[1] == dimension and len(vectors["keys"])
@@ -508,15 +508,15 @@ def _known(inputs: Inputs[LinkSettings], dimension: int) -> Candidates | None:
     return None
 
 
-def estimate(inputs: Inputs[LinkSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[LinkSettings], expected: Mapping[str, Range]) -> Estimate:
     """The size of the vectors, exactly, and bounds of that of the candidates. No LLM."""
-    if inputs.job.shard == "documents":
-        rows = inputs.rows("documents")
+    if part.job.shard == "documents":
+        rows = part.rows("documents")
     else:
-        names = [f"names/{label}" for label in inputs.labels("names")]
-        rows = sum(expected[name].high if name in expected else len(inputs.pack(name)["entity_keys"]) for name in names)
-    vectors = VECTORS.size({"documents": rows, "dimensions": (inputs.settings.encoder or {})["dimension"]})
-    most = rows * min(max(rows - 1, 0), inputs.settings.room)
+        names = [f"names/{label}" for label in part.labels("names")]
+        rows = sum(expected[name].high if name in expected else len(part.pack(name)["entity_keys"]) for name in names)
+    vectors = VECTORS.size({"documents": rows, "dimensions": (part.settings.encoder or {})["dimension"]})
+    most = rows * min(max(rows - 1, 0), part.settings.room)
     sizes = Range(*(CANDIDATES.size({"rows": rows, "pairs": pairs}) for pairs in (0, most)))
     return Estimate(
         bytes={"zoom_vectors": Range.exactly(vectors), "zoom_candidates": sizes},

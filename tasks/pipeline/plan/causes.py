@@ -23,7 +23,7 @@ from storage.protocol import Store
 from storage.receipts import Receipt
 from storage.tables import read_table
 from tasks.core.encoder import OpenedEncoder
-from tasks.core.part_runner import WHOLE, Parent, Parts, Want
+from tasks.core.part_runner import WHOLE, Parent, Parts, PartSpec
 from tasks.core.stage import NoSettings, Stage, part_key
 from tasks.pipeline.base_run import BaseRun
 from tasks.pipeline.models import PublishedModels
@@ -51,7 +51,7 @@ class PlannedPart:
     """A part of the next version: made or found. certain: False where it may turn out not to be needed."""
 
     stage: Stage[Any]
-    want: Want
+    spec: PartSpec
     key: str
     made: bool
     outputs: Mapping[str, str]
@@ -94,7 +94,7 @@ class ParentReplay(BaseRun):
         self.labels = list(self.parts.get("ingest", {}))
         self._stages: dict[str, Stage[Any]] = {}
         self._same_code: dict[str, bool] = {}
-        self.wants: dict[str, dict[str, Want]] = {}
+        self.specs: dict[str, dict[str, PartSpec]] = {}
         for step in self.steps:
             with contextlib.suppress(KeyError):  # a stage that the parent did not have
                 step.drive(self)
@@ -127,8 +127,8 @@ class ParentReplay(BaseRun):
         """Whether the stage would make the parent's parts under the keys that they have."""
         if stage not in self._same_code:
             self._same_code[stage] = all(
-                part_key(self._stages[stage], want.settings, want.inputs) == self.parts[stage][shard].key
-                for shard, want in self.wants.get(stage, {}).items()
+                part_key(self._stages[stage], spec.settings, spec.inputs) == self.parts[stage][shard].key
+                for shard, spec in self.specs.get(stage, {}).items()
                 if shard in self.parts.get(stage, {})
             )
         return self._same_code[stage]
@@ -137,10 +137,10 @@ class ParentReplay(BaseRun):
         """The parent's parts of other stages than these."""
         return [part for stage, parts in self.parts.items() if stage not in stages for part in parts.values()]
 
-    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
+    def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
         """Note what is wanted; the parent's parts."""
         self._stages[stage.name] = stage
-        self.wants.setdefault(stage.name, {}).update({want.shard: want for want in wants})
+        self.specs.setdefault(stage.name, {}).update({spec.shard: spec for spec in specs})
         return self.parts.get(stage.name, {})
 
     def ingest(self) -> None:
@@ -151,7 +151,9 @@ class ParentReplay(BaseRun):
                     self.store, receipt.outputs["documents"], DOCUMENTS, columns=["document_id", "content_hash"]
                 )
                 pairs = (table.column(name).to_pylist() for name in ("document_id", "content_hash"))
-                self.make(ingest_part.STAGE, [Want(shard, {"documents": digest_of_documents(*pairs)}, NoSettings())])
+                self.make(
+                    ingest_part.STAGE, [PartSpec(shard, {"documents": digest_of_documents(*pairs)}, NoSettings())]
+                )
                 return
 
 
@@ -197,12 +199,12 @@ def causes_of(
 
 def _key_if_same(part: PlannedPart, former: ParentReplay, same: Collection[str]) -> str:
     """The key of a part if those of its inputs that may be what they were are that."""
-    before = former.wants.get(part.stage.name, {}).get(part.want.shard)
-    inputs = dict(part.want.inputs)
-    for name, digest in part.want.inputs.items():
+    before = former.specs.get(part.stage.name, {}).get(part.spec.shard)
+    inputs = dict(part.spec.inputs)
+    for name, digest in part.spec.inputs.items():
         if digest in same and before is not None and name in before.inputs:
             inputs[name] = before.inputs[name]
-    return part_key(part.stage, part.want.settings, inputs)
+    return part_key(part.stage, part.spec.settings, inputs)
 
 
 def _cause(
@@ -211,22 +213,22 @@ def _cause(
     stage = part.stage.name
     if stage == "encoder":  # how it is converted is asked of the model's fingerprint
         return "model"
-    wants = former.wants.get(stage, {})
-    if not wants:
+    specs = former.specs.get(stage, {})
+    if not specs:
         return "settings"  # a family that was switched on
     if not former.parts.get(stage) or not former.keeps_code(stage):
         return "code"
     if stage == "ingest":
         return "settings" if configuration.shards != former.configuration.shards else "corpus"
-    before = wants.get(part.want.shard) or next(iter(wants.values()))
+    before = specs.get(part.spec.shard) or next(iter(specs.values()))
     direct: set[Cause] = set()
-    if part.want.shard not in wants and part.want.shard in ("documents", "entities", WHOLE):
+    if part.spec.shard not in specs and part.spec.shard in ("documents", "entities", WHOLE):
         direct.add("settings")
-    settings, earlier = part.want.settings.keyed(), before.settings.keyed()
+    settings, earlier = part.spec.settings.keyed(), before.settings.keyed()
     for name in {*settings, *earlier} - _PLACES:
         if settings.get(name) != earlier.get(name):
             direct.add("model" if name in _MODELS else "settings")
-    now, was = set(part.want.inputs.values()), set(before.inputs.values())
+    now, was = set(part.spec.inputs.values()), set(before.inputs.values())
     inherited: set[Cause] = {origin.get(digest, "corpus") for digest in now - was}
     if not inherited:  # all that differs is what is gone: documents, or a family that was switched off
         off = any((was - now) & set(one.outputs.values()) for one in former.made_by_others(stages))

@@ -31,8 +31,8 @@ from storage.tables import read_table
 from tasks.core.environment import environment_fingerprint
 from tasks.core.estimate import ZERO, Estimate, LlmUse, Range
 from tasks.core.executor import Call
-from tasks.core.part_runner import WHOLE, Parts, Want
-from tasks.core.stage import Inputs, Job, Stage, part_key
+from tasks.core.part_runner import WHOLE, Parts, PartSpec
+from tasks.core.stage import Job, Part, Stage, part_key
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.plan.causes import CAUSES, Cause, ParentReplay, PlannedPart, Why, causes_of
 from tasks.pipeline.plan.changes import Change, Documents, changed, document_changes
@@ -63,7 +63,7 @@ def estimate_part(job: Job, expected: Mapping[str, Range]) -> Estimate:
     stage: Stage[Any] = importlib.import_module(job.stage).STAGE
     if stage.estimate is None:
         raise ValueError(f"the stage {stage.name} has no estimate")
-    return stage.estimate(Inputs(open_any(job.store_url), job), expected)
+    return stage.estimate(Part(open_any(job.store_url), job), expected)
 
 
 class Planner(CorpusRun):
@@ -153,35 +153,35 @@ class Planner(CorpusRun):
         """What follows may turn out not to be needed, up to the next part of the whole."""
         self._in_doubt = True
 
-    def make(self, stage: Stage[Any], wants: Iterable[Want]) -> Parts:
-        wanted = list(wants)
+    def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
+        wanted = list(specs)
         self.stages[stage.name] = stage
-        keys = {want.shard: part_key(stage, want.settings, want.inputs) for want in wanted}
+        keys = {spec.shard: part_key(stage, spec.settings, spec.inputs) for spec in wanted}
         there = {key: self.find(stage, key) for key in keys.values()}
         made = {key for key, receipt in there.items() if receipt is None or self.cold}
         if stage.estimate is None:
             parts = super().make(stage, wanted)
-            for want in wanted:
-                if keys[want.shard] in made:
-                    self._measure(stage, want, parts[want.shard])
+            for spec in wanted:
+                if keys[spec.shard] in made:
+                    self._measure(stage, spec, parts[spec.shard])
         else:
             known = {key: receipt for key, receipt in there.items() if receipt is not None}
             parts = self._estimate(stage, wanted, keys, known, made)
-        if any(want.shard == WHOLE for want in wanted):
+        if any(spec.shard == WHOLE for spec in wanted):
             self._in_doubt = False  # the layers end here
         seen: set[str] = set()
-        for want in wanted:
-            key = keys[want.shard]
+        for spec in wanted:
+            key = keys[spec.shard]
             if key not in seen:  # shards that are made from the same have one part
                 seen.add(key)
-                outputs = parts[want.shard].outputs
-                self.planned.append(PlannedPart(stage, want, key, key in made, outputs, certain=not self._in_doubt))
+                outputs = parts[spec.shard].outputs
+                self.planned.append(PlannedPart(stage, spec, key, key in made, outputs, certain=not self._in_doubt))
         return parts
 
     def _estimate(
         self,
         stage: Stage[Any],
-        wants: list[Want],
+        specs: list[PartSpec],
         keys: Mapping[str, str],
         known: Mapping[str, Receipt],
         made: set[str],
@@ -191,14 +191,14 @@ class Planner(CorpusRun):
         report.parts_made += len(made)
         report.parts_reused += len(set(keys.values()) - made)
         self.progress.begin(stage.name, len(made))
-        if wants:
-            self._compare_parts(stage, wants[0])
-        first = {keys[want.shard]: want for want in reversed(wants)}
+        if specs:
+            self._compare_parts(stage, specs[0])
+        first = {keys[spec.shard]: spec for spec in reversed(specs)}
         calls = []
         for key in sorted(made):
-            want = first[key]
-            expected = {name: self._rows[digest] for name, digest in want.inputs.items() if digest in self._rows}
-            calls.append(Call(f"plan-{stage.name}-{key}", estimate_part, (self._job(stage, want, key), expected)))
+            spec = first[key]
+            expected = {name: self._rows[digest] for name, digest in spec.inputs.items() if digest in self._rows}
+            calls.append(Call(f"plan-{stage.name}-{key}", estimate_part, (self._job(stage, spec, key), expected)))
         receipts = dict(known)
         for call, estimate in self.executor.run(calls):
             key = call.arguments[0].key
@@ -206,15 +206,17 @@ class Planner(CorpusRun):
             self._llm += self._guess(stage, first[key], estimate.llm)
             receipts[key] = self._expected(stage, first[key], key, estimate, known.get(key))
             self.progress.advance(stage.name)
-        parts = self.parts.get(stage.name, {}) | {want.shard: receipts[keys[want.shard]] for want in wants}
+        parts = self.parts.get(stage.name, {}) | {spec.shard: receipts[keys[spec.shard]] for spec in specs}
         self.parts[stage.name] = dict(sorted(parts.items()))
         self.progress.end(stage.name, f"{report.parts_made} to make, {report.parts_reused} there")
         return self.parts[stage.name]
 
-    def _expected(self, stage: Stage[Any], want: Want, key: str, estimate: Estimate, known: Receipt | None) -> Receipt:
+    def _expected(
+        self, stage: Stage[Any], spec: PartSpec, key: str, estimate: Estimate, known: Receipt | None
+    ) -> Receipt:
         """The receipt of a part to be made; one that was made before comes out the same."""
         outputs = known.outputs if known else self._parents_outputs.get((stage.name, key))
-        guessed = self._is_guessed(want)
+        guessed = self._is_guessed(spec)
         if estimate.stand_ins and not (outputs and all(self.store.blob_size(one) for one in outputs.values())):
             outputs = dict(estimate.stand_ins)
             if guessed := estimate.guessed or guessed:  # of what is guessed, nothing is known
@@ -230,7 +232,7 @@ class Planner(CorpusRun):
         differs = estimate.counts.get("vectors_made") and estimate.counts.get(
             "vectors_reused"
         )  # the encoder is the same
-        before = {} if differs else self._held_by_shard.get((stage.name, want.shard), {})
+        before = {} if differs else self._held_by_shard.get((stage.name, spec.shard), {})
         for name, size in estimate.bytes.items():
             if name in outputs and (self.store.blob_size(outputs[name]) is None or self.store.is_new(outputs[name])):
                 if guessed:
@@ -238,9 +240,9 @@ class Planner(CorpusRun):
                 was = self.store.blob_size(before[name]) if name in before else None
                 if was is not None and size.low <= was <= size.high:
                     size = Range(0, size.high)  # it may come out as it was
-                self._sizes[outputs[name]] = (stage.output(name).artifact_name(want.shard, name) is not None, size)
+                self._sizes[outputs[name]] = (stage.output(name).artifact_name(spec.shard, name) is not None, size)
         most = {name: rows.high for name, rows in estimate.rows.items()}
-        return Receipt(stage=stage.name, key=key, shard=want.shard, outputs=outputs, rows=most, run_id=self.run_id)
+        return Receipt(stage=stage.name, key=key, shard=spec.shard, outputs=outputs, rows=most, run_id=self.run_id)
 
     @cached_property
     def _held_by_shard(self) -> dict[tuple[str, str], dict[str, str]]:
@@ -248,19 +250,19 @@ class Planner(CorpusRun):
         entries = self.parent.lineage.entries if self.parent else ()
         return {(entry.stage, entry.shard): entry.outputs for entry in entries}
 
-    def _is_guessed(self, want: Want) -> bool:
-        return not self._guessed.isdisjoint(want.inputs.values())
+    def _is_guessed(self, spec: PartSpec) -> bool:
+        return not self._guessed.isdisjoint(spec.inputs.values())
 
-    def _guess(self, stage: Stage[Any], want: Want, uses: Sequence[LlmUse]) -> Iterable[LlmUse]:
+    def _guess(self, stage: Stage[Any], spec: PartSpec, uses: Sequence[LlmUse]) -> Iterable[LlmUse]:
         """What a part asks of models: with wide bounds where what it asks about is itself guessed.
 
         A stage of documents asks about each, whatever else it reads.
         """
-        guessed = not _is_of_shards(stage) and self._is_guessed(want)
+        guessed = not _is_of_shards(stage) and self._is_guessed(spec)
         return [use.guessed(_GUESS) for use in uses] if guessed else uses
 
-    def _measure(self, stage: Stage[Any], want: Want, receipt: Receipt) -> None:
-        guessed = self._is_guessed(want)
+    def _measure(self, stage: Stage[Any], spec: PartSpec, receipt: Receipt) -> None:
+        guessed = self._is_guessed(spec)
         for name, digest in receipt.outputs.items():
             if guessed:
                 self._unknown.add(digest)
@@ -268,7 +270,7 @@ class Planner(CorpusRun):
             if self.store.is_new(digest):
                 size = receipt.bytes.get(name, 0)
                 bounds = Range(0, _GUESS * size) if guessed else Range.exactly(size)
-                self._sizes[digest] = (stage.output(name).artifact_name(want.shard, name) is not None, bounds)
+                self._sizes[digest] = (stage.output(name).artifact_name(spec.shard, name) is not None, bounds)
 
     def _stage(self, name: str, why: list[Why | None]) -> PlanParts:
         report = self.report.stages[name]

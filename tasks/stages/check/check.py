@@ -19,9 +19,9 @@ from itertools import pairwise
 from tasks.core.checks import Check, refuse_if
 from tasks.core.estimate import Estimate, Range
 from tasks.core.family import Family
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import WHOLE, Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.stages.check.rows import CHECKS
 
 __all__ = ["STAGE", "CheckSettings", "checks_of", "drive", "estimate"]
@@ -58,7 +58,7 @@ def drive(run: Run) -> None:
     run.make(STAGE, [dataclasses.replace(whole, inputs={**whole.inputs, **counted})])
 
 
-def _part(run: Run, label: str, found: Mapping[str, str]) -> Want:
+def _part(run: Run, label: str, found: Mapping[str, str]) -> PartSpec:
     """The check of a label, made from what its checks read of what was found of it."""
     checks = checks_of(run.families, found, whole=label == WHOLE)
     inputs: dict[str, str] = {}
@@ -67,7 +67,7 @@ def _part(run: Run, label: str, found: Mapping[str, str]) -> Want:
             inputs |= {name: digest for name, digest in found.items() if name.startswith(f"{one.name}/")}
         elif one.name in found or not one.optional:
             inputs[one.name] = found[one.name]
-    return Want(label, inputs, CheckSettings(checks=checks))
+    return PartSpec(label, inputs, CheckSettings(checks=checks))
 
 
 def _by_label(run: Run) -> dict[str, dict[str, str]]:
@@ -93,30 +93,30 @@ def _of_the_whole(run: Run) -> dict[str, str]:
     return found
 
 
-def _compute(inputs: Inputs[CheckSettings]) -> Outputs:
-    whole = inputs.job.shard == WHOLE
-    counts = _summed(inputs) if whole else Counter[str]()
-    for check in inputs.settings.checks:
-        stage = dataclasses.replace(inputs.stage, inputs=check.inputs)
-        counted = check.check(Inputs(inputs.store, inputs.job, stage), counts)
+def _compute(part: Part[CheckSettings]) -> Outputs:
+    whole = part.job.shard == WHOLE
+    counts = _summed(part) if whole else Counter[str]()
+    for check in part.settings.checks:
+        stage = dataclasses.replace(part.stage, inputs=check.inputs)
+        counted = check.check(Part(part.store, part.job, stage), counts)
         if not whole:
             counts.update(counted)
     stated = {name: counts[name] for name in (_STATED if whole else counts)}
     return Outputs(files={"checked": json.dumps(stated, sort_keys=True).encode()})
 
 
-def _summed(inputs: Inputs[CheckSettings]) -> Counter[str]:
+def _summed(part: Part[CheckSettings]) -> Counter[str]:
     """What the checks of all labels have counted."""
-    labels = inputs.labels("checked")
+    labels = part.labels("checked")
     nested = [one for one, other in pairwise(labels) if other.startswith(one)]
     refuse_if(bool(nested), f"the shard {nested[:1]} holds another: rows may be there twice")
     counts = Counter[str]()
     for label in labels:
-        counts.update(json.loads(inputs.path(inputs.digest(f"checked/{label}")).read_bytes()))
+        counts.update(json.loads(part.path(part.digest(f"checked/{label}")).read_bytes()))
     return counts
 
 
-def estimate(inputs: Inputs[CheckSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[CheckSettings], expected: Mapping[str, Range]) -> Estimate:
     """A few words."""
     return Estimate(bytes={"checked": Range(0, 200)})
 

@@ -29,7 +29,7 @@ from schemas.tables import (
 )
 from tasks.core.checks import Check, check_lengths, columns, refuse_if
 from tasks.core.shards import id_hash, id_hashes
-from tasks.core.stage import Input, Inputs
+from tasks.core.stage import Input, Part
 from tasks.stages.embed.embed import TEXT_VECTORS, keys_array, row_key
 from tasks.stages.embed.titles import embedded_title, passage_documents
 from tasks.stages.extract.tables import EXTRACTION
@@ -38,13 +38,13 @@ from tasks.stages.resolve.consolidate import entity_text
 __all__ = ["CHECKS", "check_descriptions", "check_extraction", "check_same_as"]
 
 
-def _check_documents(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
+def _check_documents(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     """Hold what a shard's documents became against each other; returns how many rows there are."""
-    label = inputs.job.shard
-    documents = columns(inputs, "documents", "document_id")["document_id"]
-    passages = columns(inputs, "passages", "passage_id", "document_id")
+    label = part.job.shard
+    documents = columns(part, "documents", "document_id")["document_id"]
+    passages = columns(part, "passages", "passage_id", "document_id")
     counts = {"documents": documents.len(), "passages": passages.height}
-    counts["sentences"] = columns(inputs, "sentences", "passage_id").height
+    counts["sentences"] = columns(part, "sentences", "passage_id").height
     strange = [name for name in documents.to_list() if not _bits(id_hash(name)).startswith(label[1:])]
     refuse_if(bool(strange), f"documents/{label}: {strange[:1]} belongs to another shard")
     refuse_if(documents.n_unique() != documents.len(), f"documents/{label}: document ids are not unique")
@@ -52,7 +52,7 @@ def _check_documents(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int
     refuse_if(unique != passages.height, f"passages/{label}: passage ids are not unique")
     orphans = passages.filter(~pl.col("document_id").is_in(documents.implode())).height
     refuse_if(orphans > 0, f"passages/{label}: {orphans} passages belong to no document")
-    vectors = inputs.pack("vectors")
+    vectors = part.pack("vectors")
     for table in ("passages", "sentences"):
         rows = counts[table]
         refuse_if(len(vectors[table]) != rows, f"vectors/{label}: {len(vectors[table])} rows for {rows} {table}")
@@ -60,10 +60,10 @@ def _check_documents(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int
     return counts
 
 
-def _check_titles(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
+def _check_titles(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     """Hold the vectors of a shard's titles against its documents and passages."""
-    where, pack = f"titles/{inputs.job.shard}", inputs.pack("titles")
-    titles = [embedded_title(title) for title in columns(inputs, "documents", "title")["title"].to_list()]
+    where, pack = f"titles/{part.job.shard}", part.pack("titles")
+    titles = [embedded_title(title) for title in columns(part, "documents", "title")["title"].to_list()]
     vectors = pack["vectors"]
     refuse_if(len(vectors) != len(titles), f"{where}: {len(vectors)} rows for {len(titles)} documents")
     keys = keys_array([row_key(title) for title in titles])
@@ -71,14 +71,14 @@ def _check_titles(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
     titled = np.array([bool(title) for title in titles], dtype=np.bool_)
     check_lengths(vectors[titled], where)
     refuse_if(bool(vectors[~titled].any()), f"{where}: a document without a title has a vector")
-    rows = passage_documents(inputs)
+    rows = passage_documents(part)
     refuse_if(not np.array_equal(pack["passage_document"], rows), f"{where}: passages of other documents")
     return {}
 
 
-def _check_extraction(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
-    tables = {name: columns(inputs, name, *schema.names) for name, schema in EXTRACTION.items()}
-    check_extraction(tables, columns(inputs, "passages", "passage_id")["passage_id"], inputs.job.shard)
+def _check_extraction(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
+    tables = {name: columns(part, name, *schema.names) for name, schema in EXTRACTION.items()}
+    check_extraction(tables, columns(part, "passages", "passage_id")["passage_id"], part.job.shard)
     return {"extracted_relations": tables["relations"].height}
 
 
@@ -108,29 +108,29 @@ def check_extraction(tables: Mapping[str, pl.DataFrame], passages: pl.Series, la
     )
 
 
-def _check_entities(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
+def _check_entities(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     """Hold the vectors of an entity shard's names against its entities; returns how many those are."""
-    label, keys = inputs.job.shard, _entity_keys(inputs)
+    label, keys = part.job.shard, _entity_keys(part)
     refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"entities/{label}: not in the order of their ids")
     bits = label[1:]
     strange = int(np.count_nonzero(keys >> np.uint64(64 - len(bits)) != int(bits, 2))) if bits else 0
     refuse_if(strange > 0, f"entities/{label}: {strange} entities belong to another shard")
-    pack = inputs.pack("names")
+    pack = part.pack("names")
     unknown = np.setdiff1d(pack["entity_keys"], keys)
     refuse_if(len(unknown) > 0, f"names/{label}: {len(unknown)} vectors of entities that are not there")
     check_lengths(pack["vectors"], f"names/{label}")
     return {"entities": len(keys)}
 
 
-def _entity_keys(inputs: Inputs[Any]) -> NDArray[np.uint64]:
-    return NameIndex.keys(columns(inputs, "entities", "entity_id")["entity_id"].to_list())
+def _entity_keys(part: Part[Any]) -> NDArray[np.uint64]:
+    return NameIndex.keys(columns(part, "entities", "entity_id")["entity_id"].to_list())
 
 
-def _check_described(inputs: Inputs[Any], _: Mapping[str, int]) -> dict[str, int]:
-    described = columns(inputs, "described", *DESCRIBED.names)
-    related = columns(inputs, "related", *RELATED.names)
-    vectors = inputs.pack("description_vectors")
-    return check_descriptions(described, related, vectors, _entity_keys(inputs), inputs.job.shard)
+def _check_described(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
+    described = columns(part, "described", *DESCRIBED.names)
+    related = columns(part, "related", *RELATED.names)
+    vectors = part.pack("description_vectors")
+    return check_descriptions(described, related, vectors, _entity_keys(part), part.job.shard)
 
 
 def check_descriptions(
@@ -170,40 +170,40 @@ def check_descriptions(
     return {"described": len(ids), "related": len(pairs), "relations": int(related["relations"].sum())}
 
 
-def _check_mentions(inputs: Inputs[Any], counts: Mapping[str, int]) -> dict[str, int]:
+def _check_mentions(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
     """Hold the entities of all shards against what is mentioned or extracted."""
-    mentioned = _distinct(inputs, "entity_id", "mentions", "extracted")
+    mentioned = _distinct(part, "entity_id", "mentions", "extracted")
     refuse_if(
         mentioned != counts["entities"], f"{counts['entities']} entities for {mentioned} ids mentioned or extracted"
     )
     return {}
 
 
-def _distinct(inputs: Inputs[Any], column: str, *tables: str) -> int:
+def _distinct(part: Part[Any], column: str, *tables: str) -> int:
     """How many different values a column has in all tables `<name>/<shard>` of some names."""
-    paths = [path for name in tables for path in inputs.paths(name)]
+    paths = [path for name in tables for path in part.paths(name)]
     if not paths:
         return 0
     whole = pl.concat([pl.scan_parquet(path).select(column) for path in paths])
     return int(whole.select(pl.col(column).n_unique()).collect(engine="streaming").item())
 
 
-def _check_all_described(inputs: Inputs[Any], counts: Mapping[str, int]) -> dict[str, int]:
+def _check_all_described(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
     """Hold what is described against what was extracted."""
     if "described" not in counts:
         return {}
-    extracted = _distinct(inputs, "entity_id", "extracted")
+    extracted = _distinct(part, "entity_id", "extracted")
     refuse_if(
         counts["described"] != extracted, f"{counts['described']} described entities for {extracted} extracted ones"
     )
     told, there = counts["relations"], counts["extracted_relations"]
     refuse_if(told != there, f"related pairs have {told} relations, of {there} extracted ones")
-    ids = inputs.tables("described", "entity_id").column("entity_id").combine_chunks()
-    related = inputs.tables("related", "target").column("target")
+    ids = part.tables("described", "entity_id").column("entity_id").combine_chunks()
+    related = part.tables("related", "target").column("target")
     strange = len(related) - int(pc.sum(pc.is_in(related, ids)).as_py() or 0)
     refuse_if(strange > 0, f"related: {strange} pairs lead to entities that are not described")
-    if inputs.has("same_as"):
-        check_same_as(inputs.table("same_as"), ids)
+    if part.has("same_as"):
+        check_same_as(part.table("same_as"), ids)
     return {}
 
 

@@ -22,9 +22,9 @@ from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import Inputs, Output, Outputs, Stage
+from tasks.core.stage import Output, Outputs, Part, Stage
 from tasks.core.unchanged import Unchanged, unchanged
 from tasks.stages.split.plain import TEXTS, Plain
 from tasks.stages.split.split import embedded_text
@@ -222,11 +222,11 @@ def drive(run: Run) -> None:
         sentences=run.configuration.embed.sentences,
         title_in_passage=run.configuration.split.title_in_passage,
     )
-    run.make(STAGE, [Want(label, run.inputs(STAGE, label), settings) for label in run.labels])
+    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])
 
 
-def _known(inputs: Inputs[Any], keys: str, vectors: str) -> Vectors:
-    return Vectors((pack[keys], pack[vectors]) for pack in inputs.reusable_packs())
+def _known(part: Part[Any], keys: str, vectors: str) -> Vectors:
+    return Vectors((pack[keys], pack[vectors]) for pack in part.reusable_packs())
 
 
 @dataclass(frozen=True)
@@ -241,18 +241,18 @@ class _Texts:
     sentences: list[str]
 
     @classmethod
-    def of(cls, inputs: Inputs[EmbedStageSettings], chosen: NDArray[np.bool_]) -> _Texts:
+    def of(cls, part: Part[EmbedStageSettings], chosen: NDArray[np.bool_]) -> _Texts:
         """The texts of the chosen passages of a shard."""
-        documents, passages, sentences = (inputs.table(name) for name in ("documents", "passages", "sentences"))
+        documents, passages, sentences = (part.table(name) for name in ("documents", "passages", "sentences"))
         passages = passages.filter(pa.array(chosen))
         sentences = sentences.filter(pc.is_in(sentences["passage_id"], passages["passage_id"].combine_chunks()))
-        plain = Plain.of(inputs, passages)
+        plain = Plain.of(part, passages)
         passages, headings = plain.passages, plain.headings
         sentences = plain.sentences(sentences)
         owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks())
         titles = documents["title"].combine_chunks().take(owner.combine_chunks()).to_pylist()
         bodies = passages["text"].to_pylist()
-        titled = inputs.settings.title_in_passage
+        titled = part.settings.title_in_passage
         texts = [
             embedded_text(title if titled else "", body, above)
             for title, body, above in zip(titles, bodies, headings, strict=True)
@@ -267,30 +267,30 @@ class _Texts:
         return cls(texts, spans, own)
 
 
-def _compute(inputs: Inputs[EmbedStageSettings]) -> Outputs:
-    documents = inputs.table("documents", "document_id", "content_hash")
-    passages = inputs.table("passages", "passage_id", "document_id")
-    sentences = inputs.table("sentences", "passage_id")
-    same, held = unchanged(inputs, documents)
+def _compute(part: Part[EmbedStageSettings]) -> Outputs:
+    documents = part.table("documents", "document_id", "content_hash")
+    passages = part.table("passages", "passage_id", "document_id")
+    sentences = part.table("sentences", "passage_id")
+    same, held = unchanged(part, documents)
     owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks()).to_numpy()
     position = pc.index_in(sentences["passage_id"], passages["passage_id"].combine_chunks()).to_numpy()
     fresh = ~held[owner]
     arrays: dict[str, NDArray[Any]] = {}
     made = 0
     if fresh.any() or not same:  # else there is no need for an encoder
-        arrays, made = _embedded(inputs, _Texts.of(inputs, fresh))
+        arrays, made = _embedded(part, _Texts.of(part, fresh))
     if same:
-        arrays = _joined(inputs, same, arrays, passages, position, fresh)
+        arrays = _joined(part, same, arrays, passages, position, fresh)
     total = len(passages) + len(sentences)
     return Outputs(packs={"vectors": arrays}, counts={"vectors_made": made, "vectors_reused": total - made})
 
 
-def _embedded(inputs: Inputs[EmbedStageSettings], found: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
+def _embedded(part: Part[EmbedStageSettings], found: _Texts) -> tuple[dict[str, NDArray[Any]], int]:
     """The arrays of some passages and their sentences, and how many vectors were computed."""
-    embedder = encoder_of(inputs)
-    known_passages = _known(inputs, "passage_keys", "passages")
-    known_sentences = _known(inputs, "sentence_keys", "sentences")
-    if inputs.settings.sentences == "pooled":
+    embedder = encoder_of(part)
+    known_passages = _known(part, "passage_keys", "passages")
+    known_sentences = _known(part, "sentence_keys", "sentences")
+    if part.settings.sentences == "pooled":
         vectors, keys, span_vectors, span_keys, made = embed_passages(
             found.passages, found.spans, embedder, known_passages, known_sentences
         )
@@ -309,7 +309,7 @@ def _embedded(inputs: Inputs[EmbedStageSettings], found: _Texts) -> tuple[dict[s
 
 
 def _joined(
-    inputs: Inputs[Any],
+    inputs: Part[Any],
     same: Sequence[Unchanged],
     made: Mapping[str, NDArray[Any]],
     passages: pa.Table,
@@ -335,16 +335,16 @@ def _joined(
     return joined
 
 
-def estimate(inputs: Inputs[EmbedStageSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[EmbedStageSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many vectors must be computed, to the vector."""
-    documents = inputs.table("documents", "document_id", "content_hash")
-    owners = inputs.table("passages", "document_id")["document_id"]
-    _, held = unchanged(inputs, documents)
-    found = _Texts.of(inputs, ~held[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
+    documents = part.table("documents", "document_id", "content_hash")
+    owners = part.table("passages", "document_id")["document_id"]
+    _, held = unchanged(part, documents)
+    found = _Texts.of(part, ~held[pc.index_in(owners, documents["document_id"].combine_chunks()).to_numpy()])
     keys = [row_key(text) for text in found.passages]
-    known = _known(inputs, "passage_keys", "passages").holds(keys)
-    known_sentences = _known(inputs, "sentence_keys", "sentences")
-    if inputs.settings.sentences == "pooled":
+    known = _known(part, "passage_keys", "passages").holds(keys)
+    known_sentences = _known(part, "sentence_keys", "sentences")
+    if part.settings.sentences == "pooled":
         span_keys = [
             span_key(text, span) for text, own in zip(found.passages, found.spans, strict=True) for span in own
         ]
@@ -353,8 +353,8 @@ def estimate(inputs: Inputs[EmbedStageSettings], expected: Mapping[str, Range]) 
     else:
         own_keys = [row_key(text) for text in found.sentences]
         made = len(missing_texts(keys, known)) + len(missing_texts(own_keys, known_sentences.holds(own_keys)))
-    passages, sentences = len(owners), inputs.rows_of("sentences")
-    lengths = {"own passages": passages, "own sentences": sentences, "dimensions": inputs.settings.dimension}
+    passages, sentences = len(owners), part.rows_of("sentences")
+    lengths = {"own passages": passages, "own sentences": sentences, "dimensions": part.settings.dimension}
     size = VECTORS.size(lengths)
     return Estimate(
         bytes={"vectors": Range.exactly(size)},

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.tables import read_table
-from tasks.core.stage import Inputs
+from tasks.core.stage import Part
 from tasks.stages.embed.embed import Vectors
 from tasks.stages.split.node_texts import is_table
 
@@ -22,16 +22,16 @@ class KnownRows:
     The tables have the schema, with a column `stand_in`; the packs have `text_keys` and `vectors`.
     """
 
-    def __init__(self, inputs: Inputs[Any], schema: pa.Schema, key: str) -> None:
+    def __init__(self, part: Part[Any], schema: pa.Schema, key: str) -> None:
         self._key = key
         self._tables: list[pa.Table] = []
         packs = []
-        for digest in inputs.job.reuse:
-            if is_table(inputs, digest):
-                table = read_table(inputs.store, digest, schema)
+        for digest in part.job.reuse:
+            if is_table(part, digest):
+                table = read_table(part.store, digest, schema)
                 self._tables.append(table.filter(pc.invert(table.column("stand_in"))))
             else:
-                packs.append(inputs.pack_at(digest))
+                packs.append(part.pack_at(digest))
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
 
     def rows(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -13,9 +13,9 @@ from indexmill.text.names import NameIndex
 from schemas.tables import NAMES
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
 
 __all__ = ["STAGE", "drive", "estimate"]
@@ -25,14 +25,14 @@ def drive(run: Run) -> None:
     """Make the vectors of canonical names that no earlier part holds."""
     settings = EncoderSettings(**run.opened_encoder.settings)
     labels = sorted(name.partition("/")[2] for name in run.outputs("named"))
-    run.make(STAGE, [Want(label, run.inputs(STAGE, label), settings) for label in labels])
+    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in labels])
 
 
-def _compute(inputs: Inputs[EncoderSettings]) -> Outputs:
-    table = inputs.table("names")
+def _compute(part: Part[EncoderSettings]) -> Outputs:
+    table = part.table("names")
     names = table.column("name").to_pylist()
-    embedder = encoder_of(inputs)
-    vectors, keys, made = embed_texts(names, embedder.encode, _known(inputs), embedder.dimension)
+    embedder = encoder_of(part)
+    vectors, keys, made = embed_texts(names, embedder.encode, _known(part), embedder.dimension)
     return Outputs(
         packs={
             "names": {
@@ -45,11 +45,11 @@ def _compute(inputs: Inputs[EncoderSettings]) -> Outputs:
     )
 
 
-def estimate(inputs: Inputs[EncoderSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[EncoderSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many vectors of names must be computed, to the vector."""
-    keys = [row_key(name) for name in inputs.table("names", "name").column("name").to_pylist()]
-    made = len(missing_texts(keys, _known(inputs).holds(keys)))
-    size = NAME_VECTORS.size({"names": len(keys), "dimensions": inputs.settings.dimension})
+    keys = [row_key(name) for name in part.table("names", "name").column("name").to_pylist()]
+    made = len(missing_texts(keys, _known(part).holds(keys)))
+    size = NAME_VECTORS.size({"names": len(keys), "dimensions": part.settings.dimension})
     return Estimate(
         bytes={"names": Range.exactly(size)},
         rows={"names": Range.exactly(len(keys))},
@@ -57,8 +57,8 @@ def estimate(inputs: Inputs[EncoderSettings], expected: Mapping[str, Range]) -> 
     )
 
 
-def _known(inputs: Inputs[Any]) -> Vectors:
-    return Vectors((pack["keys"], pack["vectors"]) for pack in inputs.reusable_packs())
+def _known(part: Part[Any]) -> Vectors:
+    return Vectors((pack["keys"], pack["vectors"]) for pack in part.reusable_packs())
 
 
 STAGE = Stage(

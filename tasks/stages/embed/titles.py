@@ -17,9 +17,9 @@ from indexmill.retrieve.shared_schema import TITLES
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
 from tasks.stages.split.split import title_prefix
 
@@ -29,7 +29,7 @@ __all__ = ["STAGE", "drive", "embedded_title", "estimate", "passage_documents"]
 def drive(run: Run) -> None:
     """Make the vectors of titles that no earlier part holds."""
     settings = EncoderSettings(**run.opened_encoder.settings)
-    run.make(STAGE, [Want(label, run.inputs(STAGE, label), settings) for label in run.labels])
+    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])
 
 
 def embedded_title(title: str) -> str:
@@ -37,40 +37,40 @@ def embedded_title(title: str) -> str:
     return title_prefix(title).removesuffix("\n")
 
 
-def passage_documents(inputs: Inputs[Any]) -> NDArray[np.int32]:
+def passage_documents(part: Part[Any]) -> NDArray[np.int32]:
     """The row of each passage's document in the shard's table `documents`, `(n_passages,)`."""
-    ids = inputs.table("documents", "document_id")["document_id"].combine_chunks()
-    owners = inputs.table("passages", "document_id")["document_id"]
+    ids = part.table("documents", "document_id")["document_id"].combine_chunks()
+    owners = part.table("passages", "document_id")["document_id"]
     rows: NDArray[np.int32] = pc.index_in(owners, ids).to_numpy().astype(np.int32)
     return rows
 
 
-def _compute(inputs: Inputs[EncoderSettings]) -> Outputs:
-    titles = _titles(inputs)
-    dimension = inputs.settings.dimension
+def _compute(part: Part[EncoderSettings]) -> Outputs:
+    titles = _titles(part)
+    dimension = part.settings.dimension
     (titled,) = np.array([bool(title) for title in titles], dtype=np.bool_).nonzero()
     found, _, made = embed_texts(
         [titles[row] for row in titled.tolist()],
-        lambda some: encoder_of(inputs).encode(some),
-        _known(inputs),
+        lambda some: encoder_of(part).encode(some),
+        _known(part),
         dimension,
     )
     vectors = np.zeros((len(titles), dimension), dtype=np.float32)
     vectors[titled] = found
     keys = keys_array([row_key(title) for title in titles])
     return Outputs(
-        packs={"titles": {"text_keys": keys, "vectors": vectors, "passage_document": passage_documents(inputs)}},
+        packs={"titles": {"text_keys": keys, "vectors": vectors, "passage_document": passage_documents(part)}},
         counts={"vectors_made": made, "vectors_reused": len(titled) - made},
     )
 
 
-def estimate(inputs: Inputs[EncoderSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[EncoderSettings], expected: Mapping[str, Range]) -> Estimate:
     """How many vectors of titles must be computed, to the vector."""
-    titles = _titles(inputs)
+    titles = _titles(part)
     keys = [row_key(title) for title in titles if title]
-    made = len(missing_texts(keys, _known(inputs).holds(keys)))
-    passages = inputs.rows_of("passages")
-    lengths = {"own documents": len(titles), "own passages": passages, "dimensions": inputs.settings.dimension}
+    made = len(missing_texts(keys, _known(part).holds(keys)))
+    passages = part.rows_of("passages")
+    lengths = {"own documents": len(titles), "own passages": passages, "dimensions": part.settings.dimension}
     size = TITLES.size(lengths)
     return Estimate(
         bytes={"titles": Range.exactly(size)},
@@ -79,13 +79,13 @@ def estimate(inputs: Inputs[EncoderSettings], expected: Mapping[str, Range]) -> 
     )
 
 
-def _titles(inputs: Inputs[Any]) -> list[str]:
-    titles = inputs.table("documents", "title")["title"].to_pylist()
+def _titles(part: Part[Any]) -> list[str]:
+    titles = part.table("documents", "title")["title"].to_pylist()
     return [embedded_title(title) for title in titles]
 
 
-def _known(inputs: Inputs[Any]) -> Vectors:
-    return Vectors((pack["text_keys"], pack["vectors"]) for pack in inputs.reusable_packs())
+def _known(part: Part[Any]) -> Vectors:
+    return Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
 
 
 STAGE = Stage(

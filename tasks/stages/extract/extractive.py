@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from indexmill.text.names import canonical_words
 from indexmill.text.terms import COMMON
 from schemas.tables import MENTIONS
-from tasks.core.stage import Input, Inputs, Outputs, Settings, Stage
+from tasks.core.stage import Input, Outputs, Part, Settings, Stage
 from tasks.stages.extract.tables import EXTRACTION_OUTPUTS, Entity, Extraction, Relation, Texts, Unit, extracted_of
 from tasks.stages.resolve.resolve import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS
@@ -190,8 +190,8 @@ class ExtractSettings(Settings):
     extractor: Mapping[str, Any]
 
 
-def _compute(inputs: Inputs[ExtractSettings]) -> Outputs:
-    tables, made = extracted_of(inputs, extract_all)
+def _compute(part: Part[ExtractSettings]) -> Outputs:
+    tables, made = extracted_of(part, extract_all)
     return Outputs(tables=tables, counts={"documents_made": made})
 
 

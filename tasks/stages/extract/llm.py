@@ -24,9 +24,9 @@ from schemas.tables import MENTIONS, STAND_INS
 from storage.ledger import key_of
 from storage.tables import put_table
 from tasks.core.estimate import Estimate, LlmUse, Range
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.core.unchanged import unchanged
-from tasks.llm.ask import Answer, Asked, Asking, Refusal, ask, known
+from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask, known
 from tasks.llm.prompts import Prompt
 from tasks.stages.extract.extractive import FINGERPRINT as FALLBACK
 from tasks.stages.extract.extractive import STAGE as WITHOUT
@@ -48,8 +48,8 @@ __all__ = [
     "STAGE",
     "AskingSettings",
     "Draft",
+    "ExtractionResult",
     "Extractor",
-    "Found",
     "estimate",
     "extractor_of",
     "find_extractions",
@@ -283,7 +283,7 @@ def _folded(kind: str) -> str:
 # --- the stage -------------------------------------------------------------------------------------------------------
 
 
-class Found(NamedTuple):
+class ExtractionResult(NamedTuple):
     """The extraction of each passage, the ids of the documents with stand-ins, and what was counted."""
 
     extractions: list[Extraction]
@@ -291,7 +291,9 @@ class Found(NamedTuple):
     counts: Counter[str]
 
 
-def find_extractions(texts: Texts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], Asked]) -> Found:
+def find_extractions(
+    texts: Texts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], AskResult]
+) -> ExtractionResult:
     """The extractions of some documents' passages, from the answers to a question each, and to a second of some."""
     counts: Counter[str] = Counter()
 
@@ -323,7 +325,7 @@ def find_extractions(texts: Texts, extractor: Extractor, ask_all: Callable[[Sequ
     counts["passages_by_sentences"] += len(failed)
     owners = texts.passages["document_id"].to_pylist()
     again = {*failed, *(row for row, one in second.items() if isinstance(one, Refusal))}
-    return Found(
+    return ExtractionResult(
         [
             drafts[row].extraction() if row in drafts else stand_ins[row] if row in failed else Extraction()
             for row in range(len(rows))
@@ -347,77 +349,77 @@ class AskingSettings(ExtractSettings):
     asking: Asking = worker_arg()
 
 
-def _compute(inputs: Inputs[AskingSettings]) -> Outputs:
-    settings = inputs.settings
+def _compute(part: Part[AskingSettings]) -> Outputs:
+    settings = part.settings
 
-    def ask_all(requests: Sequence[Request]) -> Asked:
-        return ask(inputs.store, settings.asking, requests, run_id=inputs.job.run_id)
+    def ask_all(requests: Sequence[Request]) -> AskResult:
+        return ask(part.store, settings.asking, requests, run_id=part.job.run_id)
 
-    tables, found, made = _found(inputs, ask_all)
+    tables, found, made = _found(part, ask_all)
     return Outputs(
         tables=tables,
         counts={**found.counts, "documents_made": made},
         failed=len(found.stand_ins),
-        texts=inputs.rows_of("documents"),
+        texts=part.rows_of("documents"),
     )
 
 
 def _found(
-    inputs: Inputs[AskingSettings], ask_all: Callable[[Sequence[Request]], Asked]
-) -> tuple[dict[str, pa.Table], Found, int]:
+    part: Part[AskingSettings], ask_all: Callable[[Sequence[Request]], AskResult]
+) -> tuple[dict[str, pa.Table], ExtractionResult, int]:
     """The part's tables, what was found of the documents that were asked about, and how many these are."""
-    told = Found([], [], Counter())
+    told = ExtractionResult([], [], Counter())
 
     def find(texts: Texts) -> list[Extraction]:
         nonlocal told
-        told = find_extractions(texts, inputs.settings.prompts, ask_all)
+        told = find_extractions(texts, part.settings.prompts, ask_all)
         return told.extractions
 
-    tables, made = extracted_of(inputs, find, again=BY_SENTENCES)
+    tables, made = extracted_of(part, find, again=BY_SENTENCES)
     return {**tables, BY_SENTENCES: pa.table({"document_id": told.stand_ins}, schema=STAND_INS)}, told, made
 
 
-def _requests(inputs: Inputs[AskingSettings]) -> Iterator[Request]:
+def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
     """The first question about every passage; a second depends on its answer, and is asked directly."""
-    documents = inputs.table("documents")
-    _, held = unchanged(inputs, documents, again=BY_SENTENCES)
-    extractor = inputs.settings.prompts
-    for told in _rows(new_texts(inputs, documents.filter(pa.array(~held)))):
+    documents = part.table("documents")
+    _, held = unchanged(part, documents, again=BY_SENTENCES)
+    extractor = part.settings.prompts
+    for told in _rows(new_texts(part, documents.filter(pa.array(~held)))):
         request = extractor.request(*told)
         if request is not None:
             yield request
 
 
-def estimate(inputs: Inputs[AskingSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[AskingSettings], expected: Mapping[str, Range]) -> Estimate:
     """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
 
     Where every question has an answer, or is refused, the part is made of them; else its size is between nothing and
     all that the answers may hold, and what extraction without a model finds stands in for the answers, so that what
     follows can be estimated. An answer may need a repair, then a second question, and that one a repair.
     """
-    asking = inputs.settings.asking
+    asking = part.settings.asking
     llm = asking.settings
     unknown: dict[str, Request] = {}
 
-    def look_up(requests: Sequence[Request]) -> Asked:
+    def look_up(requests: Sequence[Request]) -> AskResult:
         results: list[Answer | Refusal] = []
         for request in requests:
             key = key_of(llm.shaping(), request)
-            answer = known(inputs.store, key, request, retry_refused=asking.retry_refused)
+            answer = known(part.store, key, request, retry_refused=asking.retry_refused)
             if answer is None:
                 unknown[key] = request
             results.append(answer or Refusal(key, "not-asked"))
-        return Asked(results, Counter())
+        return AskResult(results, Counter())
 
-    tables, _, made = _found(inputs, look_up)
+    tables, _, made = _found(part, look_up)
     use = _use(str(llm.model), list(unknown.values()))
     counts = {"documents_made": made}
     if unknown:  # not to be taken for what the model, or the rules, would extract
         tables = {
-            name: table.append_column("planned", pa.array([inputs.job.key] * len(table), pa.string()))
+            name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
             for name, table in tables.items()
         }
-    kept = {name: put_table(inputs.store, table) for name, table in tables.items()}
+    kept = {name: put_table(part.store, table) for name, table in tables.items()}
     most = sum(8 * request.max_output_tokens for request in unknown.values())
     return Estimate(
         bytes={name: Range(0, 2 * size + most) if unknown else Range.exactly(size) for name, (_, size) in kept.items()},

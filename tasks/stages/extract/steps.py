@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Stage
 from tasks.stages.extract import extractive, llm
@@ -20,4 +20,4 @@ def drive(run: Run) -> None:
     if run.configuration.llm.backend != "extractive":
         stage, prompts, asking = llm.STAGE, llm.extractor_of(run.prompt), run.asking(llm.STAGE.name)
         settings = llm.AskingSettings(extractor=fingerprint, prompts=prompts, asking=asking)
-    run.make(stage, [Want(label, run.inputs(stage, label), settings) for label in run.labels])
+    run.make(stage, [PartSpec(label, run.inputs(stage, label), settings) for label in run.labels])

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from indexmill.text.names import entity_id
 from schemas.tables import EXTRACTED, RELATIONS, UNIT_ENTITIES, UNITS, conform
-from tasks.core.stage import Inputs, Output
+from tasks.core.stage import Output, Part
 from tasks.core.unchanged import in_order, unchanged
 from tasks.stages.split.plain import Plain
 
@@ -142,7 +142,7 @@ def tables_of(passage_ids: Sequence[str], extractions: Sequence[Extraction]) -> 
 
 
 def extracted_of(
-    inputs: Inputs[Any], find: Callable[[Texts], Sequence[Extraction]], *, again: str | None = None
+    inputs: Part[Any], find: Callable[[Texts], Sequence[Extraction]], *, again: str | None = None
 ) -> tuple[dict[str, pa.Table], int]:
     """The tables of a shard's documents, and of how many documents they were made: those that the parent lacks.
 
@@ -161,16 +161,15 @@ def extracted_of(
     return ordered, len(new.documents)
 
 
-def new_texts(inputs: Inputs[Any], documents: pa.Table) -> Texts:
+def new_texts(part: Part[Any], documents: pa.Table) -> Texts:
     """What a part reads of some of its documents."""
-    passages = inputs.table("passages")
+    passages = part.table("passages")
     mine = passages.filter(pc.is_in(passages["document_id"], documents["document_id"].combine_chunks()))
     ids = mine["passage_id"].combine_chunks()
     sentences, mentions = (
-        table.filter(pc.is_in(table["passage_id"], ids))
-        for table in (inputs.table("sentences"), inputs.table("mentions"))
+        table.filter(pc.is_in(table["passage_id"], ids)) for table in (part.table("sentences"), part.table("mentions"))
     )
-    plain = Plain.of(inputs, mine)
+    plain = Plain.of(part, mine)
     return Texts(plain.documents(documents), plain.passages, plain.sentences(sentences), plain.mentions(mentions))
 
 

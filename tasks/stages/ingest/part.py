@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schemas.tables import DOCUMENTS
-from tasks.core.stage import Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.stages.ingest.spill import Shard, documents_of
 
 __all__ = ["STAGE", "IngestSettings"]
@@ -19,8 +19,8 @@ class IngestSettings(Settings):
     shard: Shard = worker_arg()
 
 
-def _compute(inputs: Inputs[IngestSettings]) -> Outputs:
-    return Outputs(tables={"documents": documents_of(inputs.settings.shard, inputs.settings.spill)})
+def _compute(part: Part[IngestSettings]) -> Outputs:
+    return Outputs(tables={"documents": documents_of(part.settings.shard, part.settings.spill)})
 
 
 STAGE = Stage(

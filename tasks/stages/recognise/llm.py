@@ -23,15 +23,15 @@ from schemas.tables import MENTIONS, STAND_INS
 from storage.ledger import key_of
 from storage.tables import put_table
 from tasks.core.estimate import Estimate, LlmUse, Range
-from tasks.core.stage import Inputs, Output, Outputs, Stage, worker_arg
+from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
 from tasks.core.unchanged import unchanged
-from tasks.llm.ask import Answer, Asked, Asking, Refusal, ask, known
+from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask, known
 from tasks.stages.recognise.rules import STAGE as BY_ITS_RULES
 from tasks.stages.recognise.rules import RecogniseSettings, mentions_of, place_mentions
 from tasks.stages.resolve.resolve import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS, Plain
 
-__all__ = ["BY_RULES", "STAGE", "AskingSettings", "Found", "estimate", "find_mentions", "requests_of"]
+__all__ = ["BY_RULES", "STAGE", "AskingSettings", "MentionResult", "estimate", "find_mentions", "requests_of"]
 
 BY_RULES = "by_rules"
 """The output that lists the documents whose mentions the rules found."""
@@ -48,7 +48,7 @@ class AskingSettings(RecogniseSettings):
     asking: Asking = worker_arg()
 
 
-class Found(NamedTuple):
+class MentionResult(NamedTuple):
     """The mentions of some documents, the ids of those for which the rules stand in, and what was counted."""
 
     mentions: list[list[Mention]]
@@ -67,12 +67,12 @@ def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list
 
 
 def find_mentions(
-    documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], Asked]
-) -> Found:
+    documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], AskResult]
+) -> MentionResult:
     """The mentions of some documents, from the answers to one request for each piece of theirs."""
     wanted = list(requests_of(documents, recogniser))
     requests = [request for of_one in wanted for _, request in of_one]
-    asked = ask_all(requests) if requests else Asked([], Counter())
+    asked = ask_all(requests) if requests else AskResult([], Counter())
     results = iter(asked.results)
     mentions, by_rules, counts = list[list[Mention]](), list[str](), Counter(asked.counts)
     columns = (documents[name].to_pylist() for name in ("document_id", "title", "text"))
@@ -87,16 +87,16 @@ def find_mentions(
         mentions.append(its)
         counts.update(counted)
     counts["documents_by_rules"] += len(by_rules)
-    return Found(mentions, by_rules, counts)
+    return MentionResult(mentions, by_rules, counts)
 
 
-def _compute(inputs: Inputs[AskingSettings]) -> Outputs:
-    settings = inputs.settings
+def _compute(part: Part[AskingSettings]) -> Outputs:
+    settings = part.settings
     counts: Counter[str] = Counter()
     by_rules: list[str] = []
 
-    def ask_all(requests: Sequence[Request]) -> Asked:
-        return ask(inputs.store, settings.asking, requests, run_id=inputs.job.run_id)
+    def ask_all(requests: Sequence[Request]) -> AskResult:
+        return ask(part.store, settings.asking, requests, run_id=part.job.run_id)
 
     def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
         told = find_mentions(documents, settings.recogniser, ask_all)
@@ -104,42 +104,42 @@ def _compute(inputs: Inputs[AskingSettings]) -> Outputs:
         by_rules.extend(told.by_rules)
         return place_mentions(documents, passages, sentences, told.mentions)
 
-    mentions, made = mentions_of(inputs, find, again=BY_RULES)
+    mentions, made = mentions_of(part, find, again=BY_RULES)
     return Outputs(
         tables={"mentions": mentions, BY_RULES: _stand_ins(by_rules)},
         counts={**counts, "documents_made": made},
         failed=len(by_rules),
-        texts=inputs.rows_of("documents"),
+        texts=part.rows_of("documents"),
     )
 
 
-def _requests(inputs: Inputs[AskingSettings]) -> Iterator[Request]:
-    documents = inputs.table("documents")
-    _, held = unchanged(inputs, documents, again=BY_RULES)
-    read = Plain.of(inputs, inputs.table("passages")).documents(documents.filter(pa.array(~held)))
-    for of_one in requests_of(read, inputs.settings.recogniser):
+def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
+    documents = part.table("documents")
+    _, held = unchanged(part, documents, again=BY_RULES)
+    read = Plain.of(part, part.table("passages")).documents(documents.filter(pa.array(~held)))
+    for of_one in requests_of(read, part.settings.recogniser):
         yield from (request for _, request in of_one)
 
 
-def estimate(inputs: Inputs[AskingSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[AskingSettings], expected: Mapping[str, Range]) -> Estimate:
     """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
 
     Where a document has no answers yet, the names that the rules find stand in for its own, so that what follows can be
     estimated.
     """
-    recogniser = inputs.settings.recogniser
+    recogniser = part.settings.recogniser
     unknown: dict[str, Request] = {}
     by_rules: list[str] = []
 
-    def look_up(requests: Sequence[Request]) -> Asked:
+    def look_up(requests: Sequence[Request]) -> AskResult:
         results: list[Answer | Refusal] = []
         for request in requests:
             key = key_of(recogniser.llm, request)
-            answer = known(inputs.store, key, request)
+            answer = known(part.store, key, request)
             if answer is None:
                 unknown[key] = request
             results.append(answer or Refusal(key, "not-asked"))
-        return Asked(results, Counter())
+        return AskResult(results, Counter())
 
     def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
         told = find_mentions(documents, recogniser, look_up)
@@ -148,14 +148,14 @@ def estimate(inputs: Inputs[AskingSettings], expected: Mapping[str, Range]) -> E
         unasked = pc.is_in(placed["kind"], pa.array(UNLINKED_KINDS))  # for dates and numbers no model is asked
         return placed.filter(pc.invert(unasked)) if unknown else placed
 
-    mentions, made = mentions_of(inputs, find, again=BY_RULES)
+    mentions, made = mentions_of(part, find, again=BY_RULES)
     tables = {"mentions": mentions, BY_RULES: _stand_ins(by_rules)}
     if unknown:  # not to be taken for what the model, or the rules, would make
         tables = {
-            name: table.append_column("planned", pa.array([inputs.job.key] * len(table), pa.string()))
+            name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
             for name, table in tables.items()
         }
-    kept = {name: put_table(inputs.store, table) for name, table in tables.items()}
+    kept = {name: put_table(part.store, table) for name, table in tables.items()}
     return Estimate(
         bytes={name: Range.exactly(size) for name, (_, size) in kept.items()},
         counts={"documents_made": made},

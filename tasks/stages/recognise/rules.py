@@ -23,7 +23,7 @@ from indexmill.models.recogniser import Mention, Recogniser, open_recogniser
 from indexmill.models.subjects import Subject, subjects_of
 from indexmill.text.names import canonical_name, entity_id
 from schemas.tables import MENTIONS, TITLE_SENTENCE, conform
-from tasks.core.stage import Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.core.unchanged import in_order, unchanged
 from tasks.stages.split.plain import TEXTS, Plain
 
@@ -197,7 +197,7 @@ def recogniser_of(name: str) -> Recogniser:
 
 
 def mentions_of(
-    inputs: Inputs[Any], find: Callable[[pa.Table, pa.Table, pa.Table], pa.Table], *, again: str | None = None
+    inputs: Part[Any], find: Callable[[pa.Table, pa.Table, pa.Table], pa.Table], *, again: str | None = None
 ) -> tuple[pa.Table, int]:
     """The mentions of a shard's documents, and of how many of them they were found: those that the parent lacks.
 
@@ -225,11 +225,9 @@ class RecogniseSettings(Settings):
     recogniser: Any = worker_arg()
 
 
-def _compute(inputs: Inputs[RecogniseSettings]) -> Outputs:
-    recogniser = recogniser_of(inputs.settings.recogniser)
-    mentions, made = mentions_of(
-        inputs, lambda new, passages, sentences: recognise(new, passages, sentences, recogniser)
-    )
+def _compute(part: Part[RecogniseSettings]) -> Outputs:
+    recogniser = recogniser_of(part.settings.recogniser)
+    mentions, made = mentions_of(part, lambda new, passages, sentences: recognise(new, passages, sentences, recogniser))
     return Outputs(tables={"mentions": mentions}, counts={"documents_made": made})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from indexmill.models.llm_recogniser import TASK, LlmRecogniser
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Stage
 from tasks.stages.recognise import llm, rules
@@ -22,4 +22,4 @@ def drive(run: Run) -> None:
         stage, asking = llm.STAGE, run.asking(llm.STAGE.name)
         recogniser = LlmRecogniser(*run.prompt(TASK), run.configuration.llm.shaping())
         settings = llm.AskingSettings(fingerprint=fingerprint, recogniser=recogniser, asking=asking)
-    run.make(stage, [Want(label, run.inputs(stage, label), settings) for label in run.labels])
+    run.make(stage, [PartSpec(label, run.inputs(stage, label), settings) for label in run.labels])

@@ -17,7 +17,7 @@ from tasks.core.shards import estimate_tokens
 from tasks.stages.embed.embed import KEY_BYTES, row_key
 from tasks.stages.write.summarise import plain
 
-__all__ = ["Many", "Told", "capped", "entities_of", "entity_text", "joined", "related_text", "relations_of"]
+__all__ = ["DescribedRows", "Many", "capped", "entities_of", "entity_text", "joined", "related_text", "relations_of"]
 
 _MENTIONED_AS = frozenset({"alias", "name", "part", "title"})
 """Types that extraction without a model gives and that tell nothing of a thing: how it is mentioned."""
@@ -80,7 +80,7 @@ class Many:
 
 
 @dataclass
-class Told:
+class DescribedRows:
     """The rows of a table, with the descriptions that are joined, and the pieces of the others."""
 
     rows: pl.DataFrame
@@ -89,7 +89,7 @@ class Told:
     many: list[Many] = field(default_factory=list)
 
     @classmethod
-    def of(cls, rows: pl.DataFrame, settings: Mapping[str, Any]) -> Told:
+    def of(cls, rows: pl.DataFrame, settings: Mapping[str, Any]) -> DescribedRows:
         """rows: with the columns `named`, `texts`, `passage_ids` and `named_by`.
 
         These are the pieces of each row, a passage of each piece, and the passages that names are written as in.
@@ -112,7 +112,7 @@ class Told:
         return told
 
 
-def entities_of(table: pa.Table, settings: Mapping[str, Any]) -> Told:
+def entities_of(table: pa.Table, settings: Mapping[str, Any]) -> DescribedRows:
     """The entities of a table PIECES, ordered by id."""
     pieces = _frame(table)
 
@@ -142,10 +142,10 @@ def entities_of(table: pa.Table, settings: Mapping[str, Any]) -> Told:
         .with_columns(pl.col("pieces").fill_null(0))
         .sort("entity_id")
     )
-    return Told.of(rows, settings)
+    return DescribedRows.of(rows, settings)
 
 
-def relations_of(table: pa.Table, settings: Mapping[str, Any]) -> Told:
+def relations_of(table: pa.Table, settings: Mapping[str, Any]) -> DescribedRows:
     """The related pairs of a table RELATION_PIECES, ordered by their ids. A wording is told between its two ends."""
     pieces = _frame(table)
     pair = ["source", "target"]
@@ -182,7 +182,7 @@ def relations_of(table: pa.Table, settings: Mapping[str, Any]) -> Told:
         .with_columns(pl.col("kind").fill_null(""), named=pl.concat_str("shown", "other", separator=_BETWEEN))
         .sort(pair)
     )
-    return Told.of(rows, settings)
+    return DescribedRows.of(rows, settings)
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:

@@ -21,14 +21,14 @@ from schemas.tables import CONSOLIDATED, DESCRIBED, PIECES, RELATED, RELATION_PI
 from storage.tables import read_table
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Range, Rows
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.llm.ask import Asking
 from tasks.llm.prompts import Prompt
 from tasks.stages.embed.embed import TEXT_VECTORS, Vectors, missing_texts, row_key
-from tasks.stages.resolve.consolidate import Many, Told, entities_of, entity_text, relations_of
+from tasks.stages.resolve.consolidate import DescribedRows, Many, entities_of, entity_text, relations_of
 from tasks.stages.resolve.description_writer import WRITER, DescriptionWriter
 from tasks.stages.split.node_texts import is_table
 from tasks.stages.write.written_rows import text_vectors
@@ -59,21 +59,21 @@ class DescribeSettings(EncoderSettings):
 class _Known:
     """What earlier parts hold: texts by what they are made of, token counts by digest, vectors by text."""
 
-    def __init__(self, inputs: Inputs[Any]) -> None:
+    def __init__(self, part: Part[Any]) -> None:
         self.texts: dict[str, str] = {}
         self.tokens: dict[str, int] = {}
         packs = []
-        for digest in inputs.job.reuse:
-            if not is_table(inputs, digest):
-                packs.append(inputs.pack_at(digest))
+        for digest in part.job.reuse:
+            if not is_table(part, digest):
+                packs.append(part.pack_at(digest))
                 continue
-            names = pq.read_schema(inputs.path(digest)).names
+            names = pq.read_schema(part.path(digest)).names
             if names == CONSOLIDATED.names:
-                table = read_table(inputs.store, digest, CONSOLIDATED)
+                table = read_table(part.store, digest, CONSOLIDATED)
                 held = dict(zip(*(table[name].to_pylist() for name in CONSOLIDATED.names), strict=True))
                 self.texts = held | self.texts  # the first that has one
             elif names == DESCRIBED.names:
-                table = read_table(inputs.store, digest, DESCRIBED, columns=("digest", "tokens"))
+                table = read_table(part.store, digest, DESCRIBED, columns=("digest", "tokens"))
                 self.tokens |= dict(zip(table["digest"].to_pylist(), table["tokens"].to_pylist(), strict=True))
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
 
@@ -82,20 +82,20 @@ class _Known:
 class _Shard:
     """What a part is made of, as far as it is known without asking anybody."""
 
-    entities: Told
-    relations: Told
+    entities: DescribedRows
+    relations: DescribedRows
     known: _Known
 
     @classmethod
-    def of(cls, inputs: Inputs[DescribeSettings]) -> _Shard:
-        by = {"description": inputs.settings.description, "describer": inputs.settings.describer}
+    def of(cls, part: Part[DescribeSettings]) -> _Shard:
+        by = {"description": part.settings.description, "describer": part.settings.describer}
         return cls(
-            entities_of(inputs.table("pieces"), by),
-            relations_of(inputs.table("relation_pieces"), by),
-            _Known(inputs),
+            entities_of(part.table("pieces"), by),
+            relations_of(part.table("relation_pieces"), by),
+            _Known(part),
         )
 
-    def all(self) -> Iterator[tuple[Told, Many]]:
+    def all(self) -> Iterator[tuple[DescribedRows, Many]]:
         """The pieces that are too many, each with the rows that they belong to."""
         for told in (self.entities, self.relations):
             for one in told.many:
@@ -131,29 +131,29 @@ def drive(run: Run) -> None:
         asking=run.asking(STAGE.name),
     )
     labels = sorted(name.partition("/")[2] for name in run.outputs("pieces"))
-    run.make(STAGE, [Want(label, run.inputs(STAGE, label), settings) for label in labels])
+    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in labels])
 
 
-def _compute(inputs: Inputs[DescribeSettings]) -> Outputs:
-    settings = inputs.settings
-    shard = _Shard.of(inputs)
+def _compute(part: Part[DescribeSettings]) -> Outputs:
+    settings = part.settings
+    shard = _Shard.of(part)
     missing = shard.missing()
-    written = _writer(settings).write(inputs, missing)
+    written = _writer(settings).write(part, missing)
     made_of = (one.made_of for one in missing)
     kept = shard.fill(dict(zip(made_of, zip(written.texts, written.fallbacks, strict=True), strict=True)))
     dimension = settings.dimension
     texts = _texts(shard.entities)
-    arrays, computed = text_vectors(inputs, texts, shard.known.vectors, dimension)
+    arrays, computed = text_vectors(part, texts, shard.known.vectors, dimension)
     hashes = id_hashes(shard.entities.rows["entity_id"].to_list())
     packs = {"description_vectors": {"keys": hashes, **arrays}}
     if settings.names:
-        own, more = text_vectors(inputs, shard.entities.rows["name"].to_list(), shard.known.vectors, dimension)
+        own, more = text_vectors(part, shard.entities.rows["name"].to_list(), shard.known.vectors, dimension)
         packs["name_vectors"] = {"keys": hashes, **own}
         computed += more
     stand_ins = sum(shard.entities.stand_ins) + sum(shard.relations.stand_ins)
     return Outputs(
         tables={
-            "described": _described(inputs, shard, texts),
+            "described": _described(part, shard, texts),
             "related": _related(shard.relations),
             "consolidated": _consolidated(kept),
         },
@@ -173,16 +173,16 @@ def _compute(inputs: Inputs[DescribeSettings]) -> Outputs:
     )
 
 
-def _texts(entities: Told) -> list[str]:
+def _texts(entities: DescribedRows) -> list[str]:
     columns = (entities.rows[name].to_list() for name in ("surface", "type"))
     return [entity_text(*one) for one in zip(*columns, entities.texts, strict=True)]
 
 
-def _described(inputs: Inputs[Any], shard: _Shard, texts: Sequence[str]) -> pa.Table:
+def _described(part: Part[Any], shard: _Shard, texts: Sequence[str]) -> pa.Table:
     digests = [row_key(text).hex() for text in texts]
     tokens = [shard.known.tokens.get(digest) for digest in digests]
     new = [row for row, count in enumerate(tokens) if count is None]
-    counted = encoder_of(inputs).count_tokens([texts[row] for row in new]).tolist() if new else []
+    counted = encoder_of(part).count_tokens([texts[row] for row in new]).tolist() if new else []
     for row, count in zip(new, counted, strict=True):
         tokens[row] = count
     rows = shard.entities.rows.select("entity_id", "name", "surface", "type", "pieces", "passages").with_columns(
@@ -194,7 +194,7 @@ def _described(inputs: Inputs[Any], shard: _Shard, texts: Sequence[str]) -> pa.T
     return conform(rows.to_arrow(), DESCRIBED)
 
 
-def _related(relations: Told) -> pa.Table:
+def _related(relations: DescribedRows) -> pa.Table:
     rows = relations.rows.select("source", "target", "kind", "relations").with_columns(
         description=pl.Series(relations.texts, dtype=pl.String),
         digest=pl.Series([row_key(text).hex() for text in relations.texts], dtype=pl.String),
@@ -212,15 +212,15 @@ def _writer(settings: DescribeSettings) -> DescriptionWriter:
     return DescriptionWriter(settings.tokens, settings.language, settings.prompt, settings.asking)
 
 
-def _requests(inputs: Inputs[DescribeSettings]) -> list[Request]:
+def _requests(part: Part[DescribeSettings]) -> list[Request]:
     """What the part will ask a model for: the descriptions that no earlier part holds."""
-    return _writer(inputs.settings).requests(_Shard.of(inputs).missing())
+    return _writer(part.settings).requests(_Shard.of(part).missing())
 
 
-def estimate(inputs: Inputs[DescribeSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[DescribeSettings], expected: Mapping[str, Range]) -> Estimate:
     """What has to be embedded, and asked where the ledger has no answer, from the pieces, which are known."""
-    settings = inputs.settings
-    shard = _Shard.of(inputs)
+    settings = part.settings
+    shard = _Shard.of(part)
     missing = shard.missing()
     new = {one.made_of: ("", False) for one in missing}
     shard.fill(new)
@@ -247,7 +247,7 @@ def estimate(inputs: Inputs[DescribeSettings], expected: Mapping[str, Range]) ->
         bytes=sizes,
         rows={"described": rows, "description_vectors": rows, "related": Range.exactly(pairs)},
         counts={"vectors_made": made, "vectors_reused": total - made},
-        llm=_writer(settings).use(inputs.store, missing),
+        llm=_writer(settings).use(part.store, missing),
     )
 
 

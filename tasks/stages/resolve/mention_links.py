@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from indexmill.retrieve.matrices import Matrices, Sparse, link_matrices, sentence_links
 from indexmill.text.names import NameIndex
 from tasks.core.estimate import Range
-from tasks.core.stage import Inputs
+from tasks.core.stage import Part
 from tasks.stages.resolve.resolve import UNLINKED_KINDS, entity_keys
 
 __all__ = ["Links", "Mentioned", "links", "mentioned"]
@@ -67,19 +67,19 @@ class Mentioned:
         )
 
 
-def mentioned(inputs: Inputs[Any]) -> Mentioned:
+def mentioned(part: Part[Any]) -> Mentioned:
     """The mentions of all shards: reads `passages`, `sentences`, `mentions` and `entities`."""
-    keys = entity_keys(inputs.tables("entities", "entity_id").column("entity_id"))
+    keys = entity_keys(part.tables("entities", "entity_id").column("entity_id"))
     columns: dict[str, list[NDArray[Any]]] = {"passage": [], "sentence": [], "entity": [], "title": [], "subject": []}
     sentence_passage: list[Integers] = []
     passage_document: list[Integers] = []
     passages = sentences = 0
-    for label in inputs.labels("passages"):
-        table = inputs.table(f"passages/{label}", "passage_id", "document_id")
+    for label in part.labels("passages"):
+        table = part.table(f"passages/{label}", "passage_id", "document_id")
         ids = table.column("passage_id").combine_chunks()
         document = table.column("document_id").combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-        owners = _rows_of(inputs.table(f"sentences/{label}", "passage_id").column("passage_id"), ids)
-        mentions = inputs.table(f"mentions/{label}", "passage_id", "sentence", "entity_id", "kind")
+        owners = _rows_of(part.table(f"sentences/{label}", "passage_id").column("passage_id"), ids)
+        mentions = part.table(f"mentions/{label}", "passage_id", "sentence", "entity_id", "kind")
         mentions = mentions.filter(pc.invert(pc.is_in(mentions.column("kind"), pa.array(UNLINKED_KINDS))))
         passage = _rows_of(mentions.column("passage_id"), ids)
         ordinal = mentions.column("sentence").to_numpy().astype(np.int64)
@@ -124,16 +124,16 @@ class Links:
     documents: int
 
 
-def links(inputs: Inputs[Any]) -> Links:
+def links(part: Part[Any]) -> Links:
     """The links of all shards, counted in a stream: reads `passages`, `sentences` and `mentions`.
 
     The title's entity is in every sentence of a passage, a subject's in some, and may be mentioned in some of them too.
     """
-    if not inputs.paths("mentions"):
+    if not part.paths("mentions"):
         return Links(Range.exactly(0), 0, 0)
-    linked = pl.scan_parquet(inputs.paths("mentions")).filter(~pl.col("kind").is_in(UNLINKED_KINDS))
-    owners = pl.scan_parquet(inputs.paths("passages")).select("passage_id", "document_id")
-    sentences = pl.scan_parquet(inputs.paths("sentences")).group_by("passage_id").agg(count=pl.len())
+    linked = pl.scan_parquet(part.paths("mentions")).filter(~pl.col("kind").is_in(UNLINKED_KINDS))
+    owners = pl.scan_parquet(part.paths("passages")).select("passage_id", "document_id")
+    sentences = pl.scan_parquet(part.paths("sentences")).group_by("passage_id").agg(count=pl.len())
     in_passage = linked.select("passage_id", "entity_id").unique()
     in_text = linked.filter(pl.col("sentence") >= 0).select("passage_id", "sentence", "entity_id").unique()
     titles, subjects = (

@@ -29,10 +29,10 @@ from schemas.tables import (
     SURFACES,
     conform,
 )
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.shards import assign
-from tasks.core.stage import WHOLE, Input, Inputs, Output, Outputs, Settings, Stage, left_out_at
+from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stage, left_out_at
 from tasks.stages.resolve.pieces import entity_pieces, relation_pieces
 
 __all__ = ["STAGE", "UNLINKED_KINDS", "ResolveStageSettings", "drive", "entity_keys", "resolve"]
@@ -172,21 +172,21 @@ def drive(run: Run) -> None:
     describes = run.configuration.describes
     settings = ResolveStageSettings(entities_per_shard=run.configuration.shards.entities, pieces=describes)
     inputs = run.outputs("mentions", "passages", "extracted", *(["relations"] if describes else []))
-    run.make(STAGE, [Want(WHOLE, inputs, settings)])
+    run.make(STAGE, [PartSpec(WHOLE, inputs, settings)])
 
 
-def _compute(inputs: Inputs[ResolveStageSettings]) -> Outputs:
-    *made, shown = resolve(inputs.paths("mentions"), inputs.paths("passages"), inputs.paths("extracted"))
+def _compute(part: Part[ResolveStageSettings]) -> Outputs:
+    *made, shown = resolve(part.paths("mentions"), part.paths("passages"), part.paths("extracted"))
     found = dict(zip(("entities", "surfaces", "named"), made, strict=True))
-    if inputs.settings.pieces:
-        found["pieces"] = entity_pieces(inputs.paths("extracted"), shown)
-        found["relation_pieces"] = relation_pieces(inputs.paths("relations"), shown)
+    if part.settings.pieces:
+        found["pieces"] = entity_pieces(part.paths("extracted"), shown)
+        found["relation_pieces"] = relation_pieces(part.paths("relations"), shown)
     keys = {name: entity_keys(table.column(0)) for name, table in found.items()}
     hashes = np.zeros((len(keys["entities"]), 32), dtype=np.uint8)
     hashes[:, :8] = keys["entities"].astype(">u8").view(np.uint8).reshape(-1, 8)
     weights = np.ones(len(hashes), dtype=np.int64)
     tables: dict[str, pa.Table] = {}
-    for label, rows in assign(hashes, weights, inputs.settings.entities_per_shard, letter="e").items():
+    for label, rows in assign(hashes, weights, part.settings.entities_per_shard, letter="e").items():
         # An id is a hash in hexadecimal: the ids of a leaf of the trie stand together in each table.
         first, last = keys["entities"][[rows.min(), rows.max()]]
         for name, table in found.items():

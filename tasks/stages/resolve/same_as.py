@@ -19,9 +19,9 @@ from indexmill.retrieve.grid import UNIT, on_grid
 from schemas.tables import DESCRIBED, SAME_AS, conform
 from tasks.core.estimate import Estimate, Range
 from tasks.core.neighbours import Lists, ListSettings
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import WHOLE, Input, Inputs, Output, Outputs, Settings, Stage
+from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stage
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 
@@ -84,13 +84,13 @@ def drive(run: Run) -> None:
     """Find the extracted entities whose names are nearly the same."""
     bounds = run.configuration.resolve.same_as.model_dump(exclude={"enabled"})
     settings = SameAsStageSettings(**bounds, dimension=run.opened_encoder.numbers["dimension"])
-    run.make(STAGE, [Want(WHOLE, run.inputs(STAGE, WHOLE), settings)])
+    run.make(STAGE, [PartSpec(WHOLE, run.inputs(STAGE, WHOLE), settings)])
 
 
-def _compute(inputs: Inputs[SameAsStageSettings]) -> Outputs:
-    settings = inputs.settings
-    rows = inputs.tables("described", "entity_id", "name")
-    packs = [on_grid(pack["vectors"]) for pack in inputs.packs("name_vectors")]
+def _compute(part: Part[SameAsStageSettings]) -> Outputs:
+    settings = part.settings
+    rows = part.tables("described", "entity_id", "name")
+    packs = [on_grid(pack["vectors"]) for pack in part.packs("name_vectors")]
     found = same_as(
         rows.column("entity_id").to_pylist(),
         rows.column("name").to_pylist(),
@@ -102,11 +102,11 @@ def _compute(inputs: Inputs[SameAsStageSettings]) -> Outputs:
     return Outputs(tables={"same_as": found}, counts={"same_as": len(found)})
 
 
-def estimate(inputs: Inputs[SameAsStageSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[SameAsStageSettings], expected: Mapping[str, Range]) -> Estimate:
     """At most as many pairs as names have neighbours. No LLM."""
-    tables = [f"described/{label}" for label in inputs.labels("described")]
-    names = sum(expected[name].high if name in expected else inputs.rows_of(name) for name in tables)
-    most = names * inputs.settings.neighbours
+    tables = [f"described/{label}" for label in part.labels("described")]
+    names = sum(expected[name].high if name in expected else part.rows_of(name) for name in tables)
+    most = names * part.settings.neighbours
     return Estimate(bytes={"same_as": Range(0, 96 * most + 4096)}, rows={"same_as": Range(0, most)})
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from schemas.tables import DOCUMENTS, LSH_SUMMARIES, PASSAGES, PLAIN
 from storage.overlay import open_any
 from storage.tables import read_table
-from tasks.core.stage import Inputs
+from tasks.core.stage import Part
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import embedded_text
 
@@ -27,32 +27,30 @@ _READ = 96
 """Tables that a worker keeps: the segments of a group, and so of all, have passages of any shard."""
 
 
-def is_table(inputs: Inputs[Any], digest: str) -> bool:
+def is_table(part: Part[Any], digest: str) -> bool:
     """Whether a blob is a table; what else a job may copy rows from are packs."""
-    with inputs.path(digest).open("rb") as file:
+    with part.path(digest).open("rb") as file:
         return file.read(len(_PARQUET)) == _PARQUET
 
 
-def texts_of(
-    inputs: Inputs[Any], digests: Mapping[str, str], chosen: pa.Array | None = None
-) -> Iterator[tuple[str, str]]:
+def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | None = None) -> Iterator[tuple[str, str]]:
     """The ids and texts of a shard's passages, as they are embedded, or of a group's summaries.
 
     chosen: the ids that are wanted; all by default.
     """
     if "summaries" in digests:
-        table = _columns(inputs.store.url, digests["summaries"], LSH_SUMMARIES, "node_id", "text")
+        table = _columns(part.store.url, digests["summaries"], LSH_SUMMARIES, "node_id", "text")
         table = table if chosen is None else table.filter(pc.is_in(table["node_id"], chosen))
         yield from zip(table["node_id"].to_pylist(), table["text"].to_pylist(), strict=True)
         return
     columns = ("passage_id", "document_id", "ordinal", "start", "end", "text")
-    table = _columns(inputs.store.url, digests["passages"], PASSAGES, *columns)
+    table = _columns(part.store.url, digests["passages"], PASSAGES, *columns)
     table = table if chosen is None else table.filter(pc.is_in(table["passage_id"], chosen))
-    plain = Plain(_columns(inputs.store.url, digests["plain"], PLAIN, *PLAIN.names), table)
+    plain = Plain(_columns(part.store.url, digests["plain"], PLAIN, *PLAIN.names), table)
     table = plain.passages
     titles = [""] * len(table)
-    if inputs.settings.title_in_passage:
-        documents = _columns(inputs.store.url, digests["documents"], DOCUMENTS, "document_id", "title")
+    if part.settings.title_in_passage:
+        documents = _columns(part.store.url, digests["documents"], DOCUMENTS, "document_id", "title")
         at = pc.index_in(table["document_id"], documents["document_id"].combine_chunks())
         titles = documents["title"].take(at).to_pylist()
     rows = zip(table["passage_id"].to_pylist(), titles, table["text"].to_pylist(), plain.headings, strict=True)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, TITLE_SENTENCE
-from tasks.core.stage import Input, Inputs
+from tasks.core.stage import Input, Part
 from tasks.text.markup import original_places
 
 __all__ = ["TEXTS", "Plain"]
@@ -63,9 +63,9 @@ class Plain:
         self._plain_end = np.where(self._row < 0, passages["end"].to_numpy(), ends[self._place])
 
     @classmethod
-    def of(cls, inputs: Inputs[Any], passages: pa.Table) -> Plain:
+    def of(cls, part: Part[Any], passages: pa.Table) -> Plain:
         """Those of a part's inputs."""
-        return cls(inputs.table("plain"), passages)
+        return cls(part.table("plain"), passages)
 
     def documents(self, documents: pa.Table) -> pa.Table:
         """Some documents (schema DOCUMENTS) with their plain texts."""

@@ -25,9 +25,9 @@ from indexmill.store.canonical import content_id
 from schemas.config import SplitSettings
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, conform
 from tasks.core.encoder import tokeniser_of
-from tasks.core.part_runner import Want
+from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
-from tasks.core.stage import Input, Inputs, Output, Outputs, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.core.unchanged import in_order, unchanged
 from tasks.text.markup import Visible, link_words, markup_of, visible
 from tasks.text.sentences import Segment, segments
@@ -454,10 +454,10 @@ def drive(run: Run) -> None:
         tokenizer=run.choice.tokenizer,
         opening=run.choice.tokenizer_opening(run.store),
     )
-    run.make(STAGE, [Want(label, run.inputs(STAGE, label), settings) for label in run.labels])
+    run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in run.labels])
 
 
-def _compute(inputs: Inputs[SplitStageSettings]) -> Outputs:
+def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
     settings = SplitSettings.model_validate(inputs.settings.split)
     documents = inputs.table("documents")
     same, held = unchanged(inputs, documents)

@@ -15,7 +15,7 @@ from indexmill.models.llm import Request
 from storage.protocol import Store
 from tasks.core.estimate import LlmUse, Range
 from tasks.core.request_estimate import foreseen
-from tasks.core.stage import Inputs, Settings, worker_arg
+from tasks.core.stage import Part, Settings, worker_arg
 from tasks.llm.ask import Answer, Asking, ask
 from tasks.llm.prompts import Prompt
 
@@ -79,7 +79,7 @@ class TextWriter(ABC, Generic[I, T]):
         self.load(items)
         return [self.request(item) for item in items if self.own(item) is None]
 
-    def write(self, inputs: Inputs[Any], items: Sequence[I]) -> Written[T]:
+    def write(self, part: Part[Any], items: Sequence[I]) -> Written[T]:
         """Write the text of each item."""
         if not items:
             return Written([], [], {})
@@ -88,7 +88,7 @@ class TextWriter(ABC, Generic[I, T]):
             self.load(items)
             texts = [self.fallback(item) if text is None else text for item, text in zip(items, own, strict=True)]
             return Written(texts, [False] * len(items), {})
-        asked = ask(inputs.store, self.asking, self.requests(items), run_id=inputs.job.run_id)
+        asked = ask(part.store, self.asking, self.requests(items), run_id=part.job.run_id)
         answers = iter([self.parse(one.value) if isinstance(one, Answer) else None for one in asked.results])
         found = [next(answers) if text is None else text for text in own]
         texts = [self.fallback(item) if text is None else text for item, text in zip(items, found, strict=True)]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from schemas.tables import conform
 from tasks.core.encoder import encoder_of
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Inputs, Outputs
+from tasks.core.stage import Outputs, Part
 from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, row_key
 from tasks.stages.embed.known_rows import KnownRows
 from tasks.stages.write.text_writer import I, T, TextWriter, WriterSettings
@@ -33,13 +33,13 @@ S = TypeVar("S", bound=WriterSettings)
 
 
 def text_vectors(
-    inputs: Inputs[Any], texts: Sequence[str], known: Vectors, dimension: int
+    part: Part[Any], texts: Sequence[str], known: Vectors, dimension: int
 ) -> tuple[dict[str, NDArray[Any]], int]:
     """The arrays `text_keys` (n, 16) uint8 and `vectors` (n, d) float32 of some texts, and how many were computed.
 
     The encoder is not opened where all are known.
     """
-    vectors, keys, computed = embed_texts(texts, lambda some: encoder_of(inputs).encode(some), known, dimension)
+    vectors, keys, computed = embed_texts(texts, lambda some: encoder_of(part).encode(some), known, dimension)
     return {"text_keys": keys_array(keys), "vectors": vectors}, computed
 
 
@@ -60,9 +60,9 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
     with_ids: ClassVar[bool] = False
     several: ClassVar[bool] = False
 
-    def __init__(self, inputs: Inputs[S]) -> None:
-        self.inputs: Inputs[Any] = inputs
-        self.settings: S = inputs.settings
+    def __init__(self, part: Part[S]) -> None:
+        self.inputs: Part[Any] = part
+        self.settings: S = part.settings
         self.prompt = self.settings.prompt
         self.asking = self.settings.asking
 

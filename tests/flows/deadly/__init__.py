@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import signal
 
-from tasks.core.stage import Inputs
+from tasks.core.stage import Part
 
 __all__ = ["EXIT", "KILL", "RAISE", "TOGETHER", "strike"]
 
 KILL, EXIT, RAISE, TOGETHER = "strikes-dead", "falls-silent", "raises-hell", "weighs-much"
 
 
-def strike(inputs: Inputs) -> None:
+def strike(part: Part) -> None:
     """Do to this process what a document asks for; several that weigh much are killed together."""
-    texts = inputs.table("documents")["text"].to_pylist()
+    texts = part.table("documents")["text"].to_pylist()
     if any(KILL in text for text in texts) or sum(TOGETHER in text for text in texts) > 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if any(EXIT in text for text in texts):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
-from tasks.core.stage import Inputs, Outputs
+from tasks.core.stage import Outputs, Part
 from tasks.stages.embed import embed
 from tests.flows.deadly import strike
 
 _REAL = embed.STAGE
 
 
-def _compute(inputs: Inputs) -> Outputs:
-    strike(inputs)
-    return _REAL.compute(inputs)
+def _compute(part: Part) -> Outputs:
+    strike(part)
+    return _REAL.compute(part)
 
 
 STAGE = dataclasses.replace(_REAL, compute=_compute)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from indexmill import BadInput
-from indexmill.answer.answer_cache import Kept, KeptAnswers, KeptLlm
+from indexmill.answer.answer_cache import AnswerCache, CachedLlm, Savings
 from indexmill.answer.asking import Ask
 from indexmill.answer.turns import Turns
 from indexmill.models.llm import Completion, Request
@@ -54,10 +54,10 @@ def request(content: str = "a", most: int = 64) -> Request:
     return Request("answer", "do", "v1", content, SCHEMA, most)
 
 
-def ask(llm: Scripted, path: Path, *requests: Request) -> tuple[list[Any], Kept]:
+def ask(llm: Scripted, path: Path, *requests: Request) -> tuple[list[Any], Savings]:
     """What comes of some requests at once, errors included, and what the file spared."""
-    kept = KeptAnswers(path)
-    through = KeptLlm(llm, kept)
+    kept = AnswerCache(path)
+    through = CachedLlm(llm, kept)
 
     async def all_of_them() -> list[Any]:
         turns = Turns(8)
@@ -75,7 +75,7 @@ def test_an_answer_is_paid_once_whoever_asks_and_whenever(tmp_path: Path) -> Non
     assert spared == (1, 7, 3)
     assert ask(llm, path, request(), request("b")) == (found[:2], (2, 14, 6))
     assert len(llm.sent) == 2
-    assert len(KeptAnswers(path)) == 2
+    assert len(AnswerCache(path)) == 2
     assert "do" not in [value for line in path.read_text("utf-8").splitlines() for value in json.loads(line).values()]
 
 
@@ -84,7 +84,7 @@ def test_another_prompt_length_or_model_is_another_answer(tmp_path: Path) -> Non
     ask(llm, path, request())
     ask(llm, path, request("b"), request(most=65))
     ask(Scripted([GOOD], "large"), path, request())
-    assert (len(llm.sent), len(KeptAnswers(path))) == (3, 4)
+    assert (len(llm.sent), len(AnswerCache(path))) == (3, 4)
 
 
 def test_what_cannot_be_used_is_asked_again_and_a_repaired_answer_is_kept_whole(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_what_cannot_be_used_is_asked_again_and_a_repaired_answer_is_kept_whole(
     (failed,), _ = ask(Scripted(["no JSON"]), path, request())
     assert isinstance(failed, LlmUnusable)
     ask(Scripted([GOOD], ending="length"), path, request())
-    assert len(KeptAnswers(path)) == 0
+    assert len(AnswerCache(path)) == 0
     llm = Scripted(["no JSON", GOOD])
     ask(llm, path, request())
     assert llm.sent == [("a", False), ("a", True)]
@@ -125,7 +125,7 @@ def test_a_whole_line_without_its_end_is_kept(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
     ask(llm, path, request(), request("b"))
     assert [content for content, _ in llm.sent] == ["a", "b"]
-    assert len(KeptAnswers(path)) == 2
+    assert len(AnswerCache(path)) == 2
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_another_file_is_refused_and_left_as_it_is(tmp_path: Path, line: bytes) 
     path = tmp_path / "other"
     path.write_bytes(b"\n" + line)
     with pytest.raises(BadInput, match=r"other:2: is no kept answer"):
-        KeptAnswers(path)
+        AnswerCache(path)
     assert path.read_bytes() == b"\n" + line
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be kept there"):
-        KeptAnswers(tmp_path)
+        AnswerCache(tmp_path)
     with pytest.raises(BadInput, match="cannot be kept there"):
-        KeptAnswers(tmp_path / "no" / "kept")
+        AnswerCache(tmp_path / "no" / "kept")

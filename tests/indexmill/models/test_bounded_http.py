@@ -36,7 +36,7 @@ reranker = RerankEndpoint(url + "/rerank")
 calls = {
     "chat": lambda: asyncio.run(llm.complete(Request("t", "i", "1", "c", {"type": "object"}, 9))),
     "failed chat": lambda: asyncio.run(llm.complete(Request("t", "i", "1", "fail", {"type": "object"}, 9))),
-    "batch": lambda: batches.look("b"),
+    "batch": lambda: batches.retrieve("b"),
     "file": lambda: batches.download("f", Path(path), 30_000_000),
     "failed file": lambda: batches.download("fail", Path(path), 30_000_000),
     "scores": lambda: reranker.scores("q", ["text"]),

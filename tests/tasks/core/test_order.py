@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.core.order import in_order
-from tasks.core.stage import Input, Inputs, Output, Outputs, Stage
+from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.core.step import Step
 
 
-def nothing(_: Inputs[object]) -> Outputs:
+def nothing(_: Part[object]) -> Outputs:
     return Outputs()
 
 

@@ -10,13 +10,13 @@ import pytest
 from indexmill.store.pack_schema import Array, PackSchema
 from storage.folder import FolderStore
 from storage.receipts import find
-from tasks.core.stage import Inputs, NoSettings, Output, Outputs, Stage
+from tasks.core.stage import NoSettings, Output, Outputs, Part, Stage
 from tests.tasks.making import Parts, PartSpec
 
 ARRAYS: dict[str, Any] = {}
 
 
-def _compute(_: Inputs[NoSettings]) -> Outputs:
+def _compute(_: Part[NoSettings]) -> Outputs:
     return Outputs(packs={"numbers": ARRAYS})
 
 

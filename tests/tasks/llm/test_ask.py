@@ -27,7 +27,7 @@ from schemas.config import LlmSettings
 from storage import ledger, refusals
 from storage.folder import FolderStore, init_store
 from storage.ledger import LedgerEntry, key_of
-from tasks.llm.ask import Answer, Asked, Asking, Refusal, ask
+from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask
 from tasks.llm.quota import AskingEnded, LocalQuota
 from tests.llm_server import CANARY, KINDS, SPOILED, WITHHELD, Faults, LlmServer, Received, Reply, default_answer
 from tests.storage import children
@@ -105,12 +105,12 @@ def requests(count: int, first: int = 0) -> list[Request]:
 
 def asked(
     server: LlmServer, store: FolderStore, wanted: Sequence[Request], quota: Free | None = None, **changes: Any
-) -> Asked:
+) -> AskResult:
     asking = Asking(settings(server, **changes), quota or Free())
     return ask(store, asking, wanted, run_id="run-1", clock=lambda: 1e9, sleep=Slept())
 
 
-def values(done: Asked) -> list[Mapping[str, Any] | None]:
+def values(done: AskResult) -> list[Mapping[str, Any] | None]:
     return [result.value if isinstance(result, Answer) else None for result in done.results]
 
 
@@ -142,7 +142,7 @@ def test_a_prompt_is_paid_for_once(store: FolderStore) -> None:
 
 
 def test_what_two_ask_at_once_is_paid_for_once(store: FolderStore) -> None:
-    wanted, quota, done = requests(12), LocalQuota(), list[Asked]()
+    wanted, quota, done = requests(12), LocalQuota(), list[AskResult]()
     with LlmServer(seconds=0.05) as server:
         asking = Asking(settings(server), quota)
         threads = [
@@ -541,7 +541,7 @@ def test_asking_is_picklable() -> None:
 
 def test_nothing_to_ask() -> None:
     with LlmServer() as server, quick_folder() as folder:
-        assert asked(server, init_store(folder / "store"), []) == Asked([], Counter())
+        assert asked(server, init_store(folder / "store"), []) == AskResult([], Counter())
 
 
 # Many faults at once

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from schemas.tables import DOCUMENTS
-from tasks.core.stage import Input, Inputs, Outputs
+from tasks.core.stage import Input, Outputs, Part
 
 __all__ = ["DOCUMENTS_ALONE", "NAMES", "tell"]
 
@@ -14,8 +14,8 @@ DOCUMENTS_ALONE = (Input("documents", DOCUMENTS),)
 NAMES = ("HARMLESS", "LLM_CRED", "OPENAI_API_KEY", "PREFECT_API_AUTH_STRING")
 
 
-def tell(inputs: Inputs) -> Outputs:
+def tell(part: Part) -> Outputs:
     """Raise ValueError with the names of those variables that are there, unless there is no document."""
-    if inputs.table("documents").num_rows:
+    if part.table("documents").num_rows:
         raise ValueError(" ".join(name for name in NAMES if name in os.environ))
     return Outputs()

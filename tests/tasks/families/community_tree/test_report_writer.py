@@ -14,9 +14,9 @@ from schemas.config import Configuration
 from tasks.core.shards import estimate_tokens
 from tasks.families.community_tree.report_writer import (
     WRITER,
-    Made,
     Member,
     Relation,
+    ReportInput,
     alone,
     chosen,
     community_text,
@@ -49,7 +49,7 @@ def relation(source: str, target: str, words: int = 3) -> Relation:
     return Relation(source.lower(), target.lower(), row_key(text).hex(), text)
 
 
-def names(made: Made) -> list[str]:
+def names(made: ReportInput) -> list[str]:
     return [one.name for one in made.members]
 
 

@@ -153,12 +153,12 @@ class Night:
     def run(self) -> Night:
         """Make all."""
         self.read()
-        for want in self.element_wants():
-            self.make(elements.STAGE, want)
+        for spec in self.element_wants():
+            self.make(elements.STAGE, spec)
         return self
 
-    def make(self, stage: Any, want: PartSpec) -> None:
-        self.made.setdefault(stage.name, {})[want.shard] = self.parts.make(stage, want, self.reuse(stage.name))
+    def make(self, stage: Any, spec: PartSpec) -> None:
+        self.made.setdefault(stage.name, {})[spec.shard] = self.parts.make(stage, spec, self.reuse(stage.name))
 
     def reuse(self, stage: str) -> list[Receipt]:
         """The parts that rows may be copied from."""

@@ -28,7 +28,7 @@ EXTRACTIVE = {"backend": "extractive", "tokens": 40, "input_tokens": 100}
 MODEL = {"backend": "openai", "model": "tester", "tokens": 40, "input_tokens": 100}
 
 
-def want(held: Mapping[str, str], writer: Mapping[str, Any] = EXTRACTIVE, **changes: Any) -> PartSpec:
+def spec(held: Mapping[str, str], writer: Mapping[str, Any] = EXTRACTIVE, **changes: Any) -> PartSpec:
     asks = writer["backend"] != "extractive"
     inputs = {name: digest for name, digest in held.items() if asks or not name.startswith(("mentions/", "extracted/"))}
     return PartSpec(WHOLE, inputs, ReadingSettings(**{**SHAPING, "writer": writer, **changes}))
@@ -52,7 +52,7 @@ def made_of(corpus: Corpus, **changes: Any) -> dict[str, str]:
 
 def test_each_important_entity_reads_of_its_units_and_relations_in_its_own_shard(store: FolderStore) -> None:
     held, graph = put_corpus(store, many(), NAMES), many().first()
-    outputs = Parts(store).make(STAGE, want(held)).receipt.outputs
+    outputs = Parts(store).make(STAGE, spec(held)).receipt.outputs
     assert set(outputs) == {f"attribute_{name}/{shard}" for name in ("read", "made") for shard in ("e0", "e1")}
     read, made = (
         tables(store, outputs, "attribute_read", HETERO_READ),
@@ -94,7 +94,7 @@ def test_a_model_is_told_what_passages_it_is_asked_about(store: FolderStore) -> 
     )
     names = ["ada", "bell", "curie", "dirac", "euler"]
     held = put_corpus(store, corpus, names)
-    outputs = Parts(store).make(STAGE, want(held, MODEL, units=1, relations=1)).receipt.outputs
+    outputs = Parts(store).make(STAGE, spec(held, MODEL, units=1, relations=1)).receipt.outputs
     found: dict[str, set[str]] = {}
     for row in tables(store, outputs, "attribute_sources", HETERO_SOURCES).to_pylist():
         found.setdefault(row["owner"], set()).add(row["source_id"])
@@ -112,7 +112,7 @@ def test_a_model_is_told_what_passages_it_is_asked_about(store: FolderStore) -> 
             own |= saying[row["text"]] | {first[name] for name in row["text"].split() if name in first}
     assert found == wanted
     assert len(found) > 0
-    without = Parts(store).make(STAGE, want(held, units=1, relations=1)).receipt.outputs
+    without = Parts(store).make(STAGE, spec(held, units=1, relations=1)).receipt.outputs
     assert not [name for name in without if name.startswith("attribute_sources")]
 
 
@@ -170,8 +170,8 @@ def test_the_order_of_rows_leaves_no_trace() -> None:
 def test_a_plan_knows_the_part_to_the_byte(store: FolderStore) -> None:
     held, parts = put_corpus(store, many(), NAMES), Parts(store)
     for writer in (EXTRACTIVE, MODEL):
-        foreseen = estimate(parts.inputs(STAGE, want(held, writer)), {})
-        made = parts.make(STAGE, want(held, writer)).receipt
+        foreseen = estimate(parts.inputs(STAGE, spec(held, writer)), {})
+        made = parts.make(STAGE, spec(held, writer)).receipt
         assert foreseen.stand_ins == made.outputs
         assert {name: (size.low, size.high) for name, size in foreseen.bytes.items()} == {
             name: (size, size) for name, size in made.bytes.items()
@@ -184,9 +184,9 @@ def test_pairs_of_the_same_name_count_and_a_plan_without_them_is_a_guess(store: 
     rare, *others = sorted(many().first().ids_of("N").to_pylist())
     pairs = [{"entity_id": rare, "other_id": other, "cosine": 1.0, "likeness": 1.0} for other in others[:60]]
     held["same_as"] = put_table(store, pa.Table.from_pylist(pairs, SAME_AS), SAME_AS)[0]
-    outputs = parts.make(STAGE, want(held)).receipt.outputs
+    outputs = parts.make(STAGE, spec(held)).receipt.outputs
     assert rare in tables(store, outputs, "attribute_made", HETERO_MADE)["owner"].to_pylist()
-    guess = estimate(parts.inputs(STAGE, want({**held, "same_as": "0" * 64})), {"same_as": Range(0, 99)})
+    guess = estimate(parts.inputs(STAGE, spec({**held, "same_as": "0" * 64})), {"same_as": Range(0, 99)})
     assert guess.guessed
     assert not set(guess.stand_ins.values()) & set(outputs.values())
     named = tables(store, guess.stand_ins, "attribute_made", HETERO_MADE)["owner"].to_pylist()
@@ -195,6 +195,6 @@ def test_pairs_of_the_same_name_count_and_a_plan_without_them_is_a_guess(store: 
 
 def test_a_corpus_without_units_has_no_important_entities(store: FolderStore) -> None:
     held = put_corpus(store, corpus_of([]), [], shards=1)
-    outputs = Parts(store).make(STAGE, want(held, MODEL)).receipt.outputs
+    outputs = Parts(store).make(STAGE, spec(held, MODEL)).receipt.outputs
     assert set(outputs) == {f"attribute_{name}/e0" for name in ("read", "made", "sources")}
     assert all(read_table(store, digest).num_rows == 0 for digest in outputs.values())

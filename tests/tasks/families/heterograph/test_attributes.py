@@ -93,7 +93,7 @@ class Made:
         self.read = self.parts.make(hetero_first.STAGE, first).receipt.outputs
         self.labels = [f"e{shard}" for shard in range(shards)]
 
-    def want(self, label: str) -> PartSpec:
+    def spec(self, label: str) -> PartSpec:
         """The part of a shard of entities, as a build wants it."""
         return PartSpec(
             label,
@@ -117,7 +117,7 @@ class Made:
         self.counts = Counter[str]()
         found = {}
         for label in self.labels:
-            made = self.parts.make(STAGE, self.want(label), self.reused(label))
+            made = self.parts.make(STAGE, self.spec(label), self.reused(label))
             found[label] = made.receipt
             self.counts.update(made.counts)
         return found
@@ -215,7 +215,7 @@ def test_a_renamed_shard_copies_its_rows(store: FolderStore) -> None:
 def test_each_attribute_is_paid_for_once_and_the_plan_knows_how_many(store: FolderStore) -> None:
     with LlmServer() as server:
         made = Made(store, bridges(), asking(server), shards=1)
-        plans = [estimate(made.parts.inputs(STAGE, made.want(label)), {}) for label in made.labels]
+        plans = [estimate(made.parts.inputs(STAGE, made.spec(label)), {}) for label in made.labels]
         first = made.make()
         calls = len(server.chats)
         assert calls == made.counts["llm_calls"] == made.counts["attributes_made"] == len(made.wanted())
@@ -231,7 +231,7 @@ def test_each_attribute_is_paid_for_once_and_the_plan_knows_how_many(store: Fold
             for name, size in first[label].bytes.items():
                 assert plan.bytes[name].low <= size <= plan.bytes[name].high
         edited = Made(store, bridges({7: "Fenna Rook left."}), asking(server), reuse=first, shards=1)
-        inputs = [edited.parts.inputs(STAGE, edited.want(one), edited.reused(one)) for one in edited.labels]
+        inputs = [edited.parts.inputs(STAGE, edited.spec(one), edited.reused(one)) for one in edited.labels]
         asked = sum(estimate(one, {}).llm[0].calls.low for one in inputs)
         assert STAGE.requests is not None
         assert len([request for one in inputs for request in STAGE.requests(one)]) == asked
@@ -249,7 +249,7 @@ def test_an_answer_in_the_ledger_is_in_no_plan(store: FolderStore) -> None:
         made = Made(store, bridges(), asking(server))
         made.make()
         for label in made.labels:  # the part is gone, the ledger is there
-            plan = estimate(made.parts.inputs(STAGE, made.want(label)), {})
+            plan = estimate(made.parts.inputs(STAGE, made.spec(label)), {})
             assert plan.llm[0].calls.high == 0
             assert plan.rows["attributes"].fresh.low == plan.rows["attributes"].high  # type: ignore[attr-defined]
 
@@ -303,7 +303,7 @@ def test_without_a_model_nothing_is_asked(store: FolderStore) -> None:
     made = Made(store, bridges())
     assert STAGE.requests is not None
     for label in made.labels:
-        inputs = made.parts.inputs(STAGE, made.want(label))
+        inputs = made.parts.inputs(STAGE, made.spec(label))
         assert list(STAGE.requests(inputs)) == []
         assert estimate(inputs, {}).llm == ()
 

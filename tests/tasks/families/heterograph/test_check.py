@@ -13,7 +13,7 @@ import pytest
 
 from indexmill.families.heterograph.search import Heterograph
 from tasks.core.checks import CheckError
-from tasks.families.heterograph.check import Made, check_graph, rows_of_kinds
+from tasks.families.heterograph.check import GraphTables, check_graph, rows_of_kinds
 from tests.corpora import told_of
 from tests.storage.quick import quick_folder
 from tests.tasks.indexes import Index
@@ -35,12 +35,12 @@ def ids(built: Built) -> dict[str, pa.Array]:
 
 
 @pytest.fixture
-def made(built: Built) -> Made:
+def made(built: Built) -> GraphTables:
     tables = (built.table("heterograph", name) for name in ("nodes", "edges", "relations"))
-    return Made(*tables, built.pack("heterograph", "graph"), built.pack("heterograph", "names"))
+    return GraphTables(*tables, built.pack("heterograph", "graph"), built.pack("heterograph", "names"))
 
 
-def test_a_sound_graph_passes(made: Made, ids: dict[str, pa.Array]) -> None:
+def test_a_sound_graph_passes(made: GraphTables, ids: dict[str, pa.Array]) -> None:
     check_graph(made, ids)
     assert (np.diff(made.graph["offsets"]) > 2).all()  # of every kind of nodes, or the rest tells little
 
@@ -72,14 +72,14 @@ def swapped(array: np.ndarray) -> np.ndarray:
     ],
 )
 def test_arrays_that_do_not_fit_the_tables_are_refused(
-    made: Made, ids: dict[str, pa.Array], name: str, change: Callable[[Any], Any], why: str
+    made: GraphTables, ids: dict[str, pa.Array], name: str, change: Callable[[Any], Any], why: str
 ) -> None:
     broken = dataclasses.replace(made, graph={**made.graph, name: change(made.graph[name])})
     with pytest.raises(CheckError, match=why):
         check_graph(broken, ids)
 
 
-def test_a_unit_that_comes_from_another_passage_is_refused(made: Made, ids: dict[str, pa.Array]) -> None:
+def test_a_unit_that_comes_from_another_passage_is_refused(made: GraphTables, ids: dict[str, pa.Array]) -> None:
     graph = Heterograph.of(made.graph)
     assert graph.passages is not None
     wrong = graph.passages.indices.copy()
@@ -100,26 +100,26 @@ def test_a_unit_that_comes_from_another_passage_is_refused(made: Made, ids: dict
     ],
 )
 def test_words_of_other_names_are_refused(
-    made: Made, ids: dict[str, pa.Array], name: str, change: Callable[[Any], Any], why: str
+    made: GraphTables, ids: dict[str, pa.Array], name: str, change: Callable[[Any], Any], why: str
 ) -> None:
     broken = dataclasses.replace(made, names={**made.names, name: change(made.names[name])})
     with pytest.raises(CheckError, match=why):
         check_graph(broken, ids)
 
 
-def edges_but(made: Made, kind: str) -> Made:
+def edges_but(made: GraphTables, kind: str) -> GraphTables:
     """The graph without the first edge of a kind."""
     place = made.edges["kind"].to_pylist().index(kind)
     return dataclasses.replace(made, edges=pa.concat_tables([made.edges.slice(0, place), made.edges.slice(place + 1)]))
 
 
 @pytest.mark.parametrize("kind", ["text", "source", "target", "attribute", "overview"])
-def test_a_node_without_its_only_edge_is_refused(made: Made, ids: dict[str, pa.Array], kind: str) -> None:
+def test_a_node_without_its_only_edge_is_refused(made: GraphTables, ids: dict[str, pa.Array], kind: str) -> None:
     with pytest.raises(CheckError, match=f"have not one edge {kind}"):
         check_graph(edges_but(made, kind), ids)
 
 
-def test_tables_that_are_no_graph_are_refused(made: Made, ids: dict[str, pa.Array]) -> None:
+def test_tables_that_are_no_graph_are_refused(made: GraphTables, ids: dict[str, pa.Array]) -> None:
     for name, table, why in (
         ("nodes", made.nodes.slice(1), "is no node of kind"),  # a dangling id
         ("nodes", made.nodes.take(pa.array([1, 0, *range(2, len(made.nodes))])), "heterograph/nodes: not each once"),
@@ -139,7 +139,7 @@ def _with(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
     return table.set_column(place, table.schema.field(name), values)
 
 
-def test_rows_of_fewer_passages_than_texts_are_refused(made: Made, ids: dict[str, pa.Array]) -> None:
+def test_rows_of_fewer_passages_than_texts_are_refused(made: GraphTables, ids: dict[str, pa.Array]) -> None:
     with pytest.raises(CheckError, match=r"rows of kind T: \d+ nodes for"):
         check_graph(made, {**ids, "T": ids["T"].slice(1)})
 

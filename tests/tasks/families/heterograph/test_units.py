@@ -18,7 +18,7 @@ from tests.tasks.families.heterograph.graphs import corpus_of, unit
 from tests.tasks.making import CLOSED, Parts, PartSpec, embedded, numbers_of
 
 
-def want(store: FolderStore, *texts: str, **opening: Any) -> PartSpec:
+def spec(store: FolderStore, *texts: str, **opening: Any) -> PartSpec:
     table = corpus_of([unit(text, "ada") for text in texts]).units
     digest = put_table(store, table, UNITS)[0]
     return embedded(store, "p", {"units": digest}, **opening)
@@ -26,7 +26,7 @@ def want(store: FolderStore, *texts: str, **opening: Any) -> PartSpec:
 
 def test_a_row_of_the_pack_is_the_unit_of_that_row(store: FolderStore) -> None:
     texts = ["Ada came.", "Ada came and saw the bridge.", "Nobody came."]
-    parts, wanted = Parts(store), want(store, *texts)
+    parts, wanted = Parts(store), spec(store, *texts)
     made = parts.make(STAGE, wanted)
     pack = open_pack(store.open_local(made.receipt.outputs["unit_vectors"]))
     encoder = HashEmbedder()
@@ -43,8 +43,8 @@ def test_a_row_of_the_pack_is_the_unit_of_that_row(store: FolderStore) -> None:
 
 def test_what_an_earlier_part_holds_is_copied_and_the_plan_says_so(store: FolderStore) -> None:
     parts = Parts(store)
-    before = parts.make(STAGE, want(store, "Ada came.", "Ada saw.")).receipt
-    wanted = want(store, "Ada left.", "Ada saw.", "Ada left for good.")
+    before = parts.make(STAGE, spec(store, "Ada came.", "Ada saw.")).receipt
+    wanted = spec(store, "Ada left.", "Ada saw.", "Ada left for good.")
     foreseen = estimate(parts.inputs(STAGE, wanted, [before]), {})
     made = parts.make(STAGE, wanted, [before])
     assert made.counts == foreseen.counts == {"vectors_made": 2, "vectors_reused": 1}
@@ -53,17 +53,17 @@ def test_what_an_earlier_part_holds_is_copied_and_the_plan_says_so(store: Folder
     assert foreseen.rows["unit_vectors"].low == made.receipt.rows["unit_vectors"] == 3
     with quick_folder() as folder:
         other = init_store(folder / "fresh")
-        fresh = Parts(other).make(STAGE, want(other, "Ada left.", "Ada saw.", "Ada left for good."))
+        fresh = Parts(other).make(STAGE, spec(other, "Ada left.", "Ada saw.", "Ada left for good."))
     assert fresh.receipt.outputs == made.receipt.outputs
 
 
 def test_all_is_copied_where_no_encoder_can_be_opened(store: FolderStore) -> None:
     parts = Parts(store)
-    before = parts.make(STAGE, want(store, "Ada came.", "Ada saw.")).receipt
-    made = parts.make(STAGE, want(store, "Ada saw.", opening=CLOSED), [before])
+    before = parts.make(STAGE, spec(store, "Ada came.", "Ada saw.")).receipt
+    made = parts.make(STAGE, spec(store, "Ada saw.", opening=CLOSED), [before])
     assert made.counts == {"vectors_made": 0, "vectors_reused": 1}
 
 
 def test_a_shard_without_units_has_vectors_of_none(store: FolderStore) -> None:
-    made = Parts(store).make(STAGE, want(store))
+    made = Parts(store).make(STAGE, spec(store))
     assert Parts(store).vectors(made.receipt.outputs["unit_vectors"]).shape == (0, numbers_of(store)["dimension"])

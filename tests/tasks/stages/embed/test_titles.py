@@ -37,13 +37,13 @@ def tables(store: FolderStore, titles: list[str], passages: list[int]) -> dict[s
     }
 
 
-def want(store: FolderStore, *titles: str, passages: list[int] | None = None, **opening: Any) -> PartSpec:
+def spec(store: FolderStore, *titles: str, passages: list[int] | None = None, **opening: Any) -> PartSpec:
     inputs = tables(store, list(titles), passages or [1] * len(titles))
     return embedded(store, "p", inputs, **opening)
 
 
 def test_a_row_is_the_title_of_the_document_of_that_row(store: FolderStore) -> None:
-    parts, wanted = Parts(store), want(store, "Marrow Bridge", "", " Ada Venn\n", "Ada Venn", passages=[2, 1, 0, 3])
+    parts, wanted = Parts(store), spec(store, "Marrow Bridge", "", " Ada Venn\n", "Ada Venn", passages=[2, 1, 0, 3])
     made = parts.make(STAGE, wanted)
     pack = open_pack(store.open_local(made.receipt.outputs["titles"]))
     bridge, venn = HashEmbedder().encode(["Marrow Bridge", "Ada Venn"])
@@ -70,8 +70,8 @@ def test_a_long_title_is_cut_as_before_a_passage() -> None:
 
 def test_a_title_that_an_earlier_part_holds_is_copied_and_the_plan_says_so(store: FolderStore) -> None:
     parts = Parts(store)
-    before = parts.make(STAGE, want(store, "Ada Venn", "", "Marrow Bridge")).receipt
-    wanted = want(store, "", "Grey Hills", "Marrow Bridge", "Grey Hills", passages=[1, 1, 4, 1])
+    before = parts.make(STAGE, spec(store, "Ada Venn", "", "Marrow Bridge")).receipt
+    wanted = spec(store, "", "Grey Hills", "Marrow Bridge", "Grey Hills", passages=[1, 1, 4, 1])
     foreseen = estimate(parts.inputs(STAGE, wanted, [before]), {})
     made = parts.make(STAGE, wanted, [before])
     assert made.counts == foreseen.counts == {"vectors_made": 1, "vectors_reused": 2}
@@ -79,19 +79,19 @@ def test_a_title_that_an_earlier_part_holds_is_copied_and_the_plan_says_so(store
     assert foreseen.rows["titles"].low == made.receipt.rows["titles"]
     with quick_folder() as folder:
         other = init_store(folder / "fresh")
-        again = want(other, "", "Grey Hills", "Marrow Bridge", "Grey Hills", passages=[1, 1, 4, 1])
+        again = spec(other, "", "Grey Hills", "Marrow Bridge", "Grey Hills", passages=[1, 1, 4, 1])
         assert Parts(other).make(STAGE, again).receipt.outputs == made.receipt.outputs
 
 
 def test_no_encoder_is_opened_where_every_title_is_known_or_empty(store: FolderStore) -> None:
     parts = Parts(store)
-    before = parts.make(STAGE, want(store, "Ada Venn")).receipt
-    made = parts.make(STAGE, want(store, "", "Ada Venn", opening=CLOSED), [before])
+    before = parts.make(STAGE, spec(store, "Ada Venn")).receipt
+    made = parts.make(STAGE, spec(store, "", "Ada Venn", opening=CLOSED), [before])
     assert made.counts == {"vectors_made": 0, "vectors_reused": 1}
 
 
 def test_a_shard_without_documents_has_no_rows(store: FolderStore) -> None:
-    made = Parts(store).make(STAGE, want(store))
+    made = Parts(store).make(STAGE, spec(store))
     pack = open_pack(store.open_local(made.receipt.outputs["titles"]))
     assert pack["vectors"].shape == (0, numbers_of(store)["dimension"])
     assert pack["text_keys"].shape == (0, 16)

@@ -10,7 +10,7 @@ from indexmill.models.llm import Request
 from schemas.config import LlmSettings
 from storage.folder import init_store
 from tasks.core.estimate import Range
-from tasks.core.stage import Inputs, Job, Stage
+from tasks.core.stage import Job, Part, Stage
 from tasks.llm.ask import Asking
 from tasks.llm.prompts import Prompt
 from tasks.llm.quota import NoQuota
@@ -47,7 +47,7 @@ class Sayings(TextWriter[str, str]):
 def test_without_a_model_texts_are_fallbacks_and_none_counts_as_one(tmp_path: Path) -> None:
     store = init_store(tmp_path / "store")
     stage = Stage("sayings", version=1, compute=lambda _: None)  # type: ignore[arg-type,return-value]
-    inputs = Inputs(store, Job("", "", "p", store.url, "run", {}, {}), stage)
+    inputs = Part(store, Job("", "", "p", store.url, "run", {}, {}), stage)
     sayings = Sayings(None)
     written = sayings.write(inputs, ["or", "gold"])
     assert (written.texts, written.fallbacks, written.counts) == (["or", "so much for gold"], [False, False], {})
