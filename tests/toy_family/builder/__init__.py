@@ -1,0 +1,1 @@
+"""The first words of passages."""

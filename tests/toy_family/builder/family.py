@@ -1,0 +1,22 @@
+"""The family incipits."""
+
+from __future__ import annotations
+
+from tasks.families.incipits import first_words, words
+from tasks.families.incipits.check import CHECKS
+
+from tasks.core.family import Family
+from tasks.core.step import Step
+
+__all__ = ["FAMILY"]
+
+FAMILY = Family(
+    "incipits",
+    steps=(
+        Step("first_words", first_words.drive, (first_words.STAGE,), of_shards=True),
+        Step("incipits", words.drive, (words.STAGE,)),
+    ),
+    artifact="words",
+    counts=words.counts,
+    checks=CHECKS,
+)

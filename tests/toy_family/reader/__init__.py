@@ -1,0 +1,1 @@
+"""Passages by their first words."""

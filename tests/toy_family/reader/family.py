@@ -1,0 +1,23 @@
+"""incipits: passages by the words that they begin with."""
+
+from __future__ import annotations
+
+from indexmill.families.base import Fusion, Option, ReaderFamily, View
+
+__all__ = ["FAMILY"]
+
+FAMILY = ReaderFamily(
+    name="incipits",
+    retriever="indexmill.families.incipits.retriever:IncipitReader",
+    parameters="indexmill.families.incipits.parameters:IncipitParameters",
+    packs="indexmill.families.incipits.schema:PACKS",
+    artifacts=("incipits/words", "incipit_texts"),
+    fusion=Fusion(weight=0.5, place=6),
+    options=(Option("rarity", "How much rare first words count.", least=0, most=1, whole=False),),
+    said="--method incipits finds passages by their first words.",
+    view=View(
+        "--incipits", "indexmill.families.incipits.show", help="List first words.", said="With --incipits, them."
+    ),
+    tables={"incipit_texts": "passage_id"},
+    graphs={"incipits": "indexmill.families.incipits.graphml:incipits"},
+)

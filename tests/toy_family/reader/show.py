@@ -1,0 +1,22 @@
+"""The most frequent first words of a snapshot, as ``indexmill show --incipits`` lists them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from indexmill.retrieve.artifacts import Artifacts
+
+__all__ = ["drawing", "outline"]
+
+
+def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
+    """The first words of passages, the most frequent first."""
+    texts = Counter(text.split()[0] for text in artifacts.table("incipit_texts")["incipit"].to_pylist())
+    return {"version": artifacts.version, "incipits": texts.most_common(width)}
+
+
+def drawing(told: dict[str, Any], unnumbered: str) -> str:
+    """An outline as text."""
+    return "\n".join(f"{count:>5}  {word}" for word, count in told["incipits"])
