@@ -134,9 +134,9 @@ def _with(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
     return table.set_column(place, table.schema.field(name), values)
 
 
-def test_rows_of_fewer_passages_than_texts_are_refused(made: GraphTables, ids: dict[str, pa.Array]) -> None:
-    with pytest.raises(CheckError, match=r"rows of kind T: \d+ nodes for"):
-        check_graph(made, {**ids, "T": ids["T"].slice(1)})
+def test_rows_of_fewer_units_than_nodes_are_refused(made: GraphTables, ids: dict[str, pa.Array]) -> None:
+    with pytest.raises(CheckError, match=r"rows of kind S: \d+ nodes for"):
+        check_graph(made, {**ids, "S": ids["S"].slice(1)})
 
 
 def test_vectors_of_other_units_are_refused(built: Built) -> None:
