@@ -47,7 +47,6 @@ CHILDREN = 20
 ASKED = 300
 K = 5
 BATCH = 64
-SLOW = 100_000  # rows from which on steps are printed
 
 
 @dataclass(frozen=True)
@@ -232,12 +231,7 @@ def measure(case: Case, ef: int, most: int) -> tuple[int, Compared]:
     before = peak()
     print(f"\n{case.kind}, levels of {', '.join(f'{nodes:,}' for nodes in sizes)}; {questions.shape[1]} dimensions")
     clock = Clock()
-
-    def told(number: int, step: str) -> None:
-        if sizes[0] >= SLOW and sizes[number] >= SLOW // 10:
-            print(f"    level {number}: {step:32} {clock}; peak {peak():.2f} GiB", flush=True)
-
-    index = build_chnsw(levels, setting, told).index
+    index = build_chnsw(levels, setting).index
     spent = clock.cpu()
     size = sum(array.nbytes for array in index.arrays().values()) / 2**20
     print(f"  built in {clock}; peak {peak():.2f} GiB ({before:.2f} before);", end=" ")

@@ -17,13 +17,14 @@ import multiprocessing
 import resource
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.machine import describe_machine
-from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layers_over
+from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 
 DIMENSION = 384
@@ -37,6 +38,22 @@ def draw(path: Path, rows: int) -> None:
         for low in range(0, rows, TILE):
             tile = generator.standard_normal((min(TILE, rows - low), DIMENSION), dtype=np.float32)
             file.write((tile / np.linalg.norm(tile, axis=1)[:, None]).tobytes())
+
+
+def layers_over(
+    passages: Nodes,
+    summarise: Callable[[Layer], Nodes],
+    planes: Hyperplanes,
+    bounds: Bounds,
+    fingerprint: str = "mean",
+) -> list[Layer]:
+    """All layers, from the one over the passages up; `summarise` makes the summaries of each, in any order."""
+    layers: list[Layer] = []
+    nodes = passages
+    while bounds.want_another(len(layers), len(nodes.ids)):
+        layers.append(layer_over(len(layers) + 1, nodes, planes, bounds, fingerprint))
+        nodes = summarise(layers[-1])
+    return layers
 
 
 def mean_summaries(layer: Layer) -> Nodes:
@@ -57,7 +74,7 @@ def measure(path: Path, rows: int, queue: Any) -> None:
     planes = Hyperplanes(0, DIMENSION)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     began, wall = time.process_time(), time.perf_counter()
-    layers = layers_over(Nodes(ids, ids, vectors), mean_summaries, planes, BOUNDS, "mean")
+    layers = layers_over(Nodes(ids, ids, vectors), mean_summaries, planes, BOUNDS)
     spent, waited = time.process_time() - began, time.perf_counter() - wall
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     sizes = np.concatenate([np.diff(layer.segments.offsets) for layer in layers])

@@ -42,18 +42,18 @@ from indexmill.evaluate.recall import Question, read_questions
 from indexmill.models.llm import Request
 from indexmill.snapshot import Snapshot
 from indexmill.store.canonical import canonical_json, digest_of
-from schemas.config import LlmSettings
+from schemas.config import Configuration
 from tasks.core.shards import estimate_tokens
 from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.llm.prompts import prompt
 from tasks.stages.embed.embed import row_key
 from tasks.stages.split.split import embedded_text
-from tasks.stages.write.summarise import Extractive, fingerprint, request
+from tasks.stages.write.summarise import Extractive, fingerprint, text_request, text_schema
 
 TOKENS = 100
 SUMMARY = prompt("summary")
-FINGERPRINT = digest_of(canonical_json(fingerprint(LlmSettings(), None, TOKENS, "en")))
+FINGERPRINT = digest_of(canonical_json(fingerprint(Configuration(), None, TOKENS)))
 GATHERED = 10
 MEAN, DELTA = lsh_cohesion.MEAN, lsh_cohesion.DELTA
 STEPS = tuple(range(50, 101, 5))
@@ -210,7 +210,9 @@ class Growing:
         for node, children in layer.children():
             if node not in self.held:
                 its = [self.held[child] for child, _ in children]
-                one = request([child.text for child in its], TOKENS, SUMMARY, about=[], makes=node)
+                texts = [child.text for child in its]
+                schema = text_schema("summary")
+                one = text_request("summary", SUMMARY, texts, schema, tokens=TOKENS, about=[], makes=node)
                 keys[node] = hashlib.sha256((one.instructions + one.content).encode("utf-8")).digest()
                 asked[keys[node]] = one, its
         self._summaries.answer(asked)

@@ -533,12 +533,10 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/flows/test_stand_ins.py::test_how_many_are_too_many",),
     ),
     Mutant(
-        "tasks/stages/embed/known_rows.py",
+        "tasks/stages/write/written_rows.py",
         '                self._tables.append(table.filter(pc.invert(table.column("stand_in"))))\n',
         "                self._tables.append(table)\n",
-        (
-            "tests/tasks/families/heterograph/test_attributes.py::test_a_refused_attribute_has_a_stand_in_until_it_is_asked_for_again",
-        ),
+        ("tests/contracts/test_writers.py::test_what_gets_no_answer_has_a_fallback_until_it_is_asked_for_again",),
     ),
     Mutant(
         "tasks/core/shards.py",

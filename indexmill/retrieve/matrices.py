@@ -228,11 +228,12 @@ def both_ways(
     del key, first
     across = np.argsort(column, kind="stable")  # rows are ascending
     return (
-        Sparse(_pointers(row, height), column, total),
-        Sparse(_pointers(column, width), row[across], None if total is None else total[across]),
+        Sparse(pointers(row, height), column, total),
+        Sparse(pointers(column, width), row[across], None if total is None else total[across]),
     )
 
 
-def _pointers(rows: Integers, height: int) -> Rows:
-    pointers: Rows = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
-    return pointers
+def pointers(rows: Integers, height: int) -> Rows:
+    """Where the entries of each of `height` rows begin, and the end; rows: of each entry, ascending."""
+    found: Rows = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
+    return found

@@ -11,9 +11,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from indexmill.errors import IndexmillError
+from indexmill.store.pack_checks import check_arrays
+from indexmill.store.pack_schema import PackSchema
 from tasks.core.stage import Input, Part
 
-__all__ = ["Check", "CheckError", "check_lengths", "check_parents", "columns", "refuse_if"]
+__all__ = ["Check", "CheckError", "check_lengths", "check_pack", "columns", "refuse_if"]
 
 _UNIT = 1e-3  # how far from 1 the length of a published vector may be
 
@@ -59,23 +61,7 @@ def check_lengths(vectors: NDArray[Any], where: str) -> None:
         refuse_if(bool((np.abs(lengths - 1) > _UNIT).any()), f"{where}: a vector is not of unit length")
 
 
-def check_parents(name: str, pack: Mapping[str, NDArray[Any]], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Raise CheckError where parents and children of layers of these sizes do not agree; how many children each has.
-
-    Each row below the uppermost layer has its parent in the next, which makes each reachable from one root.
-    """
-    parents, rows = pack["parents"].astype(np.int64), int(sizes.sum())
-    layer = np.repeat(np.arange(len(sizes)), sizes)
-    refuse_if(bool((parents[layer == len(sizes) - 1] != -1).any()), f"{name}: a root has a parent")
-    below = np.flatnonzero(layer < len(sizes) - 1)
-    above = parents[below]
-    inside = bool(((above >= sizes[0]) & (above < rows)).all()) and bool((layer[above] == layer[below] + 1).all())
-    refuse_if(not inside, f"{name}: a node's parent is not in the layer above it")
-    indptr, indices = pack["children.indptr"], pack["children.indices"]
-    held: NDArray[np.int64] = np.diff(indptr)
-    refuse_if(len(held) != rows - sizes[0] or indptr[0] != 0, f"{name}: not every inner node has children")
-    owners = np.repeat(np.arange(sizes[0], rows), held)
-    same = len(owners) == len(indices) == len(below) and np.array_equal(np.sort(indices), below)
-    same = same and np.array_equal(parents[indices], owners)
-    refuse_if(not same, f"{name}: children and parents do not agree")
-    return held
+def check_pack(schema: PackSchema, pack: Mapping[str, NDArray[Any]], where: str, sizes: Mapping[str, int]) -> None:
+    """Raise CheckError where the arrays of a pack are not what its schema says; sizes: of the tables that it names."""
+    problem = check_arrays(schema, pack, sizes)
+    refuse_if(bool(problem), f"{where}: {problem}")

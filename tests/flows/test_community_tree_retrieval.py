@@ -20,7 +20,7 @@ from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
 from storage.folder import FolderStore
 from tasks.core.report import Silent
-from tasks.families.community_tree.report_writer import community_text
+from tasks.families.community_tree.reports import community_text
 from tasks.stages.resolve.describe import entity_text
 from tests.corpora import Documents, documents, write_corpus
 

@@ -24,8 +24,10 @@ from tasks.core import encoder
 from tasks.core.encoder import EncoderSettings, OpenedEncoder, encoder_of, fingerprint_of
 from tasks.core.isolate import Failing, failing_documents
 from tasks.core.part_runner import PartSpec
-from tasks.core.stage import WHOLE, Job, Part, PartResult, Stage, make_part, part_key
+from tasks.core.stage import WHOLE, Job, Part, PartResult, Settings, Stage, make_part, part_key
 from tasks.core.writer import BoundWriter, Writer
+from tasks.llm.ask import Asking
+from tasks.llm.quota import LocalQuota
 from tasks.registry import FAMILIES
 from tasks.stages.check.check import STAGE as CHECK
 from tasks.stages.check.check import CheckSettings, checks_of
@@ -35,6 +37,7 @@ from tests.tasks.indexes import outputs_of
 __all__ = [
     "CLOSED",
     "OPENING",
+    "UNASKED",
     "WHOLE",
     "Built",
     "Check",
@@ -46,6 +49,7 @@ __all__ = [
     "encoder_for",
     "failing",
     "numbers_of",
+    "part_with",
 ]
 
 OPENING: Mapping[str, Any] = {"backend": "hash", "precision": "f32", "path": "", "files": {}}
@@ -53,6 +57,14 @@ OPENING: Mapping[str, Any] = {"backend": "hash", "precision": "f32", "path": "",
 
 CLOSED: Mapping[str, Any] = {"backend": "none", "files": {}}
 """What opens none."""
+
+UNASKED: Mapping[str, Any] = {
+    "opening": CLOSED,
+    "language": "en",
+    "asking": Asking(LlmSettings(), LocalQuota(None)),
+    "prompt": None,
+}
+"""What `WriterSettings` have where no model is asked."""
 
 Pack = dict[str, np.ndarray]
 
@@ -109,11 +121,14 @@ class Parts:
         return open_pack(self.store.open_local(digest))["vectors"]
 
 
+def part_with(store: FolderStore, stage: Stage, settings: Settings) -> Part:
+    """A part of these settings that has no inputs."""
+    return Part(store, Job(stage.module, "", "", store.url, "run", {}, settings), stage)
+
+
 def encoder_for(store: FolderStore, opened: OpenedEncoder) -> object:
     """The encoder that the worker at a part of a run has."""
-    return encoder_of(
-        Part(store, Job("", "", "", store.url, "run", {}, EncoderSettings(**opened.settings)), encoder.STAGE)
-    )
+    return encoder_of(part_with(store, encoder.STAGE, EncoderSettings(**opened.settings)))
 
 
 def failing(stage: str, store: FolderStore, inputs: Mapping[str, str], *more: Any) -> list[Failing]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from indexmill.families.bm25.schema import POSTINGS
 from indexmill.retrieve.term_index import FIELD_ARRAYS, FIELDS
-from tasks.core.checks import Check, refuse_if
+from tasks.core.checks import Check, check_pack, refuse_if
 from tasks.core.stage import Input, Part
 
 __all__ = ["CHECKS", "check_postings"]
@@ -23,21 +23,18 @@ def _check(part: Part[Any], counts: Mapping[str, int]) -> dict[str, int]:
 
 def check_postings(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> None:
     """Raise CheckError where a shard's bm25 arrays do not fit each other or its passages."""
+    check_pack(POSTINGS, pack, where, {"own passages": rows})
     for field in FIELDS:
         _check_field({name: pack[field + name] for name in FIELD_ARRAYS}, rows, f"{where} {field}".rstrip(" ."))
 
 
 def _check_field(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> None:
     keys, ends, passages = pack["keys"], pack["indptr"].astype(np.int64), pack["passages"].astype(np.int64)
-    refuse_if(len(pack["lengths"]) != rows, f"{where}: {len(pack['lengths'])} lengths for {rows} passages")
     refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"{where}: the terms are not in the order of their keys")
     held = np.diff(ends)
-    fits = len(held) == len(keys) and ends[:1].tolist() == [0] and bool((held > 0).all())
-    fits = fits and held.sum() == len(passages) == len(pack["counts"])
-    refuse_if(not fits, f"{where}: the postings of the terms do not fit each other")
+    refuse_if(bool((held < 1).any()), f"{where}: a term that no passage has")
     place = np.arange(len(keys)).repeat(held) * rows + passages
-    ordered = passages.max(initial=-1) < rows and bool((np.diff(place) > 0).all())
-    refuse_if(not ordered, f"{where}: a term's passages are not in the order of their rows")
+    refuse_if(bool((np.diff(place) <= 0).any()), f"{where}: a term's passages are not in the order of their rows")
     words = np.bincount(passages, pack["counts"], rows)
     refuse_if(bool((words != pack["lengths"]).any()), f"{where}: occurrences do not add up to the passages' lengths")
 

@@ -10,9 +10,8 @@ over a sample (tasks.core.neighbours). The ends of links down are exact for leve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,16 +56,12 @@ class Built:
     sources: Rows
 
 
-def build_chnsw(
-    levels: Sequence[Level], setting: ChnswSettings | None = None, told: Callable[[int, str], None] | None = None
-) -> Built:
-    """The index of levels, entities first. Rows of a level are in the order of their ids. told: hears of each
-    step that is done, and on which level.
+def build_chnsw(levels: Sequence[Level], setting: ChnswSettings | None = None) -> Built:
+    """The index of levels, entities first. Rows of a level are in the order of their ids.
 
     Raises ValueError if an id repeats within a level, or ids and vectors differ in number.
     """
     setting = setting or ChnswSettings()
-    told = told or (lambda number, step: None)
     sources, vectors, orders = [], [], []
     for number, level in enumerate(levels):
         if len(set(level.ids)) != len(level.ids) or len(level.ids) != len(level.vectors):
@@ -84,15 +79,13 @@ def build_chnsw(
         if not len(held):
             continue
         lists = Lists(held, order, setting.lists)
-        told(number, f"{len(lists.members):,} lists")
-        own, partners = level_links(lists, setting.links, partial(told, number))
+        own, partners = level_links(lists, setting.links)
         indptr.append(own[1:] + indptr[-1][-1])
         indices.append((partners + first).astype(np.int32))
         entries[number] = first + _entry(held)
         if number + 1 < len(vectors):
             above = slice(offsets[number + 1], offsets[number + 2])
             down[above] = first + _below(vectors[number + 1], lists, setting.products)
-            told(number + 1, "links down")
     index = Chnsw(
         vectors=np.concatenate([held.astype(np.int16) for held in vectors]) if vectors else np.empty((0, 1), np.int16),
         level_offsets=offsets,

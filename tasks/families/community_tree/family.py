@@ -6,7 +6,6 @@ from tasks.core.family import Family
 from tasks.core.step import Step
 from tasks.families.community_tree import clusters, graph, levels, reports, tree
 from tasks.families.community_tree.check import CHECKS
-from tasks.families.community_tree.report_writer import WRITER
 from tasks.families.community_tree.steps import make_tree
 
 __all__ = ["FAMILY"]
@@ -17,6 +16,6 @@ FAMILY = Family(
     artifact="tree",
     counts=tree.counts,
     checks=CHECKS,
-    writers=(WRITER,),
+    writers=(reports.WRITER,),
     history_dependent=True,
 )

@@ -12,7 +12,6 @@ and of the order in which samples are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,35 +45,26 @@ class LinkSettings:
             raise ValueError(f"{self}: must be 1 <= least <= candidates, 0 <= far <= least and thinning >= 2")
 
 
-def level_links(lists: Lists, setting: LinkSettings, told: Callable[[str], None] | None = None) -> tuple[Rows, Rows]:
+def level_links(lists: Lists, setting: LinkSettings) -> tuple[Rows, Rows]:
     """The links of the vectors in lists: indptr (n + 1,), indices (ascending for each node).
 
-    Up to 2 M + 1 nodes are all linked with each other. told: hears of each step that is done.
+    Up to 2 M + 1 nodes are all linked with each other.
     """
-    told = told or (lambda step: None)
     vectors = lists.vectors
     n = len(vectors)
     if n <= 2 * setting.least + 1:
         linked = ~np.eye(n, dtype=np.bool_)
         return np.arange(n + 1) * max(n - 1, 0), linked.nonzero()[1]
     near = lists.nearest(vectors, min(setting.candidates, n - 1), alone=True)
-    told(f"{near.rows.shape[1]} nearest of each")
-    chosen = [_choices(vectors, np.arange(n), near, setting.least)]
-    told("choices among them")
-    chosen += _far_choices(lists, setting)
-    told("choices within samples")
+    chosen = [_choices(vectors, np.arange(n), near, setting.least), *_far_choices(lists, setting)]
     owners, partners, products = (np.concatenate(parts) for parts in zip(*chosen, strict=True))
     graph = _Graph(vectors, setting.least)
     graph.fill(*_kept(owners, partners, products, n, 2 * setting.least))
-    short = np.flatnonzero(graph.degrees < setting.least).tolist()
-    told(f"links; {len(short):,} nodes have too few")
-    for row in short:
+    for row in np.flatnonzero(graph.degrees < setting.least).tolist():
         if not graph.complete(row, near.rows[row][near.rows[row] >= 0]):
             graph.complete(row, np.arange(n))
-    told("no node has too few")
     while graph.join():
         pass
-    told("components joined")
     return graph.links()
 
 

@@ -7,14 +7,13 @@ no weight. A community of one member has its member's text, and no model is aske
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexmill.models.llm import Request
+from schemas.config import Configuration
 from schemas.tables import (
     COMMUNITIES,
     COMMUNITY_MEMBERS,
@@ -26,41 +25,82 @@ from schemas.tables import (
 from storage.tables import read_table
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
-from tasks.families.community_tree.report_writer import (
-    WRITER,
-    Member,
-    Relation,
-    Report,
-    ReportInput,
-    alone,
-    chosen,
-    community_text,
-    extractive,
-    most_output,
-    parse,
-    request,
-)
+from tasks.core.writer import Writer
+from tasks.families.community_tree.report_inputs import Member, Relation, ReportInput, chosen
+from tasks.llm.prompts import Prompt
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.consolidate import entity_text
-from tasks.stages.write.summarise import Extractive
-from tasks.stages.write.text_writer import WriterSettings
-from tasks.stages.write.written_rows import Row, WrittenRows
+from tasks.stages.write import summarise
+from tasks.stages.write.summarise import TEXT, fingerprint, object_schema, plain
+from tasks.stages.write.written_rows import Row, SourcedRows, SourcedSettings
 
-__all__ = ["STAGE", "ReportSettings", "estimate"]
+__all__ = ["STAGE", "WRITER", "Finding", "Report", "ReportSettings", "community_text", "estimate", "most_output"]
+
+_VERSION = 1
+"""Of `chosen` and `fallback`: raise it whenever a report changes."""
+
+_MOST_FINDINGS = 5
+_NAMED = 3  # members in the title of a report without a model
+_TITLE_TOKENS = 24
+_FINDING_TOKENS = 60
 
 _LONGEST = 48
 """Bytes of a report for each token of its summary: findings are about as long, and what is longer is cut."""
 
 
+def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
+    settings = configuration.families.community_tree
+    more = {"input_tokens": settings.input_tokens, "report": _VERSION}
+    return fingerprint(configuration, asked, settings.report_tokens, **more)
+
+
+WRITER = Writer(
+    "community_report", "reports", _fingerprint, lambda configuration: configuration.families.community_tree.enabled
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One insight of a report."""
+
+    summary: str
+    explanation: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report. rating: 0 to 10, how much the community matters."""
+
+    title: str
+    text: str
+    findings: Sequence[Finding] = field(default=())
+    rating: float = 0.0
+    rating_explanation: str = ""
+
+
+def community_text(title: str, text: str) -> str:
+    """What is embedded of a community, and shown of it to whatever summarises the level above."""
+    return f"{title}\n{text}"
+
+
+def most_output(tokens: int) -> int:
+    """The tokens of an answer at most: a summary, as many findings as are asked for, and JSON around it."""
+    return summarise.most_output(tokens) + 4 * _MOST_FINDINGS * _FINDING_TOKENS + 200
+
+
 @dataclass(frozen=True, kw_only=True)
-class ReportSettings(WriterSettings):
-    """texts: the tables that hold the members' texts, by shard or group. sources: the table COMMUNITY_SOURCES."""
+class ReportSettings(SourcedSettings):
+    """texts: the tables that hold the members' texts, by shard or group."""
 
     level: int
     summariser: Mapping[str, Any]
     encoder: Mapping[str, Any]
     texts: Mapping[str, Mapping[str, str]] = worker_arg()
-    sources: str | None = worker_arg()
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """What determines the texts."""
+        return self.summariser
 
     def row_space(self) -> Mapping[str, Any]:
         """What writes reports, and the encoder."""
@@ -73,21 +113,23 @@ class _Community:
 
     id: str
     members: int
-    made: ReportInput
+    input: ReportInput
     made_of: str
 
 
-class _Reports(WrittenRows[ReportSettings, _Community, Report]):
+class _Reports(SourcedRows[ReportSettings, _Community, Report]):
     """The reports on a group of communities."""
 
+    declared = WRITER
+    answer_schema = object_schema(
+        title=TEXT,
+        summary=TEXT,
+        findings={"type": "array", "items": object_schema(summary=TEXT, explanation={"type": "string"})},
+        rating={"type": "number"},
+        rating_explanation={"type": "string"},
+    )
     table, schema, counted_as = "communities", COMMUNITIES, "reports"
-    vectors, with_ids = "community_vectors", True
-
-    def __init__(self, part: Part[ReportSettings]) -> None:
-        super().__init__(part)
-        self._tokens: int = self.settings.summariser["tokens"]
-        self._room: int = self.settings.summariser["input_tokens"]
-        self._extractive = Extractive(self._tokens, self.settings.language)
+    vectors, with_ids, sources = "community_vectors", True, COMMUNITY_SOURCES
 
     def read(self) -> Iterator[_Community]:
         """The communities in the order of their ids, with what their reports are made of."""
@@ -98,40 +140,90 @@ class _Reports(WrittenRows[ReportSettings, _Community, Report]):
             members.setdefault(community, []).append(texts[member])
         relations, level = _relations(self.inputs), self.settings.level
         for community, own in members.items():
-            made = chosen(own, relations.get(community, ()), self._room, above=level > 1)
-            yield _Community(community, len(own), made, made.digest(level, self.settings.summariser))
+            given = chosen(own, relations.get(community, ()), self.writer["input_tokens"], above=level > 1)
+            yield _Community(community, len(own), given, given.digest(level, self.settings.summariser))
 
     def key_of(self, item: _Community) -> str:
         """The hash of all that a report is made of."""
         return item.made_of
 
+    def owner_of(self, item: _Community) -> str:
+        """The community."""
+        return item.id
+
     def own(self, item: _Community) -> Report | None:
-        """What the only member of a community says of itself."""
-        return alone(item.made.members[0]) if item.members == 1 else None
+        """What the only member of a community says of itself, which is a function of the member alone."""
+        member = item.input.members[0]
+        return Report(member.name, member.body or member.name) if item.members == 1 else None
 
-    @cached_property
-    def _about(self) -> dict[str, list[str]]:
-        """The ids that the texts of each community come from."""
-        about: dict[str, list[str]] = {}
-        if self.settings.sources is not None:
-            table = read_table(self.inputs.store, self.settings.sources, COMMUNITY_SOURCES)
-            for community, source in zip(*(table[name].to_pylist() for name in COMMUNITY_SOURCES.names), strict=True):
-                about.setdefault(community, []).append(source)
-        return about
+    @property
+    def most_output(self) -> int:
+        """The tokens of an answer at most."""
+        return most_output(self.tokens)
 
-    def request(self, item: _Community) -> Request:
-        """The question for the report on a community of several members."""
-        assert self.prompt is not None  # noqa: S101 - nothing is asked without one
-        about = self._about.get(item.id, ())
-        return request(item.made, self._tokens, self._room, self.prompt, about=about, makes=item.made_of)
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """How many findings are asked for."""
+        return {"findings": _MOST_FINDINGS}
+
+    def content(self, item: _Community) -> list[str]:
+        """Each report of a member or, on the first level, all entities and then all relations."""
+        given, most = item.input, 4 * self.writer["input_tokens"]
+        texts = [one.text for one in given.members]
+        if len(texts) == 1 and len(texts[0].encode()) > most:
+            texts = [texts[0].encode()[:most].decode("utf-8", "ignore")]
+        if given.above:
+            return texts
+        names = {one.id: one.name for one in given.members}
+        relations = "\n".join(one.text(names) for one in given.relations)
+        return ["\n\n".join(texts), *([relations] if relations else [])]
 
     def parse(self, answer: Mapping[str, Any]) -> Report | None:
-        """The report."""
-        return parse(answer, self._tokens)
+        """The report as plain text in single lines; None where title or summary say nothing."""
+        title, text = plain(str(answer["title"]), _TITLE_TOKENS), plain(str(answer["summary"]), 4 * self.tokens)
+        if not title or not text:
+            return None
+        findings = [
+            Finding(plain(str(one["summary"]), _FINDING_TOKENS), plain(str(one["explanation"]), 2 * _FINDING_TOKENS))
+            for one in answer["findings"]
+        ]
+        return Report(
+            title=title,
+            text=text,
+            findings=[one for one in findings if one.summary][: 2 * _MOST_FINDINGS],
+            rating=round(float(min(max(answer["rating"], 0), 10)), 1),
+            rating_explanation=plain(str(answer["rating_explanation"]), _FINDING_TOKENS),
+        )
 
     def fallback(self, item: _Community) -> Report:
-        """A report of the texts' own words."""
-        return extractive(item.made, self._extractive)
+        """A report of the texts' own words.
+
+        The title names the first members; the summary is sentences of the members' texts, or of what is said of their
+        relations, too; a finding is a relation or, above, a member. With n relations, or members of members above, and
+        c members the rating is 10 n / (n + c).
+        """
+        members, relations = item.input.members, item.input.relations
+        if item.input.above:
+            names = [one.name.partition(", ")[0] for one in members]
+            texts = [one.body for one in members]
+            count = sum(one.size for one in members)
+            insights = [(one.name, one.body) for one in members]
+            reason = f"{len(members)} communities of {count} members"
+        else:
+            names = [one.name for one in members]
+            by_id = {one.id: one.name for one in members}
+            texts = [one.text for one in members]
+            texts += dict.fromkeys(one.description for one in relations if one.description)
+            count = len(relations)
+            insights = [(f"{by_id[one.source]} and {by_id[one.target]}", one.description) for one in relations]
+            reason = f"{count} relations between {len(members)} entities"
+        return Report(
+            title=plain(", ".join(list(dict.fromkeys(names))[:_NAMED]), _TITLE_TOKENS),
+            text=self.extractive.summary(texts),
+            findings=[Finding(name, plain(text, _FINDING_TOKENS)) for name, text in insights[:_MOST_FINDINGS]],
+            rating=round(10 * count / (count + len(members)), 1),
+            rating_explanation=reason,
+        )
 
     def rows_of(self, item: _Community, text: Report) -> list[Row]:
         """The row of a report."""
@@ -154,11 +246,6 @@ def _compute(part: Part[ReportSettings]) -> Outputs:
     return _Reports(part).compute()
 
 
-def _requests(part: Part[ReportSettings]) -> list[Request]:
-    reports = _Reports(part)
-    return reports.requests(reports.unwritten)
-
-
 def _members(part: Part[ReportSettings], table: pa.Table) -> dict[str, Member]:
     """The members of a group's communities, by id."""
     found: dict[str, Member] = {}
@@ -166,21 +253,17 @@ def _members(part: Part[ReportSettings], table: pa.Table) -> dict[str, Member]:
         wanted = table.filter(pc.equal(table["shard"], shard))["member_id"].combine_chunks()
         digests = part.settings.texts[shard]
         if "described" in digests:
-            columns = ["entity_id", "surface", "type", "description", "digest"]
-            rows = read_table(part.store, digests["described"], DESCRIBED, columns=columns)
-            for one in rows.filter(pc.is_in(rows["entity_id"], wanted)).to_pylist():
-                text = entity_text(one["surface"], one["type"], one["description"])
-                found[one["entity_id"]] = Member(
-                    one["entity_id"], one["digest"], one["surface"], one["description"], text
-                )
+            columns = ["entity_id", "digest", "surface", "description", "type"]
+            rows = read_table(part.store, digests["described"], DESCRIBED, columns=columns).select(columns)
+            for own in rows.filter(pc.is_in(rows["entity_id"], wanted)).to_pylist():
+                identity, digest, name, body, kind = own.values()
+                found[identity] = Member(identity, digest, name, body, entity_text(name, kind, body))
         else:
-            columns = ["community_id", "title", "text", "members", "digest"]
-            rows = read_table(part.store, digests["communities"], COMMUNITIES, columns=columns)
-            for one in rows.filter(pc.is_in(rows["community_id"], wanted)).to_pylist():
-                text = community_text(one["title"], one["text"])
-                found[one["community_id"]] = Member(
-                    one["community_id"], one["digest"], one["title"], one["text"], text, one["members"]
-                )
+            columns = ["community_id", "digest", "title", "text", "members"]
+            rows = read_table(part.store, digests["communities"], COMMUNITIES, columns=columns).select(columns)
+            for own in rows.filter(pc.is_in(rows["community_id"], wanted)).to_pylist():
+                identity, digest, name, body, size = own.values()
+                found[identity] = Member(identity, digest, name, body, community_text(name, body), size)
     return found
 
 
@@ -234,7 +317,7 @@ STAGE = Stage(
     settings=ReportSettings,
     libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
-    requests=_requests,
+    requests=_Reports.requests_of,
     inputs=(
         Input("members", COMMUNITY_MEMBERS, output="community_members"),
         Input("relations", COMMUNITY_RELATIONS, output="community_relations", optional=True),

@@ -28,7 +28,7 @@ from tasks.families.community_tree import levels as community_levels
 from tasks.families.community_tree import reports as community_reports
 from tasks.families.community_tree import tree as community_tree
 from tasks.families.community_tree.clusters import ClusterSettings
-from tasks.families.community_tree.report_writer import WRITER
+from tasks.stages.write.text_writer import worker_settings
 
 __all__ = ["make_tree"]
 
@@ -167,7 +167,7 @@ def _clusters(run: Run, level: int, graph: str, before: _Before) -> str:
 def _groups(run: Run, level: int, inputs: Digests) -> Digests:
     """The tables that say what the communities of a level are made of, by name and group."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
-    writer = run.writer(WRITER)
+    writer = run.writer(community_reports.WRITER)
     kept = {
         name: digest
         for name, digest in inputs.items()
@@ -185,8 +185,7 @@ def _groups(run: Run, level: int, inputs: Digests) -> Digests:
 
 def _reports(run: Run, level: int, made: Digests, texts: Mapping[str, Digests]) -> Parts:
     """The parts of a level's groups."""
-    writer, encoder = run.writer(WRITER), run.opened_encoder
-    asking = run.asking(community_reports.STAGE.name)
+    writer, encoder = run.writer(community_reports.WRITER), run.opened_encoder
     groups = [name.partition("/")[2] for name in made if name.startswith("community_members/")]
     specs = []
     for group in groups:
@@ -199,9 +198,7 @@ def _reports(run: Run, level: int, made: Digests, texts: Mapping[str, Digests]) 
             encoder=encoder.numbers,
             opening=encoder.opening,
             texts=texts,
-            language=run.configuration.split.language,
-            asking=asking,
-            prompt=writer.prompt,
+            **worker_settings(run, community_reports.STAGE, writer),
             sources=made.get(f"community_sources/{group}"),
         )
         specs.append(PartSpec(group, inputs, settings))

@@ -17,10 +17,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from indexmill.families.community_tree.schema import INDEX, TREE
+from indexmill.retrieve.matrices import pointers
 from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, EXTRACTED, MENTIONS, PASSAGES, RELATED
 from tasks.core.communities.graph import Floats, Labels
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
 from tasks.core.estimate import Estimate, Range
+from tasks.core.layers import TreeRows, labels_of_layer, tables_of_layer
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
 from tasks.families.community_tree.graph import LETTERS
@@ -64,46 +66,24 @@ def _compute(part: Part[TreeSettings]) -> Outputs:
     settings = part.settings
     entities = part.tables("described", "entity_id")["entity_id"].combine_chunks()
     levels = [Level(entities.to_pylist(), _vectors(part, "description_vectors"))]
-    below, offsets = entities, [0, len(entities)]
-    parents = [np.full(len(entities), -1, dtype=np.int32)]
-    indices: list[NDArray[np.int32]] = []
-    held: list[Array] = []
-    stand_ins = []
-    quality = []
+    rows, quality = TreeRows(entities), []
     for letter in LETTERS[: _built(part)]:
-        communities = _of_level(part, "communities", letter, "community_id", "stand_in")
-        members = _of_level(part, "community_members", letter, "community_id", "member_id")
-        ids = communities["community_id"].combine_chunks()
-        owner = pc.index_in(members["community_id"], ids).to_numpy().astype(np.int64)
-        child = pc.index_in(members["member_id"], below).to_numpy()
-        order = np.lexsort((child, owner))
-        indices.append((child[order] + offsets[-2]).astype(np.int32))
-        held.append(np.bincount(owner, minlength=len(ids)))
-        parents[-1][child] = owner + offsets[-1]
-        parents.append(np.full(len(ids), -1, dtype=np.int32))
-        stand_ins.append(communities["stand_in"].to_numpy().astype(np.uint8))
-        labels = np.empty(len(below), dtype=np.int64)
-        labels[child] = owner
-        quality.append(_quality(levels[-1].vectors, labels))
-        levels.append(Level(ids.to_pylist(), _vectors(part, "community_vectors", letter)))
-        below = ids
-        offsets.append(offsets[-1] + len(ids))
-    none = np.empty(0, dtype=np.int32)
+        communities = tables_of_layer(part, "communities", letter, "community_id", "stand_in")
+        members = tables_of_layer(part, "community_members", letter, "community_id", "member_id")
+        quality.append(_quality(levels[-1].vectors, rows.add(communities, members)))
+        levels.append(Level(communities["community_id"].to_pylist(), _vectors(part, "community_vectors", letter)))
     tree: dict[str, Array] = {
-        "level_offsets": np.array(offsets, dtype=np.int64),
-        "children.indptr": np.cumsum(np.concatenate([[0], *held])).astype(np.int64),
-        "children.indices": np.concatenate([none, *indices]),
-        "parents": np.concatenate(parents),
+        **rows.arrays(),
         **_passages(part, entities),
-        "entity_keys": entity_keys(entities),
         **_relations(part, entities),
-        "stand_ins": np.concatenate([np.empty(0, dtype=np.uint8), *stand_ins]),
+        "level_offsets": np.array(rows.offsets, dtype=np.int64),
+        "entity_keys": entity_keys(entities),
         "quality": np.array(quality, dtype=np.float64).reshape(-1, 2),
         "bounds": np.array([settings.levels, settings.fewest, settings.m], dtype=np.int64),
     }
     made = build_chnsw(levels, _chnsw_settings(settings.m))
-    rows = np.repeat(np.array(offsets[:-1], dtype=np.int64), np.diff(offsets)) + made.sources
-    return Outputs(packs={"tree": tree, "index": {**made.index.arrays(), "rows": rows}})
+    places = np.repeat(np.array(rows.offsets[:-1], dtype=np.int64), np.diff(rows.offsets)) + made.sources
+    return Outputs(packs={"tree": tree, "index": {**made.index.arrays(), "rows": places}})
 
 
 def _chnsw_settings(least: int) -> ChnswSettings:
@@ -117,16 +97,9 @@ def _built(part: Part[TreeSettings]) -> int:
     return len({label[0] for label in part.labels("communities")})
 
 
-def _of_level(part: Part[TreeSettings], name: str, letter: str, *columns: str) -> pa.Table:
-    """Some columns of all tables of a level's groups."""
-    labels = [label for label in part.labels(name) if label.startswith(letter)]
-    return pa.concat_tables([part.table(f"{name}/{label}", *columns) for label in labels])
-
-
 def _vectors(part: Part[TreeSettings], name: str, letter: str = "") -> Floats:
     """The vectors of a level."""
-    labels = [label for label in part.labels(name) if label.startswith(letter)]
-    found = [part.pack(f"{name}/{label}")["vectors"] for label in labels]
+    found = [part.pack(f"{name}/{label}")["vectors"] for label in labels_of_layer(part, name, letter)]
     return np.concatenate([np.empty((0, part.settings.dimension), dtype=np.float32), *found])
 
 
@@ -148,7 +121,7 @@ def _passages(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]:
     subject, where = _subjects(part, entities, passages)
     about = np.isin(owner * len(passages) + passage, subject * len(passages) + where)
     return {
-        "passages.indptr": _ends(owner, len(entities)),
+        "passages.indptr": pointers(owner, len(entities)),
         "passages.indices": passage.astype(np.int32),
         "passages.about": about.astype(np.uint8),
     }
@@ -182,14 +155,10 @@ def _relations(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]
     row = np.tile(np.arange(len(related)), 2)
     order = np.lexsort((row, other, owner))
     return {
-        "relations.indptr": _ends(owner, len(entities)),
+        "relations.indptr": pointers(owner, len(entities)),
         "relations.indices": other[order].astype(np.int32),
         "relations.rows": row[order].astype(np.int32),
     }
-
-
-def _ends(owner: Array, count: int) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))]).astype(np.int64)
 
 
 def estimate(part: Part[TreeSettings], expected: Mapping[str, Range]) -> Estimate:

@@ -7,7 +7,7 @@ texts             the texts of units and relations
 reading           what a text about an entity or a community is made of: capped, in an order that an edit hardly changes
 sources           the names in that, and the passages that it comes from
 text_inputs       what the stages that read have in common: attribute_inputs, element_inputs
-writing           what the stages that write have in common: attributes, elements; how, says the writer of each
+writing           what the stages that write have in common: attributes, elements
 community_graph   the graph that communities are found in
 communities       communities of units, relations, entities and attributes
 vector_edges      edges to near nodes, and from high-level elements to what they are near to (Algorithm 2)

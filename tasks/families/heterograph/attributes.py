@@ -1,5 +1,8 @@
 """Stage `attributes`: what is written of the important entities of a shard, and its vectors (NodeRAG, section 2.3).
 
+An attribute is a portrait of an important entity, of the units and relations around it and not of raw text (appendix E,
+the prompt for attributes); which of them, `tasks.families.heterograph.reading` says.
+
 attributes          HETERO_ATTRIBUTES; published
 attribute_vectors   text_keys (n, 16) uint8 and vectors (n, d) float32, row by row with the table; published
 """
@@ -10,36 +13,54 @@ from collections.abc import Mapping
 from typing import Any
 
 from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS
-from indexmill.models.llm import Request
+from schemas.config import Configuration
 from schemas.tables import HETERO_ATTRIBUTES, HETERO_MADE, HETERO_READ
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
-from tasks.families.heterograph.attribute_writer import extractive, parse, request
+from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read
+from tasks.families.heterograph.texts import lines, sentence
 from tasks.families.heterograph.writing import ReadTexts, TextSettings
+from tasks.llm.prompts import Prompt
+from tasks.stages.write.summarise import fingerprint, plain, text_schema
 from tasks.stages.write.written_rows import Row
 
-__all__ = ["STAGE", "estimate"]
+__all__ = ["STAGE", "WRITER", "estimate"]
+
+_VERSION = 1
+"""Of `fallback` and of what is made of an answer: raise it whenever an attribute changes."""
+
+
+def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
+    settings = configuration.families.heterograph
+    more = {"input_tokens": settings.input_tokens, "attribute": _VERSION}
+    return fingerprint(configuration, asked, settings.attribute_tokens, **more)
+
+
+WRITER = Writer(
+    "attribute", "attributes", _fingerprint, lambda configuration: configuration.families.heterograph.enabled
+)
 
 
 class _Attributes(ReadTexts[str]):
     """The attributes of the entities of a shard."""
 
+    declared, answer_schema = WRITER, text_schema("attribute")
     table, schema, vectors = "attributes", HETERO_ATTRIBUTES, "attribute_vectors"
 
-    def request(self, item: Read) -> Request:
-        """The question for an attribute."""
-        assert self.prompt is not None  # noqa: S101 - nothing is asked without one
-        return request(item, self.writer, self.prompt, about=self.about[item.owner])
+    def content(self, item: Read) -> list[str]:
+        """The name, the units and the relations."""
+        return [item.shown, *(lines(item.of(kind), self.writer["input_tokens"]) for kind in "SR")]
 
     def parse(self, answer: Mapping[str, Any]) -> str | None:
-        """The attribute."""
-        return parse(answer, self.writer["tokens"]) or None
+        """The attribute as plain text on one line; None where it says nothing."""
+        return plain(str(answer["attribute"]), 2 * self.tokens) or None
 
     def fallback(self, item: Read) -> str:
-        """Sentences of the units and relations."""
-        return extractive(item, self.extractive)
+        """Central sentences of the units and relations, which name the entity if only at their beginning."""
+        text = self.extractive.summary([*item.of("S"), *map(sentence, item.of("R"))])
+        return text if item.shown.casefold() in text.casefold() else f"{item.shown}: {text}"
 
     def rows_of(self, item: Read, text: str) -> list[Row]:
         """The row of an attribute."""
@@ -52,11 +73,6 @@ class _Attributes(ReadTexts[str]):
 
 def _compute(part: Part[TextSettings]) -> Outputs:
     return _Attributes(part).compute()
-
-
-def _requests(part: Part[TextSettings]) -> list[Request]:
-    attributes = _Attributes(part)
-    return attributes.requests(attributes.missing)
 
 
 def estimate(part: Part[TextSettings], expected: Mapping[str, Range]) -> Estimate:
@@ -77,7 +93,7 @@ STAGE = Stage(
     settings=TextSettings,
     libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
-    requests=_requests,
+    requests=_Attributes.requests_of,
     inputs=(
         Input("read", HETERO_READ, output="attribute_read"),
         Input("made", HETERO_MADE, output="attribute_made"),

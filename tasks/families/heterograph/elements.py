@@ -1,7 +1,9 @@
 """Stage `elements`: the high-level elements of a group of communities, and their vectors (NodeRAG, section 2.3).
 
-A community may have several; all of them are copied, also to a community that has lost or won a member that is not
-read.
+A high-level element tells something that the community as a whole is about; its overview is a title of a few words, by
+which questions find it. They are made of the units, attributes and relations of the community, and not of raw text:
+which of them, `tasks.families.heterograph.reading` says. Without a model there is one. A community may have several;
+all of them are copied, also to a community that has lost or won a member that is not read.
 
     elements          HETERO_ELEMENTS; published
     element_vectors   text_keys (n, 16) uint8 and vectors (n, d) float32, row by row with the table; published
@@ -10,39 +12,100 @@ read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from indexmill.families.heterograph.schema import ELEMENT_VECTORS
-from indexmill.models.llm import Request
+from schemas.config import Configuration
 from schemas.tables import HETERO_ELEMENTS, HETERO_MADE, HETERO_READ
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
-from tasks.families.heterograph.element_writer import WRITER, Element, extractive, most_output, parse, request
+from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.reading import Read
+from tasks.families.heterograph.texts import lines, sentence
 from tasks.families.heterograph.writing import ReadTexts, TextSettings
+from tasks.llm.prompts import Prompt
+from tasks.stages.write import summarise
+from tasks.stages.write.summarise import TEXT, fingerprint, object_schema, plain
 from tasks.stages.write.written_rows import Row
 
-__all__ = ["STAGE", "estimate"]
+__all__ = ["STAGE", "WRITER", "Element", "estimate", "most_output"]
+
+_VERSION = 1
+"""Of `fallback` and of what is made of an answer: raise it whenever an element changes."""
+
+_TITLE_TOKENS = 24
+
+
+def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
+    settings = configuration.families.heterograph
+    more = {"input_tokens": settings.input_tokens, "element": _VERSION}
+    if asked is not None:
+        more["elements"] = settings.elements
+    return fingerprint(configuration, asked, settings.element_tokens, **more)
+
+
+WRITER = Writer(
+    "high_level", "elements", _fingerprint, lambda configuration: configuration.families.heterograph.enabled
+)
+
+
+@dataclass(frozen=True)
+class Element:
+    """A high-level element. title: its overview."""
+
+    title: str
+    text: str
+
+
+def most_output(writer: Mapping[str, Any]) -> int:
+    """The tokens of an answer at most: so many elements of so many tokens with their titles, and JSON around them.
+
+    writer: the fingerprint.
+    """
+    return 64 + int(writer["elements"]) * (summarise.most_output(writer["tokens"]) + 2 * _TITLE_TOKENS)
 
 
 class _Elements(ReadTexts[list[Element]]):
     """The elements of the communities of a group."""
 
+    declared = WRITER
+    answer_schema = object_schema(
+        elements={"type": "array", "items": object_schema(title=TEXT, text=TEXT), "minItems": 1}
+    )
     table, schema, vectors, several = "elements", HETERO_ELEMENTS, "element_vectors", True
 
-    def request(self, item: Read) -> Request:
-        """The question for the elements of a community."""
-        assert self.prompt is not None  # noqa: S101 - nothing is asked without one
-        return request(item, self.writer, self.prompt, about=self.about[item.owner])
+    @property
+    def most_output(self) -> int:
+        """The tokens of an answer at most."""
+        return most_output(self.writer)
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """How many elements are asked for at most."""
+        return {"elements": self.writer["elements"]}
+
+    def content(self, item: Read) -> list[str]:
+        """The units, the attributes and the relations."""
+        return [lines(item.of(kind), self.writer["input_tokens"]) for kind in "SAR"]
 
     def parse(self, answer: Mapping[str, Any]) -> list[Element] | None:
-        """The elements."""
-        return parse(answer, self.writer) or None
+        """The elements as plain text on one line; None where the answer says nothing.
+
+        The first of those with one text, and no more than `elements`: an answer that has a few too many is of use.
+        """
+        found: dict[str, Element] = {}
+        for one in answer["elements"]:
+            title, text = plain(str(one["title"]), _TITLE_TOKENS), plain(str(one["text"]), 2 * self.tokens)
+            if title and text:
+                found.setdefault(text, Element(title, text))
+        return list(found.values())[: self.writer["elements"]] or None
 
     def fallback(self, item: Read) -> list[Element]:
-        """One, of sentences of what is read."""
-        return [extractive(item, self.extractive)]
+        """One, of central sentences of what is read, under the names of what most of it names."""
+        text = self.extractive.summary([*item.of("A", "S"), *map(sentence, item.of("R"))])
+        return [Element(plain(item.shown, _TITLE_TOKENS) or plain(text, _TITLE_TOKENS // 2), text)]
 
     def rows_of(self, item: Read, text: Sequence[Element]) -> list[Row]:
         """The rows of elements."""
@@ -63,11 +126,6 @@ class _Elements(ReadTexts[list[Element]]):
 
 def _compute(part: Part[TextSettings]) -> Outputs:
     return _Elements(part).compute()
-
-
-def _requests(part: Part[TextSettings]) -> list[Request]:
-    elements = _Elements(part)
-    return elements.requests(elements.missing)
 
 
 def estimate(part: Part[TextSettings], expected: Mapping[str, Range]) -> Estimate:
@@ -105,7 +163,7 @@ STAGE = Stage(
     settings=TextSettings,
     libraries=("PyStemmer", "numpy", "sentencex"),
     estimate=estimate,
-    requests=_requests,
+    requests=_Elements.requests_of,
     inputs=(
         Input("read", HETERO_READ, output="element_read"),
         Input("made", HETERO_MADE, output="element_made"),

@@ -6,12 +6,10 @@ from tasks.core.family import Family
 from tasks.core.step import Step
 from tasks.families.heterograph import (
     attribute_inputs,
-    attribute_writer,
     attributes,
     communities,
     community_graph,
     element_inputs,
-    element_writer,
     elements,
     index,
     units,
@@ -36,6 +34,6 @@ FAMILY = Family(
     artifact="graph",
     counts=index.counts,
     checks=CHECKS,
-    writers=(attribute_writer.WRITER, element_writer.WRITER),
+    writers=(attributes.WRITER, elements.WRITER),
     history_dependent=True,
 )

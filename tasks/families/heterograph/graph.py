@@ -48,6 +48,7 @@ __all__ = [
     "high_level",
     "linked",
     "node_id",
+    "places",
     "relation_ids",
     "relation_nodes",
     "subjects",
@@ -289,6 +290,13 @@ def linked(size: int, edges: NDArray[np.integer]) -> Sparse:
     indptr = keys.searchsorted(np.arange(size + 1, dtype=np.int64) * size)
     keys %= max(size, 1)
     return Sparse(indptr.astype(np.int64), keys.astype(np.int32))
+
+
+def places(ids: pa.Array | pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64]:
+    """The place of each id, -1 for one that is not there."""
+    flat = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    found = pc.fill_null(pc.index_in(flat, among), -1)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _rows(found: pl.Series, ids: Sequence[pl.Series], offsets: NDArray[np.int64], name: str, allowed: str) -> Ends:

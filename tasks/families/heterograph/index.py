@@ -54,6 +54,7 @@ from tasks.families.heterograph.graph import (
     decomposed,
     graph_of,
     high_level,
+    places,
     relation_nodes,
     subjects,
     texts,
@@ -224,8 +225,8 @@ def _rows(part: Part[GraphSettings], graph: TypedGraph) -> NDArray[np.int32]:
     for kind, (_, key) in TABLES.items():
         own, ids, first = graph.rows(kind), graph.ids_of(kind), 0
         for _, table in _shards(part, kind, key):
-            places = _places(table[key], ids)
-            rows[own][places[places >= 0]] = first + np.flatnonzero(places >= 0)  # not every entity is a node
+            at = places(table[key], ids)
+            rows[own][at[at >= 0]] = first + np.flatnonzero(at >= 0)  # not every entity is a node
             first += len(table)
     return rows
 
@@ -236,14 +237,8 @@ def _vectors(part: Part[GraphSettings], graph: TypedGraph) -> Floats:
     for kind, (packs, array) in _VECTORS.items():
         own, ids, key = graph.rows(kind), graph.ids_of(kind), TABLES[kind][1]
         for label, table in _shards(part, kind, key):
-            held[own][_places(table[key], ids)] = part.pack(f"{packs}/{label}")[array]
+            held[own][places(table[key], ids)] = part.pack(f"{packs}/{label}")[array]
     return held
-
-
-def _places(ids: pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64]:
-    """The place of each id, -1 for one that is not there."""
-    found = pc.fill_null(pc.index_in(ids.combine_chunks(), among), -1)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _matches(graph: TypedGraph, vectors: Floats, tables: _Tables, seed: int) -> Pieces:
@@ -253,8 +248,8 @@ def _matches(graph: TypedGraph, vectors: Floats, tables: _Tables, seed: int) -> 
     elements = graph.rows("H").start - own.start
     communities = communities_of(tables.communities)
     held = community_rows(tables.communities, ids, communities)
-    at = _places(tables.elements["element_id"], graph.ids_of("H"))
-    held[elements + at] = _places(tables.elements["community_id"], communities)
+    at = places(tables.elements["element_id"], graph.ids_of("H"))
+    held[elements + at] = places(tables.elements["community_id"], communities)
     clusters = clusters_of(ids.to_pylist(), vectors[own], seed=seed)
     return _pieces("match", ids, matched(clusters, held, np.arange(len(ids)) >= elements))
 

@@ -8,7 +8,7 @@ was asked for stands for all that it was made of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from schemas.tables import HETERO_SOURCES, conform
 from tasks.families.heterograph.graph import TypedGraph, relation_ids
 from tasks.families.heterograph.reading import rows_of
 
-__all__ = ["about", "by_owner", "named", "passages_of", "passages_that_show", "sources_of", "titles"]
+__all__ = ["about", "named", "passages_of", "passages_that_show", "sources_of", "titles"]
 
 _PAIR = pa.schema([("node_id", pa.string()), ("source_id", pa.string())])
 _SIDES = (("mention", 0), ("source", 1), ("target", 0), ("attribute", 1))
@@ -100,15 +100,6 @@ def about(
     entities = pa.array(_series(named["entity_id"]).unique().to_list(), pa.string())
     shown = surfaces.filter(pc.is_in(surfaces["entity_id"], entities))
     return sources_of(read, nodes, named, passages_that_show(shown, tables))
-
-
-def by_owner(table: pa.Table, owners: Sequence[str]) -> dict[str, list[str]]:
-    """What the texts of some owners are about, ascending, from a table HETERO_SOURCES."""
-    wanted = table.filter(pc.is_in(table["owner"], pa.array(owners, pa.string())))
-    found: dict[str, list[str]] = {}
-    for owner, source in zip(wanted["owner"].to_pylist(), wanted["source_id"].to_pylist(), strict=True):
-        found.setdefault(owner, []).append(source)
-    return found
 
 
 def passages_of(units: pa.Table, relations: pa.Table) -> pa.Table:

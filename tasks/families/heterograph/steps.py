@@ -18,18 +18,17 @@ from tasks.core.stage import NoSettings, Settings, Stage
 from tasks.core.writer import BoundWriter
 from tasks.families.heterograph import (
     attribute_inputs,
-    attribute_writer,
     attributes,
     communities,
     community_graph,
     element_inputs,
-    element_writer,
     elements,
     index,
     units,
 )
 from tasks.families.heterograph.text_inputs import ReadingSettings
 from tasks.families.heterograph.writing import TextSettings
+from tasks.stages.write.text_writer import worker_settings
 
 __all__ = ["make_graph", "make_units"]
 
@@ -45,7 +44,7 @@ def make_units(run: Run) -> None:
 def make_graph(run: Run) -> None:
     """Make all texts, the communities, and the graph with its index."""
     settings = run.configuration.families.heterograph
-    of_entities, of_groups = run.writer(attribute_writer.WRITER), run.writer(element_writer.WRITER)
+    of_entities, of_groups = run.writer(attributes.WRITER), run.writer(elements.WRITER)
     reading = settings.model_dump(include={"units", "relations", "input_tokens", "seed"})
     sources = run.outputs("mentions", "extracted") if of_entities.asks else {}
     made: dict[str, str] = run.outputs("units", "unit_entities", "relations", "entities")
@@ -94,9 +93,7 @@ def _write(run: Run, stage: Stage[Any], kind: str, writer: BoundWriter, read: Di
     def settings(label: str) -> TextSettings:
         return TextSettings(
             **run.opened_encoder.settings,
-            language=run.configuration.split.language,
-            asking=run.asking(stage.name),
-            prompt=writer.prompt,
+            **worker_settings(run, stage, writer),
             writer=writer.fingerprint,
             sources=read.get(f"{kind}_sources/{label}"),
         )

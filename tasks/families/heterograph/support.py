@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.retrieve.matrices import Sparse
 from indexmill.text.counted import counted
-from tasks.families.heterograph.graph import TypedGraph, relation_ids
+from tasks.families.heterograph.graph import TypedGraph, places, relation_ids
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -43,12 +42,12 @@ def support(
     ValueError for a node that comes from no passage.
     """
     height, width = int(graph.offsets[5]), len(passages)
-    said = pa.concat_arrays([graph.ids_of("T"), _flat(units["unit_id"]), relation_ids(relations)])
-    by = pa.concat_arrays([graph.ids_of("T"), _flat(units["passage_id"]), _flat(relations["passage_id"])])
-    found = _matrix(_rows(said, graph.ids.slice(0, height)), _rows(by, passages), (height, width))
+    ids, own = graph.ids.slice(0, height), graph.ids_of("T")
+    said = [places(one, ids) for one in (own, units["unit_id"], relation_ids(relations))]
+    by = [places(one, passages) for one in (own, units["passage_id"], relations["passage_id"])]
+    found = _matrix(np.concatenate(said), np.concatenate(by), (height, width))
     if read is not None:
-        ids = graph.ids.slice(0, height)
-        made = _matrix(_rows(_flat(read["owner"]), ids), _rows(_flat(read["node_id"]), ids), (height, height))
+        made = _matrix(places(read["owner"], ids), places(read["node_id"], ids), (height, height))
         for _ in range(2):  # an element reads attributes, an attribute reads none
             found = _ones(found + made @ found)
     found.sort_indices()
@@ -80,16 +79,6 @@ def faults(graph: TypedGraph) -> list[str]:
         unnamed = counted(int(np.count_nonzero(~named[entities])), "entity is", "entities are")
         found.append(f"{unnamed} neither named by a unit nor its subject")
     return found
-
-
-def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _rows(ids: pa.Array, among: pa.Array) -> NDArray[np.int64]:
-    """The places of ids, those that are none left out: -1."""
-    found = pc.fill_null(pc.index_in(ids, among), -1)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _matrix(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:

@@ -31,7 +31,7 @@ from tasks.core.stage import Input, Output, Part, Settings
 from tasks.families.heterograph.graph import relation_nodes
 from tasks.families.heterograph.reading import capped, first_of, rows_of
 from tasks.families.heterograph.sources import about
-from tasks.families.heterograph.texts import digested, relation_table, relation_texts, unit_texts
+from tasks.families.heterograph.texts import digested, relation_table
 
 __all__ = ["CORPUS", "Corpus", "ReadingSettings", "estimate_of", "grouped", "outputs_of", "read_nodes", "tables_of"]
 
@@ -106,13 +106,17 @@ def read_nodes(
     pairs = first_of(pairs, settings.caps, seed=settings.seed)
     relations = rows_of(relation_nodes(corpus.relations), "node_id", pairs)
     texts = [
-        unit_texts(rows_of(corpus.units, "unit_id", pairs)),
-        relation_texts(relation_table(relations, corpus.surfaces)),
+        _texts(rows_of(corpus.units, "unit_id", pairs), "unit_id", "text"),
+        _texts(relation_table(relations, corpus.surfaces), "node_id", "said"),
     ]
     if attributes is not None:
-        own = rows_of(attributes, "attribute_id", pairs)
-        texts.append(pa.table({"node_id": own["attribute_id"], "text": own["text"]}))
+        texts.append(_texts(rows_of(attributes, "attribute_id", pairs), "attribute_id", "text"))
     return capped(pairs, digested(pa.concat_tables(texts)), settings.caps, settings.input_tokens, seed=settings.seed)
+
+
+def _texts(table: pa.Table, key: str, text: str) -> pa.Table:
+    """Columns node_id and text, of the columns that hold these."""
+    return pa.table({"node_id": table[key], "text": table[text]})
 
 
 def tables_of(

@@ -11,18 +11,13 @@ from schemas.tables import HETERO_RELATIONS, conform
 from tasks.core.shards import estimate_tokens
 from tasks.stages.embed.embed import row_key
 
-__all__ = ["digested", "lines", "relation_table", "relation_text", "relation_texts", "sentence", "unit_texts"]
+__all__ = ["digested", "lines", "relation_table", "relation_text", "sentence"]
 
 
 def relation_text(source: str, wording: str, target: str) -> str:
     """What a relation says, read from its source to its target: the names as they are shown."""
     joint = "" if wording.startswith(("'", "’")) else " "
     return f"{source}{joint}{wording} {target}"
-
-
-def unit_texts(units: pa.Table) -> pa.Table:
-    """Columns node_id and text, of units (schema UNITS)."""
-    return pa.table({"node_id": units["unit_id"], "text": units["text"]})
 
 
 def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
@@ -40,11 +35,6 @@ def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
     rows = zip(ends[0], nodes["text"].to_pylist(), ends[1], strict=True)
     said = pa.array([relation_text(*row) for row in rows], pa.string())
     return conform(nodes.append_column("said", said), HETERO_RELATIONS)
-
-
-def relation_texts(table: pa.Table) -> pa.Table:
-    """Columns node_id and text, of relation nodes (HETERO_RELATIONS)."""
-    return pa.table({"node_id": table["node_id"], "text": table["said"]})
 
 
 def digested(texts: pa.Table) -> pa.Table:

@@ -6,21 +6,17 @@ them now; a fallback is not. Vectors are found by their texts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from indexmill.store.pack_schema import PackSchema
 from schemas.tables import HETERO_SOURCES
-from storage.tables import read_table
 from tasks.core.encoder import EncoderSettings
 from tasks.core.estimate import Estimate, LlmUse, Range, Rows
-from tasks.core.stage import Part, worker_arg
 from tasks.families.heterograph.reading import Read, reads
-from tasks.families.heterograph.sources import by_owner
-from tasks.stages.write.summarise import Extractive
-from tasks.stages.write.text_writer import T, WriterSettings
-from tasks.stages.write.written_rows import WrittenRows
+from tasks.stages.write.text_writer import T
+from tasks.stages.write.written_rows import SourcedRows, SourcedSettings
 
 __all__ = ["ReadTexts", "TextSettings"]
 
@@ -31,21 +27,21 @@ _REST_OF_ROW = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSettings(EncoderSettings, WriterSettings):
-    """writer: the fingerprint of the writer. sources: the digest of what prompts are about, where a model is asked."""
+class TextSettings(EncoderSettings, SourcedSettings):
+    """writer: the fingerprint of the writer."""
 
     writer: Mapping[str, Any]
-    sources: str | None = worker_arg()
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """What determines the texts."""
+        return self.writer
 
 
-class ReadTexts(WrittenRows[TextSettings, Read, T]):
+class ReadTexts(SourcedRows[TextSettings, Read, T]):
     """The rows of the texts of some owners, from the tables `read` and `made` of these."""
 
-    def __init__(self, part: Part[TextSettings]) -> None:
-        super().__init__(part)
-        self.writer = self.settings.writer
-        self.extractive = Extractive(self.writer["tokens"], self.settings.language)
-        self.about: dict[str, list[str]] = {}  # by owner, once questions are asked
+    sources = HETERO_SOURCES
 
     def read(self) -> Iterator[Read]:
         """What each text is made of."""
@@ -55,11 +51,9 @@ class ReadTexts(WrittenRows[TextSettings, Read, T]):
         """The hash of all that a text is made of."""
         return item.made_of
 
-    def load(self, items: Sequence[Read]) -> None:
-        """Read what prompts are about."""
-        if self.settings.sources is not None:
-            table = read_table(self.inputs.store, self.settings.sources, HETERO_SOURCES)
-            self.about = by_owner(table, [item.owner for item in items])
+    def owner_of(self, item: Read) -> str:
+        """The entity, or the community."""
+        return item.owner
 
     def estimate_of(self, rows: Rows, use: tuple[LlmUse, ...]) -> Estimate:
         """Bounds of the sizes of so many rows, and of what a model is asked for them."""

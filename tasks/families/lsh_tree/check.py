@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS, TREE
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES
-from tasks.core.checks import Check, check_parents, refuse_if
+from tasks.core.checks import Check, check_pack, refuse_if
 from tasks.core.stage import Input, Part
 from tasks.families.lsh_tree.segments import LETTERS
 from tasks.stages.write.check import check_written
@@ -40,15 +40,15 @@ def check_whole(part: Part[Any], counted: Mapping[str, int]) -> dict[str, int]:
 def check_tree(pack: Mapping[str, NDArray[Any]], passages: int, summaries: int) -> None:
     """Raise CheckError where the tree of lsh_tree is not one over all passages, within its bounds."""
     smallest, largest, layers, _ = pack["bounds"].tolist()
+    check_pack(TREE, pack, "lsh_tree/tree", {"summaries": summaries})
     offsets = pack["layer_offsets"]
     sizes = np.diff(offsets)
-    built, rows = len(sizes) - 1, passages + summaries
-    parents = len(pack["parents"])
-    fits = offsets[0] == 0 and sizes[0] == passages and parents == len(pack["codes"]) == offsets[-1] == rows
-    refuse_if(not fits, f"lsh_tree: {parents} rows for {passages} passages and {summaries} summaries")
+    built = len(sizes) - 1
+    refuse_if(sizes[0] != passages, f"lsh_tree: a lowest layer of {sizes[0]} nodes for {passages} passages")
     refuse_if(built > layers or bool((sizes[:-1] <= largest).any()), f"lsh_tree: layers of {sizes.tolist()} nodes")
     refuse_if(built < layers and bool(sizes[-1] > largest), f"lsh_tree: {sizes[-1]} roots, and no layer over them")
-    held = check_parents("lsh_tree", pack, sizes)
+    refuse_if(bool((pack["parents"][: offsets[-2]] < 0).any()), "lsh_tree: a root below the uppermost layer")
+    held = np.diff(pack["children.indptr"])
     broken = (held < smallest) | (held > largest)
     refuse_if(bool(broken.any()), f"lsh_tree: {np.count_nonzero(broken)} segments are not of {smallest} to {largest}")
 

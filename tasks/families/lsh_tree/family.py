@@ -7,7 +7,6 @@ from tasks.core.step import Step
 from tasks.families.lsh_tree import axes, segments, summaries, tree, vectors
 from tasks.families.lsh_tree.check import CHECKS
 from tasks.families.lsh_tree.steps import make_axes, make_tree, make_vectors
-from tasks.families.lsh_tree.summary_writer import WRITER
 
 __all__ = ["FAMILY"]
 
@@ -21,5 +20,5 @@ FAMILY = Family(
     artifact="tree",
     counts=tree.counts,
     checks=CHECKS,
-    writers=(WRITER,),
+    writers=(summaries.WRITER,),
 )

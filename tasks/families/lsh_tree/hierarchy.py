@@ -1,13 +1,12 @@
-"""The layers of summaries over passages: segments, their ids, their summaries, and again (EraRAG, Algorithm 1).
+"""A layer of summaries over nodes: the segments that these are cut into, and the ids of their summaries.
 
-What summarises is handed in: the stages that ask a language model, or a function of a test or a benchmark. A node's id
-says what it was made from, so a node of one tree that another tree holds, too, needs no summary again: `new_ids` are
-what an update redoes.
+(EraRAG, Algorithm 1.) A node's id says what it was made from, so a node of one tree that another tree holds, too, needs
+no summary again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,7 @@ from tasks.core.shards import id_hashes
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.families.lsh_tree.segmentation import Segments, Vectors, node_id, segment
 
-__all__ = ["Bounds", "Layer", "Nodes", "Summarise", "layer_over", "layers_over", "new_ids"]
+__all__ = ["Bounds", "Layer", "Nodes", "layer_over"]
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,6 @@ class Layer:
             yield identifier, sorted((self.below.ids[row], self.below.digests[row]) for row in rows.tolist())
 
 
-Summarise = Callable[[Layer], Nodes]
-"""Gives the summaries of a layer, in any order."""
-
-
 def layer_over(
     number: int,
     below: Nodes,
@@ -79,24 +74,3 @@ def layer_over(
         for rows in segments.rows()
     ]
     return Layer(number, below, segments, ids)
-
-
-def layers_over(
-    passages: Nodes, summarise: Summarise, planes: Hyperplanes, bounds: Bounds, fingerprint: str
-) -> list[Layer]:
-    """All layers, from the one over the passages up; none over `largest` passages or fewer.
-
-    The last layer's summaries are made, too: `summarise` is called once for each layer.
-    """
-    layers: list[Layer] = []
-    nodes = passages
-    while bounds.want_another(len(layers), len(nodes.ids)):
-        layers.append(layer_over(len(layers) + 1, nodes, planes, bounds, fingerprint))
-        nodes = summarise(layers[-1])
-    return layers
-
-
-def new_ids(layers: Sequence[Layer], known: Sequence[Layer]) -> list[int]:
-    """Per layer, how many of its summaries an earlier tree does not hold."""
-    there = {identifier for layer in known for identifier in layer.ids}
-    return [sum(identifier not in there for identifier in layer.ids) for layer in layers]

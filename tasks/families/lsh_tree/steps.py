@@ -15,7 +15,7 @@ from tasks.families.lsh_tree import summaries as lsh_summaries
 from tasks.families.lsh_tree import tree as lsh_tree
 from tasks.families.lsh_tree import vectors as lsh_vectors
 from tasks.families.lsh_tree.hierarchy import Bounds
-from tasks.families.lsh_tree.summary_writer import WRITER
+from tasks.stages.write.text_writer import worker_settings
 
 __all__ = ["make_axes", "make_tree", "make_vectors"]
 
@@ -115,7 +115,7 @@ def _segment(run: Run, layer: int, below: Mapping[str, str], texts: Texts) -> Ma
         seed=settings.seed,
         layer=layer,
         dimension=numbers["dimension"],
-        summariser=run.writer(WRITER).fingerprint,
+        summariser=run.writer(lsh_summaries.WRITER).fingerprint,
         encoder=numbers,
         texts=texts,
         title_in_passage=run.configuration.split.title_in_passage,
@@ -126,17 +126,15 @@ def _segment(run: Run, layer: int, below: Mapping[str, str], texts: Texts) -> Ma
 
 def _summarise(run: Run, layer: int, segments: Mapping[str, str], texts: Texts) -> Parts:
     """The parts of a layer's groups, given the tables of their segments, and where the children's texts lie."""
-    writer, split = run.writer(WRITER), run.configuration.split
+    writer = run.writer(lsh_summaries.WRITER)
     settings = lsh_summaries.SummarySettings(
         layer=layer,
         summariser=writer.fingerprint,
         tokenizer=run.tokenizer,
         opening=run.tokenizer,  # its file is a blob since `split`
         texts=texts,
-        title_in_passage=split.title_in_passage,
-        language=split.language,
-        asking=run.asking(lsh_summaries.STAGE.name),
-        prompt=writer.prompt,
+        title_in_passage=run.configuration.split.title_in_passage,
+        **worker_settings(run, lsh_summaries.STAGE, writer),
         largest=run.configuration.families.lsh_tree.largest,
         groups=len(segments),
     )

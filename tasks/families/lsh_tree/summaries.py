@@ -8,26 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
-from indexmill.models.llm import Request
+from schemas.config import Configuration
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES
 from storage.tables import read_table
 from tasks.core.encoder import tokeniser_of
 from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
-from tasks.families.lsh_tree.summary_writer import WRITER, parse, request
+from tasks.core.writer import Writer
+from tasks.llm.prompts import Prompt
 from tasks.stages.split.node_texts import texts_of
-from tasks.stages.write.summarise import Extractive, most_output
+from tasks.stages.write.summarise import fingerprint, most_output, plain, text_schema
 from tasks.stages.write.text_writer import WriterSettings
 from tasks.stages.write.written_rows import Row, WrittenRows
 
-__all__ = ["STAGE", "SummarySettings", "estimate"]
+__all__ = ["STAGE", "WRITER", "SummarySettings", "estimate"]
 
 _LONGEST = 32
 """Bytes of a summary for each token asked for: a model that does not keep to it is cut at less."""
+
+
+def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
+    return fingerprint(configuration, asked, configuration.families.lsh_tree.summary_tokens)
+
+
+WRITER = Writer("summary", "llm", _fingerprint, lambda configuration: configuration.families.lsh_tree.enabled)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +53,11 @@ class SummarySettings(WriterSettings):
     largest: int = worker_arg()
     groups: int = worker_arg()
 
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """What determines the texts."""
+        return self.summariser
+
     def row_space(self) -> Mapping[str, Any]:
         """What writes summaries, and what counts their tokens."""
         return {"tokenizer": self.tokenizer, "summariser": self.summariser}
@@ -50,35 +65,23 @@ class SummarySettings(WriterSettings):
 
 @dataclass(frozen=True)
 class _Segment:
-    """What one summary is made of: ids and places of children, ordered by id."""
+    """What one summary is made of. children: by id, in order, the shard or group where each lies."""
 
     node: str
-    children: tuple[str, ...]
-    shards: tuple[str, ...]
-
-    @classmethod
-    def all_of(cls, table: pa.Table) -> Iterator[_Segment]:
-        """The segments of a table LSH_SEGMENTS, ordered by node id."""
-        nodes, children, shards = (table.column(name).to_pylist() for name in ("node_id", "child_id", "shard"))
-        starts = [row for row, node in enumerate(nodes) if not row or nodes[row - 1] != node]
-        for low, high in zip(starts, [*starts[1:], len(nodes)], strict=True):
-            yield cls(nodes[low], tuple(children[low:high]), tuple(shards[low:high]))
+    children: Mapping[str, str]
 
 
 class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
     """The summaries of a group."""
 
+    declared, answer_schema = WRITER, text_schema("summary")
     table, schema, key = "summaries", LSH_SUMMARIES, "node_id"
-
-    def __init__(self, part: Part[SummarySettings]) -> None:
-        super().__init__(part)
-        self._tokens: int = self.settings.summariser["tokens"]
-        self._extractive = Extractive(self._tokens, self.settings.language)
-        self._texts: dict[str, str] = {}  # of children, by id
 
     def read(self) -> Iterator[_Segment]:
         """The segments, by id."""
-        return _Segment.all_of(self.inputs.table("segments"))
+        table = self.inputs.table("segments", "node_id", "child_id", "shard")
+        for node, rows in groupby(zip(*(column.to_pylist() for column in table.columns), strict=True), itemgetter(0)):
+            yield _Segment(node, {child: shard for _, child, shard in rows})
 
     def key_of(self, item: _Segment) -> str:
         """The id of the node."""
@@ -86,36 +89,35 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
 
     def load(self, items: Sequence[_Segment]) -> None:
         """Read the texts of all children."""
-        wanted: dict[str, list[str]] = {}
-        for one in items:
-            for child, shard in zip(one.children, one.shards, strict=True):
-                if child not in self._texts:
-                    wanted.setdefault(shard, []).append(child)
-        for shard, children in sorted(wanted.items()):
-            found = texts_of(self.inputs, self.settings.texts[shard], pa.array(children, pa.string()))
-            self._texts.update(found)
+        by_shard: dict[str, list[str]] = {}
+        for item in items:
+            for child, shard in item.children.items():
+                by_shard.setdefault(shard, []).append(child)
+        self._texts: dict[str, str] = {}
+        for shard, children in sorted(by_shard.items()):
+            self._texts.update(texts_of(self.inputs, self.settings.texts[shard], pa.array(children, pa.string())))
 
-    def request(self, item: _Segment) -> Request:
-        """The question for the summary of a segment."""
-        assert self.prompt is not None  # noqa: S101 - nothing is asked without one
-        return request(self._children(item), self._tokens, self.prompt, about=item.children, makes=item.node)
+    def content(self, item: _Segment) -> list[str]:
+        """The texts of the children."""
+        return [self._texts[child] for child in item.children]
+
+    def about(self, item: _Segment) -> Sequence[str]:
+        """The children."""
+        return list(item.children)
 
     def parse(self, answer: Mapping[str, Any]) -> str | None:
-        """The summary."""
-        return parse(answer, self._tokens) or None
+        """The summary as plain text on one line; None where it says nothing."""
+        return plain(str(answer["summary"]), 4 * self.tokens) or None
 
     def fallback(self, item: _Segment) -> str:
         """Sentences of the children."""
-        return self._extractive.summary(self._children(item))
-
-    def _children(self, item: _Segment) -> list[str]:
-        return [self._texts[child] for child in item.children]
+        return self.extractive.summary(self.content(item))
 
     def rows_of(self, item: _Segment, text: str) -> list[Row]:
         """The row of a summary."""
         return [{"layer": self.settings.layer, "text": text}]
 
-    def tokens(self, texts: list[str]) -> list[int]:
+    def count_tokens(self, texts: list[str]) -> list[int]:
         """Counted without the encoder, which no summary waits for."""
         counted: list[int] = tokeniser_of(self.inputs).count_tokens(texts).tolist()
         return counted
@@ -167,11 +169,6 @@ def _compute(part: Part[SummarySettings]) -> Outputs:
     return _Summaries(part).compute()
 
 
-def _requests(part: Part[SummarySettings]) -> list[Request]:
-    summaries = _Summaries(part)
-    return summaries.requests(summaries.missing)
-
-
 STAGE = Stage(
     "lsh_summaries",
     version=3,
@@ -179,7 +176,7 @@ STAGE = Stage(
     settings=SummarySettings,
     libraries=("PyStemmer", "sentencex"),
     estimate=estimate,
-    requests=_requests,
+    requests=_Summaries.requests_of,
     inputs=(Input("segments", LSH_SEGMENTS),),
     outputs=(Output("summaries", LSH_SUMMARIES, artifact="summaries/{label}"),),
     priority=30,

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.families.zoom_graph.schema import MATRICES
+from indexmill.retrieve.matrices import pointers
 from indexmill.retrieve.shared_schema import NAMES
 from schemas.tables import DOCUMENTS, ENTITIES, MENTIONS, PASSAGES, SENTENCES
 from tasks.core.estimate import Estimate, Range
@@ -75,7 +76,7 @@ def _compute(part: Part[GraphSettings]) -> Outputs:
         "entity_keys": found.entity_keys,
         "sentence_passage": found.sentence_passage,
         "passage_document": passage_document.astype(np.int32),
-        "contents.indptr": _pointers(owners, documents),
+        "contents.indptr": pointers(owners, documents),
         "contents.indices": contained.astype(np.int32),
         "contents.titles": titles,
     }
@@ -125,7 +126,7 @@ def _links(
         keys = np.concatenate([np.empty(0, dtype=np.uint64), *own])
         row_of = np.searchsorted(entity_keys, keys)
         owners = row_of[np.repeat(np.arange(len(keys)), np.diff(indptr))]
-        indptr, indices = _pointers(owners, rows), row_of[indices].astype(np.int32)
+        indptr, indices = pointers(owners, rows), row_of[indices].astype(np.int32)
     return (indptr, indices, weights), counted
 
 
@@ -139,10 +140,6 @@ def _passage_documents(part: Part[GraphSettings]) -> tuple[Integers, int]:
         found.append(pc.index_in(passages, ids).to_numpy().astype(np.int64) + documents)
         documents += len(ids)
     return np.concatenate(found), documents
-
-
-def _pointers(rows: Integers, height: int) -> Integers:
-    return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=height))]).astype(np.int64)
 
 
 STAGE = Stage(

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from indexmill.families.zoom_graph.schema import VECTORS
 from indexmill.retrieve.grid import SCALE, UNIT, on_grid
+from indexmill.retrieve.matrices import pointers
 from indexmill.retrieve.shared_schema import NAMES
 from indexmill.retrieve.shared_schema import VECTORS as PASSAGE_VECTORS
 from indexmill.store.pack_schema import Array, PackSchema
@@ -227,7 +228,7 @@ def find_candidates(vectors: Floats, setting: LinkSettings, known: Candidates | 
             links.append(listed)
     owners, partners, products = _joined(links)
     order = np.argsort(owners * n + partners, kind="stable")  # most are in order: what was known comes first
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=n))]).astype(np.int64)
+    indptr = pointers(owners, n)
     if not exact:
         sums[:], squares[:] = 0, 0
     return Candidates(
@@ -270,7 +271,7 @@ def chosen_links(
     rows, columns = np.concatenate([low, high]), np.concatenate([high, low])
     order = np.lexsort((columns, rows))
     weights = np.exp(np.concatenate([values, values])[order] / UNIT).astype(np.float32)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))]).astype(np.int64)
+    indptr = pointers(rows, n)
     counts = {
         "links": len(pairs),
         "cut": int(np.count_nonzero(~chosen)),

@@ -24,20 +24,19 @@ from tasks.core.estimate import Estimate, Range, Rows
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
-from tasks.llm.ask import Asking
-from tasks.llm.prompts import Prompt
+from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.stages.embed.embed import TEXT_VECTORS, Vectors, missing_texts, row_key
 from tasks.stages.resolve.consolidate import DescribedRows, Many, entities_of, entity_text, relations_of
 from tasks.stages.resolve.description_writer import WRITER, DescriptionWriter
 from tasks.stages.split.node_texts import is_table
+from tasks.stages.write.text_writer import WriterSettings, worker_settings
 from tasks.stages.write.written_rows import text_vectors
 
 __all__ = ["STAGE", "DescribeSettings", "drive", "entity_text", "estimate"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeSettings(EncoderSettings):
+class DescribeSettings(EncoderSettings, WriterSettings):
     """How pieces become descriptions.
 
     description: the settings of that name. describer: what determines the texts. names: whether names get vectors, too.
@@ -46,9 +45,11 @@ class DescribeSettings(EncoderSettings):
     description: Mapping[str, Any]
     describer: Mapping[str, Any]
     names: bool
-    language: str = worker_arg()
-    prompt: Prompt | None = worker_arg()
-    asking: Asking = worker_arg()
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """What determines the texts."""
+        return self.describer
 
     @property
     def tokens(self) -> int:
@@ -126,9 +127,7 @@ def drive(run: Run) -> None:
         description=setting.description.model_dump(include={"most_pieces", "tokens", "input_tokens"}),
         describer=writer.fingerprint,
         names=setting.same_as.enabled,
-        language=run.configuration.split.language,
-        prompt=writer.prompt,
-        asking=run.asking(STAGE.name),
+        **worker_settings(run, STAGE, writer),
     )
     labels = sorted(name.partition("/")[2] for name in run.outputs("pieces"))
     run.make(STAGE, [PartSpec(label, run.inputs(STAGE, label), settings) for label in labels])
@@ -209,7 +208,7 @@ def _consolidated(kept: Mapping[str, str]) -> pa.Table:
 
 
 def _writer(settings: DescribeSettings) -> DescriptionWriter:
-    return DescriptionWriter(settings.tokens, settings.language, settings.prompt, settings.asking)
+    return DescriptionWriter(settings)
 
 
 def _requests(part: Part[DescribeSettings]) -> list[Request]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.core.checks import check_lengths, columns, refuse_if
 from tasks.core.groups import bits_of
@@ -13,7 +14,7 @@ from tasks.core.shards import id_hashes
 from tasks.core.stage import Part
 from tasks.stages.embed.embed import row_key
 
-__all__ = ["check_written"]
+__all__ = ["check_text_vectors", "check_written"]
 
 
 def check_written(
@@ -42,12 +43,21 @@ def check_written(
     refuse_if(bool((rows[layer] != letters.index(label[0]) + 1).any()), f"{where}: nodes of another layer")
     strange = [node for node in nodes if not bits_of(node).startswith(label[1:])]
     refuse_if(bool(strange), f"{where}: {strange[:1]} belongs to another group")
-    digests = [row_key(embedded(*row)).hex() for row in rows.select(*columns_embedded).iter_rows()]
-    refuse_if(digests != rows["digest"].to_list(), f"{where}: a text is not that of its digest")
-    pack, where = part.pack(vectors), f"{vectors}/{label}"
-    refuse_if(len(pack["vectors"]) != len(nodes), f"{where}: {len(pack['vectors'])} rows for {len(nodes)} nodes")
-    refuse_if(not np.array_equal(pack["keys"], id_hashes(nodes)), f"{where}: vectors of other nodes")
-    own = [one.tobytes().hex() for one in pack["text_keys"]]
-    refuse_if(own != digests, f"{where}: vectors of other texts")
-    check_lengths(pack["vectors"], where)
+    texts = [embedded(*row) for row in rows.select(*columns_embedded).iter_rows()]
+    pack = check_text_vectors(part, vectors, texts, table, rows["digest"].to_list())
+    refuse_if(not np.array_equal(pack["keys"], id_hashes(nodes)), f"{vectors}/{label}: vectors of other nodes")
     return {table: len(nodes)}
+
+
+def check_text_vectors(
+    part: Part[Any], vectors: str, texts: Sequence[str], table: str = "", digests: Sequence[str] | None = None
+) -> Mapping[str, NDArray[Any]]:
+    """Hold some texts against their digests, as a table states them, and against their vectors; returns the pack."""
+    label, pack = part.job.shard, part.pack(vectors)
+    found = [row_key(text).hex() for text in texts]
+    refuse_if(digests is not None and digests != found, f"{table}/{label}: a text is not that of its digest")
+    where = f"{vectors}/{label}"
+    refuse_if(len(pack["vectors"]) != len(texts), f"{where}: {len(pack['vectors'])} rows for {len(texts)} texts")
+    refuse_if([key.tobytes().hex() for key in pack["text_keys"]] != found, f"{where}: vectors of other texts")
+    check_lengths(pack["vectors"], where)
+    return pack

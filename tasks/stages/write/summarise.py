@@ -14,12 +14,21 @@ from typing import Any
 
 from indexmill.models.llm import Request, data_block
 from indexmill.text.terms import COMMON, Analyser
-from schemas.config import LlmSettings
+from schemas.config import Configuration
 from tasks.core.shards import estimate_tokens
 from tasks.llm.prompts import Prompt
 from tasks.text.sentences import sentence_spans
 
-__all__ = ["Extractive", "fingerprint", "most_output", "plain", "text_request", "text_schema"]
+__all__ = [
+    "TEXT",
+    "Extractive",
+    "fingerprint",
+    "most_output",
+    "object_schema",
+    "plain",
+    "text_request",
+    "text_schema",
+]
 
 _VERSION = 1
 """Of `Extractive`: raise it whenever a summary changes."""
@@ -98,11 +107,12 @@ class Extractive:
         return found
 
 
-def fingerprint(settings: LlmSettings, asked: Prompt | None, tokens: int, language: str) -> dict[str, Any]:
-    """What shapes texts of about so many tokens beside what they are written of, JSON-ready."""
+def fingerprint(configuration: Configuration, asked: Prompt | None, tokens: int, **more: int) -> dict[str, Any]:
+    """What determines texts of about so many tokens beside what they are written of, JSON-ready; more: part of it."""
+    found = {**configuration.llm.shaping(), "tokens": tokens, **more}
     if asked is None:
-        return {**settings.shaping(), "version": _VERSION, "language": language, "tokens": tokens}
-    return {**settings.shaping(), "prompt": asked[1], "tokens": tokens}
+        return {"version": _VERSION, "language": configuration.split.language, **found}
+    return {**found, "prompt": asked[1]}
 
 
 def most_output(tokens: int) -> int:
@@ -110,14 +120,23 @@ def most_output(tokens: int) -> int:
     return 2 * tokens + 64
 
 
-def text_schema(name: str) -> dict[str, Any]:
-    """The JSON schema of an answer that is one text, not blank, of this name."""
+TEXT: Mapping[str, Any] = {"type": "string", "pattern": r"\S"}
+"""The JSON schema of a text that is not blank."""
+
+
+def object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema of an object that has all of these properties and no others."""
     return {
         "type": "object",
-        "properties": {name: {"type": "string", "pattern": r"\S"}},
-        "required": [name],
+        "properties": properties,
+        "required": list(properties),
         "additionalProperties": False,
     }
+
+
+def text_schema(name: str) -> dict[str, Any]:
+    """The JSON schema of an answer that is one text, not blank, of this name."""
+    return object_schema(**{name: TEXT})
 
 
 def text_request(

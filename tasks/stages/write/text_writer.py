@@ -1,7 +1,8 @@
-"""What a writer of texts is to a worker: how it asks for one, how it reads an answer, and what it writes without one.
+"""How the texts of one kind are written: what a language model is asked, how an answer is read, and what else there is.
 
 `tasks.core.writer.Writer` declares which prompt asks for a kind of text and what determines it. A `TextWriter` writes
-them: by the language model, or, where there is none or it gives no usable answer, of the words that there are.
+the texts on a worker: by the language model, or, where there is none or it gives no usable answer, of the words that
+there are.
 """
 
 from __future__ import annotations
@@ -9,30 +10,44 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from indexmill.models.llm import Request
 from storage.protocol import Store
 from tasks.core.estimate import LlmUse, Range
 from tasks.core.request_estimate import foreseen
-from tasks.core.stage import Part, Settings, worker_arg
+from tasks.core.run import Run
+from tasks.core.stage import Part, Settings, Stage, worker_arg
+from tasks.core.writer import BoundWriter, Writer
 from tasks.llm.ask import Answer, Asking, ask
 from tasks.llm.prompts import Prompt
+from tasks.stages.write.summarise import Extractive, most_output, text_request
 
-__all__ = ["TextWriter", "WriterSettings", "Written"]
+__all__ = ["TextWriter", "WriterSettings", "Written", "worker_settings"]
 
 I = TypeVar("I")  # noqa: E741 - an item: what one text is written of
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriterSettings(Settings):
+class WriterSettings(Settings, ABC):
     """What a worker needs to write texts, and no key may depend on. prompt: None where no model is asked."""
 
     opening: Mapping[str, Any] = worker_arg()
     language: str = worker_arg()
     asking: Asking = worker_arg()
     prompt: Prompt | None = worker_arg()
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> Mapping[str, Any]:
+        """What determines the texts beside what they are written of. `tokens`: how long a text is, about."""
+
+
+def worker_settings(run: Run, stage: Stage[Any], writer: BoundWriter) -> dict[str, Any]:
+    """The fields of `WriterSettings` but `opening`, by name."""
+    asking = run.asking(stage.name)
+    return {"language": run.configuration.split.language, "asking": asking, "prompt": writer.prompt}
 
 
 @dataclass(frozen=True)
@@ -47,18 +62,32 @@ class Written(Generic[T]):
 class TextWriter(ABC, Generic[I, T]):
     """Writes one kind of text. I: what a text is written of; T: the text, parsed.
 
-    prompt: None where no model is asked; `fallback` writes all of them then.
+    declared: what the pipeline knows of the kind. answer_schema: the JSON schema of an answer. writer: the
+    fingerprint. tokens: of a text, about. prompt: None where no model is asked; `fallback` writes all texts then.
     """
 
-    prompt: Prompt | None
-    asking: Asking
+    declared: ClassVar[Writer]
+    answer_schema: ClassVar[Mapping[str, Any]]
 
-    def load(self, items: Sequence[I]) -> None:
-        """Read what `request` and `fallback` need beside these items; called before them."""
+    def __init__(self, settings: WriterSettings) -> None:
+        self.writer = settings.fingerprint
+        self.tokens: int = self.writer["tokens"]
+        self.prompt, self.asking = settings.prompt, settings.asking
+        self.extractive = Extractive(self.tokens, settings.language)
+
+    # What a subclass says.
 
     @abstractmethod
-    def request(self, item: I) -> Request:
-        """What the model is asked for the text of an item."""
+    def key_of(self, item: I) -> str:
+        """What a text is known by: the hash of all that it is written of."""
+
+    @abstractmethod
+    def content(self, item: I) -> Sequence[str]:
+        """The texts that the model reads, as data."""
+
+    @abstractmethod
+    def about(self, item: I) -> Sequence[str]:
+        """The ids that these texts come from."""
 
     @abstractmethod
     def parse(self, answer: Mapping[str, Any]) -> T | None:
@@ -68,9 +97,39 @@ class TextWriter(ABC, Generic[I, T]):
     def fallback(self, item: I) -> T:
         """The text of an item without a model, or without a usable answer of it."""
 
+    def load(self, items: Sequence[I]) -> None:
+        """Read what the methods above need beside these items; called before them."""
+
     def own(self, item: I) -> T | None:
         """The text of an item for which nothing is asked even where there is a model; None for the others."""
         return None
+
+    @property
+    def most_output(self) -> int:
+        """The tokens of an answer at most."""
+        return most_output(self.tokens)
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """The numbers that the prompt names `{so}`, beside `{words}`."""
+        return {}
+
+    # What all have in common.
+
+    def request(self, item: I) -> Request:
+        """What the model is asked for the text of an item."""
+        assert self.prompt is not None  # noqa: S101 - nothing is asked without one
+        return text_request(
+            self.declared.task,
+            self.prompt,
+            self.content(item),
+            self.answer_schema,
+            tokens=self.tokens,
+            about=self.about(item),
+            makes=self.key_of(item),
+            output=self.most_output,
+            **self.numbers,
+        )
 
     def requests(self, items: Sequence[I]) -> list[Request]:
         """What the model is asked for some items; nothing where there is none."""

@@ -3,33 +3,67 @@
 Texts by a language model are the dearest rows of a build. A key hashes all that the text of an item is written of, so
 the rows that an earlier part holds under it are copied, whatever has become of their neighbours; a fallback is not.
 Vectors are found by their texts. A stage says in a subclass what differs: how items are read, what a row is, what is
-asked for, and how an answer is parsed. Its `compute`, `requests` and `estimate` are then a line or a few each.
+asked for, and how an answer is parsed. Its `compute` and `requests` are then a line each.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
 from typing import Any, ClassVar, Generic, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from indexmill.models.llm import Request
 from schemas.tables import conform
+from storage.tables import read_table
 from tasks.core.encoder import encoder_of
 from tasks.core.shards import id_hashes
-from tasks.core.stage import Outputs, Part
+from tasks.core.stage import Outputs, Part, worker_arg
 from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, row_key
-from tasks.stages.embed.known_rows import KnownRows
+from tasks.stages.split.node_texts import is_table
 from tasks.stages.write.text_writer import I, T, TextWriter, WriterSettings
 
-__all__ = ["Row", "WrittenRows", "text_vectors"]
+__all__ = ["KnownRows", "Row", "SourcedRows", "SourcedSettings", "WrittenRows", "text_vectors"]
 
 Row = dict[str, Any]
 S = TypeVar("S", bound=WriterSettings)
+
+
+class KnownRows:
+    """The rows of the tables that a part may copy from, fallbacks left out, by a column; and `vectors`, by text.
+
+    The tables have the schema, with a column `stand_in`; the packs have `text_keys` and `vectors`.
+    """
+
+    def __init__(self, part: Part[Any], schema: pa.Schema, key: str) -> None:
+        self._key = key
+        self._tables: list[pa.Table] = []
+        packs = []
+        for digest in part.job.reuse:
+            if is_table(part, digest):
+                table = read_table(part.store, digest, schema)
+                self._tables.append(table.filter(pc.invert(table.column("stand_in"))))
+            else:
+                packs.append(part.pack_at(digest))
+        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
+
+    def rows(self, keys: Sequence[str]) -> dict[str, list[Row]]:
+        """All rows of each of some keys, as far as they are known: those of the first table that has the key."""
+        found: dict[str, list[Row]] = {}
+        wanted = pa.array(keys, pa.string())
+        for table in self._tables:
+            held: dict[str, list[Row]] = {}
+            for row in table.filter(pc.is_in(table.column(self._key), wanted)).to_pylist():
+                held.setdefault(row[self._key], []).append(row)
+            found = held | found
+        return found
 
 
 def text_vectors(
@@ -61,20 +95,15 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
     several: ClassVar[bool] = False
 
     def __init__(self, part: Part[S]) -> None:
+        super().__init__(part.settings)
         self.inputs: Part[Any] = part
         self.settings: S = part.settings
-        self.prompt = self.settings.prompt
-        self.asking = self.settings.asking
 
     # What a stage says, beside what its texts are.
 
     @abstractmethod
     def read(self) -> Iterable[I]:
         """The items of the part."""
-
-    @abstractmethod
-    def key_of(self, item: I) -> str:
-        """What a text is known by: the hash of all that it is written of."""
 
     @abstractmethod
     def rows_of(self, item: I, text: T) -> list[Row]:
@@ -88,7 +117,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
         """What is embedded of a row."""
         return str(row["text"])
 
-    def tokens(self, texts: list[str]) -> list[int]:
+    def count_tokens(self, texts: list[str]) -> list[int]:
         """How many tokens each text has."""
         counted: list[int] = encoder_of(self.inputs).count_tokens(texts).tolist()
         return counted
@@ -117,7 +146,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
     @cached_property
     def known_rows(self) -> dict[str, list[Row]]:
         """The rows of the items that earlier parts hold, by key."""
-        found = self.known.groups([self.key_of(item) for item in self.items])
+        found = self.known.rows([self.key_of(item) for item in self.items])
         return found if self.several else {key: rows[:1] for key, rows in found.items()}
 
     @cached_property
@@ -130,6 +159,12 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
     def unwritten(self) -> list[I]:
         """Those among the missing that a model is asked for, where there is one."""
         return [item for item in self.missing if self.own(item) is None]
+
+    @classmethod
+    def requests_of(cls, part: Part[S]) -> list[Request]:
+        """What a part will ask the model."""
+        rows = cls(part)
+        return rows.requests(rows.missing)
 
     def compute(self) -> Outputs:
         """The part: its rows and their vectors, with fallbacks counted as failed."""
@@ -164,7 +199,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
         }
         rows = list(chain.from_iterable(new.values()))
         texts = [self.embedded(row) for row in rows]
-        for row, text, tokens in zip(rows, texts, self.tokens(texts) if texts else [], strict=True):
+        for row, text, tokens in zip(rows, texts, self.count_tokens(texts) if texts else [], strict=True):
             row.update(tokens=tokens, digest=row_key(text).hex())
         return new, written.counts
 
@@ -175,3 +210,40 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
         if self.with_ids:
             arrays = {"keys": id_hashes(row[self.schema.names[0]] for row in rows), **arrays}
         return arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcedSettings(WriterSettings):
+    """sources: the digest of the table of what prompts are about; None where no model is asked."""
+
+    sources: str | None = worker_arg()
+
+
+SourcedS = TypeVar("SourcedS", bound=SourcedSettings)
+
+
+class SourcedRows(WrittenRows[SourcedS, I, T]):
+    """Rows of texts of which an earlier stage says where they come from.
+
+    sources: the schema of that table, whose columns are the owner of a text, ascending, and the id of a source.
+    """
+
+    sources: ClassVar[pa.Schema]
+
+    @abstractmethod
+    def owner_of(self, item: I) -> str:
+        """The id of what the text is about."""
+
+    def load(self, items: Sequence[I]) -> None:
+        """Read the sources of the items."""
+        self._sources: dict[str, list[str]] = {}
+        if self.settings.sources is not None:
+            table = read_table(self.inputs.store, self.settings.sources, self.sources)
+            owners = pa.array([self.owner_of(item) for item in items], pa.string())
+            table = table.filter(pc.is_in(table.column(0), owners))
+            for owner, source in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                self._sources.setdefault(owner, []).append(source)
+
+    def about(self, item: I) -> Sequence[str]:
+        """The sources of the text, ascending."""
+        return self._sources.get(self.owner_of(item), ())

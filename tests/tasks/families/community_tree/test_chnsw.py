@@ -180,17 +180,6 @@ print(hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays))
     assert len(printed.pop()) == 65
 
 
-def test_steps_are_told_and_change_nothing() -> None:
-    levels = [level(400, "clustered", 1), level(60, "random", 2)]
-    steps: list[tuple[int, str]] = []
-    first = build_chnsw(levels, small(4, 50), lambda number, step: steps.append((number, step))).index.arrays()
-    assert (0, "40 lists") in steps
-    assert (0, "components joined") in steps
-    assert (1, "links down") in steps
-    for name, array in build_chnsw(levels, small(4, 50)).index.arrays().items():
-        assert array.tobytes() == first[name].tobytes(), name
-
-
 def test_one_more_level_changes_nothing_below() -> None:
     low, high = level(100, "clustered", 1), level(20, "random", 2)
     one, two = build_chnsw([low], small(3)).index, build_chnsw([low, high], small(3)).index

@@ -23,7 +23,6 @@ from tasks.families.heterograph import communities as hetero_groups
 from tasks.families.heterograph import community_graph as hetero_graph
 from tasks.families.heterograph import element_inputs as hetero_elements_read
 from tasks.families.heterograph import elements
-from tasks.families.heterograph.element_writer import WRITER
 from tasks.families.heterograph.graph import node_id
 from tasks.families.heterograph.writing import TextSettings
 from tasks.llm.ask import Asking
@@ -83,7 +82,7 @@ class Night:
         if self.same_as is not None:
             self.inputs["same_as"] = put_table(self.store, self.same_as, SAME_AS)[0]
         shaping = {"element_tokens": TOKENS, "elements": self.most, "input_tokens": ROOM}
-        self.writer = bound(WRITER, self.llm, heterograph=shaping)
+        self.writer = bound(elements.WRITER, self.llm, heterograph=shaping)
         self.asking = Asking(self.llm, LocalQuota().of("elements"), self.retry_refused)
 
     # What a run is to `inputs_of`.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,13 +21,26 @@ from tasks.families.heterograph.attribute_inputs import STAGE, estimate, read_ab
 from tasks.families.heterograph.importance import important
 from tasks.families.heterograph.text_inputs import ReadingSettings
 from tests.tasks.families.heterograph.graphs import Corpus, corpus_of, ids, put_corpus, unit
-from tests.tasks.families.heterograph.whole import corpus as many
 from tests.tasks.making import WHOLE, Parts, PartSpec
 
 NAMES = [f"name {number}" for number in range(200)]
 SHAPING: dict[str, Any] = {"units": 4, "relations": 3, "input_tokens": 100, "seed": 0}
 EXTRACTIVE = {"backend": "extractive", "tokens": 40, "input_tokens": 100}
 MODEL = {"backend": "openai", "model": "tester", "tokens": 40, "input_tokens": 100}
+
+
+def many() -> Corpus:
+    """60 passages of three units each, which name up to five of 200 entities, the first ones most."""
+    draw = np.random.default_rng(0)
+    passages = []
+    for number in range(60):
+        units = []
+        for place in range(3):
+            names = [f"name {row}" for row in np.unique((200 * draw.random(5) ** 3).astype(int))]
+            says = tuple((one, "leads to", other) for one, other in pairwise(names))
+            units.append(unit(f"unit {number} {place}", *names, says=says))
+        passages.append(units)
+    return corpus_of(*passages)
 
 
 def spec(held: Mapping[str, str], writer: Mapping[str, Any] = EXTRACTIVE, **changes: Any) -> PartSpec:

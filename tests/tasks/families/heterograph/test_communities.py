@@ -69,14 +69,6 @@ def test_the_start_is_an_output_that_says_where_each_node_was_and_nothing_of_nod
     assert len(start["labels"]) < len(wanted.nodes)
 
 
-def test_a_cold_run_ignores_what_was_before(store: FolderStore, quick: Path) -> None:
-    cold = second(store, first(store), cold=True)
-    fresh = second(init_store(quick / "fresh"), None)
-    assert "start" not in cold.outputs("hetero_groups")
-    assert cold.outputs("hetero_groups") == fresh.outputs("hetero_groups")
-    assert second(store, cold).parts_made() == 0
-
-
 @pytest.mark.parametrize("lost", ["hetero_communities", "start"])
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_start_that_was_lost_or_damaged_is_none(store: FolderStore, quick: Path, lost: str, damaged: bool) -> None:

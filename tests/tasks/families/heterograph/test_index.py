@@ -12,10 +12,9 @@ import pytest
 
 from indexmill.diff import diff
 from indexmill.families.heterograph.name_words import NameWords
-from indexmill.families.heterograph.search import KINDS, Heterograph
+from indexmill.families.heterograph.search import Heterograph
 from indexmill.retrieve.grid import on_grid
 from indexmill.snapshot import Snapshot
-from indexmill.store.packs import open_pack
 from indexmill.text.names import canonical_name
 from storage.tables import read_table
 from tasks.families.heterograph.graph import ENDS, relation_ids
@@ -218,25 +217,6 @@ def test_a_night_redoes_what_changed(index: Index) -> None:
     assert came == went + 1 > 1
 
 
-def test_clustering_starts_from_the_version_before_and_the_start_tells_of_no_node_that_is_gone(index: Index) -> None:
-    rows = told_of(24)
-    index.build(rows)
-    before = groups_of(index)
-    assert "start" not in before
-    index.build(edited(rows))
-    outputs, store = groups_of(index), index.store()
-    old, new = (read_table(store, one["hetero_communities"]).to_pylist() for one in (before, outputs))
-    start = open_pack(store.open_local(outputs["start"]))
-    assert set(start) == {"labels"}
-    known = {row["node_id"]: row["community_id"] for row in old}
-    gone = known.keys() - {row["node_id"] for row in new}
-    assert len(start["labels"]) == len(new)
-    fresh = [row for row in new if row["node_id"] not in known]
-    assert np.count_nonzero(start["labels"] == -1) == len(fresh) >= 2  # Zed Vex, Krait Hall
-    held = {one for node, one in known.items() if node not in gone}
-    assert len(set(start["labels"].tolist()) - {-1}) == len(held)
-
-
 def test_other_settings_of_what_follows_keep_the_communities(index: Index) -> None:
     rows = edited(told_of(24))
     index.build(told_of(24))
@@ -262,29 +242,3 @@ def test_names_that_are_nearly_the_same_are_linked_where_they_are_looked_for(ind
     pairs = {(row["entity_id"], row["other_id"]) for row in same}
     assert edges["same_as"] == {pair for pair in pairs if set(pair) <= named} != set()
     assert index.build(documents(6) | alike).published is False
-
-
-def test_the_family_published_what_readers_read_and_nothing_else(index: Index) -> None:
-    index.build(documents(20))
-    with index.snapshot() as snapshot:
-        held = {(one.name.partition("/")[0], one.kind) for one in snapshot.manifest.artifacts}
-        own = {one.name: one.kind for one in snapshot.manifest.under("heterograph")}
-    assert own == {
-        "heterograph/edges": "table",
-        "heterograph/graph": "arrays",
-        "heterograph/names": "arrays",
-        "heterograph/nodes": "table",
-        "heterograph/relations": "table",
-    }
-    assert {("attributes", "table"), ("elements", "table"), ("unit_vectors", "arrays")} <= held
-    assert {("attribute_vectors", "arrays"), ("element_vectors", "arrays")} <= held
-    names = {name for name, _ in held}
-    assert not names & {"hetero_communities", "attribute_read", "attribute_made", "element_read", "element_made"}
-    assert len(KINDS) == 7
-
-
-def test_other_settings_of_attributes_are_the_cause_of_other_parts(index: Index) -> None:
-    index.build(told_of(24))
-    plan = index.plan(told_of(24), attribute_tokens=60)
-    assert plan.stages["attributes"].causes.keys() <= {"model", "settings"}
-    assert plan.stages["hetero_units"].made == 0

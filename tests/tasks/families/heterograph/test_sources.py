@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from schemas.tables import HETERO_SOURCES
 from tasks.families.heterograph.graph import TypedGraph, attributes, decomposed, graph_of, node_id
-from tasks.families.heterograph.sources import by_owner, named, passages_of, passages_that_show, sources_of, titles
+from tasks.families.heterograph.sources import named, passages_of, passages_that_show, sources_of, titles
 from tests.tasks.families.heterograph.graphs import attribute_table, ids, prize
 
 
@@ -56,12 +56,6 @@ def test_a_text_is_about_what_is_read_for_it_and_what_shows_its_names() -> None:
     assert pairs(found) == [("x", "p1"), ("x", "p4"), ("x", "p9"), ("y", "p2")]
     with pytest.raises(ValueError, match="the node 'u1' comes from nowhere"):
         sources_of(read, nodes.slice(1), named, showing)
-
-
-def test_of_the_sources_of_a_group_each_owner_is_given_its_own() -> None:
-    table = strings(owner=["x", "x", "y", "z"], source_id=["p1", "p4", "p1", "p2"])
-    assert by_owner(table, ["z", "x"]) == {"x": ["p1", "p4"], "z": ["p2"]}
-    assert by_owner(table, []) == {}
 
 
 NAMES = ("hinton", "nobel prize", "backpropagation", "stockholm")

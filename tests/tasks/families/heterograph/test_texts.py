@@ -7,8 +7,7 @@ import pytest
 
 from schemas.tables import HETERO_RELATIONS
 from tasks.families.heterograph.graph import relation_ids, relation_nodes
-from tasks.families.heterograph.reading import about_entities, capped
-from tasks.families.heterograph.texts import digested, relation_table, relation_text, relation_texts, unit_texts
+from tasks.families.heterograph.texts import digested, relation_table, relation_text
 from tasks.stages.embed.embed import row_key
 from tests.tasks.families.heterograph.graphs import ids, prize
 
@@ -33,14 +32,6 @@ def test_an_entity_without_a_surface_is_refused() -> None:
         relation_table(relation_nodes(prize().relations), SHOWN.slice(0, 3))
 
 
-def test_texts_are_what_reading_takes() -> None:
-    corpus = prize()
-    graph = corpus.first()
-    said = relation_table(relation_nodes(corpus.relations), SHOWN)
-    texts = pa.concat_tables([unit_texts(corpus.units), relation_texts(said)])
-    read = capped(about_entities(graph, pa.array([True] * 4).to_numpy(False)), digested(texts), {"S": 9, "R": 9}, 999)
-    assert len(read) == 8 + 6  # every mention, and both ends of every relation
-    text = dict(zip(texts["node_id"].to_pylist(), texts["text"].to_pylist(), strict=True))
-    assert read["text"].to_pylist() == [text[one] for one in read["node_id"].to_pylist()]
-    assert read["digest"].to_pylist() == [row_key(text[one]).hex() for one in read["node_id"].to_pylist()]
-    assert read["tokens"].to_pylist() == [len(text[one]) // 4 + 1 for one in read["node_id"].to_pylist()]
+def test_a_text_has_the_digest_of_its_vector_and_tokens_by_its_bytes() -> None:
+    (row,) = digested(pa.table({"node_id": ["a"], "text": ["Ädä saw"]})).to_pylist()
+    assert row == {"node_id": "a", "text": "Ädä saw", "digest": row_key("Ädä saw").hex(), "tokens": 3}

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes, layers_over, new_ids
+from benchmarks.lsh_scale import layers_over
+from tasks.families.lsh_tree.hierarchy import Bounds, Layer, Nodes
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 
 DIMENSION = 32
@@ -52,7 +53,13 @@ def passages(names: Sequence[int], clusters: int = 0) -> Nodes:
 
 
 def tree(nodes: Nodes, summarise: Mean | None = None, bounds: Bounds = BOUNDS) -> list[Layer]:
-    return layers_over(nodes, summarise or Mean(), PLANES, bounds, "mean")
+    return layers_over(nodes, summarise or Mean(), PLANES, bounds)
+
+
+def new_ids(layers: Sequence[Layer], known: Sequence[Layer]) -> list[int]:
+    """Per layer, how many of its summaries an earlier tree does not hold."""
+    there = {one for layer in known for one in layer.ids}
+    return [sum(one not in there for one in layer.ids) for layer in layers]
 
 
 def ids(layers: Sequence[Layer]) -> list[list[str]]:
@@ -148,8 +155,8 @@ def test_an_edited_text_redoes_its_ancestors_alone() -> None:
 
 def test_another_summariser_or_seed_makes_other_nodes() -> None:
     nodes = passages(range(100))
-    one = layers_over(nodes, Mean(), PLANES, BOUNDS, "mean")
+    one = layers_over(nodes, Mean(), PLANES, BOUNDS)
     other = layers_over(nodes, Mean(), PLANES, BOUNDS, "another")
     assert new_ids(other, one) == [len(layer.ids) for layer in other]
     assert one[0].segments.order.tolist() == other[0].segments.order.tolist()
-    assert layers_over(nodes, Mean(), Hyperplanes(1, DIMENSION), BOUNDS, "mean")[0].ids != one[0].ids
+    assert layers_over(nodes, Mean(), Hyperplanes(1, DIMENSION), BOUNDS)[0].ids != one[0].ids

@@ -23,7 +23,7 @@ SOUND: dict[str, Any] = {
 
 def check(**changes: Any) -> None:
     pack = {**SOUND, **{name.replace("_", ".", 1): value for name, value in changes.items()}}
-    check_matrices(pack, documents=3, passages=4, entities=2)
+    check_matrices(pack, {"documents": 3, "passages": 4, "entities": 2})
 
 
 def test_a_sound_graph_passes() -> None:
@@ -35,8 +35,8 @@ def test_a_sound_graph_passes() -> None:
     [
         ({"documents_weights": np.array([2.0, 2.0, 1.5, 1.25], dtype=np.float32)}, "symmetric"),
         ({"documents_indices": np.array([1, 2, 0, 1])}, "symmetric"),
-        ({"documents_indptr": np.array([0, 1, 4])}, "2 rows of links for 3 documents"),
-        ({"entities_indptr": np.array([0, 0])}, "for 2 entities"),
+        ({"documents_indptr": np.array([0, 1, 4])}, "expected 4 where it has 3"),
+        ({"entities_indptr": np.array([0, 0])}, "expected 3 where it has 2"),
         (
             {
                 "documents_indptr": np.array([0, 1, 1, 1]),

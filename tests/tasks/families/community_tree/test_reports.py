@@ -9,25 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexmill.store.canonical import canonical_json
-from schemas.config import Configuration
+from storage.folder import FolderStore
 from tasks.core.shards import estimate_tokens
-from tasks.families.community_tree.report_writer import (
-    WRITER,
-    Member,
-    Relation,
-    ReportInput,
-    alone,
-    chosen,
-    community_text,
-    extractive,
-    parse,
-    request,
-)
-from tasks.llm.answers import BadAnswer, checked
-from tasks.llm.prompts import prompt
+from tasks.families.community_tree.report_inputs import Member, Relation, ReportInput, chosen
+from tasks.families.community_tree.reports import STAGE, ReportSettings, _Community, _Reports, community_text
 from tasks.stages.embed.embed import row_key
-from tasks.stages.write.summarise import Extractive
+from tests.tasks.making import UNASKED, part_with
 
 ANSWER: dict[str, Any] = {
     "title": "Vell and\nits bridges",
@@ -51,6 +38,17 @@ def relation(source: str, target: str, words: int = 3) -> Relation:
 
 def names(made: ReportInput) -> list[str]:
     return [one.name for one in made.members]
+
+
+@pytest.fixture
+def writer(store: FolderStore) -> _Reports:
+    shaping = {"tokens": 60, "input_tokens": 200}
+    settings = ReportSettings(level=1, summariser=shaping, encoder={}, texts={}, sources=None, **UNASKED)
+    return _Reports(part_with(store, STAGE, settings))
+
+
+def community(made: ReportInput) -> _Community:
+    return _Community("c", len(made.members) + (not made.alone), made, "made")
 
 
 def test_members_come_by_classes_of_their_relations_then_by_id() -> None:
@@ -85,11 +83,11 @@ def test_members_leave_a_third_of_the_room_to_relations_and_take_what_these_leav
     assert names(chosen(small, pairs, 3 * each)) == ["A", "B", "F"]  # what did not fit is passed over
 
 
-def test_one_member_is_told_whatever_the_room() -> None:
+def test_one_member_is_told_whatever_the_room(writer: _Reports) -> None:
     made = chosen([member("A", 100), member("B", 100)], [relation("A", "B")], 5)
     assert (names(made), made.relations, made.alone) == (["A"], [], False)
-    asked = request(made, 60, 200, prompt("community_report"), about=["p"], makes="m")
-    assert len(asked.content.encode()) < 4 * 200 + 100
+    (text,) = writer.content(community(chosen([member("A", 1000)], [], 5)))
+    assert len(text.encode()) == 4 * 200
 
 
 _MEMBERS = st.lists(
@@ -135,10 +133,10 @@ def test_a_report_hashes_all_that_it_is_made_of_and_nothing_else() -> None:
     assert long.digest(1, {"backend": "extractive"}) == first
 
 
-def test_a_report_without_a_model_by_hand() -> None:
+def test_a_report_without_a_model_by_hand(writer: _Reports) -> None:
     members = [member(name, 1) for name in ("Ada", "Bruno", "Vell", "Orrin")]
     pairs = [relation("Ada", "Vell", 1), relation("Ada", "Bruno", 1)]
-    report = extractive(chosen(members, pairs, 1000), Extractive(60))
+    report = writer.fallback(community(chosen(members, pairs, 1000)))
     assert report.title == "Ada, Bruno, Vell"
     assert all(name in report.text for name in ("Ada", "Bruno", "Vell", "Orrin"))
     assert [(one.summary, one.explanation) for one in report.findings] == [
@@ -149,71 +147,41 @@ def test_a_report_without_a_model_by_hand() -> None:
     assert report.rating_explanation == "2 relations between 4 entities"
 
 
-def test_a_report_on_reports_is_named_after_the_first_of_each() -> None:
+def test_a_report_on_reports_is_named_after_the_first_of_each(writer: _Reports) -> None:
     below = [member("Ada, Bruno, Vell", 1, size=6), member("Orrin, Rook", 1, size=2)]
-    report = extractive(chosen(below, [], 1000, above=True), Extractive(60))
+    report = writer.fallback(community(chosen(below, [], 1000, above=True)))
     assert report.title == "Ada, Orrin"
     assert report.rating == 8.0  # 10 * 8 / (8 + 2)
     assert [one.summary for one in report.findings] == ["Ada, Bruno, Vell", "Orrin, Rook"]
 
 
-def test_a_community_of_one_member_says_what_the_member_says() -> None:
-    report = alone(member("Ada", 1))
-    assert community_text(report.title, report.text) == "Ada\nAda stands."
-    assert alone(Member("a", "", "Ada", "", "Ada")).text == "Ada"
+def test_a_community_of_one_member_says_what_the_member_says(writer: _Reports) -> None:
+    for one, text in ((member("Ada", 1), "Ada\nAda stands."), (Member("a", "", "Ada", "", "Ada"), "Ada\nAda")):
+        report = writer.own(community(chosen([one], [], 1000)))
+        assert report is not None
+        assert community_text(report.title, report.text) == text
+    assert writer.own(community(chosen([member("Ada"), member("Bruno")], [], 1000))) is None
 
 
-def test_entities_and_relations_are_two_texts_and_reports_one_each() -> None:
-    asked = prompt("community_report")
+def test_entities_and_relations_are_two_texts_and_reports_one_each(writer: _Reports) -> None:
     members = [member("A"), member("B")]
-    one = request(chosen(members, [relation("A", "B")], 500), 60, 500, asked, about=["p1", "p2"], makes="made")
-    assert one.content.count("</text-") == 2
-    assert "A -> B: A saw B." in one.content
-    assert request(chosen(members, [], 500), 60, 500, asked, about=[], makes="").content.count("</text-") == 1
-    above = request(chosen(members, [], 500, above=True), 60, 500, asked, about=[], makes="")
-    assert above.content.count("</text-") == 2
-    assert "about 45 words" in one.instructions
-    assert "the 5 most important" in one.instructions
-    assert "{" not in one.instructions
-    assert (one.about, one.makes) == (("p1", "p2"), "made")
+    told = writer.content(community(chosen(members, [relation("A", "B")], 500)))
+    assert told == [f"{members[0].text}\n\n{members[1].text}", "A -> B: A saw B. A saw B. A saw B."]
+    assert len(writer.content(community(chosen(members, [], 500)))) == 1
+    assert len(writer.content(community(chosen(members, [], 500, above=True)))) == 2
 
 
-def test_an_answer_becomes_plain_lines_within_bounds() -> None:
-    report = parse(ANSWER, 60)
+def test_an_answer_becomes_plain_lines_within_bounds(writer: _Reports) -> None:
+    report = writer.parse(ANSWER)
     assert report is not None
     assert (report.title, report.text) == ("Vell and its bridges", "Ada Marl built the bridge.")
     assert [(one.summary, one.explanation) for one in report.findings] == [("A bridge", "It is old.")]
     assert report.rating == 7.3
     for rating, kept in ((11, 10.0), (-3, 0.0), (10**400, 10.0)):
-        bounded = parse({**ANSWER, "rating": rating}, 60)
+        bounded = writer.parse({**ANSWER, "rating": rating})
         assert bounded is not None
         assert bounded.rating == kept
-    assert parse({**ANSWER, "title": "\0"}, 60) is None
-    assert parse({**ANSWER, "summary": " \n"}, 60) is None
-    long = parse({**ANSWER, "summary": "word " * 10_000, "findings": ANSWER["findings"] * 50}, 60)
+    assert writer.parse({**ANSWER, "title": "\0"}) is None
+    long = writer.parse({**ANSWER, "findings": ANSWER["findings"] * 50})
     assert long is not None
-    assert len(long.text) <= 8 * 4 * 60
     assert len(long.findings) == 10
-
-
-@pytest.mark.parametrize("wrong", [{"title": " "}, {"rating": "high"}, {"findings": [{"summary": "a"}]}, {"more": 1}])
-def test_the_schema_refuses_other_answers(wrong: dict[str, Any]) -> None:
-    schema = request(chosen([member("A")], [], 500), 60, 500, prompt("community_report"), about=[], makes="").schema
-    checked(ANSWER, schema)
-    with pytest.raises(BadAnswer):
-        checked({**ANSWER, **wrong}, schema)
-
-
-def test_the_fingerprint_names_all_that_shapes_a_report() -> None:
-    def of(llm: dict[str, str], tokens: int, room: int) -> Configuration:
-        family = {"report_tokens": tokens, "input_tokens": room}
-        return Configuration.model_validate({"store": "s", "llm": llm, "families": {"community_tree": family}})
-
-    asked = {"backend": "openai", "model": "m"}
-    known = {
-        canonical_json(WRITER.fingerprint(of(llm, tokens, room), text))
-        for llm, text in (({}, None), (asked, ("a", "1")), (asked, ("b", "2")))
-        for tokens in (60, 100)
-        for room in (500, 1000)
-    }
-    assert len(known) == 12
