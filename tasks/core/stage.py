@@ -31,7 +31,7 @@ from storage.protocol import Store
 from storage.receipts import Receipt, find, record, replace
 from storage.tables import put_table, read_table
 from tasks.core.environment import library_versions, python_version
-from tasks.core.estimate import Estimate, Range
+from tasks.core.estimate import Estimate, Expected
 
 __all__ = [
     "WHOLE",
@@ -157,9 +157,10 @@ class Stage(Generic[S]):
     that rows of unchanged documents are copied (`tasks.core.unchanged`) and a document may be at fault where it fails.
     moves_with_documents: its rows are of documents, and those of a document that is renamed or copied are found in
     other shards. priority: parts of a higher one start first. uses_encoder: its workers open the encoder. libraries:
-    those that shape its output. requests: what `compute` will ask a language model. estimate: what a part would hold
-    and cost, from its inputs and the rows of those among them that are only planned, by input name; None where a plan
-    may as well make the part.
+    those that shape its output. requests: what `compute` will ask a language model. expensive: a plan counts the parts
+    and does not compute them. estimate: what a plan can tell of such a part from its inputs; of those that are only
+    planned it gets the rows, by input name, or None where nothing is known of them. A stage with an estimate is
+    expensive.
     """
 
     name: str
@@ -173,7 +174,8 @@ class Stage(Generic[S]):
     moves_with_documents: bool = False
     priority: int = 0
     uses_encoder: bool = False
-    estimate: Callable[[Part[S], Mapping[str, Range]], Estimate] | None = None
+    expensive: bool = False
+    estimate: Callable[[Part[S], Expected], Estimate] | None = None
     requests: Callable[[Part[S]], Iterable[Request]] | None = None
 
     @property

@@ -32,7 +32,7 @@ from schemas.tables import (
 )
 from storage.tables import read_table
 from tasks.core.communities.clusters import CLUSTERS, Clusters
-from tasks.core.estimate import Estimate, Range, Rows
+from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.groups import assigned, expected_labels, hex_ids, shares
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.families.community_tree.graph import LETTERS, nodes_below, rows_below
@@ -156,7 +156,7 @@ def _showing(part: Part[Any]) -> Iterator[pl.DataFrame]:
         yield rows.select("entity_id", "passage_id").collect()
 
 
-def estimate(part: Part[LevelSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[LevelSettings], expected: Expected) -> Estimate:
     """How many communities there may be, and of how many a report is made: without vectors nobody knows which.
 
     Of the rows, those of several members count as fresh: a community of one needs no report.
@@ -173,10 +173,8 @@ def estimate(part: Part[LevelSettings], expected: Mapping[str, Range]) -> Estima
     labels = expected_labels(known, made, settings.group, LETTERS[settings.level - 1])
     names = [name for name in _TABLES if _is_made(name, settings.level, settings.asks)]
     rows = shares(Rows(made.low, made.high, Range(0, min(several, made.high))), len(labels))
-    most = 256 * below.high + 4096
     return Estimate(
-        bytes={f"{name}/{label}": Range(0, most) for name in names for label in labels},
-        rows={f"{name}/{label}": share for name in names for label, share in zip(labels, rows, strict=True)},
+        rows={f"{name}/{label}": share for name in names for label, share in zip(labels, rows, strict=True)}
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS
 from indexmill.models.llm import Request
 from schemas.tables import HETERO_ATTRIBUTES, HETERO_MADE, HETERO_READ
-from tasks.core.estimate import Estimate, Range, Rows
+from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.families.heterograph.attribute_writer import extractive, parse, request
 from tasks.families.heterograph.graph import node_id
@@ -59,15 +59,12 @@ def _requests(part: Part[TextSettings]) -> list[Request]:
     return attributes.requests(attributes.missing)
 
 
-def estimate(part: Part[TextSettings], expected: Mapping[str, Range]) -> Estimate:
-    """How many attributes are written, and what a model is asked for them: both tables are known where a plan is made.
-
-    How long a text will be is not.
-    """
+def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
+    """How many attributes there are, and what a model is asked for those that no earlier part holds."""
     attributes = _Attributes(part)
     count, missing = len(attributes.items), attributes.missing
     rows = Rows(count, count, Range.exactly(len(missing)))
-    return attributes.estimate_of(rows, attributes.use(part.store, missing))
+    return Estimate(rows={"attributes": rows}, llm=attributes.use(part.store, missing))
 
 
 STAGE = Stage(

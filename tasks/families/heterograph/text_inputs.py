@@ -26,7 +26,7 @@ from schemas.tables import (
     conform,
 )
 from storage.tables import put_table
-from tasks.core.estimate import Estimate, Range
+from tasks.core.estimate import Estimate
 from tasks.core.stage import Input, Output, Part, Settings
 from tasks.families.heterograph.graph import relation_nodes
 from tasks.families.heterograph.reading import capped, first_of, rows_of
@@ -156,10 +156,6 @@ def estimate_of(part: Part[Any], tables: Tables, *, guessed: bool = False) -> Es
             name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
             for name, table in tables.items()
         }
-    put = {name: put_table(part.store, table) for name, table in tables.items()}
     return Estimate(
-        bytes={name: Range(0, 2 * size) if guessed else Range.exactly(size) for name, (_, size) in put.items()},
-        rows={name: Range.exactly(len(table)) for name, table in tables.items()},
-        stand_ins={name: digest for name, (digest, _) in put.items()},
-        guessed=guessed,
+        stand_ins={name: put_table(part.store, table)[0] for name, table in tables.items()}, guessed=guessed
     )

@@ -10,11 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from indexmill.store.pack_schema import PackSchema
 from schemas.tables import HETERO_SOURCES
 from storage.tables import read_table
 from tasks.core.encoder import EncoderSettings
-from tasks.core.estimate import Estimate, LlmUse, Range, Rows
 from tasks.core.stage import Part, worker_arg
 from tasks.families.heterograph.reading import Read, reads
 from tasks.families.heterograph.sources import by_owner
@@ -23,11 +21,6 @@ from tasks.stages.write.text_writer import T, WriterSettings
 from tasks.stages.write.written_rows import WrittenRows
 
 __all__ = ["ReadTexts", "TextSettings"]
-
-_LONGEST = 16
-"""Bytes of a text for each token that is asked for: what is longer is cut."""
-_REST_OF_ROW = 1024
-"""Bytes of a row beside its text, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,19 +53,3 @@ class ReadTexts(WrittenRows[TextSettings, Read, T]):
         if self.settings.sources is not None:
             table = read_table(self.inputs.store, self.settings.sources, HETERO_SOURCES)
             self.about = by_owner(table, [item.owner for item in items])
-
-    def estimate_of(self, rows: Rows, use: tuple[LlmUse, ...]) -> Estimate:
-        """Bounds of the sizes of so many rows, and of what a model is asked for them."""
-
-        schema = self.inputs.stage.output(self.vectors).schema
-        assert isinstance(schema, PackSchema)  # noqa: S101 - it is declared so
-
-        def vectors(count: int) -> int:
-            return schema.size({schema.tables[0]: count, "dimensions": self.settings.dimension})
-
-        most = rows.high * (_LONGEST * self.writer["tokens"] + _REST_OF_ROW) + 16_384
-        return Estimate(
-            bytes={self.table: Range(0, most), self.vectors: Range(vectors(rows.low), vectors(rows.high))},
-            rows={self.table: rows, self.vectors: rows},
-            llm=use,
-        )

@@ -24,7 +24,7 @@ from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES, conform
 from storage.tables import read_table
-from tasks.core.estimate import ZERO, Estimate, Range, Rows
+from tasks.core.estimate import ZERO, Estimate, Expected, Range, Rows
 from tasks.core.groups import assigned, expected_labels, shares
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.families.lsh_tree.axes import DIRECTIONS
@@ -173,7 +173,7 @@ def _table(made: Sequence[tuple[str, list[tuple[str, str]]]], place: Mapping[str
     return conform(pa.table(columns), LSH_SEGMENTS)
 
 
-def estimate(part: Part[SegmentSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[SegmentSettings], expected: Expected) -> Estimate:
     """How many segments there will be, and how many new ones: no vector is made, so that nobody knows which."""
     settings = part.settings
     below = rows_below(part, expected)
@@ -185,16 +185,11 @@ def estimate(part: Part[SegmentSettings], expected: Mapping[str, Range]) -> Esti
         most = min(made.high, _REDONE * changes.high + _REDONE_MORE) if changes.high else 0
         fresh = Range(min(most, -(-changes.low // settings.largest)), most)
     labels = _expected_groups(part, made)
-    sizes = {f"segments/{label}": Range(0, 256 * below.high + 4096) for label in labels}
     rows = shares(Rows(made.low, made.high, fresh), len(labels))
-    placed = (PLACES.size({"nodes": count, "dimensions": settings.dimension}) for count in (made.low, made.high))
-    return Estimate(
-        bytes={**sizes, "codes": Range(0, CODES.size({"nodes": below.high})), "places": Range(*placed)},
-        rows={f"segments/{label}": share for label, share in zip(labels, rows, strict=True)},
-    )
+    return Estimate(rows={f"segments/{label}": share for label, share in zip(labels, rows, strict=True)})
 
 
-def rows_below(part: Part[Any], expected: Mapping[str, Range]) -> Rows:
+def rows_below(part: Part[Any], expected: Expected) -> Rows:
     """The nodes that are cut, and how many of them are new where that is known."""
     low = high = fresh_low = fresh_high = 0
     for name, digest in part.job.inputs.items():

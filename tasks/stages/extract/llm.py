@@ -23,7 +23,7 @@ from schemas.config import LlmSettings
 from schemas.tables import MENTIONS, STAND_INS
 from storage.ledger import key_of
 from storage.tables import put_table
-from tasks.core.estimate import Estimate, LlmUse, Range
+from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.core.unchanged import unchanged
 from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask, known
@@ -390,12 +390,12 @@ def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
             yield request
 
 
-def estimate(part: Part[AskingSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[AskingSettings], expected: Expected) -> Estimate:
     """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
 
-    Where every question has an answer, or is refused, the part is made of them; else its size is between nothing and
-    all that the answers may hold, and what extraction without a model finds stands in for the answers, so that what
-    follows can be estimated. An answer may need a repair, then a second question, and that one a repair.
+    Where every question has an answer, or is refused, the part is made of them; else what extraction without a model
+    finds stands in for the answers, so that what follows can be estimated. An answer may need a repair, then a second
+    question, and that one a repair.
     """
     asking = part.settings.asking
     llm = asking.settings
@@ -419,13 +419,10 @@ def estimate(part: Part[AskingSettings], expected: Mapping[str, Range]) -> Estim
             name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
             for name, table in tables.items()
         }
-    kept = {name: put_table(part.store, table) for name, table in tables.items()}
-    most = sum(8 * request.max_output_tokens for request in unknown.values())
     return Estimate(
-        bytes={name: Range(0, 2 * size + most) if unknown else Range.exactly(size) for name, (_, size) in kept.items()},
         counts=counts,
         llm=(use,),
-        stand_ins={name: digest for name, (digest, _) in kept.items()},
+        stand_ins={name: put_table(part.store, table)[0] for name, table in tables.items()},
         guessed=bool(unknown),
     )
 

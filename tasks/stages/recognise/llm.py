@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from indexmill.store.canonical import canonical_json
 from schemas.tables import MENTIONS, STAND_INS
 from storage.ledger import key_of
 from storage.tables import put_table
-from tasks.core.estimate import Estimate, LlmUse, Range
+from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
 from tasks.core.unchanged import unchanged
 from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask, known
@@ -121,7 +121,7 @@ def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
         yield from (request for _, request in of_one)
 
 
-def estimate(part: Part[AskingSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[AskingSettings], expected: Expected) -> Estimate:
     """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
 
     Where a document has no answers yet, the names that the rules find stand in for its own, so that what follows can be
@@ -155,12 +155,10 @@ def estimate(part: Part[AskingSettings], expected: Mapping[str, Range]) -> Estim
             name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
             for name, table in tables.items()
         }
-    kept = {name: put_table(part.store, table) for name, table in tables.items()}
     return Estimate(
-        bytes={name: Range.exactly(size) for name, (_, size) in kept.items()},
         counts={"documents_made": made},
         llm=(_use(str(recogniser.llm["model"]), list(unknown.values())),),
-        stand_ins={name: digest for name, (digest, _) in kept.items()},
+        stand_ins={name: put_table(part.store, table)[0] for name, table in tables.items()},
         guessed=bool(unknown),
     )
 

@@ -20,7 +20,7 @@ from indexmill.models.llm import Request
 from schemas.tables import CONSOLIDATED, DESCRIBED, PIECES, RELATED, RELATION_PIECES, conform
 from storage.tables import read_table
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.estimate import Estimate, Range, Rows
+from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.shards import id_hashes
@@ -217,7 +217,7 @@ def _requests(part: Part[DescribeSettings]) -> list[Request]:
     return _writer(part.settings).requests(_Shard.of(part).missing())
 
 
-def estimate(part: Part[DescribeSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[DescribeSettings], expected: Expected) -> Estimate:
     """What has to be embedded, and asked where the ledger has no answer, from the pieces, which are known."""
     settings = part.settings
     shard = _Shard.of(part)
@@ -235,17 +235,8 @@ def estimate(part: Part[DescribeSettings], expected: Mapping[str, Range]) -> Est
         names = [row_key(name) for name in entities.rows["name"].to_list()]
         made += len(missing_texts(names, shard.known.vectors.holds(names)))
         total += count
-    size = TEXT_VECTORS.size({"texts": count, "dimensions": settings.dimension})
-    most = 8 * settings.tokens * len([*shard.all()])
-    text_bytes = sum(len(text.encode("utf-8")) for text in [*texts, *shard.relations.texts])
-    tables = Range(0, most + 2 * text_bytes + 512 * (count + len(shard.relations.texts)) + 16_384)
-    sizes = dict.fromkeys(("described", "related", "consolidated"), tables)
-    sizes |= {name: Range.exactly(size) for name in ("description_vectors", "name_vectors")[: 1 + settings.names]}
-    rows = Rows(count, count, Range(fresh - len(unknown), fresh))
-    pairs = len(shard.relations.texts)
     return Estimate(
-        bytes=sizes,
-        rows={"described": rows, "description_vectors": rows, "related": Range.exactly(pairs)},
+        rows={"described": Rows(count, count, Range(fresh - len(unknown), fresh))},
         counts={"vectors_made": made, "vectors_reused": total - made},
         llm=_writer(settings).use(part.store, missing),
     )
