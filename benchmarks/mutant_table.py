@@ -534,8 +534,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/stages/embed/known_rows.py",
-        '                self._tables.append(table.filter(pc.invert(table.column("stand_in"))))\n',
-        "                self._tables.append(table)\n",
+        '[table.filter(pc.invert(table.column("stand_in"))) for table in part.reusable_tables(schema)]',
+        "part.reusable_tables(schema)",
         (
             "tests/tasks/families/heterograph/test_attributes.py::test_a_refused_attribute_has_a_stand_in_until_it_is_asked_for_again",
         ),

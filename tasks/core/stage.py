@@ -51,6 +51,9 @@ __all__ = [
     "worker_arg",
 ]
 
+_PARQUET = b"PAR1"
+"""The first bytes of a table; what else a part may copy rows from are packs."""
+
 WHOLE = "all"
 """The shard label of a part that is made from the whole corpus."""
 
@@ -289,10 +292,6 @@ class Part(Generic[S]):
         """The verified local files of the inputs named `<prefix>/<shard>`, in the order of their labels."""
         return [self.path(digest) for name, digest in sorted(self.job.inputs.items()) if name.startswith(prefix + "/")]
 
-    def rows(self, prefix: str) -> int:
-        """The rows of all input tables named `<prefix>/<shard>`, as the files' footers tell."""
-        return sum(int(pq.read_metadata(path).num_rows) for path in self.paths(prefix))
-
     def rows_of(self, name: str) -> int:
         """The rows of the input table of this name, as the file's footer tells."""
         return int(pq.read_metadata(self.path(self.job.inputs[name])).num_rows)
@@ -310,8 +309,18 @@ class Part(Generic[S]):
         return open_pack(self.path(digest))
 
     def reusable_packs(self) -> list[Mapping[str, NDArray[Any]]]:
-        """The arrays of each pack whose rows the part may copy, for a stage that keeps no such rows in tables."""
-        return [self.pack_at(digest) for digest in self.job.reuse]
+        """The arrays of each pack whose rows the part may copy."""
+        return [self.pack_at(digest) for digest in self.job.reuse if not self._is_table(digest)]
+
+    def reusable_tables(self, schema: pa.Schema, *columns: str) -> list[pa.Table]:
+        """The tables of a schema whose rows the part may copy, or some columns of them."""
+        tables = [digest for digest in self.job.reuse if self._is_table(digest)]
+        fitting = [digest for digest in tables if pq.read_schema(self.path(digest)).names == schema.names]
+        return [read_table(self.store, digest, schema, columns=columns or None) for digest in fitting]
+
+    def _is_table(self, digest: str) -> bool:
+        with self.path(digest).open("rb") as file:
+            return file.read(len(_PARQUET)) == _PARQUET
 
     def path(self, digest: str) -> Path:
         """The verified local file of a blob."""

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from indexmill.store.pack_schema import Array, PackSchema
@@ -23,14 +22,13 @@ from schemas.tables import COMMUNITIES, DESCRIBED, RELATED, SAME_AS
 from tasks.core.communities.augment import Augment, codicil, knn, none, weighted
 from tasks.core.communities.clusters import CLUSTERS
 from tasks.core.communities.graph import Edges, Floats, coarser, graph_of
-from tasks.core.estimate import ZERO, Expected, Range, Rows
-from tasks.core.groups import COMMUNITY_LETTERS, id_bytes
+from tasks.core.groups import id_bytes
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.stages.embed.embed import TEXT_VECTORS
 
-__all__ = ["GRAPH", "LETTERS", "STAGE", "GraphSettings", "level_label", "nodes_below", "rows_below"]
+__all__ = ["GRAPH", "LETTERS", "STAGE", "GraphSettings", "level_label", "nodes_below"]
 
-LETTERS = COMMUNITY_LETTERS
+LETTERS = "stuvwxyz"
 """The letter of each level's groups, from level 1."""
 
 GRAPH = PackSchema(
@@ -113,18 +111,6 @@ def _augment(settings: GraphSettings) -> Augment:
         "none": none,
     }
     return ways[settings.augmentation]
-
-
-def rows_below(part: Part[Any], expected: Expected) -> Rows:
-    """How many nodes there are, and how many of them are new where that is known."""
-    low = high = fresh_low = fresh_high = 0
-    for name, digest in part.job.inputs.items():
-        if name.startswith(("described/", "communities/")):
-            rows = expected.get(name) or Range.exactly(pq.read_metadata(part.path(digest)).num_rows)
-            fresh = rows.fresh if isinstance(rows, Rows) else ZERO
-            low, high = low + rows.low, high + rows.high
-            fresh_low, fresh_high = fresh_low + fresh.low, fresh_high + fresh.high
-    return Rows(low, high, Range(fresh_low, fresh_high))
 
 
 STAGE = Stage(

@@ -16,12 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from schemas.tables import HETERO_ATTRIBUTES, HETERO_COMMUNITIES, HETERO_MADE
-from storage.tables import read_table
 from tasks.core.estimate import Estimate, Expected, Range, Rows
-from tasks.core.groups import assigned, expected_labels, shares
+from tasks.core.groups import assigned, expected_groups, expected_rows
 from tasks.core.stage import Input, Outputs, Part, Stage
 from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph
@@ -37,7 +35,6 @@ from tasks.families.heterograph.text_inputs import (
     read_nodes,
     tables_of,
 )
-from tasks.stages.split.node_texts import is_table
 
 __all__ = ["GROUPS", "STAGE", "ElementReadingSettings", "estimate", "read_about"]
 
@@ -103,20 +100,11 @@ def estimate(part: Part[ElementReadingSettings], expected: Expected) -> Estimate
     if not expected:
         return estimate_of(part, _tables(part)[0])
     settings = part.settings
-    tables = [f"{name}/{label}" for name in ("units", "relations", "attributes") for label in part.labels(name)]
-    rows = [expected.get(name) or Range.exactly(part.rows_of(name)) for name in tables]
-    nodes = sum(one.high for one in rows)  # each is read for one community at most
-    made = Range(0, nodes // max(1, settings.fewest))
-    known: set[str] = set()
-    for digest in part.job.reuse:
-        if is_table(part, digest) and "made_of" in pq.read_schema(part.path(digest)).names:
-            known.update(read_table(part.store, digest, HETERO_MADE, columns=("made_of",))["made_of"].to_pylist())
-    labels = expected_labels(known, made, settings.group, GROUPS)
+    nodes = expected_rows(part, expected, "units", "relations", "attributes")  # each is read for one community at most
+    made = Range(0, nodes.high // max(1, settings.fewest))
+    known = part.reusable_tables(HETERO_MADE, "made_of")
     names = ("element_read", "element_made", *(("element_sources",) if settings.asks else ()))
-    of_groups = shares(Rows(0, made.high, made), len(labels))
-    return Estimate(
-        rows={f"{name}/{label}": share for name in names for label, share in zip(labels, of_groups, strict=True)}
-    )
+    return Estimate(rows=expected_groups(names, Rows(0, made.high, made), known, settings.group, GROUPS))
 
 
 STAGE = Stage(

@@ -8,10 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.tables import read_table
 from tasks.core.stage import Part
 from tasks.stages.embed.embed import Vectors
-from tasks.stages.split.node_texts import is_table
 
 __all__ = ["KnownRows"]
 
@@ -24,15 +22,8 @@ class KnownRows:
 
     def __init__(self, part: Part[Any], schema: pa.Schema, key: str) -> None:
         self._key = key
-        self._tables: list[pa.Table] = []
-        packs = []
-        for digest in part.job.reuse:
-            if is_table(part, digest):
-                table = read_table(part.store, digest, schema)
-                self._tables.append(table.filter(pc.invert(table.column("stand_in"))))
-            else:
-                packs.append(part.pack_at(digest))
-        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
+        self._tables = [table.filter(pc.invert(table.column("stand_in"))) for table in part.reusable_tables(schema)]
+        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
 
     def rows(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The rows of some keys, as far as they are known; the first of each."""

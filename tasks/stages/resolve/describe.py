@@ -14,11 +14,9 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from indexmill.models.llm import Request
 from schemas.tables import CONSOLIDATED, DESCRIBED, PIECES, RELATED, RELATION_PIECES, conform
-from storage.tables import read_table
 from tasks.core.encoder import EncoderSettings, encoder_of
 from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.part_runner import PartSpec
@@ -30,7 +28,6 @@ from tasks.llm.prompts import Prompt
 from tasks.stages.embed.embed import TEXT_VECTORS, Vectors, missing_texts, row_key
 from tasks.stages.resolve.consolidate import DescribedRows, Many, entities_of, entity_text, relations_of
 from tasks.stages.resolve.description_writer import WRITER, DescriptionWriter
-from tasks.stages.split.node_texts import is_table
 from tasks.stages.write.written_rows import text_vectors
 
 __all__ = ["STAGE", "DescribeSettings", "drive", "entity_text", "estimate"]
@@ -62,20 +59,12 @@ class _Known:
     def __init__(self, part: Part[Any]) -> None:
         self.texts: dict[str, str] = {}
         self.tokens: dict[str, int] = {}
-        packs = []
-        for digest in part.job.reuse:
-            if not is_table(part, digest):
-                packs.append(part.pack_at(digest))
-                continue
-            names = pq.read_schema(part.path(digest)).names
-            if names == CONSOLIDATED.names:
-                table = read_table(part.store, digest, CONSOLIDATED)
-                held = dict(zip(*(table[name].to_pylist() for name in CONSOLIDATED.names), strict=True))
-                self.texts = held | self.texts  # the first that has one
-            elif names == DESCRIBED.names:
-                table = read_table(part.store, digest, DESCRIBED, columns=("digest", "tokens"))
-                self.tokens |= dict(zip(table["digest"].to_pylist(), table["tokens"].to_pylist(), strict=True))
-        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
+        for table in part.reusable_tables(CONSOLIDATED):
+            held = dict(zip(*(table[name].to_pylist() for name in CONSOLIDATED.names), strict=True))
+            self.texts = held | self.texts  # the first that has one
+        for table in part.reusable_tables(DESCRIBED, "digest", "tokens"):
+            self.tokens |= dict(zip(table["digest"].to_pylist(), table["tokens"].to_pylist(), strict=True))
+        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
 
 
 @dataclass
