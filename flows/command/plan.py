@@ -128,7 +128,7 @@ def _bytes(plan: Plan) -> str:
         return "new bytes: no version to judge from"
     size = plan.bytes
     told = f"new bytes: about {_size(size.snapshot)} in the snapshot, about {_size(size.work)} for later builds"
-    return told + (f"; without {', '.join(size.unjudged)}, which the last version has not" if size.unjudged else "")
+    return told + (f"; without {', '.join(size.unjudged)}, which the last version lacks" if size.unjudged else "")
 
 
 def _time(plan: Plan) -> str:

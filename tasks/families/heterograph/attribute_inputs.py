@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from schemas.tables import SAME_AS, UNIT_ENTITIES
 from tasks.core.estimate import Estimate, Expected
+from tasks.core.request_estimate import holding
 from tasks.core.stage import Input, Outputs, Part, Stage
 from tasks.families.heterograph.graph import TypedGraph, decomposed, graph_of
 from tasks.families.heterograph.importance import important
@@ -23,7 +24,6 @@ from tasks.families.heterograph.text_inputs import (
     CORPUS,
     Corpus,
     ReadingSettings,
-    estimate_of,
     grouped,
     outputs_of,
     read_nodes,
@@ -83,7 +83,7 @@ def estimate(part: Part[ReadingSettings], expected: Expected) -> Estimate:
     """
     guessed = "same_as" in expected
     tables, _ = _tables(part, without_same_as=guessed)
-    return estimate_of(part, tables, guessed=guessed)
+    return holding(part, tables, guessed=guessed)
 
 
 STAGE = Stage(

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from schemas.tables import HETERO_ATTRIBUTES, HETERO_COMMUNITIES, HETERO_MADE
 from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.groups import assigned, expected_groups, expected_rows
+from tasks.core.request_estimate import holding
 from tasks.core.stage import Input, Outputs, Part, Stage
 from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph
@@ -29,7 +30,6 @@ from tasks.families.heterograph.text_inputs import (
     CORPUS,
     Corpus,
     ReadingSettings,
-    estimate_of,
     grouped,
     outputs_of,
     read_nodes,
@@ -98,7 +98,7 @@ def _compute(part: Part[ElementReadingSettings]) -> Outputs:
 def estimate(part: Part[ElementReadingSettings], expected: Expected) -> Estimate:
     """What the part will hold, where the graph and its communities are known, and else how many there may be."""
     if not expected:
-        return estimate_of(part, _tables(part)[0])
+        return holding(part, _tables(part)[0])
     settings = part.settings
     nodes = expected_rows(part, expected, "units", "relations", "attributes")  # each is read for one community at most
     made = Range(0, nodes.high // max(1, settings.fewest))

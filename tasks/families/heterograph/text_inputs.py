@@ -25,15 +25,13 @@ from schemas.tables import (
     UNITS,
     conform,
 )
-from storage.tables import put_table
-from tasks.core.estimate import Estimate
 from tasks.core.stage import Input, Output, Part, Settings
 from tasks.families.heterograph.graph import relation_nodes
 from tasks.families.heterograph.reading import capped, first_of, rows_of
 from tasks.families.heterograph.sources import about
 from tasks.families.heterograph.texts import digested, relation_table, relation_texts, unit_texts
 
-__all__ = ["CORPUS", "Corpus", "ReadingSettings", "estimate_of", "grouped", "outputs_of", "read_nodes", "tables_of"]
+__all__ = ["CORPUS", "Corpus", "ReadingSettings", "grouped", "outputs_of", "read_nodes", "tables_of"]
 
 Tables = Mapping[str, pa.Table]
 
@@ -144,18 +142,3 @@ def grouped(tables: Tables, owners: Mapping[str, pa.Array]) -> dict[str, pa.Tabl
         for label, own in owners.items()
         for name, table in tables.items()
     }
-
-
-def estimate_of(part: Part[Any], tables: Tables, *, guessed: bool = False) -> Estimate:
-    """The estimate of a part that holds these tables; they are put in the plan's store for the stages that read them.
-
-    guessed: the part may hold others.
-    """
-    if guessed:  # not to be taken for what the part will hold
-        tables = {
-            name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
-            for name, table in tables.items()
-        }
-    return Estimate(
-        stand_ins={name: put_table(part.store, table)[0] for name, table in tables.items()}, guessed=guessed
-    )

@@ -167,13 +167,13 @@ class Planner(CorpusRun):
             if key not in seen:  # shards that are made from the same have one part
                 seen.add(key)
                 outputs = parts[spec.shard].outputs
-                certain = not (self._in_doubt or self._may_be_no_part(stage, spec))
+                certain = not (self._in_doubt or self._may_not_exist(stage, spec))
                 if not certain:
                     self._labels |= dict.fromkeys(outputs.values(), spec.shard)
                 self.planned.append(PlannedPart(stage, spec, key, key in made, outputs, certain=certain))
         return parts
 
-    def _may_be_no_part(self, stage: Stage[Any], spec: PartSpec) -> bool:
+    def _may_not_exist(self, stage: Stage[Any], spec: PartSpec) -> bool:
         """Whether the label of a part is a guess: which groups there will be is known once their nodes are computed."""
         if spec.shard == WHOLE or _is_of_shards(stage):
             return False

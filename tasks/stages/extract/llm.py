@@ -21,12 +21,11 @@ from indexmill.store.canonical import canonical_json
 from indexmill.text.names import canonical_name, canonical_words
 from schemas.config import LlmSettings
 from schemas.tables import MENTIONS, STAND_INS
-from storage.ledger import key_of
-from storage.tables import put_table
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
+from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.core.unchanged import unchanged
-from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask, known
+from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask
 from tasks.llm.prompts import Prompt
 from tasks.stages.extract.extractive import FINGERPRINT as FALLBACK
 from tasks.stages.extract.extractive import STAGE as WITHOUT
@@ -398,33 +397,10 @@ def estimate(part: Part[AskingSettings], expected: Expected) -> Estimate:
     question, and that one a repair.
     """
     asking = part.settings.asking
-    llm = asking.settings
-    unknown: dict[str, Request] = {}
-
-    def look_up(requests: Sequence[Request]) -> AskResult:
-        results: list[Answer | Refusal] = []
-        for request in requests:
-            key = key_of(llm.shaping(), request)
-            answer = known(part.store, key, request, retry_refused=asking.retry_refused)
-            if answer is None:
-                unknown[key] = request
-            results.append(answer or Refusal(key, "not-asked"))
-        return AskResult(results, Counter())
-
+    look_up = LedgerAnswers(part.store, asking.settings.shaping(), retry_refused=asking.retry_refused)
     tables, _, made = _found(part, look_up)
-    use = _use(str(llm.model), list(unknown.values()))
-    counts = {"documents_made": made}
-    if unknown:  # not to be taken for what the model, or the rules, would extract
-        tables = {
-            name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
-            for name, table in tables.items()
-        }
-    return Estimate(
-        counts=counts,
-        llm=(use,),
-        stand_ins={name: put_table(part.store, table)[0] for name, table in tables.items()},
-        guessed=bool(unknown),
-    )
+    use = _use(str(asking.settings.model), list(look_up.unknown.values()))
+    return holding(part, tables, guessed=bool(look_up.unknown), counts={"documents_made": made}, llm=(use,))
 
 
 def _use(model: str, requests: Sequence[Request]) -> LlmUse:
