@@ -188,6 +188,7 @@ def test_the_command_tells_people_what_and_why(
     assert "split.tokens (256, now 64)" in out
     assert "time: " in out
     assert "judged from 1 run" in out
+    assert "new bytes: about " in out
     assert "split: " in err
     build(chosen)
     _, out, _ = run("plan", "-c", write_settings(quick / "indexmill.yaml", chosen))
@@ -195,6 +196,7 @@ def test_the_command_tells_people_what_and_why(
     empty = {**chosen, "store": str(quick / "none")}
     _, out, _ = run("plan", "-c", write_settings(quick / "indexmill.yaml", empty))
     assert "no past run to judge from" in out
+    assert "new bytes: no version to judge from" in out
 
 
 def test_the_command_ends_as_the_build_would(
