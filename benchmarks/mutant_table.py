@@ -534,8 +534,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "tasks/stages/write/written_rows.py",
-        '                self._tables.append(table.filter(pc.invert(table.column("stand_in"))))\n',
-        "                self._tables.append(table)\n",
+        '[table.filter(pc.invert(table.column("stand_in"))) for table in part.reusable_tables(schema)]',
+        "part.reusable_tables(schema)",
         ("tests/contracts/test_writers.py::test_what_gets_no_answer_has_a_fallback_until_it_is_asked_for_again",),
     ),
     Mutant(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
 
 from tasks.core.executor import Call, Executor, InlineExecutor, StoppedError
-from tasks.llm.quota import Limits, RunQuota
+from tasks.llm.quota import Limits, Quota, RunQuota, Spent
 
 __all__ = ["LazyClusterExecutor"]
 
 
 class LazyClusterExecutor:
-    """Runs light calls in this process, and starts workers for the first other one, or the first quota.
+    """Runs light calls in this process, and starts workers for the first other one.
 
     start: gives the executor of the workers; called at most once.
     """
@@ -22,6 +23,7 @@ class LazyClusterExecutor:
         self._start = start
         self._here = InlineExecutor()
         self._there: Executor | None = None
+        self._limits: dict[str, Limits] = {}  # of the quotas that were asked for before there were workers, by run
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -43,15 +45,75 @@ class LazyClusterExecutor:
         self._here.wait(seconds)
 
     def quota(self, run: str, limits: Limits) -> RunQuota:
-        """The quota of a run, its state where the workers find it."""
-        return self._workers().quota(run, limits)
+        """The quota of a run, its state where the workers find it: it begins with them."""
+        with self._lock:
+            if self._there is None:
+                self._limits[run] = limits
+                return _LazyQuota(self, run)
+        return self._there.quota(run, limits)
+
+    def quota_of(self, run: str, *, start: bool) -> RunQuota | None:
+        """The quota of a run once there are workers; start: begin with them."""
+        there = self._workers() if start else self._there
+        return None if there is None else there.quota(run, self._limits[run])
 
     def _workers(self) -> Executor:
         with self._lock:
             if self._stopped:
                 raise StoppedError
             if self._there is None:
-                self._there = self._start()
+                there = self._start()
+                for run, limits in self._limits.items():
+                    there.quota(run, limits)
+                self._there = there
         if self._stopped:
             self._there.stop()
         return self._there
+
+
+class _LazyQuota:
+    """The quota of a run that may never have workers."""
+
+    def __init__(self, executor: LazyClusterExecutor, run: str) -> None:
+        self._executor, self._run = executor, run
+
+    def of(self, stage: str) -> Quota:
+        """What a stage's workers are given."""
+        return cast(Quota, _OfStage(self._executor, self._run, stage))
+
+    def spent(self) -> Mapping[str, Spent]:
+        """What was spent until now, by stage."""
+        quota = self._executor.quota_of(self._run, start=False)
+        return {} if quota is None else quota.spent()
+
+    def end(self) -> None:
+        """Start no further call, wherever."""
+        quota = self._executor.quota_of(self._run, start=False)
+        if quota is not None:
+            quota.end()
+
+
+@dataclass(frozen=True)
+class _OfStage:
+    """A stage's handle of such a quota: it becomes that of the workers when it is used, or sent to one."""
+
+    executor: LazyClusterExecutor
+    run: str
+    stage: str
+
+    def _handle(self) -> Quota:
+        quota = self.executor.quota_of(self.run, start=True)
+        assert quota is not None  # noqa: S101 - there are workers now
+        return quota.of(self.stage)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._handle(), name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _itself, (self._handle(),)
+
+
+def _itself(quota: Quota) -> Quota:
+    return quota

@@ -107,9 +107,7 @@ def _lines(plan: Plan) -> list[str]:
     lines.append(f"{calls}; cost: {_cost(cost)}")
     if cost.unpriced:
         lines.append(f"without {', '.join(cost.unpriced)}, for which `prices:` has no price")
-    lines.append(f"new bytes: {_size(plan.bytes.snapshot)} in the snapshot, {_size(plan.bytes.work)} for later builds")
-    lines.append(_time(plan))
-    return lines
+    return [*lines, _bytes(plan), _time(plan)]
 
 
 def _table(plan: Plan) -> list[str]:
@@ -123,6 +121,14 @@ def _table(plan: Plan) -> list[str]:
     parts = plan.parts
     rows.append(["all", str(parts.made), str(parts.reused), str(parts.vectors_made), str(parts.vectors_reused), ""])
     return [table(["stage", "parts to make", "reused", "vectors to make", "reused", "why (parts)"], rows)]
+
+
+def _bytes(plan: Plan) -> str:
+    if plan.bytes is None:
+        return "new bytes: no version to judge from"
+    size = plan.bytes
+    told = f"new bytes: about {_size(size.snapshot)} in the snapshot, about {_size(size.work)} for later builds"
+    return told + (f"; without {', '.join(size.unjudged)}, which the last version lacks" if size.unjudged else "")
 
 
 def _time(plan: Plan) -> str:

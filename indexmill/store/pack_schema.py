@@ -1,4 +1,4 @@
-"""What the arrays of a pack are, declared once for its writer, its reader, estimates and the documentation.
+"""What the arrays of a pack are, declared once for its writer, its reader and the documentation.
 
 A dimension is a length: an integer, or a name with an integer added to it or not (``"nodes"``, ``"nodes + 1"``). Equal
 names in one pack are equal lengths. The name ``dimensions`` is the length of a passage's vector; names that
@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from indexmill.store.packs import pack_size
 
 __all__ = [
     "SMALLEST",
@@ -137,20 +135,6 @@ class PackSchema:
             if problem := shape_problem(name, values.shape, declared, sizes):
                 raise ValueError(problem)
         return dict(arrays)
-
-    def size(self, lengths: Mapping[str, int]) -> int:
-        """The bytes of a pack whose dimensions have these lengths; raises KeyError where one is not given."""
-
-        def length(dimension: Dimension) -> int:
-            name, more = split_dimension(dimension)
-            return max(0, lengths[name] + more) if name else more
-
-        return pack_size(
-            {
-                name: ("uint32" if one.dtype == SMALLEST else one.dtype, tuple(map(length, one.shape)))
-                for name, one in self.arrays.items()
-            }
-        )
 
 
 def shape_problem(name: str, shape: tuple[int, ...], array: Array, sizes: dict[str, int]) -> str:

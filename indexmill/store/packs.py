@@ -33,7 +33,7 @@ from indexmill.store.canonical import canonical_json
 from indexmill.store.layout import check_name
 from indexmill.store.regular_files import open_regular
 
-__all__ = ["DTYPES", "Pack", "PackWriter", "open_pack", "pack_size", "write_pack"]
+__all__ = ["DTYPES", "Pack", "PackWriter", "open_pack", "write_pack"]
 
 MAGIC = b"IMPACK1\n"
 ALIGNMENT = 64
@@ -95,14 +95,6 @@ def _header(entries: list[_Entry]) -> bytes:
         for entry in entries
     ]
     return canonical_json({"arrays": listed})
-
-
-def pack_size(declared: Mapping[str, tuple[DTypeLike, tuple[int, ...]]]) -> int:
-    """The bytes of a pack with arrays of these types and shapes."""
-    entries, length = _lay_out(
-        {name: (_little(dtype), _check_shape(shape)) for name, (dtype, shape) in declared.items()}
-    )
-    return _aligned(_PREFIX.size + len(_header(entries))) + length
 
 
 class PackWriter:

@@ -1,8 +1,8 @@
-"""What a stage would make of its inputs, told before it is made: what its `estimate` returns.
+"""What a part would hold and cost, as far as its inputs tell before it is computed: what a stage's `estimate` returns.
 
-A stage whose work is dear, or whose output is not needed to tell what follows, has an `estimate`. The plan calls it for
-every part that is missing, in the order of the flow of data, and never runs the stage. A family that calls a language
-model returns in `llm` how often and for how many tokens; low and high are bounds, equal where the number is known.
+A plan calls it for every missing part of such a stage, in the order of the flow of data, and never runs the stage. A
+stage that asks a language model returns in `llm` how often and for how many tokens. Low and high are bounds, equal
+where the number is known.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = ["ZERO", "Estimate", "LlmUse", "Range", "Rows"]
+__all__ = ["ZERO", "Estimate", "Expected", "LlmUse", "Range", "Rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,17 @@ class Rows(Range):
     fresh: Range
 
 
+Expected = Mapping[str, Range | None]
+"""The rows of inputs that are only planned, by input name; None where nothing is known of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class LlmUse:
     """What a part asks of one language model. Answers that the ledger holds are in no low bound.
 
     calls, input_tokens, output_tokens: bounds that hold whatever it answers, a repair of each answer included. tasks:
-    of the prompts, and of those that an answer to one may call for. prompts: how many of the first of these. guess: how
-    many are expected, where that is not the middle of their bounds.
+    the task of the prompts, then those of prompts that an answer may call for. prompts: of the first task. guess: how
+    many of these are expected, where that is not the middle of their bounds.
     """
 
     model: str
@@ -85,12 +89,12 @@ class LlmUse:
 class Estimate:
     """What a part will hold and cost.
 
-    rows, bytes: of each output, by its name; every output is in `bytes`. counts: what the run's report will count,
-    where that is known exactly (`vectors_made`, `vectors_reused`). stand_ins: blobs of the plan's own store that later
-    stages may read in the place of outputs, by name. guessed: they are not what the part will hold.
+    rows: of outputs, by name, where the estimate of a later stage needs them; every output `<name>/<label>` is among
+    them. counts: what the run's report will count, where that is known exactly (`vectors_made`, `vectors_reused`).
+    llm: what the part asks of language models. stand_ins: blobs of the plan's own store that later stages may read in
+    the place of outputs, by name. guessed: they are not what the part will hold.
     """
 
-    bytes: Mapping[str, Range] = field(default_factory=dict)
     rows: Mapping[str, Range] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     llm: tuple[LlmUse, ...] = ()

@@ -1,29 +1,28 @@
 """Groups: the nodes of one layer of a tree in parts of a bounded size, leaves of a binary trie over their ids.
 
 A node id is the first half of a SHA-256, in hexadecimal; its bits are its path in the trie. A group's label is the
-letter of its layer and its bits, as a shard's is: `e` and `p` are shards of entities and of documents.
+letter of its layer and its bits, as a shard's is: `e` and `p` are shards of entities and of documents. Each family has
+letters of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tasks.core.estimate import Range, Rows
+from tasks.core.estimate import ZERO, Expected, Range, Rows
 from tasks.core.shards import assign
+from tasks.core.stage import Part
 
-__all__ = ["COMMUNITY_LETTERS", "Ids", "assigned", "bits_of", "expected_labels", "hex_ids", "id_bytes", "shares"]
+__all__ = ["Ids", "assigned", "bits_of", "expected_groups", "expected_rows", "hex_ids", "id_bytes"]
 
 Ids = NDArray[np.uint8]
 """Node ids as bytes (n, 16): their order is that of the ids as text."""
-
-COMMUNITY_LETTERS = "stuvwxyz"
-"""The letter of each level's communities; those of lsh_tree's layers are others
-(`tasks.families.lsh_tree.segments`)."""
 
 _BYTES = 16
 
@@ -52,25 +51,40 @@ def bits_of(node: str) -> str:
     return f"{int(node, 16):0128b}"
 
 
-def expected_labels(known: Collection[str], made: Range, limit: int, letter: str) -> list[str]:
-    """The labels of the groups as they are for known nodes, or for so many of which none is known."""
-    if known:
-        return list(assigned(sorted(known), limit, letter))
-    bits = max(0, math.ceil(math.log2(max(made.low + made.high, 1) / 2 / limit)))
-    return [letter + f"{group:0{bits}b}" for group in range(2**bits)] if bits else [letter]
+def expected_rows(part: Part[Any], expected: Expected, *names: str) -> Rows:
+    """The rows of all inputs `<name>/<label>` of a part that is planned, and how many are new where that is known."""
+    low = high = fresh_low = fresh_high = 0
+    for table in (f"{name}/{label}" for name in names for label in part.labels(name)):
+        rows = expected.get(table) or Range.exactly(part.rows_of(table))
+        fresh = rows.fresh if isinstance(rows, Rows) else ZERO
+        low, high = low + rows.low, high + rows.high
+        fresh_low, fresh_high = fresh_low + fresh.low, fresh_high + fresh.high
+    return Rows(low, high, Range(fresh_low, fresh_high))
 
 
-def shares(rows: Rows, groups: int) -> list[Rows]:
-    """Rows spread evenly over some groups: bounds that add up to the whole's."""
+def expected_groups(
+    outputs: Iterable[str], rows: Rows, known: Iterable[pa.Table], limit: int, letter: str
+) -> dict[str, Rows]:
+    """So many nodes spread evenly over groups: bounds that add up to the whole's, by `<output>/<label>`.
+
+    known: tables of one column, the ids of earlier nodes. The groups are those of these, if there are any.
+    """
+    ids = sorted({node for table in known for node in table.column(0).to_pylist()})
+    if ids:
+        labels = list(assigned(ids, limit, letter))
+    else:
+        bits = max(0, math.ceil(math.log2(max(rows.low + rows.high, 1) / 2 / limit)))
+        labels = [letter + f"{group:0{bits}b}" for group in range(2**bits)] if bits else [letter]
 
     def share(number: int, group: int) -> int:
-        return number // groups + (group < number % groups)
+        return number // len(labels) + (group < number % len(labels))
 
-    return [
-        Rows(
+    shares = {
+        label: Rows(
             share(rows.low, group),
-            max(share(rows.low, group), share(rows.high, group)),
-            Range(share(rows.fresh.low, group), max(share(rows.fresh.low, group), share(rows.fresh.high, group))),
+            share(rows.high, group),
+            Range(share(rows.fresh.low, group), share(rows.fresh.high, group)),
         )
-        for group in range(groups)
-    ]
+        for group, label in enumerate(labels)
+    }
+    return {f"{output}/{label}": share for output in outputs for label, share in shares.items()}

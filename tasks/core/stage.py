@@ -31,7 +31,7 @@ from storage.protocol import Store
 from storage.receipts import Receipt, find, record, replace
 from storage.tables import put_table, read_table
 from tasks.core.environment import library_versions, python_version
-from tasks.core.estimate import Estimate, Range
+from tasks.core.estimate import Estimate, Expected
 
 __all__ = [
     "WHOLE",
@@ -50,6 +50,9 @@ __all__ = [
     "stage_of",
     "worker_arg",
 ]
+
+_PARQUET = b"PAR1"
+"""The first bytes of a table; what else a part may copy rows from are packs."""
 
 WHOLE = "all"
 """The shard label of a part that is made from the whole corpus."""
@@ -157,9 +160,10 @@ class Stage(Generic[S]):
     that rows of unchanged documents are copied (`tasks.core.unchanged`) and a document may be at fault where it fails.
     moves_with_documents: its rows are of documents, and those of a document that is renamed or copied are found in
     other shards. priority: parts of a higher one start first. uses_encoder: its workers open the encoder. libraries:
-    those that shape its output. requests: what `compute` will ask a language model. estimate: what a part would hold
-    and cost, from its inputs and the rows of those among them that are only planned, by input name; None where a plan
-    may as well make the part.
+    those that shape its output. requests: what `compute` will ask a language model. expensive: a plan counts the parts
+    and does not compute them. estimate: what a plan can tell of such a part from its inputs; of those that are only
+    planned it gets the rows, by input name, or None where nothing is known of them. A stage with an estimate is
+    expensive.
     """
 
     name: str
@@ -173,7 +177,8 @@ class Stage(Generic[S]):
     moves_with_documents: bool = False
     priority: int = 0
     uses_encoder: bool = False
-    estimate: Callable[[Part[S], Mapping[str, Range]], Estimate] | None = None
+    expensive: bool = False
+    estimate: Callable[[Part[S], Expected], Estimate] | None = None
     requests: Callable[[Part[S]], Iterable[Request]] | None = None
 
     @property
@@ -287,10 +292,6 @@ class Part(Generic[S]):
         """The verified local files of the inputs named `<prefix>/<shard>`, in the order of their labels."""
         return [self.path(digest) for name, digest in sorted(self.job.inputs.items()) if name.startswith(prefix + "/")]
 
-    def rows(self, prefix: str) -> int:
-        """The rows of all input tables named `<prefix>/<shard>`, as the files' footers tell."""
-        return sum(int(pq.read_metadata(path).num_rows) for path in self.paths(prefix))
-
     def rows_of(self, name: str) -> int:
         """The rows of the input table of this name, as the file's footer tells."""
         return int(pq.read_metadata(self.path(self.job.inputs[name])).num_rows)
@@ -308,8 +309,18 @@ class Part(Generic[S]):
         return open_pack(self.path(digest))
 
     def reusable_packs(self) -> list[Mapping[str, NDArray[Any]]]:
-        """The arrays of each pack whose rows the part may copy, for a stage that keeps no such rows in tables."""
-        return [self.pack_at(digest) for digest in self.job.reuse]
+        """The arrays of each pack whose rows the part may copy."""
+        return [self.pack_at(digest) for digest in self.job.reuse if not self._is_table(digest)]
+
+    def reusable_tables(self, schema: pa.Schema, *columns: str) -> list[pa.Table]:
+        """The tables of a schema whose rows the part may copy, or some columns of them."""
+        tables = [digest for digest in self.job.reuse if self._is_table(digest)]
+        fitting = [digest for digest in tables if pq.read_schema(self.path(digest)).names == schema.names]
+        return [read_table(self.store, digest, schema, columns=columns or None) for digest in fitting]
+
+    def _is_table(self, digest: str) -> bool:
+        with self.path(digest).open("rb") as file:
+            return file.read(len(_PARQUET)) == _PARQUET
 
     def path(self, digest: str) -> Path:
         """The verified local file of a blob."""

@@ -1,8 +1,8 @@
 """Documents that have not changed: what an earlier snapshot's parts hold of them is copied, not made again.
 
-`split`, `recognise`, `extract`, `embed` and `bm25` make of each document a function of that document alone. So a part
-of theirs is the rows of the documents that the parent's parts hold, with the same content, and rows made of the others:
-the bytes are those of a part that was made whole. Which parts of the parent may be copied from is the build's to say
+Where a stage works document by document (`Stage.per_document`), the rows of a document depend on that document alone.
+So a part of it is the rows that the parent's parts hold of documents with the same content, and rows made of the
+others: the bytes are those of a part that was made whole. The build says which parts of the parent may be copied from
 (`Job.earlier`): those that have the key which today's settings, code and libraries would give them.
 """
 

@@ -106,7 +106,7 @@ def nights(request: pytest.FixtureRequest) -> Iterator[Nights]:
         index = index_of(folder, request.param)
         found = Nights(request.param, index)
         for rows in (ROWS, EDITED, FEWER):
-            plan, outcome = index.planned(rows, *CASES[request.param].stages)
+            plan, outcome = index.planned(rows)
             found.plans.append(plan)
             found.outcomes.append(outcome)
             found.outputs.append(index.outputs())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import shutil
 import signal
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ from tests.corpora import documents, write_corpus
 from tests.flows import children
 from tests.flows.built import Built
 from tests.flows.commands import command, write_settings
+from tests.llm_server import CANARY, LlmServer
 
 
 def fail(*_: object) -> None:
@@ -48,6 +51,23 @@ def test_a_night_without_a_change_starts_no_worker(
         write_corpus(tmp_path / "corpus.jsonl", documents(24))
     outcome = in_flow(Order(Configuration.model_validate(chosen), Silent()))
     assert (outcome.published, outcome.parts_made) == (False, 0)
+
+
+@pytest.mark.usefixtures("prefect_server")
+def test_a_night_without_a_question_to_a_language_model_starts_no_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    with LlmServer() as server:
+        llm = {"backend": "openai", "model": "m", "base_url": server.base_url}
+        corpus = write_corpus(tmp_path / "corpus.jsonl", documents(14))
+        asking = children.settings(tmp_path / "store", corpus, llm=llm)
+        children.build(asking)
+        asked = len(server.chats)
+        monkeypatch.setattr("flows.build.open_cluster", fail)
+        outcome = in_flow(Order(Configuration.model_validate(asking), Silent()))
+    assert (outcome.published, outcome.parts_made) == (False, 0)
+    assert len(server.chats) == asked > 0
 
 
 @pytest.mark.usefixtures("prefect_server")
@@ -85,7 +105,7 @@ def test_light_calls_run_here_and_none_after_a_stop() -> None:
             list(executor.run([call]))
 
 
-def test_workers_start_once_for_the_first_call_or_quota_that_needs_them() -> None:
+def test_workers_start_once_for_the_first_call_that_needs_them_and_the_quota_with_them() -> None:
     started: list[InlineExecutor] = []
 
     def start() -> InlineExecutor:
@@ -93,6 +113,15 @@ def test_workers_start_once_for_the_first_call_or_quota_that_needs_them() -> Non
         return started[-1]
 
     executor = LazyClusterExecutor(start)
+    early = executor.quota("run", Limits(budget_tokens=100))
+    handle = early.of("describe")
+    assert early.spent() == {}
+    assert started == []
     assert [result for _, result in executor.run([Call("a", sum, ([1, 2],))])] == [3]
-    assert executor.quota("run", Limits()) is started[0].quota("run", Limits())
+    quota = started[0].quota("run", Limits())
+    asyncio.run(handle.settle(asyncio.run(handle.reserve("model", 20, 10)), 20, 5))
+    assert early.spent() == quota.spent()
+    assert early.spent()["describe"].input_tokens == 20
+    assert copy.copy(handle) == quota.of("describe")  # as it is sent to a worker
+    assert executor.quota("run", Limits()) is quota
     assert len(started) == 1

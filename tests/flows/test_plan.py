@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from schemas.config import Configuration
 from storage import faults, runs
 from storage.folder import open_store
 from storage.lease import acquire, holding
-from tasks.core.estimate import Estimate, LlmUse, Range
+from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.executor import Call, InlineExecutor
 from tasks.core.report import Silent
 from tasks.core.stage import Part
@@ -188,6 +188,7 @@ def test_the_command_tells_people_what_and_why(
     assert "split.tokens (256, now 64)" in out
     assert "time: " in out
     assert "judged from 1 run" in out
+    assert "new bytes: about " in out
     assert "split: " in err
     build(chosen)
     _, out, _ = run("plan", "-c", write_settings(quick / "indexmill.yaml", chosen))
@@ -195,6 +196,7 @@ def test_the_command_tells_people_what_and_why(
     empty = {**chosen, "store": str(quick / "none")}
     _, out, _ = run("plan", "-c", write_settings(quick / "indexmill.yaml", empty))
     assert "no past run to judge from" in out
+    assert "new bytes: no version to judge from" in out
 
 
 def test_the_command_ends_as_the_build_would(
@@ -252,9 +254,9 @@ def test_a_build_is_held_to_its_plan_before_any_worker_starts(
 def test_what_a_family_asks_of_a_model_is_priced_and_held_against_the_most_it_may_cost(
     chosen: dict[str, Any], quick: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def estimate(part: Part, expected: Mapping[str, Range]) -> Estimate:
+    def estimate(part: Part, expected: Expected) -> Estimate:
         use = LlmUse("writer", Range(0, 1), Range(1_000_000, 2_000_000), Range(0, 1_000_000))
-        return Estimate(bytes={"bm25": Range(0, 10)}, llm=(use,))
+        return Estimate(llm=(use,))
 
     monkeypatch.setattr(bm25, "STAGE", dataclasses.replace(bm25.STAGE, estimate=estimate))
     file = write_settings(quick / "indexmill.yaml", chosen)

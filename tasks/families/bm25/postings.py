@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 
 from indexmill.families.bm25.schema import POSTINGS
 from indexmill.retrieve.term_index import FIELDS
-from indexmill.store.packs import write_pack
 from indexmill.text.terms import Analyser, term_keys
 from schemas.tables import DOCUMENTS, PASSAGES, PLAIN
-from tasks.core.estimate import Estimate, Range
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
@@ -31,7 +29,7 @@ from tasks.core.unchanged import unchanged
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import title_prefix
 
-__all__ = ["STAGE", "PostingsSettings", "counts", "drive", "estimate", "merged", "postings"]
+__all__ = ["STAGE", "PostingsSettings", "counts", "drive", "merged", "postings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,13 +135,6 @@ def _compute(part: Part[PostingsSettings]) -> Outputs:
     return Outputs(packs={"bm25": _postings(part)})
 
 
-def estimate(part: Part[PostingsSettings], expected: Mapping[str, Range]) -> Estimate:
-    """The size of the postings, which is known once they are made: a second for 600,000 tokens. No LLM."""
-    arrays = _postings(part)
-    size = len(write_pack(None, arrays))
-    return Estimate(bytes={"bm25": Range.exactly(size)}, rows={"bm25": Range.exactly(len(arrays["passages"]))})
-
-
 def _postings(inputs: Part[PostingsSettings]) -> dict[str, NDArray[Any]]:
     documents = inputs.table("documents", "document_id", "title", "content_hash")
     passages = inputs.table("passages", "passage_id", "document_id", "ordinal", "start", "end", "text")
@@ -179,7 +170,7 @@ STAGE = Stage(
     compute=_compute,
     settings=PostingsSettings,
     libraries=("PyStemmer", "numpy"),
-    estimate=estimate,
+    expensive=True,
     inputs=(
         Input("documents", DOCUMENTS),
         Input("passages", PASSAGES),

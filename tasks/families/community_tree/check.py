@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from indexmill.families.community_tree.schema import INDEX, TREE
 from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS
 from tasks.core.checks import Check, check_pack, refuse_if
-from tasks.core.groups import COMMUNITY_LETTERS
 from tasks.core.stage import Input, Part
+from tasks.families.community_tree.graph import LETTERS
 from tasks.families.community_tree.reports import community_text
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.write.check import check_written
@@ -29,7 +29,7 @@ def check_reports(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
         "communities",
         key="community_id",
         layer="level",
-        letters=COMMUNITY_LETTERS,
+        letters=LETTERS,
         made_of="members",
         vectors="community_vectors",
         columns_embedded=("title", "text"),

@@ -19,12 +19,11 @@ from tasks.core.communities.clusters import CLUSTERS, clusters_of
 from tasks.core.communities.graph import Weighted
 from tasks.core.communities.leiden import leiden
 from tasks.core.communities.measures import modularity
-from tasks.core.estimate import Estimate, Range
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.core.warm_start import START
 from tasks.families.community_tree.graph import GRAPH
 
-__all__ = ["STAGE", "ClusterSettings", "estimate"]
+__all__ = ["STAGE", "ClusterSettings"]
 
 Pack = Mapping[str, NDArray[Any]]
 
@@ -66,24 +65,13 @@ def _compute(part: Part[ClusterSettings]) -> Outputs:
     return Outputs(packs=packs)
 
 
-def estimate(part: Part[ClusterSettings], expected: Mapping[str, Range]) -> Estimate:
-    """Bounds of the sizes of memberships."""
-    rows = expected.get("graph")
-    if rows is None:
-        rows = Range.exactly(len(part.pack("graph")["ids"]))
-    sizes = {"clusters": Range(0, CLUSTERS.size({"nodes": rows.high, "communities": rows.high}))}
-    if part.has("start"):
-        sizes["start"] = Range(0, START.size({"nodes": rows.high}))
-    return Estimate(bytes=sizes, rows=dict.fromkeys(sizes, rows))
-
-
 STAGE = Stage(
     "community_clusters",
     version=2,
     compute=_compute,
     settings=ClusterSettings,
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
-    estimate=estimate,
+    expensive=True,
     inputs=(
         Input("graph", GRAPH, stage="community_graph"),
         Input("start", START, stage="community_clusters", optional=True),

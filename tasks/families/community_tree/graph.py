@@ -8,7 +8,6 @@ links: where a clustering starts from is no matter of this stage.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from indexmill.store.pack_schema import Array, PackSchema
@@ -24,14 +22,13 @@ from schemas.tables import COMMUNITIES, DESCRIBED, RELATED, SAME_AS
 from tasks.core.communities.augment import Augment, codicil, knn, none, weighted
 from tasks.core.communities.clusters import CLUSTERS
 from tasks.core.communities.graph import Edges, Floats, coarser, graph_of
-from tasks.core.estimate import ZERO, Estimate, Range, Rows
-from tasks.core.groups import COMMUNITY_LETTERS, id_bytes
+from tasks.core.groups import id_bytes
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.stages.embed.embed import TEXT_VECTORS
 
-__all__ = ["GRAPH", "LETTERS", "STAGE", "GraphSettings", "estimate", "level_label", "nodes_below", "rows_below"]
+__all__ = ["GRAPH", "LETTERS", "STAGE", "GraphSettings", "level_label", "nodes_below"]
 
-LETTERS = COMMUNITY_LETTERS
+LETTERS = "stuvwxyz"
 """The letter of each level's groups, from level 1."""
 
 GRAPH = PackSchema(
@@ -116,41 +113,13 @@ def _augment(settings: GraphSettings) -> Augment:
     return ways[settings.augmentation]
 
 
-def rows_below(part: Part[Any], expected: Mapping[str, Range]) -> Rows:
-    """How many nodes there are, and how many of them are new where that is known."""
-    low = high = fresh_low = fresh_high = 0
-    for name, digest in part.job.inputs.items():
-        if name.startswith(("described/", "communities/")):
-            rows = expected.get(name) or Range.exactly(pq.read_metadata(part.path(digest)).num_rows)
-            fresh = rows.fresh if isinstance(rows, Rows) else ZERO
-            low, high = low + rows.low, high + rows.high
-            fresh_low, fresh_high = fresh_low + fresh.low, fresh_high + fresh.high
-    return Rows(low, high, Range(fresh_low, fresh_high))
-
-
-def estimate(part: Part[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
-    """Bounds of the size of the graph: of links that there are, at most all are kept."""
-    rows = rows_below(part, expected)
-    pairs = rows.high * (rows.high - 1) // 2
-    links = rows.high * max(part.settings.neighbours, 1)
-    for name, digest in part.job.inputs.items():
-        if name.startswith(("related/", "same_as")):
-            held = expected.get(name) or Range.exactly(pq.read_metadata(part.path(digest)).num_rows)
-            links += held.high
-        elif name in ("graph", "clusters"):
-            links = pairs  # as many as the level below has, which may not be known
-    most = min(links, pairs)
-    size = GRAPH.size({"nodes": rows.high, "links": most})
-    return Estimate(bytes={"graph": Range(0, size)}, rows={"graph": rows})
-
-
 STAGE = Stage(
     "community_graph",
     version=1,
     compute=_compute,
     settings=GraphSettings,
     libraries=("numpy", "scipy"),
-    estimate=estimate,
+    expensive=True,
     inputs=(
         Input("described", DESCRIBED, each=True, optional=True),
         Input("related", RELATED, each=True, optional=True),

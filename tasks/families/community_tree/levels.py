@@ -30,13 +30,11 @@ from schemas.tables import (
     RELATED,
     conform,
 )
-from storage.tables import read_table
 from tasks.core.communities.clusters import CLUSTERS, Clusters
-from tasks.core.estimate import Estimate, Range, Rows
-from tasks.core.groups import assigned, expected_labels, hex_ids, shares
+from tasks.core.estimate import Estimate, Expected, Range, Rows
+from tasks.core.groups import assigned, expected_groups, expected_rows, hex_ids
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
-from tasks.families.community_tree.graph import LETTERS, nodes_below, rows_below
-from tasks.stages.split.node_texts import is_table
+from tasks.families.community_tree.graph import LETTERS, nodes_below
 
 __all__ = ["STAGE", "LevelSettings", "estimate"]
 
@@ -156,28 +154,19 @@ def _showing(part: Part[Any]) -> Iterator[pl.DataFrame]:
         yield rows.select("entity_id", "passage_id").collect()
 
 
-def estimate(part: Part[LevelSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[LevelSettings], expected: Expected) -> Estimate:
     """How many communities there may be, and of how many a report is made: without vectors nobody knows which.
 
     Of the rows, those of several members count as fresh: a community of one needs no report.
     """
     settings = part.settings
-    below = rows_below(part, expected)
+    below = expected_rows(part, expected, "described", "communities")
     joined = below.high if settings.level == 1 else below.fresh.high
     several = math.ceil(joined / max(2.0, settings.largest / _TOGETHER))
-    known: set[str] = set()
-    for digest in part.job.reuse:
-        if is_table(part, digest):
-            known.update(read_table(part.store, digest, columns=("community_id",))["community_id"].to_pylist())
-    made = Range(0, below.high)
-    labels = expected_labels(known, made, settings.group, LETTERS[settings.level - 1])
+    made = Rows(0, below.high, Range(0, min(several, below.high)))
+    known = part.reusable_tables(COMMUNITY_MEMBERS, "community_id")
     names = [name for name in _TABLES if _is_made(name, settings.level, settings.asks)]
-    rows = shares(Rows(made.low, made.high, Range(0, min(several, made.high))), len(labels))
-    most = 256 * below.high + 4096
-    return Estimate(
-        bytes={f"{name}/{label}": Range(0, most) for name in names for label in labels},
-        rows={f"{name}/{label}": share for name in names for label, share in zip(labels, rows, strict=True)},
-    )
+    return Estimate(rows=expected_groups(names, made, known, settings.group, LETTERS[settings.level - 1]))
 
 
 def _is_made(name: str, level: int, asks: bool) -> bool:

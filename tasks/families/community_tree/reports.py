@@ -23,7 +23,7 @@ from schemas.tables import (
     RELATED,
 )
 from storage.tables import read_table
-from tasks.core.estimate import Estimate, Range, Rows
+from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.core.writer import Writer
 from tasks.families.community_tree.report_inputs import Member, Relation, ReportInput, chosen
@@ -43,9 +43,6 @@ _MOST_FINDINGS = 5
 _NAMED = 3  # members in the title of a report without a model
 _TITLE_TOKENS = 24
 _FINDING_TOKENS = 60
-
-_LONGEST = 48
-"""Bytes of a report for each token of its summary: findings are about as long, and what is longer is cut."""
 
 
 def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
@@ -285,7 +282,7 @@ def _relations(part: Part[ReportSettings]) -> dict[str, list[Relation]]:
     return found
 
 
-def estimate(part: Part[ReportSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
     """Bounds of what has to be reported on, exact where the communities are known, and what a model is asked for it."""
     reports, rows = _Reports(part), expected.get("members")
     tokens, room = (part.settings.summariser[name] for name in ("tokens", "input_tokens"))
@@ -297,17 +294,7 @@ def estimate(part: Part[ReportSettings], expected: Mapping[str, Range]) -> Estim
     else:
         rows = Rows(len(reports.items), len(reports.items), Range.exactly(len(reports.unwritten)))
         use = reports.use(part.store, reports.unwritten)
-    dimension: int = part.settings.encoder["dimension"]
-
-    def vectors(count: int) -> int:
-        return TEXT_VECTORS.size({"texts": count, "dimensions": dimension})
-
-    most = rows.high * (_LONGEST * tokens + 4096) + 16_384
-    return Estimate(
-        bytes={"communities": Range(0, most), "community_vectors": Range(vectors(rows.low), vectors(rows.high))},
-        rows={"communities": rows, "community_vectors": rows},
-        llm=use,
-    )
+    return Estimate(rows={"communities": rows}, llm=use)
 
 
 STAGE = Stage(

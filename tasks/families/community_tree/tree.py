@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from indexmill.families.community_tree.schema import INDEX, TREE
@@ -21,7 +20,6 @@ from indexmill.retrieve.matrices import pointers
 from schemas.tables import COMMUNITIES, COMMUNITY_MEMBERS, DESCRIBED, EXTRACTED, MENTIONS, PASSAGES, RELATED
 from tasks.core.communities.graph import Floats, Labels
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre
-from tasks.core.estimate import Estimate, Range
 from tasks.core.layers import TreeRows, labels_of_layer, tables_of_layer
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.community_tree.chnsw import ChnswSettings, Level, build_chnsw
@@ -30,7 +28,7 @@ from tasks.families.community_tree.level_links import LinkSettings
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.resolve import entity_keys
 
-__all__ = ["STAGE", "SUBJECT_KINDS", "TreeSettings", "counts", "estimate"]
+__all__ = ["STAGE", "SUBJECT_KINDS", "TreeSettings", "counts"]
 
 SUBJECT_KINDS = ("title", "subject")
 """Kinds of mentions that say what a passage is about."""
@@ -161,42 +159,13 @@ def _relations(part: Part[TreeSettings], entities: pa.Array) -> dict[str, Array]
     }
 
 
-def estimate(part: Part[TreeSettings], expected: Mapping[str, Range]) -> Estimate:
-    """Bounds of the sizes of tree and index."""
-
-    def rows(*prefixes: str) -> int:
-        return sum(
-            (expected.get(name) or Range.exactly(pq.read_metadata(part.path(digest)).num_rows)).high
-            for name, digest in part.job.inputs.items()
-            if name.startswith(prefixes)
-        )
-
-    entities, communities, related = (rows(f"{name}/") for name in ("described", "communities", "related"))
-    n = entities + communities
-    lengths = {
-        "levels": _built(part) + 1,
-        "nodes": n,
-        "described": entities,
-        "communities": communities,
-        "children": n,
-        "extracted": rows("extracted/"),
-        "ends": 2 * related,
-        "links": n * min(2 * part.settings.m, n),
-        "dimensions": part.settings.dimension,
-    }
-    return Estimate(
-        bytes={"tree": Range(0, TREE.size(lengths)), "index": Range(0, INDEX.size(lengths))},
-        rows={"tree": Range(entities, n), "index": Range(entities, n)},
-    )
-
-
 STAGE = Stage(
     "community_tree",
     version=3,
     compute=_compute,
     settings=TreeSettings,
     libraries=("numpy",),
-    estimate=estimate,
+    expensive=True,
     inputs=(
         Input("described", DESCRIBED, each=True),
         Input("related", RELATED, each=True),

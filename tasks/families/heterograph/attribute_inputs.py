@@ -9,13 +9,12 @@ Nothing here is dear, so no row is copied, and nothing depends on the version be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.tables import SAME_AS, UNIT_ENTITIES
-from tasks.core.estimate import Estimate, Range
+from tasks.core.estimate import Estimate, Expected
+from tasks.core.request_estimate import holding
 from tasks.core.stage import Input, Outputs, Part, Stage
 from tasks.families.heterograph.graph import TypedGraph, decomposed, graph_of
 from tasks.families.heterograph.importance import important
@@ -25,7 +24,6 @@ from tasks.families.heterograph.text_inputs import (
     CORPUS,
     Corpus,
     ReadingSettings,
-    estimate_of,
     grouped,
     outputs_of,
     read_nodes,
@@ -77,7 +75,7 @@ def _compute(part: Part[ReadingSettings]) -> Outputs:
     return Outputs(tables=tables, counts={"important_entities": count})
 
 
-def estimate(part: Part[ReadingSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[ReadingSettings], expected: Expected) -> Estimate:
     """What the part will hold, so that the plan knows the attributes that are missing.
 
     A plan takes as long for it as a build, 20 s CPU for a graph of a million nodes. Where the pairs of `same_as` are
@@ -85,7 +83,7 @@ def estimate(part: Part[ReadingSettings], expected: Mapping[str, Range]) -> Esti
     """
     guessed = "same_as" in expected
     tables, _ = _tables(part, without_same_as=guessed)
-    return estimate_of(part, tables, guessed=guessed)
+    return holding(part, tables, guessed=guessed)
 
 
 STAGE = Stage(

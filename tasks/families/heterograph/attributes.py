@@ -15,7 +15,7 @@ from typing import Any
 from indexmill.families.heterograph.schema import ATTRIBUTE_VECTORS
 from schemas.config import Configuration
 from schemas.tables import HETERO_ATTRIBUTES, HETERO_MADE, HETERO_READ
-from tasks.core.estimate import Estimate, Range, Rows
+from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
@@ -75,15 +75,12 @@ def _compute(part: Part[TextSettings]) -> Outputs:
     return _Attributes(part).compute()
 
 
-def estimate(part: Part[TextSettings], expected: Mapping[str, Range]) -> Estimate:
-    """How many attributes are written, and what a model is asked for them: both tables are known where a plan is made.
-
-    How long a text will be is not.
-    """
+def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
+    """How many attributes there are, and what a model is asked for those that no earlier part holds."""
     attributes = _Attributes(part)
     count, missing = len(attributes.items), attributes.missing
     rows = Rows(count, count, Range.exactly(len(missing)))
-    return attributes.estimate_of(rows, attributes.use(part.store, missing))
+    return Estimate(rows={"attributes": rows}, llm=attributes.use(part.store, missing))
 
 
 STAGE = Stage(

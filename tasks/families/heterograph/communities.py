@@ -13,7 +13,6 @@ gone. Of n nodes:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +28,6 @@ from tasks.core.communities.clusters import Clusters, start_of
 from tasks.core.communities.graph import Labels, Weighted
 from tasks.core.communities.levels import community_id
 from tasks.core.communities.measures import modularity
-from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import id_bytes
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
@@ -43,7 +41,6 @@ __all__ = [
     "clusters_before",
     "communities_of",
     "community_rows",
-    "estimate",
     "grouped",
     "inputs_of",
     "quality",
@@ -149,26 +146,13 @@ def _compute(part: Part[CommunitySettings]) -> Outputs:
     )
 
 
-def estimate(part: Part[CommunitySettings], expected: Mapping[str, Range]) -> Estimate:
-    """Bounds of the sizes of memberships."""
-    rows = expected.get("graph")
-    if rows is None:
-        rows = Range.exactly(len(part.pack("graph")["ids"]))
-    sizes = {"hetero_communities": Range(0, _ROW * rows.high + 4096)}
-    if part.has("start"):
-        sizes["start"] = Range(0, START.size({"nodes": rows.high}))
-    return Estimate(bytes=sizes, rows=dict.fromkeys(sizes, rows))
-
-
-_ROW = 96  # bytes, of two ids and what Parquet keeps beside them
-
 STAGE = Stage(
     "hetero_groups",
     version=2,
     compute=_compute,
     settings=CommunitySettings,
     libraries=("igraph", "leidenalg", "numpy", "scipy"),
-    estimate=estimate,
+    expensive=True,
     inputs=(
         Input("graph", GRAPH, stage="hetero_graph"),
         Input("start", START, stage="hetero_groups", optional=True),

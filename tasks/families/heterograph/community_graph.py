@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from indexmill.families.heterograph.search import KINDS
 from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import HETERO_ATTRIBUTES, RELATIONS, SAME_AS, UNIT_ENTITIES, UNITS
-from tasks.core.estimate import Estimate, Range
 from tasks.core.groups import hex_ids, id_bytes
 from tasks.core.stage import Input, NoSettings, Output, Outputs, Part, Stage
 from tasks.families.heterograph.graph import ENDS, TypedGraph, attributes, decomposed, graph_of
 
-__all__ = ["GRAPH", "STAGE", "estimate", "graph_of_pack", "graph_pack", "most_rows"]
+__all__ = ["GRAPH", "STAGE", "graph_of_pack", "graph_pack"]
 
 Pack = Mapping[str, NDArray[Any]]
 
@@ -60,30 +59,13 @@ def _compute(part: Part[NoSettings]) -> Outputs:
     return Outputs(packs={"graph": graph_pack(graph)}, counts={"nodes": counts["nodes"], "links": counts["edges"]})
 
 
-def most_rows(part: Part[Any], expected: Mapping[str, Range], *names: str) -> int:
-    """The rows that the input tables of these names, or named `<name>/<label>`, have together at most."""
-    tables = [name for name in names if part.has(name)]
-    tables += [f"{name}/{label}" for name in names for label in part.labels(name)]
-    return sum(expected[name].high if name in expected else part.rows_of(name) for name in tables)
-
-
-def estimate(part: Part[NoSettings], expected: Mapping[str, Range]) -> Estimate:
-    """Bounds of the size of the graph: what several passages say may be one node."""
-    units, named, relations, written, same = (
-        most_rows(part, expected, name) for name in ("units", "unit_entities", "relations", "attributes", "same_as")
-    )
-    nodes, links = units + named + relations + written, named + 2 * relations + written + same
-    size = GRAPH.size({"nodes": nodes, "links": links})
-    return Estimate(bytes={"graph": Range(0, size)}, rows={"graph": Range(0, max(nodes, len(KINDS) + 1, links))})
-
-
 STAGE = Stage(
     "hetero_graph",
     version=1,
     compute=_compute,
     settings=NoSettings,
     libraries=("numpy", "polars"),
-    estimate=estimate,
+    expensive=True,
     inputs=(
         Input("units", UNITS, each=True),
         Input("unit_entities", UNIT_ENTITIES, each=True),

@@ -16,14 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from schemas.tables import HETERO_ATTRIBUTES, HETERO_COMMUNITIES, HETERO_MADE
-from storage.tables import read_table
-from tasks.core.estimate import Estimate, Range, Rows
-from tasks.core.groups import assigned, expected_labels, shares
+from tasks.core.estimate import Estimate, Expected, Range, Rows
+from tasks.core.groups import assigned, expected_groups, expected_rows
+from tasks.core.request_estimate import holding
 from tasks.core.stage import Input, Outputs, Part, Stage
-from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack, most_rows
+from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph
 from tasks.families.heterograph.reading import about_communities, made_of
 from tasks.families.heterograph.sources import named, titles
@@ -31,20 +30,16 @@ from tasks.families.heterograph.text_inputs import (
     CORPUS,
     Corpus,
     ReadingSettings,
-    estimate_of,
     grouped,
     outputs_of,
     read_nodes,
     tables_of,
 )
-from tasks.stages.split.node_texts import is_table
 
 __all__ = ["GROUPS", "STAGE", "ElementReadingSettings", "estimate", "read_about"]
 
 GROUPS = "H"
 """The letter of the groups' labels."""
-
-_ROW = 8192  # bytes of what is read of a node, its text among them, in the mean and at most: for the plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,26 +95,16 @@ def _compute(part: Part[ElementReadingSettings]) -> Outputs:
     return Outputs(tables=tables, counts={"communities_read": count})
 
 
-def estimate(part: Part[ElementReadingSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[ElementReadingSettings], expected: Expected) -> Estimate:
     """What the part will hold, where the graph and its communities are known, and else how many there may be."""
     if not expected:
-        return estimate_of(part, _tables(part)[0])
+        return holding(part, _tables(part)[0])
     settings = part.settings
-    nodes = most_rows(part, expected, "units", "relations", "attributes")  # each is read for one community at most
-    made = Range(0, nodes // max(1, settings.fewest))
-    known: set[str] = set()
-    for digest in part.job.reuse:
-        if is_table(part, digest) and "made_of" in pq.read_schema(part.path(digest)).names:
-            known.update(read_table(part.store, digest, HETERO_MADE, columns=("made_of",))["made_of"].to_pylist())
-    labels = expected_labels(known, made, settings.group, GROUPS)
+    nodes = expected_rows(part, expected, "units", "relations", "attributes")  # each is read for one community at most
+    made = Range(0, nodes.high // max(1, settings.fewest))
+    known = part.reusable_tables(HETERO_MADE, "made_of")
     names = ("element_read", "element_made", *(("element_sources",) if settings.asks else ()))
-    rows = {
-        f"{name}/{label}": share
-        for name, most in (("element_read", nodes), ("element_made", made.high))
-        for label, share in zip(labels, shares(Rows(0, most, Range(0, most)), len(labels)), strict=True)
-    }
-    size = Range(0, _ROW * nodes + 65_536)
-    return Estimate(bytes={f"{name}/{label}": size for name in names for label in labels}, rows=rows)
+    return Estimate(rows=expected_groups(names, Rows(0, made.high, made), known, settings.group, GROUPS))
 
 
 STAGE = Stage(

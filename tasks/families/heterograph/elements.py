@@ -18,7 +18,7 @@ from typing import Any
 from indexmill.families.heterograph.schema import ELEMENT_VECTORS
 from schemas.config import Configuration
 from schemas.tables import HETERO_ELEMENTS, HETERO_MADE, HETERO_READ
-from tasks.core.estimate import Estimate, Range, Rows
+from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.core.writer import Writer
 from tasks.families.heterograph.graph import node_id
@@ -128,21 +128,14 @@ def _compute(part: Part[TextSettings]) -> Outputs:
     return _Elements(part).compute()
 
 
-def estimate(part: Part[TextSettings], expected: Mapping[str, Range]) -> Estimate:
-    """Bounds of how many elements are written, and of what a model is asked for them.
-
-    Which communities are asked about is exact where they are known; how many elements an answer has is not.
-    """
+def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
+    """Bounds of what a model is asked for the elements: exact where the communities are known."""
     elements, planned = _Elements(part), expected.get("made")
-    most = 1 if elements.prompt is None else int(elements.writer["elements"])
     if planned is None:
-        known, new = sum(map(len, elements.known_rows.values())), len(elements.missing)
-        rows = Rows(known + new, known + most * new, Range(new, most * new))
-        return elements.estimate_of(rows, elements.use(part.store, elements.missing))
-    fresh = planned.fresh if isinstance(planned, Rows) else planned
-    rows = Rows(planned.low, most * planned.high, Range(fresh.low, most * fresh.high))
+        return Estimate(llm=elements.use(part.store, elements.missing))
     if elements.prompt is None:
-        return elements.estimate_of(rows, ())
+        return Estimate()
+    fresh = planned.fresh if isinstance(planned, Rows) else planned
     read = 3 * 4 * elements.writer["input_tokens"]  # bytes of three texts, each of which is cut
     use = elements.planned_use(
         part.store,
@@ -153,7 +146,7 @@ def estimate(part: Part[TextSettings], expected: Mapping[str, Range]) -> Estimat
         answer=most_output(elements.writer),
         times=2,  # an answer may need a repair
     )
-    return elements.estimate_of(rows, use)
+    return Estimate(llm=use)
 
 
 STAGE = Stage(

@@ -40,14 +40,11 @@ from schemas.tables import (
     UNITS,
 )
 from tasks.core.communities.graph import Floats
-from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import estimate_tokens
-from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
+from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.heterograph.communities import communities_of, community_rows
-from tasks.families.heterograph.community_graph import most_rows
 from tasks.families.heterograph.graph import (
     ENDS,
-    SUBJECT_KINDS,
     Pieces,
     TypedGraph,
     attributes,
@@ -64,7 +61,7 @@ from tasks.families.heterograph.support import support
 from tasks.families.heterograph.texts import relation_table
 from tasks.families.heterograph.vector_edges import clusters_of, matched, near_pairs
 
-__all__ = ["NODES", "STAGE", "TABLES", "GraphSettings", "counts", "estimate"]
+__all__ = ["NODES", "STAGE", "TABLES", "GraphSettings", "counts"]
 
 NODES = {
     "T": "texts",
@@ -95,9 +92,6 @@ _VECTORS = {
 }
 """Where the vectors of each kind are: the packs beside those tables, and the array in each."""
 
-_MOST_SUBJECTS = 16  # of one passage: it has hardly more paragraphs than that
-_TITLE_WORDS = 100  # of an overview at most: a canonical name has 200 characters
-
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     """The nodes and edges of each kind (table 4 of the paper), and what stands in for answers of a model."""
@@ -109,20 +103,12 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSettings(Settings):
-    """neighbours: of each node by its vector. asks: whether a model was asked for texts. dimension: of the vectors.
-
-    units, relations, attributes: nodes of a kind that one text is made of at most; elements: of a community at most.
-    They bound what a plan expects.
-    """
+    """neighbours: of each node by its vector. asks: whether a model was asked for texts. dimension: of the vectors."""
 
     neighbours: int
     seed: int
     asks: bool
     dimension: int
-    units: int = worker_arg()
-    relations: int = worker_arg()
-    attributes: int = worker_arg()
-    elements: int = worker_arg()
 
 
 @dataclass(frozen=True)
@@ -275,75 +261,13 @@ def _names(part: Part[GraphSettings], graph: TypedGraph, entities: pa.Table) -> 
     return pa.concat_arrays([found[0], pa.array(titles, pa.string())])
 
 
-def estimate(part: Part[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
-    """Bounds of the sizes of the graph. What is near to what is not known, so that the low ones are nothing."""
-    settings = part.settings
-    mentions, relations, pairs, entities, t, s, a, h = (
-        most_rows(part, expected, name)
-        for name in ("unit_entities", "relations", "same_as", "entities", "passages", "units", "attributes", "elements")
-    )
-    about = s * _most_subjects(part, expected)
-    names = min(mentions + about, entities)
-    n = t + s + a + 2 * h + relations + names
-    made_by_vectors = settings.neighbours * (t + s + a + h) + settings.elements * (s + a)
-    m = mentions + about + 2 * relations + pairs + a + h + s + made_by_vectors
-    said = min(t, settings.units + settings.relations * _most_said(part, expected, t))
-    comes_from = t + s + relations + a * said + h * min(t, (1 + settings.attributes) * said)
-    words = _words(part, names) + _TITLE_WORDS * h
-    lengths = {
-        "kinds": len(KINDS),
-        "nodes": n,
-        "links": 2 * m,
-        "supported": n,
-        "support": comes_from,
-        "entity nodes": names,
-        "kinds of edges": len(ENDS),
-        "heterograph/relations": relations,
-    }
-    graph = GRAPH.size(lengths)
-    lookup = NAMES.size({"words": words, "holders": words, "names": names + h, "words of names": words})
-    known = [name for label in part.labels("relations") if (name := f"relations/{label}") not in expected]
-    longest = 512 * relations + 4 * sum(part.path(part.digest(name)).stat().st_size for name in known)
-    sizes = {"nodes": 64 * n + 8192, "edges": 96 * m + 8192, "relations": longest + 8192}
-    bounds = {"nodes": n, "edges": m, "relations": relations, "graph": 2 * m + n, "names": words + n}
-    return Estimate(
-        bytes={name: Range(0, size) for name, size in {**sizes, "graph": graph, "names": lookup}.items()},
-        rows={name: Range(0, most) for name, most in bounds.items()},
-    )
-
-
-def _most_said(part: Part[GraphSettings], expected: Mapping[str, Range], passages: int) -> int:
-    """In how many passages one relation stands at most."""
-    if any(name.startswith("relations/") for name in expected):
-        return passages
-    columns = ["source", "target", "text"]
-    said = part.tables("relations", *columns).group_by(columns).aggregate([([], "count_all")])
-    return pc.max(said["count_all"]).as_py() or 0
-
-
-def _most_subjects(part: Part[GraphSettings], expected: Mapping[str, Range]) -> int:
-    """What one passage is about at most."""
-    if any(name.startswith("mentions/") for name in expected):
-        return 2 + _MOST_SUBJECTS  # a title, with its qualifier and without, and subjects of paragraphs
-    mentions = part.tables("mentions", "passage_id", "kind")
-    about = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
-    return pc.max(about.group_by("passage_id").aggregate([([], "count_all")])["count_all"]).as_py() or 0
-
-
-def _words(part: Part[GraphSettings], names: int) -> int:
-    """The words of so many names at most: those of all entities where these are fewer."""
-    held = part.tables("entities", "name")["name"]
-    words = np.sort(pc.add(pc.count_substring(held, " "), 1).to_numpy())
-    return int(words[len(words) - min(names, len(words)) :].sum())
-
-
 STAGE = Stage(
     "heterograph",
     version=4,
     compute=_compute,
     settings=GraphSettings,
     libraries=("numpy", "polars", "scipy"),
-    estimate=estimate,
+    expensive=True,
     inputs=(
         Input("units", UNITS, each=True),
         Input("unit_entities", UNIT_ENTITIES, each=True),

@@ -70,7 +70,8 @@ def make_graph(run: Run) -> None:
     whole = index.GraphSettings(
         asks=of_groups.asks,
         dimension=run.opened_encoder.settings["encoder"]["dimension"],
-        **settings.model_dump(include={"neighbours", "seed", "units", "relations", "attributes", "elements"}),
+        neighbours=settings.neighbours,
+        seed=settings.seed,
     )
     made |= run.outputs("passages", "vectors", "unit_vectors", "mentions")
     _make(run, index.STAGE, made, whole)

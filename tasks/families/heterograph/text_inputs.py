@@ -25,15 +25,13 @@ from schemas.tables import (
     UNITS,
     conform,
 )
-from storage.tables import put_table
-from tasks.core.estimate import Estimate, Range
 from tasks.core.stage import Input, Output, Part, Settings
 from tasks.families.heterograph.graph import relation_nodes
 from tasks.families.heterograph.reading import capped, first_of, rows_of
 from tasks.families.heterograph.sources import about
 from tasks.families.heterograph.texts import digested, relation_table
 
-__all__ = ["CORPUS", "Corpus", "ReadingSettings", "estimate_of", "grouped", "outputs_of", "read_nodes", "tables_of"]
+__all__ = ["CORPUS", "Corpus", "ReadingSettings", "grouped", "outputs_of", "read_nodes", "tables_of"]
 
 Tables = Mapping[str, pa.Table]
 
@@ -148,22 +146,3 @@ def grouped(tables: Tables, owners: Mapping[str, pa.Array]) -> dict[str, pa.Tabl
         for label, own in owners.items()
         for name, table in tables.items()
     }
-
-
-def estimate_of(part: Part[Any], tables: Tables, *, guessed: bool = False) -> Estimate:
-    """The estimate of a part that holds these tables; they are put in the plan's store for the stages that read them.
-
-    guessed: the part may hold others.
-    """
-    if guessed:  # not to be taken for what the part will hold
-        tables = {
-            name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
-            for name, table in tables.items()
-        }
-    put = {name: put_table(part.store, table) for name, table in tables.items()}
-    return Estimate(
-        bytes={name: Range(0, 2 * size) if guessed else Range.exactly(size) for name, (_, size) in put.items()},
-        rows={name: Range.exactly(len(table)) for name, table in tables.items()},
-        stand_ins={name: digest for name, (digest, _) in put.items()},
-        guessed=guessed,
-    )

@@ -5,14 +5,12 @@ Tokens include special ones. What an earlier part holds of the same text is copi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from indexmill.families.heterograph.schema import UNIT_VECTORS
 from schemas.tables import UNITS
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.estimate import Estimate, Range
+from tasks.core.estimate import Estimate, Expected
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, missing_texts, row_key
 
@@ -34,16 +32,11 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     )
 
 
-def estimate(part: Part[EncoderSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
     """How many vectors of units must be computed, to the vector."""
     keys = [row_key(text) for text in part.table("units", "text")["text"].to_pylist()]
     made = len(missing_texts(keys, _known(part, "vectors").holds(keys)))
-    size = UNIT_VECTORS.size({"own units": len(keys), "dimensions": part.settings.dimension})
-    return Estimate(
-        bytes={"unit_vectors": Range.exactly(size)},
-        rows={"unit_vectors": Range.exactly(len(keys))},
-        counts={"vectors_made": made, "vectors_reused": len(keys) - made},
-    )
+    return Estimate(counts={"vectors_made": made, "vectors_reused": len(keys) - made})
 
 
 def _known(part: Part[EncoderSettings], name: str) -> Vectors:

@@ -10,20 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from indexmill.store.pack_schema import PackSchema
 from schemas.tables import HETERO_SOURCES
 from tasks.core.encoder import EncoderSettings
-from tasks.core.estimate import Estimate, LlmUse, Range, Rows
 from tasks.families.heterograph.reading import Read, reads
 from tasks.stages.write.text_writer import T
 from tasks.stages.write.written_rows import SourcedRows, SourcedSettings
 
 __all__ = ["ReadTexts", "TextSettings"]
-
-_LONGEST = 16
-"""Bytes of a text for each token that is asked for: what is longer is cut."""
-_REST_OF_ROW = 1024
-"""Bytes of a row beside its text, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +47,3 @@ class ReadTexts(SourcedRows[TextSettings, Read, T]):
     def owner_of(self, item: Read) -> str:
         """The entity, or the community."""
         return item.owner
-
-    def estimate_of(self, rows: Rows, use: tuple[LlmUse, ...]) -> Estimate:
-        """Bounds of the sizes of so many rows, and of what a model is asked for them."""
-
-        schema = self.inputs.stage.output(self.vectors).schema
-        assert isinstance(schema, PackSchema)  # noqa: S101 - it is declared so
-
-        def vectors(count: int) -> int:
-            return schema.size({schema.tables[0]: count, "dimensions": self.settings.dimension})
-
-        most = rows.high * (_LONGEST * self.writer["tokens"] + _REST_OF_ROW) + 16_384
-        return Estimate(
-            bytes={self.table: Range(0, most), self.vectors: Range(vectors(rows.low), vectors(rows.high))},
-            rows={self.table: rows, self.vectors: rows},
-            llm=use,
-        )

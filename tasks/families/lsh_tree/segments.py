@@ -16,23 +16,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES, conform
-from storage.tables import read_table
-from tasks.core.estimate import ZERO, Estimate, Range, Rows
-from tasks.core.groups import assigned, expected_labels, shares
+from tasks.core.estimate import Estimate, Expected, Range, Rows
+from tasks.core.groups import assigned, expected_groups, expected_rows
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.families.lsh_tree.axes import DIRECTIONS
 from tasks.families.lsh_tree.hierarchy import Bounds, Nodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 from tasks.families.lsh_tree.segmentation import centres
 from tasks.stages.embed.embed import row_key
-from tasks.stages.split.node_texts import is_table, texts_of
+from tasks.stages.split.node_texts import texts_of
 
 __all__ = [
     "CODES",
@@ -44,7 +42,6 @@ __all__ = [
     "estimate",
     "layer_label",
     "planes_of",
-    "rows_below",
 ]
 
 _REDONE = 2
@@ -173,10 +170,10 @@ def _table(made: Sequence[tuple[str, list[tuple[str, str]]]], place: Mapping[str
     return conform(pa.table(columns), LSH_SEGMENTS)
 
 
-def estimate(part: Part[SegmentSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[SegmentSettings], expected: Expected) -> Estimate:
     """How many segments there will be, and how many new ones: no vector is made, so that nobody knows which."""
     settings = part.settings
-    below = rows_below(part, expected)
+    below = expected_rows(part, expected, "passages", "summaries")
     least = -(-below.low // settings.largest) if below.low > settings.largest else 0  # or there is no such layer
     made = Range(least, max(1, below.high // settings.smallest))
     fresh = made
@@ -184,49 +181,20 @@ def estimate(part: Part[SegmentSettings], expected: Mapping[str, Range]) -> Esti
         changes = _changes(part) if settings.layer == 1 else Range(below.fresh.low, 2 * below.fresh.high)
         most = min(made.high, _REDONE * changes.high + _REDONE_MORE) if changes.high else 0
         fresh = Range(min(most, -(-changes.low // settings.largest)), most)
-    labels = _expected_groups(part, made)
-    sizes = {f"segments/{label}": Range(0, 256 * below.high + 4096) for label in labels}
-    rows = shares(Rows(made.low, made.high, fresh), len(labels))
-    placed = (PLACES.size({"nodes": count, "dimensions": settings.dimension}) for count in (made.low, made.high))
-    return Estimate(
-        bytes={**sizes, "codes": Range(0, CODES.size({"nodes": below.high})), "places": Range(*placed)},
-        rows={f"segments/{label}": share for label, share in zip(labels, rows, strict=True)},
-    )
-
-
-def rows_below(part: Part[Any], expected: Mapping[str, Range]) -> Rows:
-    """The nodes that are cut, and how many of them are new where that is known."""
-    low = high = fresh_low = fresh_high = 0
-    for name, digest in part.job.inputs.items():
-        if name.startswith(("passages/", "summaries/")):
-            rows = expected.get(name) or Range.exactly(pq.read_metadata(part.path(digest)).num_rows)
-            fresh = rows.fresh if isinstance(rows, Rows) else ZERO
-            low, high = low + rows.low, high + rows.high
-            fresh_low, fresh_high = fresh_low + fresh.low, fresh_high + fresh.high
-    return Rows(low, high, Range(fresh_low, fresh_high))
+    rows, known = Rows(made.low, made.high, fresh), part.reusable_tables(LSH_SEGMENTS, "node_id")
+    return Estimate(rows=expected_groups(["segments"], rows, known, settings.group, LETTERS[settings.layer - 1]))
 
 
 def _changes(part: Part[SegmentSettings]) -> Range:
     """Passages that are new, and at most so many that are new or gone."""
     before: set[tuple[str, str]] = set()
-    for digest in part.job.reuse:
-        if is_table(part, digest):
-            table = read_table(part.store, digest, LSH_SEGMENTS, columns=("child_id", "child_digest"))
-            before.update(zip(table["child_id"].to_pylist(), table["child_digest"].to_pylist(), strict=True))
+    for table in part.reusable_tables(LSH_SEGMENTS, "child_id", "child_digest"):
+        before.update(zip(table["child_id"].to_pylist(), table["child_digest"].to_pylist(), strict=True))
     now: set[tuple[str, str]] = set()
     for digests in part.settings.texts.values():
         now.update((identity, row_key(text).hex()) for identity, text in texts_of(part, digests))
     added = len(now - before)
     return Range(added, added + len(before - now))
-
-
-def _expected_groups(part: Part[SegmentSettings], made: Range) -> list[str]:
-    """The labels of the groups as they were, or as they are for so many nodes."""
-    nodes: set[str] = set()
-    for digest in part.job.reuse:
-        if is_table(part, digest):
-            nodes.update(read_table(part.store, digest, LSH_SEGMENTS, columns=("node_id",))["node_id"].to_pylist())
-    return expected_labels(nodes, made, part.settings.group, LETTERS[part.settings.layer - 1])
 
 
 STAGE = Stage(

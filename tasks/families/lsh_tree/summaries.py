@@ -18,7 +18,7 @@ from schemas.config import Configuration
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES
 from storage.tables import read_table
 from tasks.core.encoder import tokeniser_of
-from tasks.core.estimate import Estimate, Range, Rows
+from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.core.writer import Writer
 from tasks.llm.prompts import Prompt
@@ -28,9 +28,6 @@ from tasks.stages.write.text_writer import WriterSettings
 from tasks.stages.write.written_rows import Row, WrittenRows
 
 __all__ = ["STAGE", "WRITER", "SummarySettings", "estimate"]
-
-_LONGEST = 32
-"""Bytes of a summary for each token asked for: a model that does not keep to it is cut at less."""
 
 
 def _fingerprint(configuration: Configuration, asked: Prompt | None) -> dict[str, Any]:
@@ -134,7 +131,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
         return Rows(rows.low, rows.high, Range(0, rows.high)) if rows.fresh == Range(rows.low, rows.high) else rows
 
 
-def estimate(part: Part[SummarySettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[SummarySettings], expected: Expected) -> Estimate:
     """Bounds of what has to be summarised, exact where the segments are known, and what a model is asked for it."""
     summaries, planned = _Summaries(part), expected.get("segments")
     rows = summaries.expected_rows(planned)
@@ -146,8 +143,7 @@ def estimate(part: Part[SummarySettings], expected: Mapping[str, Range]) -> Esti
         use = summaries.planned_use(
             part.store, rows.fresh, task=WRITER.task, told=told, more=more, answer=most_output(tokens)
         )
-    most = rows.high * (_LONGEST * tokens + 128) + 8192
-    return Estimate(bytes={"summaries": Range(0, most)}, rows={"summaries": rows}, llm=use)
+    return Estimate(rows={"summaries": rows}, llm=use)
 
 
 def _tokens_of_texts(part: Part[SummarySettings], rows: Rows) -> Range:

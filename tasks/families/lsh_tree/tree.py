@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from indexmill.families.lsh_tree.schema import TREE
 from indexmill.retrieve.shared_schema import VECTORS
 from schemas.tables import LSH_SEGMENTS, LSH_SUMMARIES, PASSAGES
-from tasks.core.estimate import Estimate, Range
 from tasks.core.layers import TreeRows, tables_of_layer
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.lsh_tree.axes import DIRECTIONS
-from tasks.families.lsh_tree.segments import CODES, LETTERS, PLACES, Gathered, layer_label, planes_of, rows_below
+from tasks.families.lsh_tree.segments import CODES, LETTERS, PLACES, Gathered, layer_label, planes_of
 
-__all__ = ["STAGE", "TreeSettings", "counts", "estimate"]
+__all__ = ["STAGE", "TreeSettings", "counts"]
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
@@ -79,28 +78,13 @@ def _uppermost(part: Part[TreeSettings]) -> Gathered:
     return Gathered(found, part.settings.dimension)
 
 
-def estimate(part: Part[TreeSettings], expected: Mapping[str, Range]) -> Estimate:
-    """Bounds of the size of the tree."""
-    passages = part.rows("passages")
-    nodes = rows_below(part, expected)  # passages, too
-    layers = len(part.labels("codes"))
-    lengths = {
-        "layers": layers + 1,
-        "nodes": nodes.high,
-        "summaries": nodes.high - passages,
-        "children": nodes.high if layers else 0,
-        "dimensions": part.settings.dimension,
-    }
-    return Estimate(bytes={"tree": Range(0, TREE.size(lengths))}, rows={"tree": Range(nodes.low, nodes.high)})
-
-
 STAGE = Stage(
     "lsh_tree",
     version=2,
     compute=_compute,
     settings=TreeSettings,
     libraries=("numpy",),
-    estimate=estimate,
+    expensive=True,
     inputs=(
         Input("axes", DIRECTIONS),
         Input("passages", PASSAGES, each=True),

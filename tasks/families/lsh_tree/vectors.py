@@ -11,13 +11,12 @@ from typing import Any
 
 from indexmill.families.lsh_tree.schema import SUMMARY_VECTORS
 from schemas.tables import LSH_SUMMARIES
-from tasks.core.estimate import Estimate, Range
 from tasks.core.shards import id_hashes
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.stages.embed.embed import Vectors
 from tasks.stages.write.written_rows import text_vectors
 
-__all__ = ["STAGE", "SummaryVectorSettings", "estimate"]
+__all__ = ["STAGE", "SummaryVectorSettings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,26 +39,13 @@ def _compute(part: Part[SummaryVectorSettings]) -> Outputs:
     return Outputs(packs={"summary_vectors": {"keys": id_hashes(summaries.column("node_id").to_pylist()), **arrays}})
 
 
-def estimate(part: Part[SummaryVectorSettings], expected: Mapping[str, Range]) -> Estimate:
-    """The size of the vectors: exact where the summaries are there."""
-    rows = expected.get("summaries")
-    if rows is None:
-        rows = Range.exactly(part.rows_of("summaries"))
-    dimension: int = part.settings.encoder["dimension"]
-
-    def size(count: int) -> int:
-        return SUMMARY_VECTORS.size({"own summaries": count, "dimensions": dimension})
-
-    return Estimate(bytes={"summary_vectors": Range(size(rows.low), size(rows.high))}, rows={"summary_vectors": rows})
-
-
 STAGE = Stage(
     "lsh_vectors",
     version=1,
     compute=_compute,
     settings=SummaryVectorSettings,
     libraries=("numpy",),
-    estimate=estimate,
+    expensive=True,
     inputs=(Input("summaries", LSH_SUMMARIES),),
     outputs=(Output("summary_vectors", SUMMARY_VECTORS, artifact="summary_vectors/{label}"),),
     priority=6,

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from indexmill.families.tri_graph.schema import MATRICES
 from indexmill.retrieve.matrices import Sparse
 from schemas.tables import ENTITIES, MENTIONS, PASSAGES, SENTENCES
-from tasks.core.estimate import Estimate, Range
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import WHOLE, Input, NoSettings, Output, Outputs, Part, Stage
-from tasks.stages.resolve.mention_links import links, mentioned
+from tasks.stages.resolve.mention_links import mentioned
 
-__all__ = ["STAGE", "counts", "drive", "estimate"]
+__all__ = ["STAGE", "counts", "drive"]
 
 
 def drive(run: Run) -> None:
@@ -57,28 +56,13 @@ def _compute(part: Part[NoSettings]) -> Outputs:
     return Outputs(packs={"matrices": arrays})
 
 
-def estimate(part: Part[NoSettings], expected: Mapping[str, Range]) -> Estimate:
-    """The size of the matrices: bounds of the links of sentences, all else exact. No LLM."""
-    found = links(part)
-    lengths = {name: part.rows(name) for name in ("entities", "passages", "sentences")}
-    lengths |= dict.fromkeys(("contents links", "contained_in links"), found.passages)
-
-    def size(mentions: int) -> int:
-        return MATRICES.size(lengths | dict.fromkeys(("mentions links", "mentioned_in links"), mentions))
-
-    return Estimate(
-        bytes={"matrices": Range(size(found.mentions.low), size(found.mentions.high))},
-        rows={"matrices": Range.exactly(lengths["entities"])},
-    )
-
-
 STAGE = Stage(
     "tri_graph",
     version=3,
     compute=_compute,
     settings=NoSettings,
     libraries=("numpy",),
-    estimate=estimate,
+    expensive=True,
     inputs=(
         Input("passages", PASSAGES, each=True),
         Input("sentences", SENTENCES, each=True),

@@ -19,14 +19,13 @@ from indexmill.families.zoom_graph.schema import MATRICES
 from indexmill.retrieve.matrices import pointers
 from indexmill.retrieve.shared_schema import NAMES
 from schemas.tables import DOCUMENTS, ENTITIES, MENTIONS, PASSAGES, SENTENCES
-from tasks.core.estimate import Estimate, Range
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stage
 from tasks.families.zoom_graph.links import CANDIDATES, chosen_links
-from tasks.stages.resolve.mention_links import links, mentioned
+from tasks.stages.resolve.mention_links import mentioned
 
-__all__ = ["STAGE", "GraphSettings", "counts", "drive", "estimate"]
+__all__ = ["STAGE", "GraphSettings", "counts", "drive"]
 
 Integers = NDArray[np.int64]
 
@@ -91,28 +90,6 @@ def _compute(part: Part[GraphSettings]) -> Outputs:
     return Outputs(packs={"matrices": arrays})
 
 
-def estimate(part: Part[GraphSettings], expected: Mapping[str, Range]) -> Estimate:
-    """Bounds of the size of the graph: which documents resemble each other is not known before. No LLM."""
-    found = links(part)
-    lengths = {name: part.rows(name) for name in ("documents", "entities", "passages", "sentences")}
-    linked = ("documents", "entities")
-
-    def most(name: str) -> int:
-        rows = lengths[name] if part.has(f"candidates/{name}") else 0
-        return rows * min(rows - 1, 2 * part.settings.cap) if rows else 0
-
-    def size(mentions: int, links: dict[str, int]) -> int:
-        counts = dict.fromkeys(("mentions", "mentioned_in"), mentions) | {"contents": found.documents} | links
-        return MATRICES.size(lengths | {f"{name} links": count for name, count in counts.items()})
-
-    sizes = Range(
-        size(found.mentions.low, dict.fromkeys(linked, 0)),
-        size(found.mentions.high, {name: most(name) for name in linked}),
-    )
-    rows = Range.exactly(sum(lengths[name] for name in linked))
-    return Estimate(bytes={"matrices": sizes}, rows={"matrices": rows})
-
-
 def _links(
     part: Part[GraphSettings], kind: str, rows: int, entity_keys: NDArray[np.uint64]
 ) -> tuple[tuple[Integers, NDArray[np.int32], NDArray[np.float32]], dict[str, int]]:
@@ -148,7 +125,7 @@ STAGE = Stage(
     compute=_compute,
     settings=GraphSettings,
     libraries=("numpy",),
-    estimate=estimate,
+    expensive=True,
     inputs=(
         Input("documents", DOCUMENTS, each=True),
         Input("passages", PASSAGES, each=True),

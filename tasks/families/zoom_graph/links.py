@@ -34,7 +34,6 @@ from indexmill.retrieve.shared_schema import NAMES
 from indexmill.retrieve.shared_schema import VECTORS as PASSAGE_VECTORS
 from indexmill.store.pack_schema import Array, PackSchema
 from schemas.tables import DOCUMENTS, PASSAGES
-from tasks.core.estimate import Estimate, Range
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Settings, Stage, worker_arg
@@ -47,7 +46,6 @@ __all__ = [
     "LinkSettings",
     "chosen_links",
     "drive",
-    "estimate",
     "find_candidates",
     "row_keys",
 ]
@@ -509,29 +507,13 @@ def _known(part: Part[LinkSettings], dimension: int) -> Candidates | None:
     return None
 
 
-def estimate(part: Part[LinkSettings], expected: Mapping[str, Range]) -> Estimate:
-    """The size of the vectors, exactly, and bounds of that of the candidates. No LLM."""
-    if part.job.shard == "documents":
-        rows = part.rows("documents")
-    else:
-        names = [f"names/{label}" for label in part.labels("names")]
-        rows = sum(expected[name].high if name in expected else len(part.pack(name)["entity_keys"]) for name in names)
-    vectors = VECTORS.size({"documents": rows, "dimensions": (part.settings.encoder or {})["dimension"]})
-    most = rows * min(max(rows - 1, 0), part.settings.room)
-    sizes = Range(*(CANDIDATES.size({"rows": rows, "pairs": pairs}) for pairs in (0, most)))
-    return Estimate(
-        bytes={"zoom_vectors": Range.exactly(vectors), "zoom_candidates": sizes},
-        rows={"zoom_vectors": Range.exactly(rows), "zoom_candidates": Range(rows, max(rows + 1, most))},
-    )
-
-
 STAGE = Stage(
     "zoom_links",
     version=1,
     compute=_compute,
     settings=LinkSettings,
     libraries=("numpy",),
-    estimate=estimate,
+    expensive=True,
     inputs=(
         Input("documents", DOCUMENTS, each=True, optional=True),
         Input("passages", PASSAGES, each=True, optional=True),

@@ -198,13 +198,16 @@ def causes_of(
 
 
 def _key_if_same(part: PlannedPart, former: ParentReplay, same: Collection[str]) -> str:
-    """The key of a part if those of its inputs that may be what they were are that."""
+    """The key of a part if those of its inputs that may be what they were are that.
+
+    Of inputs `<name>/<label>` that are not known, the labels may be what they were, too.
+    """
     before = former.specs.get(part.stage.name, {}).get(part.spec.shard)
-    inputs = dict(part.spec.inputs)
-    for name, digest in part.spec.inputs.items():
-        if digest in same and before is not None and name in before.inputs:
-            inputs[name] = before.inputs[name]
-    return part_key(part.stage, part.spec.settings, inputs)
+    known = {name: digest for name, digest in part.spec.inputs.items() if digest not in same}
+    unknown = {name.partition("/")[0] for name in part.spec.inputs.keys() - known.keys()}
+    was = {} if before is None else before.inputs
+    inputs = {name: digest for name, digest in was.items() if name.partition("/")[0] in unknown}
+    return part_key(part.stage, part.spec.settings, inputs | known)
 
 
 def _cause(

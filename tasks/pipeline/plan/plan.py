@@ -27,12 +27,12 @@ from tasks.pipeline.plan.causes import Cause
 from tasks.pipeline.plan.changes import Change, Documents, changed
 from tasks.pipeline.plan.judged import Judged
 from tasks.pipeline.plan.pace import Seconds
+from tasks.pipeline.plan.sizes import PlanBytes
 
 __all__ = [
     "Approved",
     "Cost",
     "Plan",
-    "PlanBytes",
     "PlanCorpus",
     "PlanParent",
     "PlanParts",
@@ -77,7 +77,8 @@ class PlanSettings(Record):
 class PlanParts:
     """Parts and vectors to be made, and those that are there.
 
-    certain: without the parts that are found after all where what they read is made again and comes out the same.
+    certain: without the parts that may be found after all, because what they read is made again and comes out the same,
+    and without those that may not be needed: layers, and groups of what is not computed yet.
     """
 
     made: int = 0
@@ -94,14 +95,6 @@ class Tokens:
 
     input: Range
     output: Range
-
-
-@dataclass(frozen=True, slots=True)
-class PlanBytes:
-    """What is written: artifacts that only the new version has, and parts that only later builds read."""
-
-    snapshot: Range
-    work: Range
 
 
 @dataclass(frozen=True)
@@ -140,7 +133,7 @@ class Plan(Record):
     llm_calls: Range
     llm_tokens: Tokens
     cost: Cost
-    bytes: PlanBytes
+    bytes: PlanBytes | None
     seconds: Seconds | None
 
     def to_json(self) -> dict[str, Any]:

@@ -1,21 +1,19 @@
-"""Planning: the stages of a build over an overlay of its store, the dear ones estimated instead of run.
+"""Planning: the stages of a build over an overlay of its store, the expensive ones counted instead of run.
 
-The code that decides is the code that plans: a `Planner` is a run whose store writes to a temporary folder. A stage
-without an `estimate` (ingest, split, recognise, resolve, the encoder's conversion) is run where its part is missing. Of
-the others the inputs tell what would be made. What such a part holds is not known, so a stage that reads it makes its
-own part again: a digest that stands for it is in no receipt.
+The code that decides is the code that plans: a `Planner` is a run whose store writes to a temporary folder. Stages that
+are cheap (ingest, split, recognise, resolve, the encoder's conversion) are run where a part is missing. Of the others
+the inputs tell what would be made. What such a part holds is not known, so a stage that reads it makes its own part
+again: a digest that stands for it is in no receipt.
 
 A language model is never asked. Where it is the recogniser, what the rules find stands in for what it will, and where
-it extracts, what is extracted without it: the parts that follow are then a guess, and the bounds of their sizes are
-wide.
+it extracts, what is extracted without it: the parts that follow are then a guess, and the bounds of what is asked about
+them are wide.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -29,10 +27,10 @@ from storage.receipts import Receipt
 from storage.runs import Run
 from storage.tables import read_table
 from tasks.core.environment import environment_fingerprint
-from tasks.core.estimate import ZERO, Estimate, LlmUse, Range
+from tasks.core.estimate import ZERO, Estimate, Expected, LlmUse, Range
 from tasks.core.executor import Call
 from tasks.core.part_runner import WHOLE, Parts, PartSpec
-from tasks.core.stage import Job, Part, Stage, part_key
+from tasks.core.stage import Job, Part, Stage, part_key, stage_of
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.plan.causes import CAUSES, Cause, ParentReplay, PlannedPart, Why, causes_of
 from tasks.pipeline.plan.changes import Change, Documents, changed, document_changes
@@ -40,7 +38,6 @@ from tasks.pipeline.plan.judged import Judged, judge, rates_of
 from tasks.pipeline.plan.pace import Work, seconds_of
 from tasks.pipeline.plan.plan import (
     Plan,
-    PlanBytes,
     PlanCorpus,
     PlanParent,
     PlanParts,
@@ -49,21 +46,20 @@ from tasks.pipeline.plan.plan import (
     cost_of,
     settings_of,
 )
+from tasks.pipeline.plan.sizes import sizes_of
 from tasks.registry import STEPS
 from tasks.stages.ingest.spill import ShardPlan
 
 __all__ = ["Planner", "estimate_part"]
 
 _GUESS = 4
-"""A part that is guessed is at most so many times larger."""
+"""About parts that are guessed, a model is asked at most so many times as much."""
 
 
-def estimate_part(job: Job, expected: Mapping[str, Range]) -> Estimate:
+def estimate_part(job: Job, expected: Expected) -> Estimate:
     """The estimate of a part that is not made."""
-    stage: Stage[Any] = importlib.import_module(job.stage).STAGE
-    if stage.estimate is None:
-        raise ValueError(f"the stage {stage.name} has no estimate")
-    return stage.estimate(Part(open_any(job.store_url), job), expected)
+    stage = stage_of(job)
+    return Estimate() if stage.estimate is None else stage.estimate(Part(open_any(job.store_url), job), expected)
 
 
 class Planner(CorpusRun):
@@ -75,10 +71,9 @@ class Planner(CorpusRun):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.planned: list[PlannedPart] = []
-        self._rows: dict[str, Range] = {}  # of outputs that are only planned
-        self._unknown: set[str] = set()  # the digests that stand for those outputs
-        self._guessed: set[str] = set()  # of these, those of blobs that can be read, and what was made from them
-        self._sizes: dict[str, tuple[bool, Range]] = {}  # of new blobs by digest, and whether a reader sees them
+        self._rows: dict[str, Range | None] = {}  # of outputs that are only planned, by the digests that stand for them
+        self._guessed: set[str] = set()  # digests of guesses that can be read, and of what was made from them
+        self._labels: dict[str, str] = {}  # of outputs of groups that may turn out not to be there, by digest
         self._llm: list[LlmUse] = []
         self._in_doubt = False  # whether there will be as many layers of summaries
 
@@ -94,7 +89,8 @@ class Planner(CorpusRun):
         corpus = self.corpus.plan
         assert corpus is not None  # noqa: S101 - `scan` has run
         former = self._former()
-        why = causes_of(self.planned, self._unknown, self.parent, former, self.configuration, cold=self.cold)
+        unknown = self._rows.keys() | self._guessed
+        why = causes_of(self.planned, unknown, self.parent, former, self.configuration, cold=self.cold)
         stages = {name: self._stage(name, why) for name in self.report.stages}
         work = {name: Work(stage.made, stage.vectors_made) for name, stage in stages.items()}
         return Plan(
@@ -124,10 +120,7 @@ class Planner(CorpusRun):
                 output=sum((use.output_tokens for use in self._llm), ZERO),
             ),
             cost=cost_of(self._llm, self.configuration.prices, self._judged),
-            bytes=PlanBytes(
-                snapshot=sum((size for read, size in self._sizes.values() if read), ZERO),
-                work=sum((size for read, size in self._sizes.values() if not read), ZERO),
-            ),
+            bytes=sizes_of(self.planned, why, self.store, self.parent, corpus.documents),
             seconds=seconds_of(history, work, self.configuration.embed.model_dump(mode="json"), workers),
         )
 
@@ -142,9 +135,8 @@ class Planner(CorpusRun):
     ) -> bool:
         """Whether a layer may be built."""
         least = sum(
-            self._rows[digest].low if digest in self._rows else part.rows[table]
+            part.rows[table] if (rows := self._rows.get(part.outputs[table])) is None else rows.low
             for part in parts.values()
-            for digest in [part.outputs[table]]
         )
         self._in_doubt = self._in_doubt or not wants_another(least)
         return super().wants_layer(stage, label, wants_another, parts, table)
@@ -159,14 +151,14 @@ class Planner(CorpusRun):
         keys = {spec.shard: part_key(stage, spec.settings, spec.inputs) for spec in wanted}
         there = {key: self.find(stage, key) for key in keys.values()}
         made = {key for key, receipt in there.items() if receipt is None or self.cold}
-        if stage.estimate is None:
+        if stage.expensive or stage.estimate is not None:
+            known = {key: receipt for key, receipt in there.items() if receipt is not None}
+            parts = self._plan_parts(stage, wanted, keys, known, made)
+        else:
             parts = super().make(stage, wanted)
             for spec in wanted:
-                if keys[spec.shard] in made:
-                    self._measure(stage, spec, parts[spec.shard])
-        else:
-            known = {key: receipt for key, receipt in there.items() if receipt is not None}
-            parts = self._estimate(stage, wanted, keys, known, made)
+                if keys[spec.shard] in made and self._is_guessed(spec):
+                    self._guessed |= set(parts[spec.shard].outputs.values())
         if any(spec.shard == WHOLE for spec in wanted):
             self._in_doubt = False  # the layers end here
         seen: set[str] = set()
@@ -175,10 +167,19 @@ class Planner(CorpusRun):
             if key not in seen:  # shards that are made from the same have one part
                 seen.add(key)
                 outputs = parts[spec.shard].outputs
-                self.planned.append(PlannedPart(stage, spec, key, key in made, outputs, certain=not self._in_doubt))
+                certain = not (self._in_doubt or self._may_not_exist(stage, spec))
+                if not certain:
+                    self._labels |= dict.fromkeys(outputs.values(), spec.shard)
+                self.planned.append(PlannedPart(stage, spec, key, key in made, outputs, certain=certain))
         return parts
 
-    def _estimate(
+    def _may_not_exist(self, stage: Stage[Any], spec: PartSpec) -> bool:
+        """Whether the label of a part is a guess: which groups there will be is known once their nodes are computed."""
+        if spec.shard == WHOLE or _is_of_shards(stage):
+            return False
+        return self._is_guessed(spec) or any(self._labels.get(one) == spec.shard for one in spec.inputs.values())
+
+    def _plan_parts(
         self,
         stage: Stage[Any],
         specs: list[PartSpec],
@@ -186,7 +187,7 @@ class Planner(CorpusRun):
         known: Mapping[str, Receipt],
         made: set[str],
     ) -> Parts:
-        """The receipts of a stage's parts, those that would be made among them."""
+        """The receipts of an expensive stage's parts, those that would be made among them."""
         report = self.report.stage(stage.name)
         report.parts_made += len(made)
         report.parts_reused += len(set(keys.values()) - made)
@@ -197,7 +198,9 @@ class Planner(CorpusRun):
         calls = []
         for key in sorted(made):
             spec = first[key]
-            expected = {name: self._rows[digest] for name, digest in spec.inputs.items() if digest in self._rows}
+            expected: Expected = {
+                name: self._rows[digest] for name, digest in spec.inputs.items() if digest in self._rows
+            }
             calls.append(Call(f"plan-{stage.name}-{key}", estimate_part, (self._job(stage, spec, key), expected)))
         receipts = dict(known)
         for call, estimate in self.executor.run(calls):
@@ -216,39 +219,21 @@ class Planner(CorpusRun):
     ) -> Receipt:
         """The receipt of a part to be made; one that was made before comes out the same."""
         outputs = known.outputs if known else self._parents_outputs.get((stage.name, key))
-        guessed = self._is_guessed(spec)
         if estimate.stand_ins and not (outputs and all(self.store.blob_size(one) for one in outputs.values())):
             outputs = dict(estimate.stand_ins)
-            if guessed := estimate.guessed or guessed:  # of what is guessed, nothing is known
-                self._unknown |= set(outputs.values())
+            if estimate.guessed or self._is_guessed(spec):  # of what is guessed, nothing is known
                 self._guessed |= set(outputs.values())
         elif outputs is None:
+            names = [*(one.name for one in stage.outputs if not one.each), *estimate.rows]
             outputs = {
                 name: digest_of(canonical_json({"planned": key, "stage": stage.name, "output": name}))
-                for name in estimate.bytes
+                for name in sorted(set(names))
             }
-            self._unknown |= set(outputs.values())
-            self._rows |= {outputs[name]: rows for name, rows in estimate.rows.items()}
-        differs = estimate.counts.get("vectors_made") and estimate.counts.get(
-            "vectors_reused"
-        )  # the encoder is the same
-        before = {} if differs else self._held_by_shard.get((stage.name, spec.shard), {})
-        for name, size in estimate.bytes.items():
-            if name in outputs and (self.store.blob_size(outputs[name]) is None or self.store.is_new(outputs[name])):
-                if guessed:
-                    size = Range(0, _GUESS * size.high)
-                was = self.store.blob_size(before[name]) if name in before else None
-                if was is not None and size.low <= was <= size.high:
-                    size = Range(0, size.high)  # it may come out as it was
-                self._sizes[outputs[name]] = (stage.output(name).artifact_name(spec.shard, name) is not None, size)
+            self._rows |= {digest: estimate.rows.get(name) for name, digest in outputs.items()}
+            groups = {name: name.partition("/")[2] for name in outputs}
+            self._labels |= {outputs[name]: label for name, label in groups.items() if label}
         most = {name: rows.high for name, rows in estimate.rows.items()}
         return Receipt(stage=stage.name, key=key, shard=spec.shard, outputs=outputs, rows=most, run_id=self.run_id)
-
-    @cached_property
-    def _held_by_shard(self) -> dict[tuple[str, str], dict[str, str]]:
-        """What the parent's parts hold, by stage and shard."""
-        entries = self.parent.lineage.entries if self.parent else ()
-        return {(entry.stage, entry.shard): entry.outputs for entry in entries}
 
     def _is_guessed(self, spec: PartSpec) -> bool:
         return not self._guessed.isdisjoint(spec.inputs.values())
@@ -260,17 +245,6 @@ class Planner(CorpusRun):
         """
         guessed = not _is_of_shards(stage) and self._is_guessed(spec)
         return [use.guessed(_GUESS) for use in uses] if guessed else uses
-
-    def _measure(self, stage: Stage[Any], spec: PartSpec, receipt: Receipt) -> None:
-        guessed = self._is_guessed(spec)
-        for name, digest in receipt.outputs.items():
-            if guessed:
-                self._unknown.add(digest)
-                self._guessed.add(digest)
-            if self.store.is_new(digest):
-                size = receipt.bytes.get(name, 0)
-                bounds = Range(0, _GUESS * size) if guessed else Range.exactly(size)
-                self._sizes[digest] = (stage.output(name).artifact_name(spec.shard, name) is not None, bounds)
 
     def _stage(self, name: str, why: list[Why | None]) -> PlanParts:
         report = self.report.stages[name]

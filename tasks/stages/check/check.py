@@ -17,14 +17,13 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
 from tasks.core.checks import Check, refuse_if
-from tasks.core.estimate import Estimate, Range
 from tasks.core.family import Family
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stage, worker_arg
 from tasks.stages.check.rows import CHECKS
 
-__all__ = ["STAGE", "CheckSettings", "checks_of", "drive", "estimate"]
+__all__ = ["STAGE", "CheckSettings", "checks_of", "drive"]
 
 _STATED = ("documents", "entities", "passages", "sentences")
 """What the check of the whole corpus counts."""
@@ -116,18 +115,13 @@ def _summed(part: Part[CheckSettings]) -> Counter[str]:
     return counts
 
 
-def estimate(part: Part[CheckSettings], expected: Mapping[str, Range]) -> Estimate:
-    """A few words."""
-    return Estimate(bytes={"checked": Range(0, 200)})
-
-
 STAGE = Stage(
     "check",
     version=8,
     compute=_compute,
     libraries=("polars", "numpy"),
     settings=CheckSettings,
-    estimate=estimate,
+    expensive=True,
     inputs=(Input("checked", each=True, optional=True),),
     outputs=(Output("checked"),),
 )

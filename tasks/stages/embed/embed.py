@@ -21,7 +21,7 @@ from indexmill.models.embedder import Embedder
 from indexmill.retrieve.shared_schema import VECTORS
 from indexmill.store.pack_schema import Array, PackSchema
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.estimate import Estimate, Range
+from tasks.core.estimate import Estimate, Expected
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Output, Outputs, Part, Stage
@@ -335,7 +335,7 @@ def _joined(
     return joined
 
 
-def estimate(part: Part[EmbedStageSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[EmbedStageSettings], expected: Expected) -> Estimate:
     """How many vectors must be computed, to the vector."""
     documents = part.table("documents", "document_id", "content_hash")
     owners = part.table("passages", "document_id")["document_id"]
@@ -353,14 +353,8 @@ def estimate(part: Part[EmbedStageSettings], expected: Mapping[str, Range]) -> E
     else:
         own_keys = [row_key(text) for text in found.sentences]
         made = len(missing_texts(keys, known)) + len(missing_texts(own_keys, known_sentences.holds(own_keys)))
-    passages, sentences = len(owners), part.rows_of("sentences")
-    lengths = {"own passages": passages, "own sentences": sentences, "dimensions": part.settings.dimension}
-    size = VECTORS.size(lengths)
-    return Estimate(
-        bytes={"vectors": Range.exactly(size)},
-        rows={"vectors": Range.exactly(passages)},
-        counts={"vectors_made": made, "vectors_reused": passages + sentences - made},
-    )
+    total = len(owners) + part.rows_of("sentences")
+    return Estimate(counts={"vectors_made": made, "vectors_reused": total - made})
 
 
 STAGE = Stage(

@@ -5,14 +5,13 @@ The pack `names` (indexmill.retrieve.shared_schema) has no row for an entity wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from indexmill.retrieve.shared_schema import NAMES as NAME_VECTORS
 from indexmill.text.names import NameIndex
 from schemas.tables import NAMES
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.estimate import Estimate, Range
+from tasks.core.estimate import Estimate, Expected
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
@@ -45,16 +44,11 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     )
 
 
-def estimate(part: Part[EncoderSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
     """How many vectors of names must be computed, to the vector."""
     keys = [row_key(name) for name in part.table("names", "name").column("name").to_pylist()]
     made = len(missing_texts(keys, _known(part).holds(keys)))
-    size = NAME_VECTORS.size({"names": len(keys), "dimensions": part.settings.dimension})
-    return Estimate(
-        bytes={"names": Range.exactly(size)},
-        rows={"names": Range.exactly(len(keys))},
-        counts={"vectors_made": made, "vectors_reused": len(keys) - made},
-    )
+    return Estimate(counts={"vectors_made": made, "vectors_reused": len(keys) - made})
 
 
 def _known(part: Part[Any]) -> Vectors:

@@ -6,7 +6,6 @@ it is before a passage (`tasks.stages.split.split.title_prefix`). What an earlie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from indexmill.retrieve.shared_schema import TITLES
 from schemas.tables import DOCUMENTS, PASSAGES
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.estimate import Estimate, Range
+from tasks.core.estimate import Estimate, Expected
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage
@@ -64,19 +63,11 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
     )
 
 
-def estimate(part: Part[EncoderSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
     """How many vectors of titles must be computed, to the vector."""
-    titles = _titles(part)
-    keys = [row_key(title) for title in titles if title]
+    keys = [row_key(title) for title in _titles(part) if title]
     made = len(missing_texts(keys, _known(part).holds(keys)))
-    passages = part.rows_of("passages")
-    lengths = {"own documents": len(titles), "own passages": passages, "dimensions": part.settings.dimension}
-    size = TITLES.size(lengths)
-    return Estimate(
-        bytes={"titles": Range.exactly(size)},
-        rows={"titles": Range.exactly(max(len(titles), passages))},
-        counts={"vectors_made": made, "vectors_reused": len(keys) - made},
-    )
+    return Estimate(counts={"vectors_made": made, "vectors_reused": len(keys) - made})
 
 
 def _titles(part: Part[Any]) -> list[str]:

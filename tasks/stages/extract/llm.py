@@ -21,12 +21,11 @@ from indexmill.store.canonical import canonical_json
 from indexmill.text.names import canonical_name, canonical_words
 from schemas.config import LlmSettings
 from schemas.tables import MENTIONS, STAND_INS
-from storage.ledger import key_of
-from storage.tables import put_table
-from tasks.core.estimate import Estimate, LlmUse, Range
+from tasks.core.estimate import Estimate, Expected, LlmUse, Range
+from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.core.unchanged import unchanged
-from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask, known
+from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask
 from tasks.llm.prompts import Prompt
 from tasks.stages.extract.extractive import FINGERPRINT as FALLBACK
 from tasks.stages.extract.extractive import STAGE as WITHOUT
@@ -390,44 +389,18 @@ def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
             yield request
 
 
-def estimate(part: Part[AskingSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[AskingSettings], expected: Expected) -> Estimate:
     """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
 
-    Where every question has an answer, or is refused, the part is made of them; else its size is between nothing and
-    all that the answers may hold, and what extraction without a model finds stands in for the answers, so that what
-    follows can be estimated. An answer may need a repair, then a second question, and that one a repair.
+    Where every question has an answer, or is refused, the part is made of them; else what extraction without a model
+    finds stands in for the answers, so that what follows can be estimated. An answer may need a repair, then a second
+    question, and that one a repair.
     """
     asking = part.settings.asking
-    llm = asking.settings
-    unknown: dict[str, Request] = {}
-
-    def look_up(requests: Sequence[Request]) -> AskResult:
-        results: list[Answer | Refusal] = []
-        for request in requests:
-            key = key_of(llm.shaping(), request)
-            answer = known(part.store, key, request, retry_refused=asking.retry_refused)
-            if answer is None:
-                unknown[key] = request
-            results.append(answer or Refusal(key, "not-asked"))
-        return AskResult(results, Counter())
-
+    look_up = LedgerAnswers(part.store, asking.settings.shaping(), retry_refused=asking.retry_refused)
     tables, _, made = _found(part, look_up)
-    use = _use(str(llm.model), list(unknown.values()))
-    counts = {"documents_made": made}
-    if unknown:  # not to be taken for what the model, or the rules, would extract
-        tables = {
-            name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
-            for name, table in tables.items()
-        }
-    kept = {name: put_table(part.store, table) for name, table in tables.items()}
-    most = sum(8 * request.max_output_tokens for request in unknown.values())
-    return Estimate(
-        bytes={name: Range(0, 2 * size + most) if unknown else Range.exactly(size) for name, (_, size) in kept.items()},
-        counts=counts,
-        llm=(use,),
-        stand_ins={name: digest for name, (digest, _) in kept.items()},
-        guessed=bool(unknown),
-    )
+    use = _use(str(asking.settings.model), list(look_up.unknown.values()))
+    return holding(part, tables, guessed=bool(look_up.unknown), counts={"documents_made": made}, llm=(use,))
 
 
 def _use(model: str, requests: Sequence[Request]) -> LlmUse:

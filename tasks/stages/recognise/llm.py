@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,12 +20,11 @@ from indexmill.models.llm_recogniser import TASK, LlmRecogniser, Piece
 from indexmill.models.recogniser import Mention, RulesRecogniser
 from indexmill.store.canonical import canonical_json
 from schemas.tables import MENTIONS, STAND_INS
-from storage.ledger import key_of
-from storage.tables import put_table
-from tasks.core.estimate import Estimate, LlmUse, Range
+from tasks.core.estimate import Estimate, Expected, LlmUse, Range
+from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
 from tasks.core.unchanged import unchanged
-from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask, known
+from tasks.llm.ask import Answer, Asking, AskResult, Refusal, ask
 from tasks.stages.recognise.rules import STAGE as BY_ITS_RULES
 from tasks.stages.recognise.rules import RecogniseSettings, mentions_of, place_mentions
 from tasks.stages.resolve.resolve import UNLINKED_KINDS
@@ -121,48 +120,27 @@ def _requests(part: Part[AskingSettings]) -> Iterator[Request]:
         yield from (request for _, request in of_one)
 
 
-def estimate(part: Part[AskingSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[AskingSettings], expected: Expected) -> Estimate:
     """How often the model is asked, and bounds of the tokens; asks nothing but the ledger.
 
     Where a document has no answers yet, the names that the rules find stand in for its own, so that what follows can be
     estimated.
     """
     recogniser = part.settings.recogniser
-    unknown: dict[str, Request] = {}
     by_rules: list[str] = []
-
-    def look_up(requests: Sequence[Request]) -> AskResult:
-        results: list[Answer | Refusal] = []
-        for request in requests:
-            key = key_of(recogniser.llm, request)
-            answer = known(part.store, key, request)
-            if answer is None:
-                unknown[key] = request
-            results.append(answer or Refusal(key, "not-asked"))
-        return AskResult(results, Counter())
+    look_up = LedgerAnswers(part.store, recogniser.llm)
 
     def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
         told = find_mentions(documents, recogniser, look_up)
         by_rules.extend(told.by_rules)
         placed = place_mentions(documents, passages, sentences, told.mentions)
         unasked = pc.is_in(placed["kind"], pa.array(UNLINKED_KINDS))  # for dates and numbers no model is asked
-        return placed.filter(pc.invert(unasked)) if unknown else placed
+        return placed.filter(pc.invert(unasked)) if look_up.unknown else placed
 
     mentions, made = mentions_of(part, find, again=BY_RULES)
     tables = {"mentions": mentions, BY_RULES: _stand_ins(by_rules)}
-    if unknown:  # not to be taken for what the model, or the rules, would make
-        tables = {
-            name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))
-            for name, table in tables.items()
-        }
-    kept = {name: put_table(part.store, table) for name, table in tables.items()}
-    return Estimate(
-        bytes={name: Range.exactly(size) for name, (_, size) in kept.items()},
-        counts={"documents_made": made},
-        llm=(_use(str(recogniser.llm["model"]), list(unknown.values())),),
-        stand_ins={name: digest for name, (digest, _) in kept.items()},
-        guessed=bool(unknown),
-    )
+    use = _use(str(recogniser.llm["model"]), list(look_up.unknown.values()))
+    return holding(part, tables, guessed=bool(look_up.unknown), counts={"documents_made": made}, llm=(use,))
 
 
 def _stand_ins(document_ids: Sequence[str]) -> pa.Table:

@@ -14,13 +14,11 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from indexmill.models.llm import Request
 from schemas.tables import CONSOLIDATED, DESCRIBED, PIECES, RELATED, RELATION_PIECES, conform
-from storage.tables import read_table
 from tasks.core.encoder import EncoderSettings, encoder_of
-from tasks.core.estimate import Estimate, Range, Rows
+from tasks.core.estimate import Estimate, Expected, Range, Rows
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
 from tasks.core.shards import id_hashes
@@ -28,7 +26,6 @@ from tasks.core.stage import Input, Output, Outputs, Part, Stage
 from tasks.stages.embed.embed import TEXT_VECTORS, Vectors, missing_texts, row_key
 from tasks.stages.resolve.consolidate import DescribedRows, Many, entities_of, entity_text, relations_of
 from tasks.stages.resolve.description_writer import WRITER, DescriptionWriter
-from tasks.stages.split.node_texts import is_table
 from tasks.stages.write.text_writer import WriterSettings, worker_settings
 from tasks.stages.write.written_rows import text_vectors
 
@@ -63,20 +60,12 @@ class _Known:
     def __init__(self, part: Part[Any]) -> None:
         self.texts: dict[str, str] = {}
         self.tokens: dict[str, int] = {}
-        packs = []
-        for digest in part.job.reuse:
-            if not is_table(part, digest):
-                packs.append(part.pack_at(digest))
-                continue
-            names = pq.read_schema(part.path(digest)).names
-            if names == CONSOLIDATED.names:
-                table = read_table(part.store, digest, CONSOLIDATED)
-                held = dict(zip(*(table[name].to_pylist() for name in CONSOLIDATED.names), strict=True))
-                self.texts = held | self.texts  # the first that has one
-            elif names == DESCRIBED.names:
-                table = read_table(part.store, digest, DESCRIBED, columns=("digest", "tokens"))
-                self.tokens |= dict(zip(table["digest"].to_pylist(), table["tokens"].to_pylist(), strict=True))
-        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
+        for table in part.reusable_tables(CONSOLIDATED):
+            held = dict(zip(*(table[name].to_pylist() for name in CONSOLIDATED.names), strict=True))
+            self.texts = held | self.texts  # the first that has one
+        for table in part.reusable_tables(DESCRIBED, "digest", "tokens"):
+            self.tokens |= dict(zip(table["digest"].to_pylist(), table["tokens"].to_pylist(), strict=True))
+        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
 
 
 @dataclass
@@ -216,7 +205,7 @@ def _requests(part: Part[DescribeSettings]) -> list[Request]:
     return _writer(part.settings).requests(_Shard.of(part).missing())
 
 
-def estimate(part: Part[DescribeSettings], expected: Mapping[str, Range]) -> Estimate:
+def estimate(part: Part[DescribeSettings], expected: Expected) -> Estimate:
     """What has to be embedded, and asked where the ledger has no answer, from the pieces, which are known."""
     settings = part.settings
     shard = _Shard.of(part)
@@ -234,17 +223,8 @@ def estimate(part: Part[DescribeSettings], expected: Mapping[str, Range]) -> Est
         names = [row_key(name) for name in entities.rows["name"].to_list()]
         made += len(missing_texts(names, shard.known.vectors.holds(names)))
         total += count
-    size = TEXT_VECTORS.size({"texts": count, "dimensions": settings.dimension})
-    most = 8 * settings.tokens * len([*shard.all()])
-    text_bytes = sum(len(text.encode("utf-8")) for text in [*texts, *shard.relations.texts])
-    tables = Range(0, most + 2 * text_bytes + 512 * (count + len(shard.relations.texts)) + 16_384)
-    sizes = dict.fromkeys(("described", "related", "consolidated"), tables)
-    sizes |= {name: Range.exactly(size) for name in ("description_vectors", "name_vectors")[: 1 + settings.names]}
-    rows = Rows(count, count, Range(fresh - len(unknown), fresh))
-    pairs = len(shard.relations.texts)
     return Estimate(
-        bytes=sizes,
-        rows={"described": rows, "description_vectors": rows, "related": Range.exactly(pairs)},
+        rows={"described": Rows(count, count, Range(fresh - len(unknown), fresh))},
         counts={"vectors_made": made, "vectors_reused": total - made},
         llm=_writer(settings).use(part.store, missing),
     )

@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from indexmill.retrieve.matrices import Matrices, Sparse, link_matrices, sentence_links
 from indexmill.text.names import NameIndex
-from tasks.core.estimate import Range
 from tasks.core.stage import Part
 from tasks.stages.resolve.resolve import UNLINKED_KINDS, entity_keys
 
-__all__ = ["Links", "Mentioned", "links", "mentioned"]
+__all__ = ["Mentioned", "mentioned"]
 
 Integers = NDArray[np.integer]
 
@@ -113,42 +111,6 @@ def mentioned(part: Part[Any]) -> Mentioned:
         sentence_passage=joined(sentence_passage),
         passage_document=joined(passage_document),
     )
-
-
-@dataclass(frozen=True)
-class Links:
-    """How many links the matrices hold: sentences to entities, passages to entities, documents to entities."""
-
-    mentions: Range
-    passages: int
-    documents: int
-
-
-def links(part: Part[Any]) -> Links:
-    """The links of all shards, counted in a stream: reads `passages`, `sentences` and `mentions`.
-
-    The title's entity is in every sentence of a passage, a subject's in some, and may be mentioned in some of them too.
-    """
-    if not part.paths("mentions"):
-        return Links(Range.exactly(0), 0, 0)
-    linked = pl.scan_parquet(part.paths("mentions")).filter(~pl.col("kind").is_in(UNLINKED_KINDS))
-    owners = pl.scan_parquet(part.paths("passages")).select("passage_id", "document_id")
-    sentences = pl.scan_parquet(part.paths("sentences")).group_by("passage_id").agg(count=pl.len())
-    in_passage = linked.select("passage_id", "entity_id").unique()
-    in_text = linked.filter(pl.col("sentence") >= 0).select("passage_id", "sentence", "entity_id").unique()
-    titles, subjects = (
-        linked.filter(pl.col("kind") == kind).select("passage_id", "entity_id").unique()
-        for kind in ("title", "subject")
-    )
-    counted = [
-        in_passage.select(pl.len()),
-        in_passage.join(owners, on="passage_id").select("document_id", "entity_id").unique().select(pl.len()),
-        in_text.select(pl.len()),
-        titles.join(sentences, on="passage_id").select(pl.col("count").sum()),
-        subjects.join(sentences, on="passage_id").select(pl.col("count").sum()),
-    ]
-    passages, documents, text, title, subject = (int(one.item()) for one in pl.collect_all(counted, engine="streaming"))
-    return Links(Range(max(text, title), text + title + subject), passages, documents)
 
 
 def _rows_of(values: pa.ChunkedArray, ids: pa.Array) -> Integers:

@@ -8,7 +8,7 @@ to `_EXACT` names each is compared with all others; beyond, with those in the ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from indexmill.retrieve.grid import UNIT, on_grid
 from schemas.tables import DESCRIBED, SAME_AS, conform
-from tasks.core.estimate import Estimate, Range
 from tasks.core.neighbours import Lists, ListSettings
 from tasks.core.part_runner import PartSpec
 from tasks.core.run import Run
@@ -25,7 +24,7 @@ from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Settings, Stag
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 
-__all__ = ["STAGE", "SameAsStageSettings", "drive", "estimate", "same_as"]
+__all__ = ["STAGE", "SameAsStageSettings", "drive", "same_as"]
 
 _EXACT = 32_768  # names that are all compared with each other
 
@@ -102,21 +101,13 @@ def _compute(part: Part[SameAsStageSettings]) -> Outputs:
     return Outputs(tables={"same_as": found}, counts={"same_as": len(found)})
 
 
-def estimate(part: Part[SameAsStageSettings], expected: Mapping[str, Range]) -> Estimate:
-    """At most as many pairs as names have neighbours. No LLM."""
-    tables = [f"described/{label}" for label in part.labels("described")]
-    names = sum(expected[name].high if name in expected else part.rows_of(name) for name in tables)
-    most = names * part.settings.neighbours
-    return Estimate(bytes={"same_as": Range(0, 96 * most + 4096)}, rows={"same_as": Range(0, most)})
-
-
 STAGE = Stage(
     "same_as",
     version=1,
     compute=_compute,
     settings=SameAsStageSettings,
     libraries=("numpy",),
-    estimate=estimate,
+    expensive=True,
     inputs=(
         Input("described", DESCRIBED, each=True),
         Input("name_vectors", TEXT_VECTORS, each=True),

@@ -20,17 +20,10 @@ from tasks.core.stage import Part
 from tasks.stages.split.plain import Plain
 from tasks.stages.split.split import embedded_text
 
-__all__ = ["is_table", "texts_of"]
+__all__ = ["texts_of"]
 
-_PARQUET = b"PAR1"
 _READ = 96
 """Tables that a worker keeps: the segments of a group, and so of all, have passages of any shard."""
-
-
-def is_table(part: Part[Any], digest: str) -> bool:
-    """Whether a blob is a table; what else a job may copy rows from are packs."""
-    with part.path(digest).open("rb") as file:
-        return file.read(len(_PARQUET)) == _PARQUET
 
 
 def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | None = None) -> Iterator[tuple[str, str]]:

@@ -27,7 +27,6 @@ from tasks.core.encoder import encoder_of
 from tasks.core.shards import id_hashes
 from tasks.core.stage import Outputs, Part, worker_arg
 from tasks.stages.embed.embed import Vectors, embed_texts, keys_array, row_key
-from tasks.stages.split.node_texts import is_table
 from tasks.stages.write.text_writer import I, T, TextWriter, WriterSettings
 
 __all__ = ["KnownRows", "Row", "SourcedRows", "SourcedSettings", "WrittenRows", "text_vectors"]
@@ -44,15 +43,8 @@ class KnownRows:
 
     def __init__(self, part: Part[Any], schema: pa.Schema, key: str) -> None:
         self._key = key
-        self._tables: list[pa.Table] = []
-        packs = []
-        for digest in part.job.reuse:
-            if is_table(part, digest):
-                table = read_table(part.store, digest, schema)
-                self._tables.append(table.filter(pc.invert(table.column("stand_in"))))
-            else:
-                packs.append(part.pack_at(digest))
-        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
+        self._tables = [table.filter(pc.invert(table.column("stand_in"))) for table in part.reusable_tables(schema)]
+        self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in part.reusable_packs())
 
     def rows(self, keys: Sequence[str]) -> dict[str, list[Row]]:
         """All rows of each of some keys, as far as they are known: those of the first table that has the key."""

@@ -18,7 +18,6 @@ from indexmill.store.pack_schema import (
     split_dimension,
     vectors,
 )
-from indexmill.store.packs import write_pack
 from schemas.tables import TABLES
 
 LINKS = PackSchema(
@@ -99,21 +98,6 @@ def test_a_table_bounds_only_the_lengths_that_the_schema_says_are_its_rows() -> 
 def test_a_declaration_that_contradicts_itself_is_refused(declare: Any) -> None:
     with pytest.raises(ValueError, match=r"bounded by|anything to do with|no array of|two schemas"):
         declare()
-
-
-@pytest.mark.parametrize("name", PACKS)
-def test_a_size_is_what_a_pack_of_these_lengths_takes(name: str) -> None:
-    schema = PACKS[name]
-    names = {length for array in schema.arrays.values() for length in array.lengths}
-    lengths = {length: 3 + place for place, length in enumerate(sorted(names))}
-    arrays = {
-        one: np.zeros(
-            [more + lengths.get(length, 0) for length, more in map(split_dimension, array.shape)],
-            array.dtype.replace("*", "32"),
-        )
-        for one, array in schema.arrays.items()
-    }
-    assert schema.size(lengths) == len(write_pack(None, schema.conform(arrays)))
 
 
 @pytest.mark.parametrize("name", PACKS)

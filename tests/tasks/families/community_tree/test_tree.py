@@ -221,7 +221,7 @@ def test_more_documents_are_the_cause_of_more_levels_and_groups(index: Index) ->
     stages = {f"community_{name}" for name in ("graph", "clusters", "levels", "reports", "tree")}
     index.build(documents(12))
     before = index.labels(*stages)
-    plan, _ = index.planned(documents(100), *stages)
+    plan, _ = index.planned(documents(100))
     assert {"k2", "t"} <= before
     assert {"k3", "u"} <= index.labels(*stages) - before
     for stage in stages:

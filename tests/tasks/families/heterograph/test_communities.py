@@ -13,14 +13,11 @@ from hypothesis import strategies as st
 from benchmarks.clusterings.levels import start_from
 from indexmill.store.layout import blob_path
 from storage.folder import FolderStore, init_store
-from tasks.core.estimate import Range
-from tasks.core.part_runner import WHOLE
 from tasks.families.heterograph.communities import (
     STAGE,
     clusters_before,
     communities_of,
     community_rows,
-    estimate,
     grouped,
 )
 from tasks.families.heterograph.community_graph import graph_of_pack
@@ -108,19 +105,6 @@ def test_other_settings_of_the_clustering_start_from_the_same_communities(store:
     assert "start" in made.outputs("hetero_groups")
     sizes = np.unique(list(made.membership().values()), return_counts=True)[1]
     assert sizes.max() <= 4
-
-
-def test_the_estimate_bounds_the_part(store: FolderStore) -> None:
-    made = second(store, first(store))
-    receipt = made.made["hetero_groups"][WHOLE].receipt
-    inputs = made.parts.inputs(STAGE, made.groups_want())
-    nodes = receipt.rows["hetero_communities"]
-    for expected in ({}, {"graph": Range(0, nodes)}):
-        told = estimate(inputs, expected)
-        assert set(told.bytes) == set(receipt.outputs) == {"hetero_communities", "start"}
-        for name in told.bytes:
-            assert told.bytes[name].low <= receipt.bytes[name] <= told.bytes[name].high
-            assert told.rows[name].low <= nodes <= told.rows[name].high
 
 
 def world(letter: str) -> list[Unit]:

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 
 from schemas.tables import SAME_AS
 from storage.folder import FolderStore
-from tasks.core.estimate import Range
-from tasks.families.heterograph.community_graph import STAGE, estimate, graph_of_pack, graph_pack
+from tasks.families.heterograph.community_graph import STAGE, graph_of_pack, graph_pack
 from tasks.families.heterograph.graph import attributes, decomposed, graph_of
 from tests.tasks.families.heterograph.graphs import Corpus, corpora, ids, pairs
 from tests.tasks.families.heterograph.nights import Night, attribute_rows
@@ -57,14 +56,3 @@ def test_a_pack_holds_its_graph(corpus: Corpus) -> None:
     assert found.ids.equals(graph.ids)
     assert found.offsets.tolist() == graph.offsets.tolist()
     assert found.tables()[1].equals(graph.tables()[1])
-
-
-def test_the_estimate_bounds_the_part_whatever_is_planned(store: FolderStore) -> None:
-    made = night(store)
-    want, receipt = made.graph_want(), made.made["hetero_graph"]["all"].receipt
-    inputs = made.parts.inputs(STAGE, want)
-    for expected in ({}, {"attributes/e0": Range(0, 5)}):
-        told = estimate(inputs, expected)
-        assert told.bytes["graph"].low <= receipt.bytes["graph"] <= told.bytes["graph"].high
-        assert told.rows["graph"].low <= 27 <= told.rows["graph"].high
-    assert estimate(inputs, {"attributes/e0": Range(0, 1000)}).bytes["graph"].high > told.bytes["graph"].high

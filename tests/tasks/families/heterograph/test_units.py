@@ -48,9 +48,6 @@ def test_what_an_earlier_part_holds_is_copied_and_the_plan_says_so(store: Folder
     foreseen = estimate(parts.inputs(STAGE, wanted, [before]), {})
     made = parts.make(STAGE, wanted, [before])
     assert made.counts == foreseen.counts == {"vectors_made": 2, "vectors_reused": 1}
-    assert foreseen.bytes["unit_vectors"].low == foreseen.bytes["unit_vectors"].high
-    assert foreseen.bytes["unit_vectors"].low == made.receipt.bytes["unit_vectors"]
-    assert foreseen.rows["unit_vectors"].low == made.receipt.rows["unit_vectors"] == 3
     with quick_folder() as folder:
         other = init_store(folder / "fresh")
         fresh = Parts(other).make(STAGE, spec(other, "Ada left.", "Ada saw.", "Ada left for good."))

@@ -75,8 +75,6 @@ def test_a_title_that_an_earlier_part_holds_is_copied_and_the_plan_says_so(store
     foreseen = estimate(parts.inputs(STAGE, wanted, [before]), {})
     made = parts.make(STAGE, wanted, [before])
     assert made.counts == foreseen.counts == {"vectors_made": 1, "vectors_reused": 2}
-    assert foreseen.bytes["titles"].low == foreseen.bytes["titles"].high == made.receipt.bytes["titles"]
-    assert foreseen.rows["titles"].low == made.receipt.rows["titles"]
     with quick_folder() as folder:
         other = init_store(folder / "fresh")
         again = spec(other, "", "Grey Hills", "Marrow Bridge", "Grey Hills", passages=[1, 1, 4, 1])

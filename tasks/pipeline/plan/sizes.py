@@ -1,0 +1,69 @@
+"""How many bytes the new parts of a plan may take, judged from the parts of the version before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from storage.overlay import OverlayStore
+from tasks.core.estimate import Range
+from tasks.core.part_runner import Parent
+from tasks.pipeline.plan.causes import PlannedPart, Why
+
+__all__ = ["PlanBytes", "sizes_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBytes:
+    """What may be written: artifacts that only the new version has, and parts that only later builds read.
+
+    low: of the parts that are made for certain; high: of all. unjudged: stages that have parts to make and that the
+    version before does not have.
+    """
+
+    snapshot: Range
+    work: Range
+    unjudged: Annotated[tuple[str, ...], Field(strict=False)] = ()
+
+
+def sizes_of(
+    parts: Sequence[PlannedPart], why: Sequence[Why | None], store: OverlayStore, parent: Parent | None, documents: int
+) -> PlanBytes | None:
+    """The bytes of the parts that are made (`why` says of each why, or None); None where no version tells.
+
+    A stage takes for a document what it took in the parent, and its parts take the same each. documents: of the corpus
+    as it is now. A part whose blobs are all there adds nothing.
+    """
+    if parent is None or parent.manifest is None:
+        return None
+    growth = documents / max(parent.manifest.corpus.documents, 1)
+    stages = {part.stage.name: part.stage for part in parts}
+    made, certain = Counter[str](), Counter[str]()
+    for part, cause in zip(parts, why, strict=True):
+        if cause is not None and any(
+            store.blob_size(one) is None or store.is_new(one) for one in part.outputs.values()
+        ):
+            made[part.stage.name] += 1
+            certain[part.stage.name] += cause.certain
+    total = Counter(part.stage.name for part in parts)
+    snapshot, work = [0.0, 0.0], [0.0, 0.0]
+    judged = set()
+    for entry in parent.lineage.entries:
+        if entry.stage not in made:
+            continue
+        judged.add(entry.stage)
+        for name, digest in entry.outputs.items():
+            is_read = stages[entry.stage].output(name).artifact_name(entry.shard, name) is not None
+            size = growth * (store.blob_size(digest) or 0) / total[entry.stage]
+            bounds = snapshot if is_read else work
+            bounds[0] += size * certain[entry.stage]
+            bounds[1] += size * made[entry.stage]
+    return PlanBytes(
+        Range(*map(round, snapshot)),
+        Range(*map(round, work)),
+        unjudged=tuple(name for name in stages if name in made and name not in judged),
+    )
