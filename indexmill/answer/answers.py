@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from indexmill.answer.asking import Ask, Patience
-from indexmill.answer.base import Answer, Answering, Said, context_tokens
+from indexmill.answer.base import Answer, Answering, Said, answering, context_tokens
 from indexmill.answer.quotation import Quotation
 from indexmill.answer.turns import Turns, all_of
 from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.models.llm import LLM
 from indexmill.models.llm_errors import LlmError, LlmForbidden
-from indexmill.retrieve.base import check_k
+from indexmill.retrieve.base import check_count
 from indexmill.retrieve.budget import fitting
-from indexmill.retrieve.registry import answering
 
 __all__ = ["NOTHING_FOUND", "Searched", "answers", "contexts_of", "run_to_its_end", "within"]
 
@@ -135,7 +134,7 @@ def contexts_of(
     does, and BadInput for a budget into which no hit fits.
     """
     if way is not None:
-        k, parameters = way.retrieval(check_k(k), parameters or {})
+        k, parameters = way.retrieval(check_count("k", k), parameters or {})
     explain = way is not None and way.uses_explanations
     found = snapshot.retrieve_batch(questions, method=method, k=k, explain=explain, parameters=parameters, **retrieval)
     tokens = context_tokens if way is None else way.tokens

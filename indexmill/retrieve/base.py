@@ -47,7 +47,7 @@ __all__ = [
     "Vectors",
     "Weight",
     "by_method",
-    "check_k",
+    "check_count",
     "check_names",
     "check_question",
     "check_vectors",
@@ -288,11 +288,11 @@ def preset(setting: P, paper: Mapping[str, object]) -> P:
     return cast(P, replace(cast(Any, setting), **theirs))
 
 
-def check_k(k: object) -> int:
-    """``k`` as an int; raises BadInput for anything but a whole number of at least 1."""
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise BadInput(f"k is {k!r}; expected a whole number of at least 1")
-    return int(k)
+def check_count(name: str, count: object) -> int:
+    """A count, such as ``k``, as an int; raises BadInput for anything but a whole number of at least 1."""
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+        raise BadInput(f"{name} is {count!r}; expected a whole number of at least 1")
+    return int(count)
 
 
 def check_question(question: object) -> str:

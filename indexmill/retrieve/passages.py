@@ -17,6 +17,8 @@ from indexmill.hits import Hit
 from indexmill.retrieve.rows import Rows
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from indexmill.retrieve.artifacts import Artifacts
 
 __all__ = ["Passages", "passages_of"]
@@ -31,7 +33,6 @@ class Passages:
     """Rows of the whole corpus, and the hits made of them."""
 
     def __init__(self, artifacts: Artifacts) -> None:
-        self._artifacts = artifacts
         self._path = artifacts.path
         self._version = artifacts.version
         self._rows = Rows(artifacts, "passages", ["passage_id", "document_id", "text", "tokens"])
@@ -61,15 +62,11 @@ class Passages:
 
     @cached_property
     def documents(self) -> npt.NDArray[np.int64]:
-        """``(n_passages,)``, a number for the document of every passage: all passages of one document have the same."""
-        from indexmill.store.tables import read_table
-
-        first, found = 0, [np.empty(0, dtype=np.int64)]
-        for artifact in self._rows.tables:
-            table = read_table(self._artifacts.file(artifact.name), artifact, ["document_id"])
-            encoded = table.column("document_id").combine_chunks().dictionary_encode()
-            found.append(encoded.indices.to_numpy().astype(np.int64) + first)
-            first += len(encoded.dictionary)
+        """``(n_passages,)``, the row of each passage's document, the documents counted as the passages are."""
+        found = [np.empty(0, dtype=np.int64)]
+        for number, first in enumerate(self._documents.starts[:-1]):
+            ids, of_documents = (rows.column(number, "document_id") for rows in (self._rows, self._documents))
+            found.append(self._index_in(number, ids, of_documents).to_numpy().astype(np.int64) + first)
         return np.concatenate(found)
 
     def document_ids(self) -> list[str]:
@@ -118,15 +115,18 @@ class Passages:
         """For each passage of a shard, the row of its document there."""
         rows = self._titles.get(number)
         if rows is None:
-            import pyarrow.compute as pc
-
-            found = pc.index_in(
-                self._rows.shard(number)["document_id"], value_set=self._documents.shard(number)["document_id"]
-            )
-            if found.null_count:
-                raise CorruptBlob(f"{self._path}: {self._rows.tables[number].name!r} has passages of unknown documents")
-            rows = self._titles[number] = found.to_pylist()
+            ids, of_documents = (rows.shard(number)["document_id"] for rows in (self._rows, self._documents))
+            rows = self._titles[number] = self._index_in(number, ids, of_documents).to_pylist()
         return rows
+
+    def _index_in(self, number: int, ids: pa.Array, of_documents: pa.Array) -> pa.Array:
+        """The place of each passage's document in a shard. Raises CorruptBlob where it is not there."""
+        import pyarrow.compute as pc
+
+        found = pc.index_in(ids, value_set=of_documents)
+        if found.null_count:
+            raise CorruptBlob(f"{self._path}: {self._rows.tables[number].name!r} has passages of unknown documents")
+        return found
 
 
 def _label(name: str) -> str:

@@ -55,7 +55,7 @@ class Rows:
             with self._lock:
                 shard = self._shards.get(number)
                 if shard is None:
-                    shard = self._shards[number] = self._read(number)
+                    shard = self._shards[number] = self._read(number, self._columns)
         return shard
 
     def cells(self, number: int) -> dict[str, Callable[[int], Any]]:
@@ -81,17 +81,16 @@ class Rows:
         numbers = self._bounds.searchsorted(rows, side="right") - 1
         return numbers.tolist(), (rows - self._bounds[numbers]).tolist()
 
-    def _read(self, number: int) -> dict[str, Any]:
+    def column(self, number: int, name: str) -> pa.Array:
+        """Any column of one shard, which does not stay in memory. Raises CorruptBlob."""
+        return self._read(number, [name])[name]
+
+    def _read(self, number: int, columns: list[str]) -> dict[str, Any]:
         from indexmill.store.tables import read_table
 
         artifact = self.tables[number]
-        table = read_table(self._artifacts.file(artifact.name), artifact, self._columns)
-        if len(table) != artifact.rows:
-            raise CorruptBlob(
-                f"{self._artifacts.path}: the table {artifact.name!r} has {len(table)} rows; "
-                f"the manifest says {artifact.rows}"
-            )
-        return {name: table.column(name).combine_chunks() for name in self._columns}
+        table = read_table(self._artifacts.file(artifact.name), artifact, columns)
+        return {name: table.column(name).combine_chunks() for name in columns}
 
 
 def _cell(array: pa.Array) -> _Cell:

@@ -15,8 +15,8 @@ import pytest
 import indexmill
 from indexmill.diff import compare
 from indexmill.errors import FamilyNotFound
-from indexmill.families.base import ReaderFamily, load
 from indexmill.retrieve.base import PassageRetriever, QueryBatch, Ranking
+from indexmill.retrieve.family import ReaderFamily, load
 from indexmill.retrieve.registry import METHODS, families_of, provided
 from indexmill.store.manifest import Family
 from tests.indexmill.small_snapshot import WORLD, SnapshotWriter
