@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from indexmill.errors import BadInput
 from indexmill.hits import Hit
-from indexmill.retrieve.family import load
-from indexmill.retrieve.registry import METHODS
 from indexmill.store.canonical import canonical_json
 
 if TYPE_CHECKING:
@@ -18,7 +14,7 @@ if TYPE_CHECKING:
     from indexmill.models.llm import Request
     from indexmill.models.llm_errors import LlmError
 
-__all__ = ["Answer", "Answering", "Bill", "Said", "answering", "context_tokens", "prompt_tokens", "text_tokens"]
+__all__ = ["Answer", "Answering", "Bill", "Said", "context_tokens", "prompt_tokens", "text_tokens"]
 
 _BYTES_PER_TOKEN = 8
 """At most, of any text: an encoder takes a run of letters in a script that it does not know for one token."""
@@ -122,13 +118,6 @@ class Answering(Protocol):
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Said:
         """Answer a question from its hits, at least one, best first; raises what ``ask`` raises."""
         ...
-
-
-def answering(method: str, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> Answering:
-    """The way in which a method answers, made as ``Answering`` says; raises BadInput for an unknown name."""
-    if method not in METHODS:
-        raise BadInput(f"there is no method {method!r}; there are {', '.join(METHODS)}")
-    return cast("Answering", load(METHODS[method].answering)(settings, prompts))
 
 
 def context_tokens(hit: Hit) -> int:
