@@ -109,6 +109,18 @@ class QueryBatch:
     names: Sequence[Sequence[str]] = ()
     shared: dict[str, Any] = field(default_factory=dict)
 
+    def first_of(self, name: str, k: int, find: Callable[[int], list[P]], cut: Callable[[P], P]) -> list[P]:
+        """A list for each question, found once for all methods that read it, as long as the one that reads most wants.
+
+        find: gives lists of a length. cut: the first k of a longer one.
+        """
+        length, found = self.shared.get(name, (0, []))
+        if length < k:
+            length = max(k, self.shared.get(READ, 0))
+            found = find(length)
+            self.shared[name] = (length, found)
+        return found if length == k else list(map(cut, found))
+
 
 class Ranking(NamedTuple):
     """The passages of one question, best first, ties by row.

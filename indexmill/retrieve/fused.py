@@ -54,6 +54,8 @@ from indexmill.retrieve.base import (
     PassageRetriever,
     QueryBatch,
     Ranking,
+    Share,
+    Weight,
     by_method,
     did_you_mean,
     parameters_of,
@@ -92,7 +94,6 @@ _UNDECIDED = 0.5
 _NOTHING_KNOWN = 1e-6
 """The certainty of walks for a question that names nothing: they order only what no other method finds."""
 
-_Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Exponent = Annotated[float, Field(ge=-20, le=20)]
 
 
@@ -107,7 +108,7 @@ _FUSION: dict[str, Fusion] = {
 
 
 _Weights: Any = make_dataclass(
-    "_Weights", [(name, _Weight, one.weight) for name, one in _FUSION.items()], frozen=True, slots=True
+    "_Weights", [(name, Weight, one.weight) for name, one in _FUSION.items()], frozen=True, slots=True
 )
 
 
@@ -125,7 +126,7 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the meth
     known: _Exponent = 5.3
     agreed: _Exponent = 2.5
     doubt: _Exponent = 2.5
-    second: Annotated[float, Field(ge=0, le=1)] = 0.25
+    second: Share = 0.25
     pool: Annotated[int, Field(ge=1, le=10_000)] = 50
 
     def weights(self, methods: Sequence[str]) -> dict[str, float]:
